@@ -1,2 +1,138 @@
-//! Checks.
-fn main() {}
+//! `cargo xtask`: the commands that check and test this repository.
+#![allow(clippy::print_stdout, reason = "it is a program for the terminal")]
+
+mod against;
+mod arguments;
+mod peer;
+mod python;
+mod report;
+mod run;
+mod suites;
+mod tally;
+mod tidy;
+mod workspace;
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use against::Against;
+use arguments::Arguments;
+use report::Report;
+use tally::Tally;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  check                       format, lints, tidy and unit tests: before a commit
+  test                        everything below, in order; ends with `N passed, N failed`
+  tidy                        the repository's own rules
+  sim [--seeds N]             the simulator over N seeds
+  kazoo [PYTEST OPTIONS]      kazoo's own tests
+  java [MAVEN OPTIONS]        the Apache client and Curator
+  go [GO TEST OPTIONS]        the Go client
+  c                           the C client
+  kill [--rounds N]           kill -9 under load, N times
+  oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
+  peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
+
+kazoo, java, go, c and kill take `--against zookeeper` to drive Apache ZooKeeper instead of Stoa.";
+
+const SEEDS: u64 = 200;
+const KILL_ROUNDS: u64 = 10;
+const ORACLE_REQUESTS: &str = "20000";
+const CARGO_LIMIT: Duration = Duration::from_secs(1800);
+
+fn main() -> ExitCode {
+    match dispatch(Arguments::new(std::env::args().skip(1))) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs one command. `false` means that something was found, an error that it could not be run.
+fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
+    let command = arguments.word().unwrap_or_else(|| "help".to_owned());
+    if command == "peer" {
+        return peer::serve(arguments).map(|()| true);
+    }
+    let against = Against::from_arguments(&mut arguments)?;
+    let mut report = Report::default();
+    match command.as_str() {
+        "help" => {
+            println!("{USAGE}");
+            return Ok(true);
+        }
+        "check" => {
+            arguments.finish()?;
+            checks(&mut report);
+            report.step("unit tests", || cargo_test(&["--lib", "--bins"]));
+        }
+        "test" => {
+            arguments.finish()?;
+            everything(&mut report);
+        }
+        "tidy" => {
+            arguments.finish()?;
+            report.step("tidy", tidy::run);
+        }
+        "sim" => {
+            let seeds = arguments.number("--seeds")?.unwrap_or(SEEDS);
+            arguments.finish()?;
+            report.step("simulation", || suites::simulation(seeds));
+        }
+        "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
+        "java" => report.step("java", || suites::java(against, &arguments.rest())),
+        "go" => report.step("go", || suites::go(against, &arguments.rest())),
+        "c" => {
+            arguments.finish()?;
+            report.step("c", || suites::c(against));
+        }
+        "oracle" => report.step("oracle", || suites::oracle(&arguments.rest())),
+        "kill" => {
+            let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
+            report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
+        }
+        other => return Err(format!("no command `{other}`\n\n{USAGE}")),
+    }
+    Ok(report.finish())
+}
+
+/// What needs no server and little time.
+fn checks(report: &mut Report) {
+    report.step("format", || cargo(&["fmt", "--all", "--check"]));
+    report.step("clippy", || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+    });
+    report.step("tidy", tidy::run);
+}
+
+fn everything(report: &mut Report) {
+    checks(report);
+    report.step("cargo test", || cargo_test(&[]));
+    report.step("release build", || cargo(&["build", "--release", "--workspace"]));
+    report.step("simulation", || suites::simulation(SEEDS));
+    report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
+    report.step("java", || suites::java(Against::Stoa, &[]));
+    report.step("go", || suites::go(Against::Stoa, &[]));
+    report.step("c", || suites::c(Against::Stoa));
+    report.step("oracle", || suites::oracle(&["--requests".to_owned(), ORACLE_REQUESTS.to_owned()]));
+    report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
+}
+
+/// A cargo command that passes or fails as a whole.
+fn cargo(words: &[&str]) -> Result<Tally, String> {
+    let mut command = Command::new("cargo");
+    command.args(words).current_dir(workspace::root());
+    run::run(&mut command, CARGO_LIMIT).map(|outcome| Tally::one(outcome.succeeded()))
+}
+
+fn cargo_test(words: &[&str]) -> Result<Tally, String> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(words).current_dir(workspace::root());
+    let outcome = run::run(&mut command, CARGO_LIMIT)?;
+    Ok(tally::cargo(&outcome.output).judged(outcome.succeeded()))
+}

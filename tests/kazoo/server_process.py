@@ -1,0 +1,109 @@
+"""A server under test as a child process.
+
+The command comes from STOA_SERVER_COMMAND; `--port` and `--data-dir` are added to it, so the same
+suites drive Stoa and Apache ZooKeeper.
+"""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+
+HOST = "127.0.0.1"
+READY_SECONDS = 30
+STOP_SECONDS = 20
+
+
+def free_port():
+    """A port that nobody listens on, from the system."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def ask(port, word, timeout=2):
+    """Sends a four-letter word and returns the whole answer."""
+    with socket.create_connection((HOST, port), timeout=timeout) as connection:
+        connection.settimeout(timeout)
+        connection.sendall(word)
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+        return answer
+
+
+class ServerProcess:
+    """One server with its data directory and its port, both kept over a restart."""
+
+    def __init__(self, data, port=None):
+        self.data = str(data)
+        self.port = port or free_port()
+        self.process = None
+        self.output = self.data + ".out"
+
+    @property
+    def address(self):
+        return f"{HOST}:{self.port}"
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def start(self):
+        """Starts the server and waits until it serves clients."""
+        if self.running:
+            return
+        command = shlex.split(os.environ["STOA_SERVER_COMMAND"])
+        command += ["--port", str(self.port), "--data-dir", self.data]
+        with open(self.output, "ab") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                if b"Mode:" in ask(self.port, b"srvr"):
+                    return
+            except OSError:
+                pass
+            time.sleep(0.02)
+        state = self.process.poll()
+        told = f"exited with {state}" if state is not None else "does not answer"
+        raise RuntimeError(f"the server {told}:\n{self.tail()}")
+
+    def stop(self):
+        """Stops the server as an operator does."""
+        self._end(signal.SIGTERM)
+
+    def kill(self):
+        """Ends the server as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number):
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(f"the server did not stop in {STOP_SECONDS} seconds") from None
+        finally:
+            self.process = None
+
+    def tail(self, lines=40):
+        """The end of what the server printed, for messages."""
+        try:
+            with open(self.output, encoding="utf-8", errors="replace") as output:
+                return "".join(output.readlines()[-lines:])
+        except FileNotFoundError:
+            return ""

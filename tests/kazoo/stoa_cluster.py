@@ -1,0 +1,135 @@
+"""Gives kazoo's own tests the server under test.
+
+kazoo's harness imports `kazoo.testing.common` for its cluster of Java processes. This module takes
+that name before kazoo is imported and offers what the harness uses of it: a cluster of one server,
+which can be started, stopped, restarted with its data, and wiped. Loaded as `pytest -p
+stoa_cluster`; it also leaves out the tests named in left-out.txt.
+"""
+
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+from server_process import ServerProcess, free_port
+
+LEFT_OUT = pathlib.Path(__file__).with_name("left-out.txt")
+
+
+class ManagedZooKeeper:
+    """One server, under the names that kazoo's tests call."""
+
+    def __init__(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="stoa-kazoo-"))
+        self.server = ServerProcess(self.directory / "data", free_port())
+
+    @property
+    def address(self):
+        return self.server.address
+
+    @property
+    def secure_address(self):
+        raise RuntimeError("the server under test is run without TLS")
+
+    @property
+    def client_port(self):
+        return self.server.port
+
+    @property
+    def running(self):
+        return self.server.running
+
+    def run(self):
+        self.directory.mkdir(exist_ok=True)
+        self.server.start()
+
+    def stop(self):
+        self.server.stop()
+
+    def reset(self):
+        self.stop()
+        shutil.rmtree(self.server.data, ignore_errors=True)
+
+    def destroy(self):
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def get_logs(self, num_lines=100):
+        return self.server.tail(num_lines).splitlines(keepends=True)
+
+
+class ZookeeperCluster:
+    """A cluster of one: Stoa's ensembles are standalone servers so far."""
+
+    def __init__(self, **_settings_of_the_java_server):
+        self.members = [ManagedZooKeeper()]
+
+    def __getitem__(self, index):
+        return self.members[index]
+
+    def __iter__(self):
+        return iter(self.members)
+
+    def start(self):
+        for member in self.members:
+            member.run()
+
+    def stop(self):
+        for member in self.members:
+            member.stop()
+
+    def terminate(self):
+        for member in self.members:
+            member.destroy()
+
+    def reset(self):
+        for member in self.members:
+            member.reset()
+
+    def get_logs(self):
+        return [line for member in self.members for line in member.get_logs()]
+
+
+if "kazoo.testing.common" in sys.modules:
+    raise RuntimeError("stoa_cluster has to be loaded before kazoo's harness")
+sys.modules["kazoo.testing.common"] = sys.modules[__name__]
+
+
+def left_out():
+    """Test name -> reason, as left-out.txt says."""
+    entries = {}
+    for number, line in enumerate(LEFT_OUT.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, separator, reason = line.partition(": ")
+        if not separator or not reason.strip():
+            raise pytest.UsageError(f"{LEFT_OUT.name}:{number}: a test is left out without a reason")
+        entries[name.strip()] = reason.strip()
+    return entries
+
+
+def matches(nodeid, name):
+    """`test_file.py::Class` leaves out a class, `test_file.py::Class::test` one test."""
+    tail = nodeid.rpartition("tests/")[2]
+    return tail == name or tail.startswith((name + "::", name + "["))
+
+
+def pytest_collection_modifyitems(config, items):
+    entries = left_out()
+    used = set()
+    kept, dropped = [], []
+    for item in items:
+        names = [name for name in entries if matches(item.nodeid, name)]
+        used.update(names)
+        (dropped if names else kept).append(item)
+    # An entry that names no test hides nothing and must go; only a run of all tests can tell.
+    whole = not config.option.keyword and not any(".py" in argument for argument in config.args)
+    if whole and (unused := sorted(set(entries) - used)):
+        raise pytest.UsageError(f"{LEFT_OUT.name} names tests that do not exist: {unused}")
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept

@@ -1,0 +1,155 @@
+//! The suites that drive a running server with clients from elsewhere.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::against::Against;
+use crate::tally::{self, Tally};
+use crate::{python, run, workspace};
+
+/// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
+const SERVER_COMMAND: &str = "STOA_SERVER_COMMAND";
+
+/// kazoo's harness wants to know which ZooKeeper it talks to.
+const ZOOKEEPER_VERSION: &str = "3.9.5";
+
+const KAZOO_LIMIT: Duration = Duration::from_secs(900);
+const JAVA_LIMIT: Duration = Duration::from_secs(600);
+const GO_LIMIT: Duration = Duration::from_secs(300);
+const C_LIMIT: Duration = Duration::from_secs(120);
+const APT_LIMIT: Duration = Duration::from_secs(300);
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+
+/// kazoo's own tests, all but those in `tests/kazoo/left-out.txt`.
+pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> {
+    against.prepare()?;
+    let mut pytest = python::command()?;
+    pytest
+        .args(["-m", "pytest", "-p", "stoa_cluster", "-p", "no:cacheprovider", "--durations", "10"])
+        .args(["--pyargs", "kazoo.tests", "--color", "no"])
+        .args(more)
+        .current_dir(workspace::target())
+        .env(SERVER_COMMAND, against.command()?)
+        .env("ZOOKEEPER_VERSION", ZOOKEEPER_VERSION)
+        // Under this variable kazoo tests its own build and waits for its own slow machines.
+        .env_remove("CI");
+    let outcome = run::run(&mut pytest, KAZOO_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// The Apache client and Curator's recipes, by JUnit.
+pub(crate) fn java(against: Against, more: &[String]) -> Result<Tally, String> {
+    against.prepare()?;
+    let mut maven = Command::new("mvn");
+    maven
+        .args(["--batch-mode", "--no-transfer-progress", "test"])
+        .args(more)
+        .current_dir(workspace::suite("java"))
+        .env(SERVER_COMMAND, against.command()?);
+    let outcome = run::run(&mut maven, JAVA_LIMIT)?;
+    Ok(tally::surefire(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// The Go client.
+pub(crate) fn go(against: Against, more: &[String]) -> Result<Tally, String> {
+    against.prepare()?;
+    let mut go = Command::new("go");
+    go.args(["test", "-v", "-count=1", "./..."])
+        .args(more)
+        .current_dir(workspace::suite("go"))
+        .env(SERVER_COMMAND, against.command()?);
+    let outcome = run::run(&mut go, GO_LIMIT)?;
+    Ok(tally::go(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// The C client, as Debian packages it.
+pub(crate) fn c(against: Against) -> Result<Tally, String> {
+    against.prepare()?;
+    install_c_client()?;
+    let directory = workspace::target().join("c");
+    std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let program = directory.join("client");
+    let mut sources: Vec<_> = std::fs::read_dir(workspace::suite("c"))
+        .map_err(|error| format!("tests/c: {error}"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    sources.sort();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DTHREADED", "-o"])
+        .arg(&program)
+        .args(sources)
+        .args(["-lzookeeper_mt", "-lpthread"]);
+    run::must(&mut compiler, C_LIMIT)?;
+    let mut tests = Command::new(&program);
+    tests.current_dir(&directory).env(SERVER_COMMAND, against.command()?);
+    let outcome = run::run(&mut tests, C_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+fn install_c_client() -> Result<(), String> {
+    if Path::new("/usr/include/zookeeper/zookeeper.h").exists() {
+        return Ok(());
+    }
+    let wanted = "the C client is missing: run `apt-get install libzookeeper-mt-dev` as root";
+    let mut update = Command::new("apt-get");
+    update.args(["--quiet", "update"]);
+    run::must(&mut update, APT_LIMIT).map_err(|error| format!("{wanted} ({error})"))?;
+    let mut install = Command::new("apt-get");
+    install
+        .args(["--quiet", "--yes", "--no-install-recommends", "install", "libzookeeper-mt-dev"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    run::must(&mut install, APT_LIMIT).map_err(|error| format!("{wanted} ({error})"))?;
+    Ok(())
+}
+
+/// Random requests, the same to Stoa and to Apache ZooKeeper, and the answers compared.
+pub(crate) fn oracle(more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    Against::ZooKeeper.prepare()?;
+    let mut oracle = Command::new("cargo");
+    oracle
+        .args(["run", "--quiet", "--release", "--package", "stoa-oracle", "--"])
+        .args(more)
+        .current_dir(workspace::root());
+    let outcome = run::run(&mut oracle, BUILD_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// The simulator over a range of seeds.
+pub(crate) fn simulation(seeds: u64) -> Result<Tally, String> {
+    let mut simulator = Command::new("cargo");
+    simulator
+        .args(["run", "--quiet", "--release", "--package", "stoa-sim", "--", "run", "--seeds"])
+        .arg(seeds.to_string())
+        .current_dir(workspace::root());
+    let outcome = run::run(&mut simulator, BUILD_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// Kills the server under load again and again, and looks for what it must not have lost.
+pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tally, String> {
+    against.prepare()?;
+    let mut checker = python::command()?;
+    checker
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--quiet"])
+        .arg(workspace::suite("kill"))
+        .current_dir(workspace::target());
+    let checked = run::run(&mut checker, C_LIMIT)?;
+    let mut sum = tally::plain(&checked.output).judged(checked.succeeded());
+    let mut program = python::command()?;
+    program
+        .arg(workspace::suite("kill").join("kill_rounds.py"))
+        .arg("--rounds")
+        .arg(rounds.to_string())
+        .args(more)
+        .current_dir(workspace::target())
+        .env(SERVER_COMMAND, against.command()?);
+    let limit = Duration::from_secs(120 + 30 * rounds);
+    let outcome = run::run(&mut program, limit)?;
+    sum += tally::plain(&outcome.output).judged(outcome.succeeded());
+    Ok(sum)
+}
