@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The server: the only room with threads, sockets, files and clocks.
+
+pub mod config;
+pub mod words;

@@ -1,0 +1,190 @@
+//! The table of settings. Each setting is written down once, here; flags, environment variables, the
+//! configuration file, `zoo.cfg`, the help text and the documentation are made from it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::kind::{
+    Address, Bytes, Count, Credential, DigestAlgorithm, Flag, Folder, Kind, LogFormat, LogLevel, Maybe, Port,
+    Time, Words,
+};
+use crate::words::Word;
+
+/// One row of the table of settings.
+pub struct Setting {
+    /// The name in the configuration file and of the flag, such as `data-dir`.
+    pub key: &'static str,
+    /// The environment variable, such as `STOA_DATA_DIR`.
+    pub environment: &'static str,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// The default, as it would be written; empty if there is none.
+    pub default: &'static str,
+    /// Stands for the value in the help text.
+    pub placeholder: &'static str,
+    /// What the value has to look like.
+    pub expected: &'static str,
+    /// The keys of a `zoo.cfg` that mean the same, and the unit that ZooKeeper takes them in when it
+    /// is not the one that a bare number has here.
+    pub zoo: &'static [(&'static str, &'static str)],
+    /// Whether a change takes effect without a restart.
+    pub hot: bool,
+    /// Reads a value into the settings; false if it is not of the right kind.
+    set: fn(&mut Settings, &str) -> bool,
+    /// Writes the value that the settings hold.
+    get: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// Reads a value into the settings; false if it is not of the right kind.
+    #[must_use]
+    pub fn set(&self, settings: &mut Settings, text: &str) -> bool {
+        (self.set)(settings, text)
+    }
+
+    /// The value that the settings hold, written as it would be read.
+    pub fn get(&self, settings: &Settings) -> String {
+        (self.get)(settings)
+    }
+}
+
+macro_rules! settings {
+    ($(
+        #[doc = $help:literal]
+        $field:ident: $type:ty = $key:literal $environment:literal $kind:ty, $default:literal,
+            zoo [$($zoo:literal $($unit:literal)?),*] $(, $hot:ident)?;
+    )+) => {
+        /// What a server runs with: every setting, with defaults filled in.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Settings {
+            $(#[doc = $help] pub $field: $type,)+
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Settings {
+                    $($field: <$kind>::parse($default).expect("defaults are of their own kind"),)+
+                }
+            }
+        }
+
+        /// Every setting there is, in the order of the documentation.
+        pub const SETTINGS: &[Setting] = &[$(
+            Setting {
+                key: $key,
+                environment: $environment,
+                help: $help,
+                default: $default,
+                placeholder: <$kind>::PLACEHOLDER,
+                expected: <$kind>::EXPECTED,
+                zoo: &[$(($zoo, concat!($($unit)?))),*],
+                hot: settings!(@hot $($hot)?),
+                set: |settings, text| match <$kind>::parse(text) {
+                    Some(value) => {
+                        settings.$field = value;
+                        true
+                    }
+                    None => false,
+                },
+                get: |settings| <$kind>::show(&settings.$field),
+            },
+        )+];
+    };
+    (@hot hot) => { true };
+    (@hot) => { false };
+}
+
+settings! {
+    /// The folder that holds the log and the snapshots.
+    data_dir: PathBuf = "data-dir" "STOA_DATA_DIR" Folder, "./stoa-data", zoo ["dataDir"];
+    /// Whether to make the data folder when it is missing; if not, a missing or empty folder is an error, so that a lost disk is not taken for a new server.
+    create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate", "db.autocreate"];
+    /// The port for clients and four-letter words; 0 lets the system choose one.
+    port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort"];
+    /// The address to listen on for clients; `::` is every address of the machine, IPv4 and IPv6.
+    bind: IpAddr = "bind" "STOA_BIND" Address, "::", zoo ["clientPortAddress"];
+    /// How many connections may wait to be accepted.
+    listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog"];
+    /// The port for admin HTTP and `/metrics`; 0 switches it off.
+    admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort"];
+    /// The address to listen on for admin HTTP; by default the same as for clients.
+    admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress"];
+    /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off.
+    metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort"];
+    /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
+    tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "2s", zoo ["tickTime"];
+    /// The shortest session timeout that a client can have; by default two ticks.
+    min_session_timeout: Option<Duration> = "min-session-timeout" "STOA_MIN_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["minSessionTimeout"];
+    /// The longest session timeout that a client can have; by default twenty ticks.
+    max_session_timeout: Option<Duration> = "max-session-timeout" "STOA_MAX_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["maxSessionTimeout"];
+    /// How many connections one client address may have; 0 is no limit.
+    max_connections_per_address: u32 = "max-connections-per-address" "STOA_MAX_CONNECTIONS_PER_ADDRESS" Count, "60", zoo ["maxClientCnxns"], hot;
+    /// How many connections the server takes in total; 0 is no limit.
+    max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns"], hot;
+    /// The longest request that is taken; ZooKeeper calls it jute.maxbuffer, and clients have the same limit for replies.
+    max_request_bytes: u64 = "max-request-bytes" "STOA_MAX_REQUEST_BYTES" Bytes, "1048575", zoo ["jute.maxbuffer"];
+    /// How many requests may be under way before the server stops reading from clients.
+    max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "1000", zoo ["globalOutstandingLimit"];
+    /// How many bytes one connection may have read ahead of what is being worked on.
+    read_buffer_bytes: u64 = "read-buffer-bytes" "STOA_READ_BUFFER_BYTES" Bytes, "64KiB", zoo ["nio.directBufferBytes"];
+    /// How many bytes of replies may wait for a client that does not read; no more requests are read from it until it does.
+    write_buffer_bytes: u64 = "write-buffer-bytes" "STOA_WRITE_BUFFER_BYTES" Bytes, "4MiB", zoo [];
+    /// How long a connection may go without finishing its handshake.
+    handshake_timeout: Duration = "handshake-timeout" "STOA_HANDSHAKE_TIMEOUT" Time, "10s", zoo ["nio.sessionlessCnxnTimeout"];
+    /// A snapshot is taken after this many updates.
+    snapshot_updates: u32 = "snapshot-updates" "STOA_SNAPSHOT_UPDATES" Count, "100000", zoo ["snapCount"];
+    /// A snapshot is taken after this many bytes of log; 0 is no limit.
+    snapshot_log_bytes: u64 = "snapshot-log-bytes" "STOA_SNAPSHOT_LOG_BYTES" Bytes, "4GiB", zoo ["snapSizeLimitInKb" "KiB"];
+    /// How many snapshots are kept, with the log from the oldest of them on; at least 1.
+    snapshots_kept: u32 = "snapshots-kept" "STOA_SNAPSHOTS_KEPT" Count, "3", zoo ["autopurge.snapRetainCount"];
+    /// How long a segment of the log gets before the next one is begun.
+    segment_bytes: u64 = "segment-bytes" "STOA_SEGMENT_BYTES" Bytes, "64MiB", zoo ["txnLogSizeLimitInKb" "KiB", "preAllocSize" "KiB"];
+    /// Whether updates are on disk before they are acknowledged; without it a power failure loses acknowledged updates.
+    fsync: bool = "fsync" "STOA_FSYNC" Flag, "true", zoo ["forceSync"];
+    /// A flush of the log that takes longer than this is logged as a warning.
+    fsync_warning: Duration = "fsync-warning" "STOA_FSYNC_WARNING" Time, "1s", zoo ["fsync.warningthresholdms"];
+    /// Which four-letter words are answered, `*` for all; srvr always is.
+    words: Vec<Word> = "words" "STOA_WORDS" Words, "srvr", zoo ["4lw.commands.whitelist"], hot;
+    /// The super user, who passes every ACL, as `super:base64(hash(super:password))`.
+    super_digest: Option<String> = "super-digest" "STOA_SUPER_DIGEST" Maybe<Credential>, "", zoo ["DigestAuthenticationProvider.superDigest"];
+    /// The hash of the digest scheme.
+    digest_algorithm: DigestAlgorithm = "digest-algorithm" "STOA_DIGEST_ALGORITHM" DigestAlgorithm, "SHA1", zoo ["DigestAuthenticationProvider.digestAlg"];
+    /// Whether ACLs are ignored: everybody may do everything.
+    skip_acl: bool = "skip-acl" "STOA_SKIP_ACL" Flag, "false", zoo ["skipACL"];
+    /// Whether a write beyond a hard quota is refused; without it quotas only warn.
+    enforce_quota: bool = "enforce-quota" "STOA_ENFORCE_QUOTA" Flag, "false", zoo ["enforceQuota"];
+    /// Whether clients may make TTL znodes.
+    extended_types: bool = "extended-types" "STOA_EXTENDED_TYPES" Flag, "true", zoo ["extendedTypesEnabled"];
+    /// How often empty container znodes and TTL znodes that are due are looked for.
+    container_check: Duration = "container-check" "STOA_CONTAINER_CHECK" Time, "1m", zoo ["znode.container.checkIntervalMs"];
+    /// How many container and TTL znodes are deleted a minute at most.
+    container_max_per_minute: u32 = "container-max-per-minute" "STOA_CONTAINER_MAX_PER_MINUTE" Count, "10000", zoo ["znode.container.maxPerMinute"];
+    /// A container that never had a child is deleted after this time; 0 leaves it.
+    container_unused: Duration = "container-unused" "STOA_CONTAINER_UNUSED" Time, "0", zoo ["znode.container.maxNeverUsedIntervalMs"];
+    /// How much is logged, to standard error; STOA_LOG takes filters by module too.
+    log_level: LogLevel = "log-level" "STOA_LOG_LEVEL" LogLevel, "info", zoo [];
+    /// How log lines look.
+    log_format: LogFormat = "log-format" "STOA_LOG_FORMAT" LogFormat, "text", zoo [];
+}
+
+impl Settings {
+    /// The bounds of a session timeout: two and twenty ticks unless they are set.
+    pub fn session_timeouts(&self) -> (Duration, Duration) {
+        (
+            self.min_session_timeout.unwrap_or(self.tick_time * 2),
+            self.max_session_timeout.unwrap_or(self.tick_time * 20),
+        )
+    }
+
+    /// Where admin HTTP listens.
+    pub fn admin_address(&self) -> IpAddr {
+        self.admin_bind.unwrap_or(self.bind)
+    }
+
+    /// Whether a four-letter word is answered.
+    pub fn allows(&self, word: Word) -> bool {
+        // Start scripts of ZooKeeper depend on srvr, so that it cannot be switched off there either.
+        word == Word::Srvr || self.words.contains(&word)
+    }
+}
