@@ -113,7 +113,7 @@ settings! {
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off.
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort"];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
-    tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "2s", zoo ["tickTime"];
+    tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
     /// The shortest session timeout that a client can have; by default two ticks.
     min_session_timeout: Option<Duration> = "min-session-timeout" "STOA_MIN_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["minSessionTimeout"];
     /// The longest session timeout that a client can have; by default twenty ticks.
@@ -124,12 +124,14 @@ settings! {
     max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns"], hot;
     /// The longest request that is taken; ZooKeeper calls it jute.maxbuffer, and clients have the same limit for replies.
     max_request_bytes: u64 = "max-request-bytes" "STOA_MAX_REQUEST_BYTES" Bytes, "1048575", zoo ["jute.maxbuffer"];
-    /// How many requests may be under way before the server stops reading from clients.
-    max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "1000", zoo ["globalOutstandingLimit"];
-    /// How many bytes one connection may have read ahead of what is being worked on.
-    read_buffer_bytes: u64 = "read-buffer-bytes" "STOA_READ_BUFFER_BYTES" Bytes, "64KiB", zoo ["nio.directBufferBytes"];
-    /// How many bytes of replies may wait for a client that does not read; no more requests are read from it until it does.
-    write_buffer_bytes: u64 = "write-buffer-bytes" "STOA_WRITE_BUFFER_BYTES" Bytes, "4MiB", zoo [];
+    /// How many requests of all clients may be under way before the server reads no more from any of them.
+    max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "16384", zoo ["globalOutstandingLimit"];
+    /// How many requests of one connection may be under way before the server reads no more from it.
+    max_outstanding_per_connection: u32 = "max-outstanding-per-connection" "STOA_MAX_OUTSTANDING_PER_CONNECTION" Count, "2048", zoo [];
+    /// How many bytes of replies may wait for a client before the server reads no more from it.
+    write_buffer_bytes: u64 = "write-buffer-bytes" "STOA_WRITE_BUFFER_BYTES" Bytes, "1MiB", zoo [];
+    /// How many bytes of replies and watch events may wait for a client that does not read before it is disconnected.
+    write_buffer_max_bytes: u64 = "write-buffer-max-bytes" "STOA_WRITE_BUFFER_MAX_BYTES" Bytes, "128MiB", zoo [];
     /// How long a connection may go without finishing its handshake.
     handshake_timeout: Duration = "handshake-timeout" "STOA_HANDSHAKE_TIMEOUT" Time, "10s", zoo ["nio.sessionlessCnxnTimeout"];
     /// A snapshot is taken after this many updates.
@@ -139,7 +141,7 @@ settings! {
     /// How many snapshots are kept, with the log from the oldest of them on; at least 1.
     snapshots_kept: u32 = "snapshots-kept" "STOA_SNAPSHOTS_KEPT" Count, "3", zoo ["autopurge.snapRetainCount"];
     /// How long a segment of the log gets before the next one is begun.
-    segment_bytes: u64 = "segment-bytes" "STOA_SEGMENT_BYTES" Bytes, "64MiB", zoo ["txnLogSizeLimitInKb" "KiB", "preAllocSize" "KiB"];
+    segment_bytes: u64 = "segment-bytes" "STOA_SEGMENT_BYTES" Bytes, "64MiB", zoo ["txnLogSizeLimitInKb" "KiB"];
     /// Whether updates are on disk before they are acknowledged; without it a power failure loses acknowledged updates.
     fsync: bool = "fsync" "STOA_FSYNC" Flag, "true", zoo ["forceSync"];
     /// A flush of the log that takes longer than this is logged as a warning.

@@ -1,0 +1,449 @@
+//! What can be seen of a running server, as plain data.
+//!
+//! The four-letter words, admin HTTP and the metrics are rendered from these structs and from nothing
+//! else. The thread that owns a partition fills them in ([`Source`]); rendering happens wherever it was
+//! asked for, so that a long listing is turned into text on the asker's time and not on the partition's.
+
+use std::net::SocketAddr;
+
+use stoa_wire::Opcode;
+use tokio::sync::oneshot;
+
+/// A question to the thread that owns the partition, with the place where the answer goes.
+#[derive(Debug)]
+pub enum Question {
+    /// Every figure of the server.
+    Stats(oneshot::Sender<Box<Stats>>),
+    /// Every connection.
+    Connections(oneshot::Sender<Vec<Connection>>),
+    /// Every session with its ephemeral znodes.
+    Sessions(oneshot::Sender<Vec<Session>>),
+    /// The watches, counted.
+    WatchSummary(oneshot::Sender<WatchSummary>),
+    /// The watches, in full.
+    Watches(oneshot::Sender<Vec<SessionWatches>>),
+    /// The history of digests of the tree.
+    Digests(oneshot::Sender<Vec<Digest>>),
+    /// Begin latencies and packet counts of the server anew.
+    ResetStats(oneshot::Sender<()>),
+    /// Begin latencies and packet counts of every connection anew.
+    ResetConnections(oneshot::Sender<()>),
+    /// Take a snapshot now; answered when it is on disk.
+    Snapshot(oneshot::Sender<Result<SnapshotDone, String>>),
+}
+
+impl Question {
+    /// Answers the question.
+    pub fn answer(self, source: &mut impl Source) {
+        // A send that fails means that the asker has gone away, which is no concern of the server.
+        match self {
+            Question::Stats(reply) => drop(reply.send(Box::new(source.stats()))),
+            Question::Connections(reply) => drop(reply.send(source.connections())),
+            Question::Sessions(reply) => drop(reply.send(source.sessions())),
+            Question::WatchSummary(reply) => drop(reply.send(source.watch_summary())),
+            Question::Watches(reply) => drop(reply.send(source.watches())),
+            Question::Digests(reply) => drop(reply.send(source.digests())),
+            Question::ResetStats(reply) => {
+                source.reset_stats();
+                drop(reply.send(()));
+            }
+            Question::ResetConnections(reply) => {
+                source.reset_connections();
+                drop(reply.send(()));
+            }
+            Question::Snapshot(reply) => source.snapshot(reply),
+        }
+    }
+}
+
+/// Who can answer: implemented by what drives the server.
+pub trait Source {
+    /// Every figure of the server.
+    fn stats(&self) -> Stats;
+    /// Every connection.
+    fn connections(&self) -> Vec<Connection>;
+    /// Every session with its ephemeral znodes.
+    fn sessions(&self) -> Vec<Session>;
+    /// The watches, counted.
+    fn watch_summary(&self) -> WatchSummary;
+    /// The watches, in full.
+    fn watches(&self) -> Vec<SessionWatches>;
+    /// The history of digests of the tree, oldest first.
+    fn digests(&self) -> Vec<Digest>;
+    /// Begins latencies and packet counts of the server anew.
+    fn reset_stats(&mut self);
+    /// Begins latencies and packet counts of every connection anew.
+    fn reset_connections(&mut self);
+    /// Takes a snapshot now, and answers when it is on disk (or when one cannot be taken, with why).
+    fn snapshot(&mut self, reply: oneshot::Sender<Result<SnapshotDone, String>>);
+}
+
+/// A snapshot that was asked for and is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotDone {
+    /// The last update in it.
+    pub zxid: i64,
+    /// How long its file is.
+    pub bytes: u64,
+}
+
+/// What a server is among its kind, in ZooKeeper's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The only server there is.
+    #[default]
+    Standalone,
+}
+
+impl Mode {
+    /// The word that scripts look for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Standalone => "standalone",
+        }
+    }
+}
+
+/// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
+/// from the start of the server; those that `srst` begins anew are marked.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// What the server is.
+    pub mode: Mode,
+    /// Since when it runs.
+    pub uptime_ms: u64,
+    /// The last update that was applied.
+    pub zxid: i64,
+    /// Znodes in the tree, those that every tree has included.
+    pub znodes: u64,
+    /// About how many bytes paths and data take.
+    pub data_bytes: u64,
+    /// Watches of every kind.
+    pub watches: u64,
+    /// Ephemeral znodes.
+    pub ephemerals: u64,
+    /// Sessions, connected or not.
+    pub sessions: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// Requests under way.
+    pub outstanding: u64,
+    /// Least latency (reset by `srst`).
+    pub latency_min_us: u64,
+    /// Largest latency (reset by `srst`).
+    pub latency_max_us: u64,
+    /// Sum of latencies (reset by `srst`).
+    pub latency_sum_us: u64,
+    /// Requests that the latencies are of (reset by `srst`).
+    pub answered: u64,
+    /// Frames received (reset by `srst`).
+    pub packets_received: u64,
+    /// Frames sent (reset by `srst`).
+    pub packets_sent: u64,
+    /// Bytes received from clients.
+    pub bytes_received: u64,
+    /// Bytes sent to clients.
+    pub bytes_sent: u64,
+    /// Size of the last, the largest and the smallest reply, if there was one (reset by `srst`).
+    pub reply_bytes: Option<ReplyBytes>,
+    /// Handshakes.
+    pub connection_requests: u64,
+    /// Connections refused by a limit.
+    pub connections_rejected: u64,
+    /// Connections closed by the server because of what the client did.
+    pub connections_dropped: u64,
+    /// Connections that did not finish their handshake in time.
+    pub handshakes_expired: u64,
+    /// Sessions expired.
+    pub sessions_expired: u64,
+    /// Authentications that failed.
+    pub auth_failed: u64,
+    /// Frames over the limit.
+    pub frames_too_large: u64,
+    /// Watch notifications sent.
+    pub watch_events: u64,
+    /// Containers and TTL znodes deleted when they were due.
+    pub containers_deleted: u64,
+    /// Requests by opcode; those that never came may be left out.
+    pub ops: Vec<Op>,
+    /// The log.
+    pub log: Log,
+    /// The snapshots.
+    pub snapshots: Snapshots,
+    /// How the server came up.
+    pub startup: Startup,
+}
+
+/// Sizes of replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyBytes {
+    /// The last.
+    pub last: u64,
+    /// The largest.
+    pub max: u64,
+    /// The smallest.
+    pub min: u64,
+}
+
+/// Requests of one opcode.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// Which.
+    pub opcode: Opcode,
+    /// From the arrival of a request to the writing of its reply.
+    pub latency: Histogram,
+    /// Replies with an error.
+    pub errors: u64,
+}
+
+/// The log of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// The last position written.
+    pub position: u64,
+    /// Entries written.
+    pub entries: u64,
+    /// Updates in them.
+    pub updates: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Bytes on disk now.
+    pub bytes: u64,
+    /// Entries that wait for the disk.
+    pub queued: u64,
+    /// Times that the log refused an entry: the disk is full or broken.
+    pub refusals: u64,
+    /// Time to write what is flushed together.
+    pub append: Histogram,
+    /// Time to flush it.
+    pub fsync: Histogram,
+    /// Flushes that took longer than the warning threshold.
+    pub fsync_slow: u64,
+    /// Updates that were flushed together; the bounds are numbers of updates, not microseconds.
+    pub batch: Histogram,
+}
+
+/// The snapshots of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshots {
+    /// How long each took.
+    pub time: Histogram,
+    /// Attempts that failed.
+    pub errors: u64,
+    /// The last update in the newest one, if there is one.
+    pub last_zxid: Option<i64>,
+    /// When the newest one was finished, milliseconds since the epoch.
+    pub last_wall_ms: i64,
+    /// Bytes of all that are kept.
+    pub bytes: u64,
+    /// How far the one that is being taken is, 0 to 1.
+    pub progress: Option<f64>,
+}
+
+/// How a server came up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Startup {
+    /// Time from opening the data folder to serving.
+    pub total_ms: u64,
+    /// Time to load the snapshot.
+    pub snapshot_ms: u64,
+    /// Time to apply the log after it.
+    pub replay_ms: u64,
+    /// Updates that were applied.
+    pub updates_replayed: u64,
+}
+
+/// How often values fell into ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// The inclusive upper bound of each range and how often a value fell between it and the one
+    /// before; bounds go up, and the last may be `u64::MAX`.
+    pub buckets: Vec<(u64, u64)>,
+    /// All values, added.
+    pub sum: u64,
+}
+
+impl Histogram {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Their mean, 0 if there are none.
+    pub fn mean(&self) -> f64 {
+        match self.count() {
+            0 => 0.0,
+            count => self.sum as f64 / count as f64,
+        }
+    }
+
+    /// About the value that a share of the values (0 to 1) does not exceed, 0 if there are none.
+    ///
+    /// Values are taken to lie evenly within their range. Of the last range, which has no upper bound,
+    /// its lower bound is all that is known.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let rank = share * self.count() as f64;
+        let (mut below, mut lower) = (0, 0);
+        for &(upper, count) in &self.buckets {
+            if count > 0 && (below + count) as f64 >= rank {
+                if upper == u64::MAX {
+                    return lower as f64;
+                }
+                let part = ((rank - below as f64) / count as f64).clamp(0.0, 1.0);
+                return lower as f64 + part * (upper - lower) as f64;
+            }
+            below += count;
+            lower = upper;
+        }
+        0.0
+    }
+
+    /// A bound that every value reaches: that of the lowest range with a value in it.
+    pub fn min(&self) -> u64 {
+        let first = self.buckets.iter().position(|(_, count)| *count > 0).unwrap_or(0);
+        first.checked_sub(1).map_or(0, |below| self.buckets[below].0)
+    }
+
+    /// A bound that no value exceeds, as far as there is one.
+    pub fn max(&self) -> u64 {
+        let bounds = self.buckets.iter().rev().skip_while(|(_, count)| *count == 0).map(|(bound, _)| *bound);
+        bounds.into_iter().find(|bound| *bound != u64::MAX).unwrap_or(0)
+    }
+
+    /// Adds the values of another histogram with the same ranges.
+    pub fn add(&mut self, other: &Histogram) {
+        if self.buckets.is_empty() {
+            *self = other.clone();
+            return;
+        }
+        assert!(
+            other.buckets.is_empty() || self.buckets.len() == other.buckets.len(),
+            "histograms that are added have the same ranges"
+        );
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            mine.1 += theirs.1;
+        }
+        self.sum += other.sum;
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Whether the server reads from it now; it does not while too much is under way.
+    pub reading: bool,
+    /// Whether replies wait for the client to read.
+    pub writing: bool,
+    /// Requests under way.
+    pub outstanding: u64,
+    /// Frames received.
+    pub packets_received: u64,
+    /// Frames sent.
+    pub packets_sent: u64,
+    /// When it was accepted, milliseconds since the epoch.
+    pub established_ms: i64,
+    /// Its session, once the handshake is done.
+    pub session: Option<ConnectionSession>,
+}
+
+/// What a connection knows of its session and of the requests on it.
+#[derive(Clone, Debug)]
+pub struct ConnectionSession {
+    /// The session.
+    pub id: i64,
+    /// Its timeout.
+    pub timeout_ms: u32,
+    /// The last request.
+    pub last_op: Option<Opcode>,
+    /// The last request's xid, if there was one.
+    pub last_xid: Option<i32>,
+    /// The zxid in the last reply.
+    pub last_zxid: i64,
+    /// When the last reply was written, milliseconds since the server started.
+    pub last_reply_ms: u64,
+    /// Latency of the last request.
+    pub latency_last_us: u64,
+    /// Least latency.
+    pub latency_min_us: u64,
+    /// Mean latency.
+    pub latency_avg_us: u64,
+    /// Largest latency.
+    pub latency_max_us: u64,
+}
+
+/// One session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The session.
+    pub id: i64,
+    /// Its timeout.
+    pub timeout_ms: u32,
+    /// When it expires unless its client is heard of, milliseconds since the epoch, on the grain at
+    /// which sessions expire.
+    pub expires_ms: i64,
+    /// Its ephemeral znodes.
+    pub ephemerals: Vec<String>,
+}
+
+/// The watches, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchSummary {
+    /// Sessions that watch something.
+    pub sessions: u64,
+    /// Paths that are watched.
+    pub paths: u64,
+    /// Watches: pairs of a session and a path.
+    pub watches: u64,
+}
+
+/// The paths that one session watches.
+#[derive(Clone, Debug)]
+pub struct SessionWatches {
+    /// The session.
+    pub session: i64,
+    /// The paths.
+    pub paths: Vec<String>,
+}
+
+/// What the tree hashed to when an update had been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// The update.
+    pub zxid: i64,
+    /// The hash.
+    pub digest: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_within_the_range_that_holds_them() {
+        let histogram =
+            Histogram { buckets: vec![(1, 0), (2, 50), (4, 40), (8, 10), (u64::MAX, 0)], sum: 300 };
+        assert_eq!(histogram.count(), 100);
+        assert_eq!(histogram.mean(), 3.0);
+        assert_eq!(histogram.quantile(0.5), 2.0);
+        assert_eq!(histogram.quantile(0.7), 3.0);
+        assert_eq!(histogram.quantile(0.9), 4.0);
+        assert_eq!(histogram.quantile(1.0), 8.0);
+        assert_eq!((histogram.min(), histogram.max()), (1, 8));
+    }
+
+    #[test]
+    fn a_range_without_an_upper_bound_counts_as_its_lower_one() {
+        let histogram = Histogram { buckets: vec![(10, 0), (u64::MAX, 1)], sum: 99 };
+        assert_eq!(histogram.quantile(0.99), 10.0);
+        assert_eq!((histogram.min(), histogram.max()), (10, 10));
+    }
+
+    #[test]
+    fn an_empty_histogram_is_all_zero() {
+        let histogram = Histogram::default();
+        assert_eq!((histogram.count(), histogram.min(), histogram.max()), (0, 0, 0));
+        assert_eq!((histogram.mean(), histogram.quantile(0.99)), (0.0, 0.0));
+    }
+}
