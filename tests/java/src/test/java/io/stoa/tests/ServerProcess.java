@@ -1,0 +1,145 @@
+package io.stoa.tests;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The server under test as a child process. Its command comes from STOA_SERVER_COMMAND, to which
+ * the port and the data directory are added; both stay the same over a restart.
+ */
+final class ServerProcess implements AutoCloseable {
+    private static final String HOST = "127.0.0.1";
+    private static final int READY_SECONDS = 30;
+
+    private static ServerProcess shared;
+
+    private final Path directory;
+    private final int port;
+    private final Thread reaper = new Thread(this::kill);
+    private Process process;
+
+    private ServerProcess() throws IOException {
+        directory = Files.createTempDirectory("stoa-java-");
+        try (ServerSocket probe = new ServerSocket(0)) {
+            port = probe.getLocalPort();
+        }
+        Runtime.getRuntime().addShutdownHook(reaper);
+    }
+
+    /** The server of all tests that don't stop it. It ends with the tests. */
+    static synchronized ServerProcess shared() {
+        if (shared == null) {
+            shared = own();
+        }
+        return shared;
+    }
+
+    /** A server for one test alone, which may stop and kill it. */
+    static ServerProcess own() {
+        try {
+            ServerProcess server = new ServerProcess();
+            server.start();
+            return server;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    String address() {
+        return HOST + ":" + port;
+    }
+
+    void start() throws IOException {
+        String given = System.getenv("STOA_SERVER_COMMAND");
+        if (given == null) {
+            throw new IllegalStateException("STOA_SERVER_COMMAND is not set; run `cargo xtask java`");
+        }
+        List<String> command = new ArrayList<>(Arrays.asList(given.trim().split("\\s+")));
+        command.addAll(List.of("--port", Integer.toString(port)));
+        command.addAll(List.of("--data-dir", directory.resolve("data").toString()));
+        process = new ProcessBuilder(command)
+                .redirectErrorStream(true)
+                .redirectOutput(ProcessBuilder.Redirect.appendTo(output().toFile()))
+                .start();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(READY_SECONDS);
+        while (!serves()) {
+            if (!process.isAlive() || System.nanoTime() > deadline) {
+                String state = process.isAlive() ? "does not answer" : "exited with " + process.exitValue();
+                throw new IOException("the server " + state + ": " + Files.readString(output()));
+            }
+            pause(20);
+        }
+    }
+
+    /** Stops the server as an operator does. */
+    void stop() throws InterruptedException {
+        process.destroy();
+        if (!process.waitFor(20, TimeUnit.SECONDS)) {
+            kill();
+            throw new IllegalStateException("the server did not stop in 20 seconds");
+        }
+    }
+
+    /** Ends the server as a crash does. */
+    void kill() {
+        if (process != null) {
+            process.destroyForcibly();
+            process.onExit().join();
+        }
+    }
+
+    @Override
+    public void close() throws IOException {
+        kill();
+        Runtime.getRuntime().removeShutdownHook(reaper);
+        try (var files = Files.walk(directory)) {
+            for (Path path : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(path);
+            }
+        }
+    }
+
+    /** What the server answers to a four-letter word. */
+    String ask(String word) throws IOException {
+        try (Socket socket = new Socket()) {
+            socket.connect(new InetSocketAddress(HOST, port), 1000);
+            socket.setSoTimeout(2000);
+            socket.getOutputStream().write(word.getBytes(StandardCharsets.US_ASCII));
+            ByteArrayOutputStream answer = new ByteArrayOutputStream();
+            socket.getInputStream().transferTo(answer);
+            return answer.toString(StandardCharsets.UTF_8);
+        }
+    }
+
+    private boolean serves() {
+        try {
+            return ask("srvr").contains("Mode:");
+        } catch (IOException e) {
+            return false;
+        }
+    }
+
+    private Path output() {
+        return directory.resolve("output");
+    }
+
+    private static void pause(long millis) {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}
