@@ -1,1 +1,44 @@
-//! Placeholder.
+//! One server as a state machine: inputs in, outputs out.
+//!
+//! [`Server`] owns the connections, the sessions and the partition. It opens no socket and no file,
+//! reads no clock, starts no thread and draws no random number: whoever drives it (the server crate
+//! with the real world, the simulator with its own) hands in bytes, time and completions, and takes
+//! out bytes, log entries and snapshot slices:
+//!
+//! | in | out |
+//! | --- | --- |
+//! | [`Server::connect`], [`Server::receive`], [`Server::disconnected`] | [`Server::poll_output`], [`Server::output`] |
+//! | [`Server::appended`], [`Server::append_refused`] | [`Server::poll_append`] |
+//! | [`Server::snapshot_taken`], [`Server::snapshot_finished`] | [`Server::poll_snapshot`] |
+//! | [`Server::tick`] | [`Server::next_wake_us`] |
+//!
+//! The way of a write: a frame is decoded, prepared against the state as it will be, and becomes an
+//! update in the entry under construction; [`Server::poll_append`] hands the entry to the log;
+//! [`Server::appended`] says that it is durable, and only then is it applied, are watches triggered
+//! and is the reply written. A read runs at once against the applied state, unless its session has
+//! a write under way: then it waits its turn (FIFO client order).
+#![cfg_attr(not(test), no_std)]
+extern crate alloc;
+
+mod apply;
+mod auth;
+mod config;
+mod connection;
+mod handshake;
+mod partition;
+mod read;
+mod reaper;
+mod request;
+mod server;
+mod session;
+mod snapshot;
+mod stats;
+
+pub use auth::digest_id;
+pub use config::{Config, Limits, Now};
+pub use connection::{CloseReason, Connection, ConnectionId};
+pub use partition::{Append, TIMELINE};
+pub use server::{ConnectError, Output, Server};
+pub use session::LiveSession;
+pub use snapshot::SnapshotOutput;
+pub use stats::{Histogram, OpStats, Stats};

@@ -1,0 +1,100 @@
+//! What the driver decides once.
+
+use alloc::string::String;
+
+/// A moment, as the driver's clocks show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Microseconds of a clock that never goes back; its start does not matter. Timeouts use it.
+    pub mono_us: u64,
+    /// Milliseconds since the epoch. Only ctime, mtime and TTLs use it; it may jump.
+    pub wall_ms: i64,
+}
+
+/// Settings of a server's logic.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Top byte of the session ids that this server makes (ZooKeeper's `myid`; 1 when standalone).
+    pub server_id: u8,
+    /// Resolution of session expiry, milliseconds.
+    pub tick_ms: u32,
+    /// Least session timeout that is granted, milliseconds.
+    pub session_timeout_min_ms: i32,
+    /// Largest session timeout that is granted, milliseconds.
+    pub session_timeout_max_ms: i32,
+    /// `user:base64(sha1(user:password))` of the super user.
+    pub super_digest: Option<String>,
+    /// Time between two looks for containers and TTL znodes to delete, milliseconds.
+    pub reap_interval_ms: u32,
+    /// Most of them that one look deletes.
+    pub reap_max: u32,
+    /// A snapshot is taken after about this many updates.
+    pub snapshot_updates: u64,
+    /// A snapshot is taken after about this many bytes of log.
+    pub snapshot_log_bytes: u64,
+    /// Bounds on what clients can make the server hold.
+    pub limits: Limits,
+}
+
+/// Bounds on what clients can make the server hold.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Longest frame from a client (`jute.maxbuffer`), bytes.
+    pub frame_bytes: usize,
+    /// A longer frame, up to this length, is skipped and answered with an error; beyond it the
+    /// connection is closed. Bytes.
+    pub frame_skip_bytes: usize,
+    /// Connections in all; 0 is no limit.
+    pub connections: usize,
+    /// Connections from one address; 0 is no limit.
+    pub connections_per_address: usize,
+    /// Requests under way in all; above it nothing more is read.
+    pub outstanding: usize,
+    /// Requests under way of one connection; above it nothing more is read from it.
+    pub outstanding_per_connection: usize,
+    /// Bytes of requests that wait on one connection; above it nothing more is read from it.
+    pub queued_bytes_per_connection: usize,
+    /// Bytes of log entries under way; above it nothing more is read.
+    pub log_queue_bytes: usize,
+    /// Bytes waiting to be sent on one connection above which nothing more is read from it.
+    pub output_pause_bytes: usize,
+    /// Bytes waiting to be sent on one connection above which it is closed.
+    pub output_close_bytes: usize,
+    /// Time that a connection may take for its handshake, milliseconds.
+    pub handshake_ms: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server_id: 1,
+            tick_ms: 3000,
+            session_timeout_min_ms: 6000,
+            session_timeout_max_ms: 60_000,
+            super_digest: None,
+            reap_interval_ms: 60_000,
+            reap_max: 10_000,
+            snapshot_updates: 100_000,
+            snapshot_log_bytes: 4 << 30,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            frame_bytes: 0xf_ffff,
+            frame_skip_bytes: 64 << 20,
+            connections: 0,
+            connections_per_address: 60,
+            outstanding: 16_384,
+            outstanding_per_connection: 2048,
+            queued_bytes_per_connection: 4 << 20,
+            log_queue_bytes: 64 << 20,
+            output_pause_bytes: 1 << 20,
+            output_close_bytes: 128 << 20,
+            handshake_ms: 10_000,
+        }
+    }
+}

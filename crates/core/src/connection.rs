@@ -1,0 +1,351 @@
+//! One client's connection: where it stands, what it waits for, what is to be sent to it.
+
+use crate::config::Now;
+use crate::session::SessionKey;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slab::Slab;
+use stoa_tree::Identity;
+use stoa_wire::{ConnectResponse, Opcode};
+
+/// Names a connection; never used again for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+impl ConnectionId {
+    fn index(self) -> usize {
+        (self.0 & 0xffff_ffff) as usize
+    }
+}
+
+/// Why the server closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The client closed its session.
+    SessionClosed,
+    /// The session has expired, or the client named one that does not exist (any more).
+    SessionExpired,
+    /// The session is now on another connection.
+    SessionMoved,
+    /// The client has seen a zxid that this server has not.
+    ClientAhead,
+    /// Authentication failed.
+    AuthFailed,
+    /// The handshake took too long.
+    HandshakeTimeout,
+    /// A frame was announced that is far too long, or negative.
+    BadFrame,
+    /// Bytes that are not the protocol's.
+    Malformed,
+    /// An opcode that does not exist.
+    UnknownOpcode,
+    /// The client does not read what is sent to it.
+    SlowReader,
+    /// The log refused the creation of the session.
+    NoRoom,
+    /// An operator closed it, or the server shuts down.
+    Operator,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SessionClosed => "the session was closed",
+            Self::SessionExpired => "the session has expired or never existed",
+            Self::SessionMoved => "the session moved to another connection",
+            Self::ClientAhead => "the client has seen a later zxid than this server's",
+            Self::AuthFailed => "authentication failed",
+            Self::HandshakeTimeout => "no handshake in time",
+            Self::BadFrame => "a frame's length is out of range",
+            Self::Malformed => "malformed bytes",
+            Self::UnknownOpcode => "unknown opcode",
+            Self::SlowReader => "the client does not read its replies",
+            Self::NoRoom => "no room in the log for the session",
+            Self::Operator => "closed by the server's operator",
+        })
+    }
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing whole has arrived yet.
+    Handshake,
+    /// The session's creation is on its way to the log; the answer is ready.
+    Creating(ConnectResponse),
+    /// Attached to a session.
+    Live(SessionKey),
+    /// Nothing is read any more; what is left to send may still be sent.
+    Closing,
+}
+
+/// Something that must be answered in its turn.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// A write: answered when the update with this zxid is applied.
+    Write { zxid: i64, xid: i32, opcode: Opcode, arrived_us: u64 },
+    /// The answer is known, but rests on everything up to this zxid: it may leave when that is
+    /// applied. (An error that was found against the proposed state, a sync, a frame too large.)
+    Answer { after: i64, xid: i32, opcode: Opcode, err: i32, body: Vec<u8>, arrived_us: u64 },
+    /// A read behind a write of the same session.
+    Request { frame: Box<[u8]>, arrived_us: u64 },
+}
+
+impl Slot {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write { .. } => 0,
+            Self::Answer { body, .. } => body.len(),
+            Self::Request { frame, .. } => frame.len(),
+        }
+    }
+}
+
+/// One client's connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The session, 0 before there is one.
+    pub session: i64,
+    /// Negotiated timeout, milliseconds.
+    pub timeout_ms: i32,
+    /// When it was accepted.
+    pub established: Now,
+    /// Frames received.
+    pub received: u64,
+    /// Frames sent.
+    pub sent: u64,
+    /// The last request's opcode.
+    pub last_op: Option<Opcode>,
+    /// The last request's xid.
+    pub last_xid: i32,
+    /// The last reply's zxid.
+    pub last_zxid: i64,
+    /// When the last reply was written, microseconds of the driver's clock that never goes back.
+    pub last_reply_us: u64,
+    /// Last latency, microseconds.
+    pub latency_last_us: u64,
+    /// Least latency, microseconds.
+    pub latency_min_us: u64,
+    /// Largest latency, microseconds.
+    pub latency_max_us: u64,
+    /// Sum of latencies, microseconds.
+    pub latency_sum_us: u64,
+    /// Identities proved so far.
+    pub identities: Vec<Identity>,
+    pub(crate) phase: Phase,
+    pub(crate) queue: VecDeque<Slot>,
+    /// Bytes that the queue holds.
+    pub(crate) queued_bytes: usize,
+    /// Bytes of a frame that is too long, still to be skipped.
+    pub(crate) skip: usize,
+    pub(crate) output: Vec<u8>,
+    /// How much of `output` has been sent.
+    pub(crate) output_sent: usize,
+    /// Whether the driver has been told that there is output.
+    pub(crate) announced: bool,
+    /// Whether reading was stopped and must be resumed by us.
+    pub(crate) paused: bool,
+    pub(crate) close_reason: Option<CloseReason>,
+}
+
+impl Connection {
+    /// Requests under way.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Why the server closes it, once it does.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.close_reason
+    }
+
+    /// Bytes waiting to be sent.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        self.output.len() - self.output_sent
+    }
+
+    pub(crate) fn replied(&mut self, latency_us: u64, count: u64, now_us: u64) {
+        self.latency_last_us = latency_us;
+        self.latency_min_us = self.latency_min_us.min(latency_us);
+        self.latency_max_us = self.latency_max_us.max(latency_us);
+        self.latency_sum_us += latency_us * count;
+        self.last_reply_us = now_us;
+    }
+
+    /// Forgets latencies and packet counts, as the word `crst` asks.
+    pub(crate) fn reset_stats(&mut self) {
+        self.received = 0;
+        self.sent = 0;
+        self.last_op = None;
+        self.last_xid = 0;
+        self.last_zxid = 0;
+        self.latency_last_us = 0;
+        self.latency_min_us = u64::MAX;
+        self.latency_max_us = 0;
+        self.latency_sum_us = 0;
+    }
+}
+
+/// All connections of a server.
+#[derive(Default)]
+pub(crate) struct Connections {
+    slots: Slab<(u32, Connection)>,
+    generation: u32,
+    by_address: HashMap<IpAddr, usize, FixedState>,
+    /// Connections with output or with an end to announce, in order.
+    pub(crate) announced: VecDeque<ConnectionId>,
+    /// Empty buffers to use again: most connections have nothing to send most of the time.
+    spare: Vec<Vec<u8>>,
+    /// Requests in all queues.
+    pub(crate) outstanding: usize,
+    /// Connections that are not read from until there is room again, in order.
+    pub(crate) paused: VecDeque<ConnectionId>,
+}
+
+const SPARE_BUFFERS: usize = 64;
+const SPARE_BUFFER_BYTES: usize = 256 << 10;
+
+impl Connections {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn from_address(&self, address: IpAddr) -> usize {
+        self.by_address.get(&address).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn insert(&mut self, peer: SocketAddr, now: Now) -> ConnectionId {
+        *self.by_address.entry(peer.ip()).or_insert(0) += 1;
+        self.generation = self.generation.wrapping_add(1);
+        let index = self.slots.insert((
+            self.generation,
+            Connection {
+                peer,
+                session: 0,
+                timeout_ms: 0,
+                established: now,
+                received: 0,
+                sent: 0,
+                last_op: None,
+                last_xid: 0,
+                last_zxid: 0,
+                last_reply_us: 0,
+                latency_last_us: 0,
+                latency_min_us: u64::MAX,
+                latency_max_us: 0,
+                latency_sum_us: 0,
+                identities: Vec::new(),
+                phase: Phase::Handshake,
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                skip: 0,
+                output: Vec::new(),
+                output_sent: 0,
+                announced: false,
+                paused: false,
+                close_reason: None,
+            },
+        ));
+        ConnectionId((u64::from(self.generation) << 32) | index as u64)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.slots
+            .get(id.index())
+            .filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
+            .map(|(_, connection)| connection)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots
+            .get_mut(id.index())
+            .filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
+            .map(|(_, connection)| connection)
+    }
+
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+        self.get(id)?;
+        let (_, connection) = self.slots.remove(id.index());
+        self.outstanding -= connection.queue.len();
+        let address = connection.peer.ip();
+        if let Some(count) = self.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+        Some(connection)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.slots.iter().map(|(index, (generation, connection))| {
+            (ConnectionId((u64::from(*generation) << 32) | index as u64), connection)
+        })
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.slots.iter_mut().map(|(_, (_, connection))| connection)
+    }
+
+    /// The buffer to append to; the driver will be told.
+    #[inline]
+    pub(crate) fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
+        // Written out instead of `get_mut`, so that the other fields stay reachable.
+        let (generation, connection) = self.slots.get_mut(id.index())?;
+        if u64::from(*generation) != id.0 >> 32 {
+            return None;
+        }
+        if !connection.announced {
+            connection.announced = true;
+            self.announced.push_back(id);
+        }
+        if connection.output.capacity() == 0
+            && let Some(spare) = self.spare.pop()
+        {
+            connection.output = spare;
+        }
+        Some(&mut connection.output)
+    }
+
+    /// `sent` bytes have left; an emptied buffer goes back to the spare ones.
+    pub(crate) fn advance(&mut self, id: ConnectionId, sent: usize) {
+        let Some(connection) = self.get_mut(id) else { return };
+        connection.output_sent += sent;
+        if connection.output_sent >= connection.output.len() {
+            connection.output_sent = 0;
+            connection.output.clear();
+            let buffer = core::mem::take(&mut connection.output);
+            if self.spare.len() < SPARE_BUFFERS && buffer.capacity() <= SPARE_BUFFER_BYTES {
+                self.spare.push(buffer);
+            }
+        }
+    }
+
+    pub(crate) fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.queued_bytes += slot.bytes();
+            connection.queue.push_back(slot);
+            self.outstanding += 1;
+        }
+    }
+
+    pub(crate) fn pop_slot(&mut self, id: ConnectionId) -> Option<Slot> {
+        let connection = self.get_mut(id)?;
+        let slot = connection.queue.pop_front()?;
+        connection.queued_bytes -= slot.bytes();
+        self.outstanding -= 1;
+        Some(slot)
+    }
+}

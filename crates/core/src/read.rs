@@ -1,0 +1,331 @@
+//! Reads: answered from the applied state, into the connection's output, without a copy between.
+
+use crate::apply::notify;
+use crate::connection::{Connection, ConnectionId};
+use crate::partition::Partition;
+use crate::server::Server;
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_tree::{Caller, WatchMode, WatcherId, Znode};
+use stoa_wire::{
+    Acl, AddWatchMode, ErrorCode, EventKind, MultiOps, MultiResults, Opcode, Reader, ReplyHeader, Request,
+    RequestHeader, SetWatches, WatcherKind, begin_frame, end_frame, perms, put,
+};
+
+/// zxid in the events that setWatches replays: ZooKeeper does not know it there either.
+const ZXID_UNKNOWN: i64 = -1;
+
+/// A reply may not grow beyond this: a multiRead can name the same large znode many times.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+impl Server {
+    /// Answers a read. `arrived_us` is given for one that had to wait; otherwise its latency is
+    /// known at the end of the turn.
+    pub(crate) fn read(
+        &mut self,
+        id: ConnectionId,
+        header: RequestHeader,
+        opcode: Opcode,
+        reader: &mut Reader<'_>,
+        arrived_us: Option<u64>,
+    ) {
+        let request = match Request::decode(opcode, reader) {
+            Ok(request) => request,
+            Err(_) => {
+                let arrived_us = arrived_us.unwrap_or(self.now.mono_us);
+                self.reply(id, header.xid, opcode, ErrorCode::MarshallingError as i32, &[], arrived_us);
+                return;
+            }
+        };
+        if let Request::SetWatches(watches) | Request::SetWatches2(watches) = request {
+            self.set_watches(id, &watches);
+        }
+        let zxid = self.partition.tree.last_zxid();
+        // The output is taken out while the reply is written into it, so that the rest of the
+        // connection can be read meanwhile.
+        let Some(output) = self.connections.output(id) else { return };
+        let mut output = core::mem::take(output);
+        let start = begin_frame(&mut output);
+        ReplyHeader { xid: header.xid, zxid, err: 0 }.encode(&mut output);
+        let body = output.len();
+        let Some(connection) = self.connections.get(id) else { return };
+        let read = Read { partition: &mut self.partition, connection, id };
+        let mut result = read.answer(&request, &mut output);
+        if output.len() - start > REPLY_BYTES_MAX {
+            result = Err(ErrorCode::MarshallingError);
+        }
+        if let Err(code) = result {
+            output.truncate(body);
+            output[body - 4..].copy_from_slice(&(code as i32).to_be_bytes());
+            self.stats.error(opcode);
+        }
+        end_frame(&mut output, start);
+        let bytes = output.len() - start;
+        self.stats.sent(bytes);
+        self.finish_read(id, output, opcode, zxid, arrived_us);
+    }
+
+    fn finish_read(
+        &mut self,
+        id: ConnectionId,
+        output: Vec<u8>,
+        opcode: Opcode,
+        zxid: i64,
+        arrived_us: Option<u64>,
+    ) {
+        let now_us = self.now.mono_us;
+        let waited_us = arrived_us.map(|arrived| now_us.saturating_sub(arrived));
+        let limit = self.config.limits.output_close_bytes;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.output = output;
+        connection.sent += 1;
+        connection.last_zxid = zxid;
+        connection.replied(waited_us.unwrap_or(0), 1, now_us);
+        let too_much = connection.output_bytes() > limit;
+        match waited_us {
+            Some(us) => self.stats.latency(opcode, us, 1),
+            None => self.turn.answered(opcode),
+        }
+        if too_much {
+            self.check_output(id);
+        }
+    }
+
+    /// Sets watches again; what happened since `relative_zxid` is reported at once, before the reply.
+    fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
+        let Partition { tree, watches, .. } = &mut self.partition;
+        let watcher = WatcherId(id.0);
+        let since = request.relative_zxid;
+        let mut missed = |kind: EventKind, path: &str| {
+            notify(&mut self.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
+        };
+        for path in request.data.iter() {
+            match tree.get(path).map(|znode| znode.stat().mzxid) {
+                None => missed(EventKind::Deleted, path),
+                Some(mzxid) if mzxid > since => missed(EventKind::DataChanged, path),
+                Some(_) => watches.add(path, watcher, WatchMode::Data),
+            }
+        }
+        for path in request.exist.iter() {
+            if tree.get(path).is_some() {
+                missed(EventKind::Created, path);
+            } else {
+                watches.add(path, watcher, WatchMode::Data);
+            }
+        }
+        for path in request.child.iter() {
+            match tree.get(path).map(|znode| znode.stat().pzxid) {
+                None => missed(EventKind::Deleted, path),
+                Some(pzxid) if pzxid > since => missed(EventKind::ChildrenChanged, path),
+                Some(_) => watches.add(path, watcher, WatchMode::Child),
+            }
+        }
+        for path in request.persistent.iter() {
+            watches.add(path, watcher, WatchMode::Persistent);
+        }
+        for path in request.persistent_recursive.iter() {
+            watches.add(path, watcher, WatchMode::PersistentRecursive);
+        }
+    }
+}
+
+type Answer = Result<(), ErrorCode>;
+
+/// One read, with what it needs.
+struct Read<'a> {
+    partition: &'a mut Partition,
+    connection: &'a Connection,
+    id: ConnectionId,
+}
+
+impl Read<'_> {
+    #[inline]
+    fn answer(mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
+        match *request {
+            Request::GetData { path, watch } => self.get_data(path, watch, out, false),
+            Request::Exists { path, watch } => self.exists(path, watch, out),
+            Request::GetChildren { path, watch } => self.get_children(path, watch, out, false),
+            Request::GetChildren2 { path, watch } => {
+                self.get_children(path, watch, out, false)?;
+                let znode = self.partition.tree.get(path).ok_or(ErrorCode::NoNode)?;
+                znode.stat().encode(out);
+                Ok(())
+            }
+            Request::GetAcl { path } => self.get_acl(path, out),
+            Request::MultiRead(ops) => self.multi_read(&ops, out),
+            Request::CheckWatches { path, kind } => {
+                let kind = WatcherKind::from_i32(kind).ok_or(ErrorCode::MarshallingError)?;
+                let found = self.partition.watches.contains(WatcherId(self.id.0), path, kind);
+                if found { Ok(()) } else { Err(ErrorCode::NoWatcher) }
+            }
+            Request::RemoveWatches { path, kind } => {
+                let kind = WatcherKind::from_i32(kind).ok_or(ErrorCode::MarshallingError)?;
+                let removed = self.partition.watches.remove(WatcherId(self.id.0), path, kind);
+                if removed { Ok(()) } else { Err(ErrorCode::NoWatcher) }
+            }
+            Request::AddWatch { path, mode } => {
+                let mode = match AddWatchMode::from_i32(mode).ok_or(ErrorCode::MarshallingError)? {
+                    AddWatchMode::Persistent => WatchMode::Persistent,
+                    AddWatchMode::PersistentRecursive => WatchMode::PersistentRecursive,
+                };
+                self.watch(path, mode);
+                put::i32(out, 0);
+                Ok(())
+            }
+            Request::GetEphemerals { prefix } => {
+                self.get_ephemerals(prefix, out);
+                Ok(())
+            }
+            Request::GetAllChildrenNumber { path } => {
+                self.readable(path)?;
+                let count = self.partition.tree.count_below(path).ok_or(ErrorCode::NoNode)?;
+                put::len(out, count);
+                Ok(())
+            }
+            Request::WhoAmI => {
+                self.who_am_i(out);
+                Ok(())
+            }
+            Request::SetWatches(_) | Request::SetWatches2(_) => Ok(()),
+            _ => Err(ErrorCode::Unimplemented),
+        }
+    }
+
+    #[inline]
+    fn caller(&self) -> Caller<'_> {
+        Caller { session: self.connection.session, identities: &self.connection.identities }
+    }
+
+    /// The znode, if it is there and the caller may read it.
+    #[inline]
+    fn readable(&self, path: &str) -> Result<Znode<'_>, ErrorCode> {
+        let tree = &self.partition.tree;
+        let znode = tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if tree.permits(znode, perms::READ, &self.caller()) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+    }
+
+    fn watch(&mut self, path: &str, mode: WatchMode) {
+        self.partition.watches.add(path, WatcherId(self.id.0), mode);
+    }
+
+    #[inline]
+    fn get_data(&mut self, path: &str, watch: bool, out: &mut Vec<u8>, in_multi: bool) -> Answer {
+        let znode = self.readable(path)?;
+        let stat = znode.stat();
+        if in_multi {
+            MultiResults::data(out, znode.data(), &stat);
+        } else {
+            put::opt_buffer(out, znode.data());
+            stat.encode(out);
+        }
+        if watch {
+            self.watch(path, WatchMode::Data);
+        }
+        Ok(())
+    }
+
+    fn exists(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> Answer {
+        if path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let found = match self.readable(path) {
+            Ok(znode) => {
+                znode.stat().encode(out);
+                Ok(())
+            }
+            Err(code) => Err(code),
+        };
+        // A znode that is not there can be waited for.
+        if watch && found != Err(ErrorCode::NoAuth) {
+            self.watch(path, WatchMode::Data);
+        }
+        found
+    }
+
+    fn get_children(&mut self, path: &str, watch: bool, out: &mut Vec<u8>, in_multi: bool) -> Answer {
+        let znode = self.readable(path)?;
+        if in_multi {
+            MultiResults::children(out);
+        }
+        put::len(out, znode.child_count());
+        for name in znode.children() {
+            put::str(out, name);
+        }
+        if watch {
+            self.watch(path, WatchMode::Child);
+        }
+        Ok(())
+    }
+
+    fn multi_read(&mut self, ops: &MultiOps<'_>, out: &mut Vec<u8>) -> Answer {
+        let start = out.len();
+        for op in ops.iter() {
+            let result = match op {
+                Request::GetData { path, watch } => self.get_data(path, watch, out, true),
+                Request::GetChildren { path, watch } => self.get_children(path, watch, out, true),
+                _ => return Err(ErrorCode::MarshallingError),
+            };
+            if let Err(code) = result {
+                MultiResults::error(out, code as i32);
+            }
+            if out.len() - start > REPLY_BYTES_MAX {
+                return Err(ErrorCode::MarshallingError);
+            }
+        }
+        MultiResults::end(out);
+        Ok(())
+    }
+
+    /// Whoever may not administrate the znode sees digests as `user:x`.
+    fn get_acl(&self, path: &str, out: &mut Vec<u8>) -> Answer {
+        let tree = &self.partition.tree;
+        let znode = tree.get(path).ok_or(ErrorCode::NoNode)?;
+        if !tree.permits(znode, perms::READ | perms::ADMIN, &self.caller()) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let administrates = tree.permits(znode, perms::ADMIN, &self.caller());
+        put::len(out, znode.acl().count());
+        let mut masked = String::new();
+        for entry in znode.acl() {
+            let mut id = entry.id;
+            if !administrates
+                && entry.scheme == "digest"
+                && let Some((user, _)) = id.split_once(':')
+            {
+                masked.clear();
+                masked.push_str(user);
+                masked.push_str(":x");
+                id = &masked;
+            }
+            Acl { id, ..entry }.encode(out);
+        }
+        znode.stat().encode(out);
+        Ok(())
+    }
+
+    fn get_ephemerals(&self, prefix: Option<&str>, out: &mut Vec<u8>) {
+        let prefix = prefix.filter(|prefix| !matches!(prefix.trim(), "" | "/")).unwrap_or_default();
+        let start = out.len();
+        put::len(out, 0);
+        let mut count = 0;
+        for path in self.partition.tree.ephemerals_of(self.connection.session) {
+            if path.starts_with(prefix) {
+                put::str(out, &path);
+                count += 1;
+            }
+        }
+        out[start..start + 4].copy_from_slice(&i32::try_from(count).unwrap_or(i32::MAX).to_be_bytes());
+    }
+
+    fn who_am_i(&self, out: &mut Vec<u8>) {
+        put::len(out, self.connection.identities.len());
+        for identity in &self.connection.identities {
+            let user = match identity.scheme.as_str() {
+                "digest" => identity.id.split(':').next().unwrap_or_default(),
+                _ => &identity.id,
+            };
+            put::str(out, &identity.scheme);
+            put::str(out, user);
+        }
+    }
+}

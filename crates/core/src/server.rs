@@ -1,0 +1,553 @@
+//! The server as a whole: its parts, its inputs and its outputs.
+
+use crate::auth;
+use crate::config::{Config, Now};
+use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::partition::{Append, Partition};
+use crate::session::{LiveSession, Sessions};
+use crate::snapshot::Snapshots;
+use crate::stats::{Stats, Turn};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::SocketAddr;
+use stoa_tree::{Tree, WatcherId, Watches};
+use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
+
+/// What the driver must do with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// There are bytes to send: take them with [`Server::output`].
+    Send(ConnectionId),
+    /// Reading may go on: hand in again what was not consumed, and what has arrived since.
+    Resume(ConnectionId),
+    /// Send what is left if that can be done soon, close, and say so with [`Server::disconnected`].
+    Close(ConnectionId, CloseReason),
+}
+
+/// Why a connection is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectError {
+    /// As many connections as there may be in all.
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many connections as one address may have.
+    TooManyFromAddress {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { limit } => {
+                write!(f, "too many connections: the limit is {limit} (setting maxCnxns)")
+            }
+            Self::TooManyFromAddress { limit } => {
+                write!(
+                    f,
+                    "too many connections from this address: the limit is {limit} (setting maxClientCnxns)"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+/// Something on a connection that waits for an update to be applied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) zxid: i64,
+    pub(crate) connection: ConnectionId,
+    /// Whether the update is the connection's own write (or its session's creation).
+    pub(crate) own: bool,
+}
+
+/// How long writes are refused without asking the log again, once it had no room.
+const NO_ROOM_PAUSE_US: u64 = 500_000;
+
+/// One server.
+pub struct Server {
+    pub(crate) config: Config,
+    pub(crate) connections: Connections,
+    pub(crate) sessions: Sessions,
+    pub(crate) partition: Partition,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) stats: Stats,
+    pub(crate) turn: Turn,
+    pub(crate) now: Now,
+    /// In the order of their zxids.
+    pub(crate) waiters: VecDeque<Waiter>,
+    pub(crate) outputs: VecDeque<Output>,
+    /// Connections that have not finished their handshake, in the order of their deadlines.
+    pub(crate) handshakes: VecDeque<(u64, ConnectionId)>,
+    /// Until when writes are refused, because the log had no room; microseconds.
+    pub(crate) no_room_until_us: Option<u64>,
+    pub(crate) reap_at_us: u64,
+    /// Scratch for the body of the reply under construction.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Server {
+    /// A server whose state is `tree`, as recovered up to `applied` (the position of the last
+    /// entry). The timers of its sessions start anew. `secret` must be random: session passwords
+    /// come from it.
+    #[must_use]
+    pub fn new(config: Config, tree: Tree, applied: u64, secret: [u8; 32], now: Now) -> Self {
+        let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
+        for session in tree.sessions() {
+            sessions.insert(session.id, session.timeout_ms, now);
+        }
+        Self {
+            reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
+            snapshots: Snapshots::new(config.snapshot_updates, secret[0]),
+            config,
+            connections: Connections::default(),
+            sessions,
+            partition: Partition::new(tree, applied),
+            stats: Stats::default(),
+            turn: Turn::default(),
+            now,
+            waiters: VecDeque::new(),
+            outputs: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            no_room_until_us: None,
+            body: Vec::new(),
+        }
+    }
+
+    /// A client has connected.
+    ///
+    /// # Errors
+    /// When a limit is reached; the driver closes the socket.
+    pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+        self.now = now;
+        let limits = &self.config.limits;
+        let refused = if limits.connections != 0 && self.connections.len() >= limits.connections {
+            Some(ConnectError::TooMany { limit: limits.connections })
+        } else if limits.connections_per_address != 0
+            && self.connections.from_address(peer.ip()) >= limits.connections_per_address
+        {
+            Some(ConnectError::TooManyFromAddress { limit: limits.connections_per_address })
+        } else {
+            None
+        };
+        if let Some(refused) = refused {
+            self.stats.connections_rejected += 1;
+            return Err(refused);
+        }
+        let id = self.connections.insert(peer, now);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.identities.push(auth::by_address(peer.ip()));
+        }
+        self.handshakes.push_back((now.mono_us + u64::from(self.config.limits.handshake_ms) * 1000, id));
+        Ok(id)
+    }
+
+    /// Bytes have arrived. Returns how many were consumed; the driver keeps the rest and hands it in
+    /// again, with what follows: when more arrives, or, after [`Server::is_paused`], on
+    /// [`Output::Resume`].
+    pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
+        self.now = now;
+        let mut rest = bytes;
+        if let Some(&Phase::Live(session)) = self.connections.get(id).map(|connection| &connection.phase) {
+            self.sessions.touch(session, now);
+        }
+        loop {
+            let congested = self.is_congested();
+            let Some(connection) = self.connections.get_mut(id) else {
+                return bytes.len();
+            };
+            if connection.skip > 0 {
+                let skipped = connection.skip.min(rest.len());
+                connection.skip -= skipped;
+                rest = rest.get(skipped..).unwrap_or_default();
+            }
+            if connection.phase == Phase::Closing {
+                return bytes.len();
+            }
+            if congested || is_saturated(connection, &self.config) {
+                connection.paused = true;
+                self.connections.paused.push_back(id);
+                break;
+            }
+            match next_frame(rest, self.config.limits.frame_bytes) {
+                Ok(Some((frame, tail))) => {
+                    connection.received += 1;
+                    self.stats.packets_received += 1;
+                    rest = tail;
+                    if let Phase::Live(_) = connection.phase {
+                        self.request(id, frame, now.mono_us);
+                    } else {
+                        self.handshake(id, frame);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => match self.oversized(id, rest, error.announced) {
+                    Some(consumed) => rest = rest.get(consumed..).unwrap_or_default(),
+                    None => break,
+                },
+            }
+        }
+        let consumed = bytes.len() - rest.len();
+        self.stats.bytes_received += consumed as u64;
+        consumed
+    }
+
+    /// What was received in this turn has been handled: reads answered in it get their latency.
+    pub fn turn_ended(&mut self, now: Now) {
+        let latency_us = now.mono_us.saturating_sub(self.now.mono_us);
+        self.turn.close(latency_us, &mut self.stats);
+        self.now = now;
+    }
+
+    /// Whether nothing more should be read from a connection until [`Output::Resume`].
+    #[must_use]
+    pub fn is_paused(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.paused)
+    }
+
+    /// The socket is closed, by either side. A session that was on it goes on without it.
+    pub fn disconnected(&mut self, id: ConnectionId, now: Now) {
+        self.now = now;
+        self.partition.watches.remove_watcher(WatcherId(id.0));
+        let Some(connection) = self.connections.remove(id) else { return };
+        if let Phase::Live(key) = connection.phase
+            && self.sessions.get(key).is_some_and(|session| session.connection == Some(id))
+        {
+            self.sessions.attach(key, None);
+        }
+        self.resume_paused();
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        self.now = now;
+        if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
+            self.no_room_until_us = None;
+        }
+        while let Some(&(deadline, id)) = self.handshakes.front()
+            && deadline <= now.mono_us
+        {
+            self.handshakes.pop_front();
+            let waiting =
+                self.connections.get(id).is_some_and(|connection| connection.phase == Phase::Handshake);
+            if waiting {
+                self.close(id, CloseReason::HandshakeTimeout);
+            }
+        }
+        if self.no_room_until_us.is_none() {
+            for session in self.sessions.expired(now) {
+                self.stats.sessions_expired += 1;
+                self.partition.propose_session_end(session, now);
+            }
+            if self.reap_at_us <= now.mono_us {
+                self.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+                self.reap();
+            }
+        }
+        self.resume_paused();
+    }
+
+    /// When [`Server::tick`] is next needed, in microseconds of the clock that never goes back.
+    #[must_use]
+    pub fn next_wake_us(&self) -> u64 {
+        let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
+        let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us];
+        timers.into_iter().flatten().fold(self.reap_at_us, u64::min)
+    }
+
+    /// What is to be done with connections, oldest first.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if let Some(id) = self.connections.announced.pop_front() {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.announced = false;
+            }
+            return Some(Output::Send(id));
+        }
+        self.outputs.pop_front()
+    }
+
+    /// Bytes to send on a connection; say with [`Server::sent`] how many were.
+    #[must_use]
+    pub fn output(&self, id: ConnectionId) -> &[u8] {
+        self.connections
+            .get(id)
+            .and_then(|connection| connection.output.get(connection.output_sent..))
+            .unwrap_or_default()
+    }
+
+    /// `bytes` of [`Server::output`] have been sent.
+    pub fn sent(&mut self, id: ConnectionId, bytes: usize) {
+        self.connections.advance(id, bytes);
+        self.resume_paused();
+    }
+
+    /// The next entry for the log. Asking closes the entry under construction, so the driver asks
+    /// once it has handed in everything that had arrived: that is the group commit.
+    pub fn poll_append(&mut self) -> Option<Append> {
+        let append = self.partition.poll_append()?;
+        self.stats.log_entries += 1;
+        self.stats.log_bytes += append.payload.len() as u64;
+        self.snapshots.logged(append.payload.len());
+        Some(append)
+    }
+
+    /// Everything up to `position` is durable: apply it and answer.
+    pub fn appended(&mut self, position: u64, now: Now) {
+        self.now = now;
+        self.apply_durable(position);
+        self.resume_paused();
+    }
+
+    /// The log had no room for entries of `generation`, and holds none of them. Their writes are
+    /// answered with an error, and for a moment further ones are refused without asking the log.
+    pub fn append_refused(&mut self, generation: u64, now: Now) {
+        self.now = now;
+        if self.partition.abandon(generation).is_none() {
+            return;
+        }
+        self.stats.log_refusals += 1;
+        self.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
+        self.sessions.reopen_closing(now);
+        let waiters = core::mem::take(&mut self.waiters);
+        for waiter in waiters {
+            self.refuse_waiting(waiter.connection);
+        }
+        self.resume_paused();
+    }
+
+    /// Answers everything at the head of a connection's queue that rested on refused entries.
+    fn refuse_waiting(&mut self, id: ConnectionId) {
+        if let Some(Phase::Creating(_)) = self.connections.get(id).map(|connection| &connection.phase) {
+            self.close(id, CloseReason::NoRoom);
+            return;
+        }
+        while let Some(slot) = self.connections.pop_slot(id) {
+            match slot {
+                // An answer that was found against the abandoned state may no longer be true.
+                Slot::Write { xid, opcode, arrived_us, .. }
+                | Slot::Answer { xid, opcode, arrived_us, .. } => {
+                    self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
+                }
+                Slot::Request { frame, arrived_us } => self.read_queued(id, &frame, arrived_us),
+            }
+        }
+    }
+
+    // ---- shared by the other modules ----
+
+    /// Writes a reply; `latency` is counted from `arrived_us`.
+    pub(crate) fn reply(
+        &mut self,
+        id: ConnectionId,
+        xid: i32,
+        opcode: Opcode,
+        err: i32,
+        body: &[u8],
+        arrived_us: u64,
+    ) {
+        let zxid = self.partition.tree.last_zxid();
+        let latency_us = self.now.mono_us.saturating_sub(arrived_us);
+        if err != 0 {
+            self.stats.error(opcode);
+        }
+        self.stats.latency(opcode, latency_us, 1);
+        let now_us = self.now.mono_us;
+        if self.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
+            return;
+        }
+        let Some(output) = self.connections.output(id) else { return };
+        let start = begin_frame(output);
+        ReplyHeader { xid, zxid, err }.encode(output);
+        output.extend_from_slice(body);
+        end_frame(output, start);
+        let bytes = output.len() - start;
+        self.stats.sent(bytes);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.sent += 1;
+            connection.last_zxid = zxid;
+            connection.replied(latency_us, 1, now_us);
+        }
+        self.check_output(id);
+    }
+
+    /// Closes a connection whose client does not read.
+    pub(crate) fn check_output(&mut self, id: ConnectionId) {
+        let limit = self.config.limits.output_close_bytes;
+        if self.connections.get(id).is_some_and(|connection| connection.output_bytes() > limit) {
+            self.close(id, CloseReason::SlowReader);
+        }
+    }
+
+    /// Ends a connection; what has been written so far may still be sent.
+    pub(crate) fn close(&mut self, id: ConnectionId, reason: CloseReason) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
+        connection.close_reason = Some(reason);
+        if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
+            self.stats.connections_dropped += 1;
+        }
+        if let Phase::Live(key) = phase
+            && self.sessions.get(key).is_some_and(|session| session.connection == Some(id))
+        {
+            self.sessions.attach(key, None);
+        }
+        self.partition.watches.remove_watcher(WatcherId(id.0));
+        self.outputs.push_back(Output::Close(id, reason));
+    }
+
+    /// Whether the server as a whole has as much under way as it may.
+    fn is_congested(&self) -> bool {
+        let limits = &self.config.limits;
+        self.connections.outstanding >= limits.outstanding
+            || self.partition.queued_bytes() >= limits.log_queue_bytes
+    }
+
+    /// Lets paused connections go on that have room again. Congestion is the server's doing, so
+    /// their sessions count as heard of.
+    pub(crate) fn resume_paused(&mut self) {
+        if self.connections.paused.is_empty() || self.is_congested() {
+            return;
+        }
+        for _ in 0..self.connections.paused.len() {
+            let Some(id) = self.connections.paused.pop_front() else { break };
+            let now = self.now;
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            let waits =
+                matches!(connection.phase, Phase::Creating(_)) || is_saturated(connection, &self.config);
+            if waits {
+                self.connections.paused.push_back(id);
+                continue;
+            }
+            connection.paused = false;
+            if let Phase::Live(key) = connection.phase {
+                self.sessions.touch(key, now);
+            }
+            self.outputs.push_back(Output::Resume(id));
+        }
+    }
+
+    fn oversized(&mut self, id: ConnectionId, rest: &[u8], announced: i32) -> Option<usize> {
+        let len = usize::try_from(announced).ok().filter(|len| *len <= self.config.limits.frame_skip_bytes);
+        let live = matches!(self.connections.get(id)?.phase, Phase::Live(_));
+        let Some(len) = len.filter(|_| live) else {
+            self.stats.frames_too_large += 1;
+            self.close(id, CloseReason::BadFrame);
+            return None;
+        };
+        // Wait for the request's header: its xid is needed for the answer.
+        let header = rest.get(4..12)?;
+        self.stats.frames_too_large += 1;
+        self.stats.packets_received += 1;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.received += 1;
+            connection.skip = len + 4;
+        }
+        self.too_large(id, header);
+        Some(0)
+    }
+
+    // ---- what the server's operator may ask ----
+
+    /// Counters and histograms.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Forgets latencies and packet counts (the word `srst`).
+    pub fn reset_stats(&mut self) {
+        self.stats.reset();
+    }
+
+    /// Forgets the counts of each connection (the word `crst`).
+    pub fn reset_connection_stats(&mut self) {
+        self.connections.iter_mut().for_each(Connection::reset_stats);
+    }
+
+    /// The connections.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.connections.iter()
+    }
+
+    /// One connection.
+    #[must_use]
+    pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(id)
+    }
+
+    /// Number of connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The live sessions.
+    pub fn live_sessions(&self) -> impl Iterator<Item = &LiveSession> {
+        self.sessions.iter()
+    }
+
+    /// Number of live sessions.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.connections.outstanding
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.partition.tree
+    }
+
+    /// The watches.
+    #[must_use]
+    pub fn watches(&self) -> &Watches {
+        &self.partition.watches
+    }
+
+    /// Position of the last applied entry.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.partition.applied()
+    }
+
+    /// Entries with the log, and bytes proposed and not applied.
+    #[must_use]
+    pub fn log_queue(&self) -> (usize, usize) {
+        (self.partition.queued_entries(), self.partition.queued_bytes())
+    }
+
+    /// Whether writes are being refused because the log has no room.
+    #[must_use]
+    pub fn is_out_of_room(&self) -> bool {
+        self.no_room_until_us.is_some()
+    }
+
+    /// Closes a connection; its session goes on without it.
+    pub fn drop_connection(&mut self, id: ConnectionId) {
+        self.close(id, CloseReason::Operator);
+    }
+}
+
+/// Whether one connection has as much under way, or unread, as it may.
+fn is_saturated(connection: &Connection, config: &Config) -> bool {
+    let limits = &config.limits;
+    matches!(connection.phase, Phase::Creating(_))
+        || connection.queue.len() >= limits.outstanding_per_connection
+        || connection.queued_bytes >= limits.queued_bytes_per_connection
+        || connection.output_bytes() >= limits.output_pause_bytes
+}

@@ -1,0 +1,278 @@
+//! Live sessions: who is connected where, and when a session has been silent for too long.
+//!
+//! What must survive (id, timeout, password, ephemerals) is part of the tree; here is only what a
+//! server knows for itself. A touch is one store: the expiry queue is not touched with it, a
+//! session found in a due bucket whose deadline has moved is put into a later one (lazy expiry).
+
+use crate::config::Now;
+use crate::connection::ConnectionId;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use slab::Slab;
+use stoa_wire::PASSWORD_LEN;
+
+/// What a server knows of a session besides its replicated state.
+#[derive(Debug, Clone)]
+pub struct LiveSession {
+    /// The id.
+    pub id: i64,
+    /// Negotiated timeout, milliseconds.
+    pub timeout_ms: i32,
+    /// The connection that it is attached to.
+    pub connection: Option<ConnectionId>,
+    deadline_us: u64,
+    /// Its end has been proposed.
+    closing: bool,
+}
+
+/// Index of a live session; a connection keeps it, so that a touch needs no look-up.
+pub(crate) type SessionKey = usize;
+
+pub(crate) struct Sessions {
+    live: Slab<LiveSession>,
+    by_id: HashMap<i64, SessionKey, FixedState>,
+    /// Sessions by the tick in which their deadline fell when they were put here.
+    queue: BTreeMap<u64, Vec<(SessionKey, i64)>>,
+    tick_us: u64,
+    next_id: i64,
+    secret: [u8; 32],
+}
+
+impl Sessions {
+    pub(crate) fn new(server_id: u8, tick_ms: u32, secret: [u8; 32], now: Now) -> Self {
+        // ZooKeeper's scheme: the server in the top byte, then five bytes of the clock, then a count.
+        let clock = ((now.wall_ms as u64) << 24) >> 8;
+        let next_id = ((u64::from(server_id) << 56) | (clock & 0x00ff_ffff_ffff_ffff)) as i64;
+        Self {
+            live: Slab::new(),
+            by_id: HashMap::default(),
+            queue: BTreeMap::new(),
+            tick_us: u64::from(tick_ms.max(1)) * 1000,
+            next_id,
+            secret,
+        }
+    }
+
+    /// An id that no session has or had, as long as clocks go forward across restarts; ids of
+    /// recovered sessions are skipped whatever the clock did.
+    pub(crate) fn new_id(&mut self) -> i64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// A password that cannot be derived from the id without the secret of this server's run.
+    pub(crate) fn new_password(&self, id: i64) -> [u8; PASSWORD_LEN] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
+        mac.update(&id.to_be_bytes());
+        let digest = mac.finalize().into_bytes();
+        let mut password = [0; PASSWORD_LEN];
+        password.copy_from_slice(&digest[..PASSWORD_LEN]);
+        password
+    }
+
+    /// A session exists: from a handshake, or found at recovery (then its timer starts anew).
+    pub(crate) fn insert(&mut self, id: i64, timeout_ms: i32, now: Now) -> SessionKey {
+        if let Some(&key) = self.by_id.get(&id) {
+            return key;
+        }
+        if id >> 56 == self.next_id >> 56 && id >= self.next_id {
+            self.next_id = id + 1;
+        }
+        let deadline_us = now.mono_us + timeout_us(timeout_ms);
+        let session = LiveSession { id, timeout_ms, connection: None, deadline_us, closing: false };
+        let key = self.live.insert(session);
+        self.by_id.insert(id, key);
+        self.enqueue(key, id, deadline_us);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, id: i64) -> Option<LiveSession> {
+        let key = self.by_id.remove(&id)?;
+        // The queue's entry is dropped when its bucket is due: it is recognised by the id.
+        Some(self.live.remove(key))
+    }
+
+    pub(crate) fn key(&self, id: i64) -> Option<SessionKey> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn get(&self, key: SessionKey) -> Option<&LiveSession> {
+        self.live.get(key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LiveSession> {
+        self.live.iter().map(|(_, session)| session)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// The client has been heard of.
+    #[inline]
+    pub(crate) fn touch(&mut self, key: SessionKey, now: Now) {
+        if let Some(session) = self.live.get_mut(key) {
+            session.deadline_us = now.mono_us + timeout_us(session.timeout_ms);
+        }
+    }
+
+    /// The session moves to a connection (or away from all); returns the one it was on.
+    pub(crate) fn attach(&mut self, key: SessionKey, to: Option<ConnectionId>) -> Option<ConnectionId> {
+        let session = self.live.get_mut(key)?;
+        core::mem::replace(&mut session.connection, to)
+    }
+
+    /// A reconnect may ask for another timeout.
+    pub(crate) fn set_timeout(&mut self, key: SessionKey, timeout_ms: i32, now: Now) {
+        let Some(session) = self.live.get_mut(key) else { return };
+        session.timeout_ms = timeout_ms;
+        session.deadline_us = now.mono_us + timeout_us(timeout_ms);
+        // A shorter timeout needs an earlier place in the queue; a second entry does no harm.
+        let (id, deadline_us) = (session.id, session.deadline_us);
+        self.enqueue(key, id, deadline_us);
+    }
+
+    pub(crate) fn set_closing(&mut self, id: i64, closing: bool) {
+        if let Some(session) = self.by_id.get(&id).and_then(|&key| self.live.get_mut(key)) {
+            session.closing = closing;
+        }
+    }
+
+    /// What had been proposed is void: no session is closing any more. Silent ones are found again
+    /// at the next tick.
+    pub(crate) fn reopen_closing(&mut self, now: Now) {
+        let reopened: Vec<_> = self
+            .live
+            .iter_mut()
+            .filter(|(_, session)| session.closing)
+            .map(|(key, session)| {
+                session.closing = false;
+                (key, session.id)
+            })
+            .collect();
+        for (key, id) in reopened {
+            self.enqueue(key, id, now.mono_us);
+        }
+    }
+
+    /// Sessions that have been silent for their timeout and are not closing yet; marks them closing.
+    pub(crate) fn expired(&mut self, now: Now) -> Vec<i64> {
+        let mut expired = Vec::new();
+        while let Some(entry) = self.queue.first_entry() {
+            if *entry.key() > now.mono_us / self.tick_us {
+                break;
+            }
+            for (key, id) in entry.remove() {
+                let Some(session) = self.live.get_mut(key).filter(|session| session.id == id) else {
+                    continue;
+                };
+                if session.closing {
+                    continue;
+                }
+                if session.deadline_us > now.mono_us {
+                    let deadline_us = session.deadline_us;
+                    self.enqueue(key, id, deadline_us);
+                } else {
+                    session.closing = true;
+                    expired.push(id);
+                }
+            }
+        }
+        expired
+    }
+
+    /// When [`Sessions::expired`] may next have something to say.
+    pub(crate) fn next_wake_us(&self) -> Option<u64> {
+        self.queue.keys().next().map(|bucket| bucket * self.tick_us)
+    }
+
+    fn enqueue(&mut self, key: SessionKey, id: i64, deadline_us: u64) {
+        // Rounded up: a session is never ended early.
+        let bucket = deadline_us / self.tick_us + 1;
+        self.queue.entry(bucket).or_default().push((key, id));
+    }
+}
+
+fn timeout_us(timeout_ms: i32) -> u64 {
+    u64::try_from(timeout_ms).unwrap_or(0) * 1000
+}
+
+/// Compares in a time that does not depend on where the two differ.
+pub(crate) fn passwords_match(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { mono_us: ms * 1000, wall_ms: 1_700_000_000_000 }
+    }
+
+    #[test]
+    fn a_session_expires_after_its_timeout_and_never_before() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let id = sessions.new_id();
+        let key = sessions.insert(id, 1000, at(0));
+        sessions.touch(key, at(900));
+        assert!(sessions.expired(at(1500)).is_empty());
+        assert!(sessions.expired(at(1899)).is_empty());
+        assert_eq!(sessions.expired(at(2001)), [id]);
+        assert!(sessions.expired(at(9000)).is_empty(), "it is reported once");
+    }
+
+    #[test]
+    fn a_reused_slot_does_not_inherit_the_queue_entry() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let first = sessions.new_id();
+        sessions.insert(first, 1000, at(0));
+        sessions.remove(first);
+        let second = sessions.new_id();
+        sessions.insert(second, 5000, at(0));
+        assert!(sessions.expired(at(2000)).is_empty());
+        assert_eq!(sessions.expired(at(5200)), [second]);
+    }
+
+    #[test]
+    fn a_shorter_timeout_takes_effect_at_once() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let id = sessions.new_id();
+        let key = sessions.insert(id, 60_000, at(0));
+        sessions.set_timeout(key, 1000, at(0));
+        assert_eq!(sessions.expired(at(1200)), [id]);
+    }
+
+    #[test]
+    fn closing_sessions_are_found_again_when_their_end_was_refused() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let id = sessions.new_id();
+        sessions.insert(id, 1000, at(0));
+        assert_eq!(sessions.expired(at(1200)), [id]);
+        sessions.reopen_closing(at(1300));
+        assert_eq!(sessions.expired(at(1500)), [id]);
+    }
+
+    #[test]
+    fn recovered_ids_are_not_given_again() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let taken = sessions.next_id + 10;
+        sessions.insert(taken, 1000, at(0));
+        assert!(sessions.new_id() > taken);
+    }
+
+    #[test]
+    fn passwords_depend_on_id_and_secret() {
+        let one = Sessions::new(1, 100, [7; 32], at(0));
+        let other = Sessions::new(1, 100, [8; 32], at(0));
+        assert_ne!(one.new_password(1), one.new_password(2));
+        assert_ne!(one.new_password(1), other.new_password(1));
+        assert!(passwords_match(&one.new_password(1), &one.new_password(1)));
+        assert!(!passwords_match(&one.new_password(1), b"short"));
+    }
+}

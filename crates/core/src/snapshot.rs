@@ -1,0 +1,165 @@
+//! Snapshots: when one is due, and its slices.
+//!
+//! A snapshot is the state at one position. The tree is walked in slices between requests (a znode
+//! about to change is written first), so no slice stops service for longer than it takes to copy
+//! [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices are with the driver at a time: a slow disk slows
+//! the walk, never the memory.
+
+use crate::partition::TIMELINE;
+use crate::server::Server;
+use alloc::vec::Vec;
+
+/// About how much one slice holds.
+const SLICE_BYTES: usize = 128 << 10;
+/// Slices handed out and not taken to the disk yet.
+const SLICES_AHEAD: usize = 4;
+
+/// What to do for the snapshot under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotOutput {
+    /// A snapshot begins; it covers these timelines up to these positions.
+    Begin {
+        /// (timeline, position).
+        positions: Vec<(u32, u64)>,
+        /// zxid of the last update in it.
+        zxid: i64,
+    },
+    /// The next bytes of it.
+    Slice(Vec<u8>),
+    /// It is complete: make it durable, then say so with [`Server::snapshot_finished`].
+    End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Begun,
+    Walking,
+    /// The last slice has been handed out.
+    Walked,
+    Finishing,
+}
+
+pub(crate) struct Snapshots {
+    state: State,
+    /// Slices with the driver.
+    ahead: usize,
+    updates: u64,
+    log_bytes: u64,
+    due_updates: u64,
+    requested: bool,
+    taken: u64,
+    failed: u64,
+}
+
+impl Snapshots {
+    /// `jitter` keeps the servers of an ensemble from taking their snapshots together, as ZooKeeper
+    /// does (between half the count and the whole of it).
+    pub(crate) fn new(every_updates: u64, jitter: u8) -> Self {
+        let every = every_updates.max(2);
+        let due_updates = every / 2 + (every / 2) * u64::from(jitter) / 255;
+        Self {
+            state: State::Idle,
+            ahead: 0,
+            updates: 0,
+            log_bytes: 0,
+            due_updates,
+            requested: false,
+            taken: 0,
+            failed: 0,
+        }
+    }
+
+    pub(crate) fn applied(&mut self) {
+        self.updates += 1;
+    }
+
+    pub(crate) fn logged(&mut self, bytes: usize) {
+        self.log_bytes += bytes as u64;
+    }
+}
+
+impl Server {
+    /// Asks for a snapshot now; one that is under way will do.
+    pub fn request_snapshot(&mut self) {
+        self.snapshots.requested = true;
+        self.poll_snapshot_due();
+    }
+
+    /// Whether a snapshot is under way.
+    #[must_use]
+    pub fn is_snapshotting(&self) -> bool {
+        self.snapshots.state != State::Idle
+    }
+
+    /// Snapshots taken and failed since the start.
+    #[must_use]
+    pub fn snapshot_counts(&self) -> (u64, u64) {
+        (self.snapshots.taken, self.snapshots.failed)
+    }
+
+    /// The next piece of the snapshot under way, if there is room for it with the driver.
+    pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
+        match self.snapshots.state {
+            State::Idle | State::Finishing => None,
+            State::Begun => {
+                self.partition.tree.snapshot_begin();
+                self.snapshots.state = State::Walking;
+                Some(SnapshotOutput::Begin {
+                    positions: [(TIMELINE, self.partition.applied())].into(),
+                    zxid: self.partition.tree.last_zxid(),
+                })
+            }
+            State::Walking if self.snapshots.ahead < SLICES_AHEAD => {
+                let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
+                let more = self.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
+                if !more {
+                    self.snapshots.state = State::Walked;
+                }
+                self.snapshots.ahead += 1;
+                Some(SnapshotOutput::Slice(slice))
+            }
+            State::Walking => None,
+            State::Walked => {
+                self.snapshots.state = State::Finishing;
+                Some(SnapshotOutput::End)
+            }
+        }
+    }
+
+    /// A slice has been taken to the disk.
+    pub fn snapshot_taken(&mut self) {
+        self.snapshots.ahead = self.snapshots.ahead.saturating_sub(1);
+    }
+
+    /// The snapshot is durable, or could not be written (then the next one is taken when it is due
+    /// again; the log still holds everything).
+    pub fn snapshot_finished(&mut self, durable: bool) {
+        if self.snapshots.state == State::Idle {
+            return;
+        }
+        if matches!(self.snapshots.state, State::Walking) {
+            self.partition.tree.snapshot_abort();
+        }
+        self.snapshots.state = State::Idle;
+        self.snapshots.ahead = 0;
+        if durable {
+            self.snapshots.taken += 1;
+        } else {
+            self.snapshots.failed += 1;
+        }
+    }
+
+    pub(crate) fn poll_snapshot_due(&mut self) {
+        let snapshots = &mut self.snapshots;
+        let due = snapshots.requested
+            || snapshots.updates >= snapshots.due_updates
+            || snapshots.log_bytes >= self.config.snapshot_log_bytes;
+        if due && snapshots.state == State::Idle {
+            snapshots.state = State::Begun;
+            snapshots.requested = false;
+            snapshots.updates = 0;
+            snapshots.log_bytes = 0;
+        }
+    }
+}

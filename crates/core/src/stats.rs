@@ -1,0 +1,240 @@
+//! Counters and latency histograms.
+
+use stoa_wire::Opcode;
+
+const BUCKETS: usize = 26;
+
+/// Counts of durations in buckets whose upper bounds double: 1 us, 2 us, 4 us, ... 2^24 us, and
+/// everything above.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Histogram {
+    counts: [u64; BUCKETS],
+    sum_us: u64,
+}
+
+impl Histogram {
+    /// Counts `count` durations of `us` microseconds.
+    pub fn record(&mut self, us: u64, count: u64) {
+        let bucket = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
+        let bucket = if us <= 1 { 0 } else { bucket.min(BUCKETS - 1) };
+        self.counts[bucket] += count;
+        self.sum_us += us * count;
+    }
+
+    /// Pairs of an inclusive upper bound in microseconds and the count in that bucket alone; the
+    /// last bound is `u64::MAX`.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let last = BUCKETS - 1;
+        self.counts
+            .iter()
+            .enumerate()
+            .map(move |(i, &count)| (if i == last { u64::MAX } else { 1 << i }, count))
+    }
+
+    /// Sum of all durations, microseconds.
+    #[must_use]
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// Number of durations.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Counts of one opcode.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpStats {
+    /// From the arrival of the request's bytes to the writing of its reply.
+    pub latency: Histogram,
+    /// Replies with an error.
+    pub errors: u64,
+}
+
+/// What the server counts about its work.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    ops: [OpStats; SLOTS],
+    /// Requests answered since the last reset.
+    pub answered: u64,
+    /// Least latency, microseconds.
+    pub latency_min_us: u64,
+    /// Largest latency, microseconds.
+    pub latency_max_us: u64,
+    /// Sum of latencies, microseconds.
+    pub latency_sum_us: u64,
+    /// Frames received.
+    pub packets_received: u64,
+    /// Frames sent.
+    pub packets_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Handshakes.
+    pub connection_requests: u64,
+    /// Connections refused by a limit.
+    pub connections_rejected: u64,
+    /// Connections closed by us because of what the client did.
+    pub connections_dropped: u64,
+    /// Sessions expired.
+    pub sessions_expired: u64,
+    /// Authentications that failed.
+    pub auth_failed: u64,
+    /// Frames over the limit.
+    pub frames_too_large: u64,
+    /// Watch notifications sent.
+    pub watch_events: u64,
+    /// Entries handed to the log.
+    pub log_entries: u64,
+    /// Updates handed to the log.
+    pub log_updates: u64,
+    /// Bytes handed to the log.
+    pub log_bytes: u64,
+    /// Times that the log had no room.
+    pub log_refusals: u64,
+    /// Containers deleted.
+    pub containers_deleted: u64,
+    /// Smallest, last and largest reply, bytes (0 before the first).
+    pub reply_bytes: (usize, usize, usize),
+}
+
+const SLOTS: usize = 48;
+
+fn slot(opcode: Opcode) -> usize {
+    match opcode as i32 {
+        code @ 0..=22 => code as usize,
+        code @ 100..=107 => (code - 100 + 24) as usize,
+        -10 => 40,
+        _ => 41,
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            ops: [OpStats::default(); SLOTS],
+            answered: 0,
+            latency_min_us: u64::MAX,
+            latency_max_us: 0,
+            latency_sum_us: 0,
+            packets_received: 0,
+            packets_sent: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            connection_requests: 0,
+            connections_rejected: 0,
+            connections_dropped: 0,
+            sessions_expired: 0,
+            auth_failed: 0,
+            frames_too_large: 0,
+            watch_events: 0,
+            log_entries: 0,
+            log_updates: 0,
+            log_bytes: 0,
+            log_refusals: 0,
+            containers_deleted: 0,
+            reply_bytes: (0, 0, 0),
+        }
+    }
+}
+
+impl Stats {
+    /// The counts of one opcode.
+    #[must_use]
+    pub fn op(&self, opcode: Opcode) -> &OpStats {
+        &self.ops[slot(opcode)]
+    }
+
+    /// Forgets latencies and packet counts, as the word `srst` asks.
+    pub fn reset(&mut self) {
+        self.answered = 0;
+        self.latency_min_us = u64::MAX;
+        self.latency_max_us = 0;
+        self.latency_sum_us = 0;
+        self.packets_received = 0;
+        self.packets_sent = 0;
+        self.reply_bytes = (0, 0, 0);
+    }
+
+    pub(crate) fn error(&mut self, opcode: Opcode) {
+        self.ops[slot(opcode)].errors += 1;
+    }
+
+    pub(crate) fn latency(&mut self, opcode: Opcode, us: u64, count: u64) {
+        self.ops[slot(opcode)].latency.record(us, count);
+        self.answered += count;
+        self.latency_min_us = self.latency_min_us.min(us);
+        self.latency_max_us = self.latency_max_us.max(us);
+        self.latency_sum_us += us * count;
+    }
+
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.packets_sent += 1;
+        self.bytes_sent += bytes as u64;
+        let (min, last, max) = &mut self.reply_bytes;
+        *min = if *min == 0 { bytes } else { (*min).min(bytes) };
+        *last = bytes;
+        *max = (*max).max(bytes);
+    }
+}
+
+/// Reads answered since the driver last told the time: their latency is known when it does.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    counts: [u32; SLOTS],
+    used: u64,
+}
+
+impl Turn {
+    #[inline]
+    pub(crate) fn answered(&mut self, opcode: Opcode) {
+        let slot = slot(opcode);
+        self.counts[slot] += 1;
+        self.used |= 1 << slot;
+    }
+
+    pub(crate) fn close(&mut self, us: u64, stats: &mut Stats) {
+        let mut total = 0;
+        while self.used != 0 {
+            let slot = self.used.trailing_zeros() as usize;
+            self.used &= self.used - 1;
+            let count = u64::from(core::mem::take(&mut self.counts[slot]));
+            stats.ops[slot].latency.record(us, count);
+            total += count;
+        }
+        if total > 0 {
+            stats.answered += total;
+            stats.latency_min_us = stats.latency_min_us.min(us);
+            stats.latency_max_us = stats.latency_max_us.max(us);
+            stats.latency_sum_us += us * total;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_opcode_has_a_slot_of_its_own() {
+        let mut slots: Vec<_> = Opcode::ALL.iter().map(|&op| slot(op)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), Opcode::ALL.len());
+        assert!(slots.iter().all(|&s| s < SLOTS));
+    }
+
+    #[test]
+    fn a_duration_falls_under_its_upper_bound() {
+        for us in [0, 1, 2, 3, 4, 5, 1000, 1024, 1025, 1 << 24, (1 << 24) + 1, u64::from(u32::MAX)] {
+            let mut histogram = Histogram::default();
+            histogram.record(us, 1);
+            let (bound, _) = histogram.buckets().find(|(_, count)| *count == 1).unwrap();
+            assert!(us <= bound, "{us} <= {bound}");
+            assert!(bound <= 1 || bound == u64::MAX || us > bound / 2, "{us} > {bound} / 2");
+        }
+    }
+}
