@@ -1,2 +1,24 @@
-//! The binary.
-fn main() {}
+//! Stoa in one binary: the server, its shell, its load generator and the readers of its files.
+
+mod bench;
+mod cli;
+mod failure;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nothing is left to be done about a closed standard error.
+            let _ = writeln!(std::io::stderr(), "stoa: {failure}");
+            failure.exit_code()
+        }
+    }
+}

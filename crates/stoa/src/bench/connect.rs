@@ -1,0 +1,129 @@
+//! Opening and closing the sessions of a run.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, RequestHeader, begin_frame, end_frame,
+};
+
+use crate::failure::{Context as _, Failure, Result};
+
+/// How many handshakes are under way at a time: what a small listen backlog takes.
+const HANDSHAKES_AT_A_TIME: usize = 40;
+const PATIENCE: Duration = Duration::from_secs(30);
+const HANDSHAKE_BYTES_MAX: usize = 1024;
+/// Files that the process needs besides its sockets.
+const SPARE_FILES: u64 = 64;
+
+/// The server's address.
+pub(crate) fn resolve(server: &str) -> Result<SocketAddr> {
+    server
+        .to_socket_addrs()
+        .map_err(|error| {
+            Failure::usage(format!("cannot resolve the server {server:?}: {error}; expected host:port"))
+        })?
+        .next()
+        .ok_or_else(|| Failure::usage(format!("the server {server:?} has no address")))
+}
+
+/// Opens connections without a session.
+pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
+    allow_files(count as u64 + SPARE_FILES)?;
+    (0..count).map(|_| connect_one(server)).collect()
+}
+
+/// Opens connections, each with a new session.
+pub(crate) fn open_sessions(server: SocketAddr, count: usize, timeout: Duration) -> Result<Vec<TcpStream>> {
+    allow_files(count as u64 + SPARE_FILES)?;
+    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    let mut request = Vec::new();
+    let start = begin_frame(&mut request);
+    ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms,
+        session_id: 0,
+        password: &[0; PASSWORD_LEN],
+        read_only: Some(false),
+    }
+    .encode(&mut request);
+    end_frame(&mut request, start);
+    let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
+    while streams.len() < count {
+        let first = streams.len();
+        for _ in first..count.min(first + HANDSHAKES_AT_A_TIME) {
+            let mut stream = connect_one(server)?;
+            stream.write_all(&request).context(format!("cannot send the handshake to {server}"))?;
+            streams.push(stream);
+        }
+        for stream in &mut streams[first..] {
+            let response = read_frame(stream)
+                .and_then(|frame| ConnectResponse::decode(&frame).map_err(std::io::Error::other))
+                .context(format!("{server} did not complete the handshake"))?;
+            if response.session_id == 0 {
+                return Err(Failure::failed(format!("{server} refused to open a session")));
+            }
+        }
+    }
+    Ok(streams)
+}
+
+/// Closes the sessions and waits for the server to close the connections.
+pub(crate) fn close_sessions(streams: Vec<TcpStream>) -> Result<()> {
+    let mut request = Vec::new();
+    let start = begin_frame(&mut request);
+    RequestHeader { xid: i32::MAX, opcode: Opcode::CloseSession as i32 }.encode(&mut request);
+    end_frame(&mut request, start);
+    let mut streams = streams;
+    for stream in &mut streams {
+        stream.set_nonblocking(false).context("cannot make a socket blocking")?;
+        stream.write_all(&request).context("cannot close a session")?;
+    }
+    for stream in &mut streams {
+        let mut rest = [0; 256];
+        // The server may reset the connection instead of closing it in order: it is gone either way.
+        while stream.read(&mut rest).is_ok_and(|len| len > 0) {}
+    }
+    Ok(())
+}
+
+fn connect_one(server: SocketAddr) -> Result<TcpStream> {
+    let connect = || {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok::<_, std::io::Error>(stream)
+    };
+    connect().context(format!("cannot connect to {server}"))
+}
+
+fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let len = usize::try_from(i32::from_be_bytes(len))
+        .ok()
+        .filter(|&len| len <= HANDSHAKE_BYTES_MAX)
+        .ok_or_else(|| std::io::Error::other("the answer is not ZooKeeper's protocol"))?;
+    let mut frame = vec![0; len];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// Raises the limit of open files as far as needed.
+fn allow_files(files: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= files) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < files) {
+        return Err(Failure::failed(format!(
+            "{files} open files are needed, the limit is {}: raise it with `ulimit -Hn`",
+            limit.maximum.unwrap_or_default()
+        )));
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: limit.maximum })
+        .context("cannot raise the limit of open files")
+}

@@ -1,0 +1,47 @@
+//! `stoa bench`: a load generator that costs far less per request than the servers it measures.
+//!
+//! One thread drives all sessions over non-blocking sockets with frames that are encoded once and
+//! patched; it speaks the protocol itself and looks at as little of a reply as is needed to match it
+//! with its request. It works on Linux, against any server that speaks ZooKeeper's protocol.
+
+mod clock;
+mod connect;
+mod echo_server;
+mod generator;
+mod process;
+mod record;
+mod report;
+mod requests;
+mod run;
+mod session;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Result;
+
+/// Options of `stoa bench`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+    #[command(flatten)]
+    run: run::RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Creates many znodes as fast as the server takes them
+    Load(run::LoadArgs),
+    /// Answers every frame with a frame of a given size: the limit to compare servers with
+    EchoServer(echo_server::EchoServerArgs),
+}
+
+/// Runs the benchmark.
+pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
+    match &args.command {
+        None => run::run(&args.run),
+        Some(BenchCommand::Load(load)) => run::load(load),
+        Some(BenchCommand::EchoServer(echo)) => echo_server::run(echo),
+    }
+}

@@ -1,0 +1,486 @@
+//! What the generator sends: frames encoded once, then patched with an xid and a znode's number.
+
+use stoa_wire::request::encode;
+use stoa_wire::{OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, xid};
+
+/// What one request asks for, and the row of the report that its latency goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Op {
+    Get,
+    Set,
+    Exists,
+    Create,
+    Delete,
+    Ping,
+    Echo,
+    Probe,
+}
+
+impl Op {
+    /// Every kind.
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Get, Self::Set, Self::Exists, Self::Create, Self::Delete, Self::Ping, Self::Echo, Self::Probe];
+
+    /// The name in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Set => "set",
+            Self::Exists => "exists",
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Ping => "ping",
+            Self::Echo => "echo",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// A source of requests for the sessions of a run.
+pub(crate) trait Requests {
+    /// Appends the next request of a session to `out`, with this xid. `None` when it has no more.
+    fn append(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op>;
+
+    /// Appends what the session still has to send so that it leaves nothing half done.
+    fn finish(&mut self, _session: usize, _xid: i32, _out: &mut Vec<u8>) -> Option<Op> {
+        None
+    }
+
+    /// Whether replies begin with a reply header. Only an echo server's do not.
+    fn has_reply_header(&self) -> bool {
+        true
+    }
+}
+
+/// Where everything that the generator makes lies.
+pub(crate) const ROOT: &str = "/bench";
+/// Znodes of the benchmark lie in directories of this many.
+pub(crate) const DIRECTORY_LEN: u64 = 1000;
+/// Largest number of znodes: seven digits of directories.
+pub(crate) const ZNODES_MAX: u64 = DIRECTORY_LEN * 10_000_000;
+
+const XID_AT: usize = 4;
+const DIRECTORY_DIGITS: usize = 7;
+const NAME_DIGITS: usize = 3;
+const SLOT_DIGITS: usize = 10;
+
+/// The directory with this number.
+pub(crate) fn directory(number: u64) -> String {
+    format!("{ROOT}/{number:0DIRECTORY_DIGITS$}")
+}
+
+/// The directory in which a session creates and deletes.
+pub(crate) fn session_directory(session: usize) -> String {
+    format!("{ROOT}/session-{session:05}")
+}
+
+/// A whole frame with room for the xid and, at the end of its path, for digits.
+#[derive(Debug, Clone)]
+struct Template {
+    frame: Vec<u8>,
+    digits_at: usize,
+}
+
+impl Template {
+    /// A request on `path`; the body is appended by `body` and must begin with the path.
+    fn new(opcode: Opcode, path: &str, digits: usize, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
+        let mut frame = Vec::new();
+        let start = begin_frame(&mut frame);
+        RequestHeader { xid: 0, opcode: opcode as i32 }.encode(&mut frame);
+        let path_at = frame.len() + 4;
+        body(&mut frame, path);
+        end_frame(&mut frame, start);
+        Self { frame, digits_at: path_at + path.len() - digits }
+    }
+
+    /// A request on one of the numbered znodes.
+    fn on_znode(opcode: Opcode, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
+        let path = format!("{}/{:0NAME_DIGITS$}", directory(0), 0);
+        Self::new(opcode, &path, DIRECTORY_DIGITS + 1 + NAME_DIGITS, body)
+    }
+
+    /// A request on a numbered slot of a session's directory.
+    fn on_slot(opcode: Opcode, session: usize, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
+        let path = format!("{}/{:0SLOT_DIGITS$}", session_directory(session), 0);
+        Self::new(opcode, &path, SLOT_DIGITS, body)
+    }
+
+    /// Appends the frame and returns the part that begins with the digits.
+    #[inline]
+    fn append<'a>(&self, xid: i32, out: &'a mut Vec<u8>) -> &'a mut [u8] {
+        let start = out.len();
+        out.extend_from_slice(&self.frame);
+        let frame = &mut out[start..];
+        frame[XID_AT..XID_AT + 4].copy_from_slice(&xid.to_be_bytes());
+        &mut frame[self.digits_at..]
+    }
+
+    #[inline]
+    fn append_znode(&self, xid: i32, number: u64, out: &mut Vec<u8>) {
+        let digits = self.append(xid, out);
+        write_digits(&mut digits[..DIRECTORY_DIGITS], number / DIRECTORY_LEN);
+        let name = DIRECTORY_DIGITS + 1;
+        write_digits(&mut digits[name..name + NAME_DIGITS], number % DIRECTORY_LEN);
+    }
+
+    #[inline]
+    fn append_slot(&self, xid: i32, slot: u64, out: &mut Vec<u8>) {
+        write_digits(&mut self.append(xid, out)[..SLOT_DIGITS], slot);
+    }
+}
+
+/// Writes a number in decimal, right-aligned, zeros in front.
+#[inline]
+fn write_digits(out: &mut [u8], mut number: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// Data of the wanted size that does not compress to nothing.
+fn payload(len: usize) -> Vec<u8> {
+    let mut random = Random::new(1);
+    (0..len).map(|_| random.next() as u8).collect()
+}
+
+fn create(opcode_path: &str, data: &[u8], out: &mut Vec<u8>) {
+    encode::create(out, opcode_path, Some(data), OPEN_ACL, 0, None);
+}
+
+/// xorshift64*: which znode comes next. Speed matters here, quality hardly.
+#[derive(Debug, Clone)]
+struct Random {
+    state: u64,
+}
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+    }
+
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// A number below `bound`, which is small against 2^48.
+    #[inline]
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 48) as u64
+    }
+}
+
+/// What a mix may consist of. A create is followed by the delete of what it created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MixPart {
+    Get,
+    Set,
+    Exists,
+    CreateDelete,
+}
+
+/// Requests drawn at random by weight, on znodes drawn at random.
+#[derive(Debug)]
+pub(crate) struct Mix {
+    /// Parts with the sum of the weights up to and including theirs.
+    parts: Vec<(u64, MixPart)>,
+    weights: u64,
+    znodes: u64,
+    random: Random,
+    get: Template,
+    set: Template,
+    exists: Template,
+    sessions: Vec<Slots>,
+    /// This session and those after it only probe.
+    probe_session: usize,
+}
+
+/// Where a session creates and deletes.
+#[derive(Debug)]
+struct Slots {
+    create: Template,
+    delete: Template,
+    next: u64,
+    /// The slot `next` is there and has to be deleted.
+    occupied: bool,
+}
+
+impl Mix {
+    /// `first_slot` keeps creates of this run apart from what a run that was cut short left behind.
+    pub(crate) fn new(
+        weights: &[(MixPart, u32)],
+        sessions: usize,
+        znodes: u64,
+        payload_bytes: usize,
+        first_slot: u64,
+    ) -> Self {
+        let data = payload(payload_bytes);
+        let mut sum = 0;
+        let parts = weights
+            .iter()
+            .map(|&(part, weight)| {
+                sum += u64::from(weight);
+                (sum, part)
+            })
+            .collect();
+        let slots = |session| Slots {
+            create: Template::on_slot(Opcode::Create, session, |out, path| create(path, &data, out)),
+            delete: Template::on_slot(Opcode::Delete, session, |out, path| {
+                encode::path_version(out, path, -1);
+            }),
+            next: first_slot,
+            occupied: false,
+        };
+        Self {
+            parts,
+            weights: sum,
+            znodes: znodes.max(1),
+            random: Random::new(7),
+            get: Template::on_znode(Opcode::GetData, |out, path| encode::path_watch(out, path, false)),
+            set: Template::on_znode(Opcode::SetData, |out, path| {
+                encode::set_data(out, path, Some(&data), -1);
+            }),
+            exists: Template::on_znode(Opcode::Exists, |out, path| encode::path_watch(out, path, false)),
+            sessions: (0..sessions).map(slots).collect(),
+            probe_session: sessions,
+        }
+    }
+
+    #[inline]
+    fn draw(&mut self) -> Option<MixPart> {
+        if let [(_, only)] = self.parts.as_slice() {
+            return Some(*only);
+        }
+        let ticket = self.random.below(self.weights);
+        self.parts.iter().find(|(bound, _)| ticket < *bound).map(|(_, part)| *part)
+    }
+}
+
+impl Requests for Mix {
+    #[inline]
+    fn append(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        if session >= self.probe_session {
+            self.get.append_znode(xid, self.random.below(self.znodes), out);
+            return Some(Op::Probe);
+        }
+        let op = match self.draw()? {
+            MixPart::Get => {
+                self.get.append_znode(xid, self.random.below(self.znodes), out);
+                Op::Get
+            }
+            MixPart::Set => {
+                self.set.append_znode(xid, self.random.below(self.znodes), out);
+                Op::Set
+            }
+            MixPart::Exists => {
+                self.exists.append_znode(xid, self.random.below(self.znodes), out);
+                Op::Exists
+            }
+            MixPart::CreateDelete => self.sessions[session].append(xid, out),
+        };
+        Some(op)
+    }
+
+    fn finish(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        let slots = self.sessions.get_mut(session).filter(|slots| slots.occupied)?;
+        Some(slots.append(xid, out))
+    }
+}
+
+impl Slots {
+    /// Creates the next slot, or deletes the one created before.
+    fn append(&mut self, xid: i32, out: &mut Vec<u8>) -> Op {
+        if self.occupied {
+            self.delete.append_slot(xid, self.next, out);
+            self.next += 1;
+            self.occupied = false;
+            Op::Delete
+        } else {
+            self.create.append_slot(xid, self.next, out);
+            self.occupied = true;
+            Op::Create
+        }
+    }
+}
+
+/// Creates or sets every numbered znode once, in order.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    template: Template,
+    op: Op,
+    next: u64,
+    end: u64,
+}
+
+impl Fill {
+    /// Creates the znodes `0..znodes`.
+    pub(crate) fn create(znodes: u64, payload_bytes: usize) -> Self {
+        let data = payload(payload_bytes);
+        let template = Template::on_znode(Opcode::Create, |out, path| create(path, &data, out));
+        Self { template, op: Op::Create, next: 0, end: znodes }
+    }
+
+    /// Sets the data of the znodes `0..znodes`.
+    pub(crate) fn set(znodes: u64, payload_bytes: usize) -> Self {
+        let data = payload(payload_bytes);
+        let template =
+            Template::on_znode(Opcode::SetData, |out, path| encode::set_data(out, path, Some(&data), -1));
+        Self { template, op: Op::Set, next: 0, end: znodes }
+    }
+}
+
+impl Requests for Fill {
+    fn append(&mut self, _session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        if self.next == self.end {
+            return None;
+        }
+        self.template.append_znode(xid, self.next, out);
+        self.next += 1;
+        Some(self.op)
+    }
+}
+
+/// Creates znodes by name, without data.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    rest: std::vec::IntoIter<String>,
+}
+
+impl Paths {
+    /// Creates `paths` in this order.
+    pub(crate) fn new(paths: Vec<String>) -> Self {
+        Self { rest: paths.into_iter() }
+    }
+}
+
+impl Requests for Paths {
+    fn append(&mut self, _session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        let path = self.rest.next()?;
+        Template::new(Opcode::Create, &path, 0, |out, path| create(path, &[], out)).append(xid, out);
+        Some(Op::Create)
+    }
+}
+
+/// Heartbeats and nothing else.
+#[derive(Debug)]
+pub(crate) struct Pings;
+
+impl Requests for Pings {
+    fn append(&mut self, _session: usize, _xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        let start = begin_frame(out);
+        RequestHeader { xid: xid::PING, opcode: Opcode::Ping as i32 }.encode(out);
+        end_frame(out, start);
+        Some(Op::Ping)
+    }
+}
+
+/// Frames of a given size for the echo server.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    frame: Vec<u8>,
+}
+
+impl Echo {
+    /// Frames with `payload_bytes` after the length.
+    pub(crate) fn new(payload_bytes: usize) -> Self {
+        let mut frame = Vec::new();
+        let start = begin_frame(&mut frame);
+        frame.resize(start + 4 + payload_bytes, 0);
+        end_frame(&mut frame, start);
+        Self { frame }
+    }
+}
+
+impl Requests for Echo {
+    #[inline]
+    fn append(&mut self, _session: usize, _xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        out.extend_from_slice(&self.frame);
+        Some(Op::Echo)
+    }
+
+    fn has_reply_header(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_wire::{Reader, Request, next_frame};
+
+    fn decode(frame: &[u8]) -> (RequestHeader, Request<'_>) {
+        let (payload, rest) = next_frame(frame, 1 << 20).unwrap().unwrap();
+        assert!(rest.is_empty());
+        let mut reader = Reader::new(payload);
+        let header = RequestHeader::decode(&mut reader).unwrap();
+        let request = Request::decode(Opcode::from_i32(header.opcode).unwrap(), &mut reader).unwrap();
+        assert!(reader.rest().is_empty());
+        (header, request)
+    }
+
+    #[test]
+    fn fill_names_every_znode_once() {
+        let mut fill = Fill::create(2002, 5);
+        let mut paths = Vec::new();
+        let mut xid = 0;
+        loop {
+            let mut out = Vec::new();
+            xid += 1;
+            if fill.append(0, xid, &mut out).is_none() {
+                break;
+            }
+            let (header, request) = decode(&out);
+            assert_eq!(header.xid, xid);
+            let Request::Create(create) = request else { panic!("{request:?}") };
+            assert_eq!(create.data.unwrap().len(), 5);
+            paths.push(create.path.to_owned());
+        }
+        assert_eq!(paths.len(), 2002);
+        assert_eq!(paths[0], "/bench/0000000/000");
+        assert_eq!(paths[1999], "/bench/0000001/999");
+        assert_eq!(paths[2001], "/bench/0000002/001");
+    }
+
+    #[test]
+    fn every_create_is_followed_by_its_delete() {
+        let mut mix = Mix::new(&[(MixPart::CreateDelete, 1)], 2, 1, 10, 41);
+        for slot in ["0000000041", "0000000042"] {
+            let mut out = Vec::new();
+            assert_eq!(mix.append(1, 1, &mut out), Some(Op::Create));
+            let (_, Request::Create(create)) = decode(&out) else { panic!() };
+            assert_eq!(create.path, format!("/bench/session-00001/{slot}"));
+            let mut out = Vec::new();
+            assert_eq!(mix.finish(1, 2, &mut out), Some(Op::Delete));
+            let (_, Request::Delete { path, version }) = decode(&out) else { panic!() };
+            assert_eq!((path, version), (format!("/bench/session-00001/{slot}").as_str(), -1));
+            assert_eq!(mix.finish(1, 3, &mut out), None);
+        }
+    }
+
+    #[test]
+    fn a_mix_follows_its_weights() {
+        let mut mix = Mix::new(&[(MixPart::Get, 90), (MixPart::Set, 10)], 1, 1000, 10, 0);
+        let mut gets = 0;
+        for xid in 0..10_000 {
+            let mut out = Vec::new();
+            match mix.append(0, xid, &mut out).unwrap() {
+                Op::Get => gets += 1,
+                op => assert_eq!(op, Op::Set),
+            }
+            decode(&out);
+        }
+        assert!((8800..9200).contains(&gets), "{gets} of 10000 are gets");
+    }
+
+    #[test]
+    fn sessions_beyond_the_mix_probe() {
+        let mut mix = Mix::new(&[(MixPart::Set, 1)], 1, 1000, 10, 0);
+        assert_eq!(mix.append(0, 1, &mut Vec::new()), Some(Op::Set));
+        assert_eq!(mix.append(1, 1, &mut Vec::new()), Some(Op::Probe));
+    }
+}

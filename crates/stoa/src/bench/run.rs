@@ -1,0 +1,351 @@
+//! The commands: set up znodes and sessions, run, report.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use stoa_wire::ErrorCode;
+
+use super::clock::nanos;
+use super::connect;
+use super::generator::{Generator, Outcome, Pace, Plan};
+use super::report::Report;
+use super::requests::{
+    DIRECTORY_LEN, Echo, Fill, Mix, MixPart, Paths, Pings, ROOT, Requests, ZNODES_MAX, directory,
+    session_directory,
+};
+use super::session::Session;
+use crate::failure::{Context as _, Failure, Result};
+
+const PROBE_INTERVAL: Duration = Duration::from_millis(1);
+/// A probe must not wait behind another one, so its pipeline has room for a long stall.
+const PROBE_PIPELINE: usize = 100_000;
+/// Sessions and pipeline for work outside the measurement.
+const SETUP_SESSIONS: usize = 8;
+const SETUP_PIPELINE: usize = 128;
+
+/// Where the server is and how the result is wanted.
+#[derive(Debug, Args)]
+struct Target {
+    /// Address of the server
+    #[arg(long, default_value = "127.0.0.1:2181", value_name = "HOST:PORT")]
+    server: String,
+    /// Process id of the server: reports its CPU time per operation and its memory
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Session timeout
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
+    timeout: Duration,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the sessions of a run do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// Read the data of random znodes
+    Get,
+    /// Set the data of random znodes
+    Set,
+    /// Read the Stat of random znodes
+    Exists,
+    /// Create a znode, delete it, create the next one
+    CreateDelete,
+    /// What `--mix` says
+    Mixed,
+    /// Only heartbeats, at a third of the session timeout
+    Idle,
+    /// Frames for `stoa bench echo-server`, without a session
+    Echo,
+}
+
+/// Options of a run.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Number of sessions; 0 with `--probe` only probes
+    #[arg(long, default_value_t = 32)]
+    sessions: usize,
+    /// Most requests of a session without a reply at a time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pipeline: u32,
+    /// What the sessions do
+    #[arg(long, value_enum, default_value_t = Workload::Get)]
+    op: Workload,
+    /// Weights for `--op mixed`, of get, set, exists and create-delete
+    #[arg(long, default_value = "get=90,set=10", value_parser = parse_mix)]
+    mix: MixWeights,
+    /// Bytes of data; with `--op echo` bytes of a frame
+    #[arg(long, default_value_t = 100, value_name = "BYTES")]
+    payload: usize,
+    /// Znodes that are read and set
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=ZNODES_MAX))]
+    znodes: u64,
+    /// The znodes are there already, with data of this size: do not create them
+    #[arg(long)]
+    prepared: bool,
+    /// Time before the measurement
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    warmup: Duration,
+    /// Time of the measurement
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    duration: Duration,
+    /// Requests a second over all sessions, sent at fixed times whether the server keeps up or not;
+    /// latency counts from the time at which a request should have been sent
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Also read once a millisecond on a session of its own; the longest stall is the probe's max
+    #[arg(long)]
+    probe: bool,
+}
+
+/// Options of `stoa bench load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Znodes to create below /bench, a thousand in a directory
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=ZNODES_MAX))]
+    znodes: u64,
+    /// Bytes of data of each
+    #[arg(long, default_value_t = 100, value_name = "BYTES")]
+    payload: usize,
+}
+
+/// Parts of a mix with their weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct MixWeights(Vec<(MixPart, u32)>);
+
+fn parse_mix(text: &str) -> std::result::Result<MixWeights, String> {
+    let part = |item: &str| {
+        let (name, weight) = item.split_once('=').ok_or("expected name=weight, as in get=90,set=10")?;
+        let part = match name.trim() {
+            "get" => MixPart::Get,
+            "set" => MixPart::Set,
+            "exists" => MixPart::Exists,
+            "create-delete" => MixPart::CreateDelete,
+            other => {
+                return Err(format!("unknown part {other:?}; expected get, set, exists or create-delete"));
+            }
+        };
+        let weight: u32 = weight.trim().parse().map_err(|_| format!("{weight:?} is not a whole number"))?;
+        Ok((part, weight))
+    };
+    let parts = text.split(',').map(part).collect::<std::result::Result<Vec<_>, String>>()?;
+    if parts.iter().all(|(_, weight)| *weight == 0) {
+        return Err("at least one weight must be above 0".to_owned());
+    }
+    Ok(MixWeights(parts))
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| *duration < Duration::from_secs(1_000_000))
+        .ok_or_else(|| format!("{text:?} seconds are out of range"))
+}
+
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| (0.001..=1e8).contains(rate))
+        .ok_or_else(|| format!("{text:?} is not a number of requests a second between 0.001 and 100000000"))
+}
+
+/// `stoa bench`.
+pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let server = connect::resolve(&args.target.server)?;
+    if args.sessions == 0 && !args.probe {
+        return Err(Failure::usage("--sessions 0 has nothing to do without --probe"));
+    }
+    let outcome = match args.op {
+        Workload::Echo => run_echo(args, server)?,
+        Workload::Idle => run_idle(args, server)?,
+        _ => run_mix(args, server)?,
+    };
+    print(&args.target, settings(args), &outcome)
+}
+
+/// `stoa bench load`.
+pub(crate) fn load(args: &LoadArgs) -> Result<()> {
+    let server = connect::resolve(&args.target.server)?;
+    create_directories(server, &args.target, args.znodes)?;
+    let fill = Fill::create(args.znodes, args.payload);
+    let outcome = run_setup(server, &args.target, fill, args.target.server_pid)?;
+    let settings = json!({"op": "load", "znodes": args.znodes, "payload": args.payload});
+    print(&args.target, settings, &outcome)
+}
+
+fn print(target: &Target, settings: Value, outcome: &Outcome) -> Result<()> {
+    let report = Report { settings, outcome };
+    let text = if target.json { format!("{:#}\n", report.json()) } else { report.text() };
+    std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
+}
+
+fn settings(args: &RunArgs) -> Value {
+    let op = args.op.to_possible_value();
+    json!({
+        "op": op.as_ref().map(clap::builder::PossibleValue::get_name),
+        "sessions": args.sessions,
+        "pipeline": args.pipeline,
+        "payload": args.payload,
+        "znodes": args.znodes,
+        "rate": args.rate,
+        "probe": args.probe,
+        "warmup_s": args.warmup.as_secs_f64(),
+        "duration_s": args.duration.as_secs_f64(),
+    })
+}
+
+fn plan(args: &RunArgs) -> Plan {
+    Plan { warmup: args.warmup, duration: Some(args.duration), server: args.target.server_pid }
+}
+
+fn run_echo(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
+    let sessions = connect::connect(server, args.sessions)?
+        .into_iter()
+        .enumerate()
+        .map(|(index, stream)| Ok((Session::new(stream, index, args.pipeline as usize)?, pace(args, index))))
+        .collect::<Result<_>>()?;
+    let (outcome, _) = Generator::new(sessions, Echo::new(args.payload))?.run(plan(args))?;
+    Ok(outcome)
+}
+
+fn run_idle(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
+    let interval = nanos(args.target.timeout) / 3;
+    let streams = connect::open_sessions(server, args.sessions, args.target.timeout)?;
+    let sessions = streams
+        .into_iter()
+        .enumerate()
+        .map(|(index, stream)| {
+            let first = interval * index as u64 / args.sessions as u64;
+            Ok((Session::new(stream, index, 1)?, Pace::Every { first, interval }))
+        })
+        .collect::<Result<_>>()?;
+    finish(Generator::new(sessions, Pings)?.run(plan(args))?)
+}
+
+fn run_mix(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
+    let weights = match args.op {
+        Workload::Set => vec![(MixPart::Set, 1)],
+        Workload::Exists => vec![(MixPart::Exists, 1)],
+        Workload::CreateDelete => vec![(MixPart::CreateDelete, 1)],
+        Workload::Mixed => args.mix.0.clone(),
+        Workload::Get | Workload::Idle | Workload::Echo => vec![(MixPart::Get, 1)],
+    };
+    if !args.prepared {
+        prepare(args, server)?;
+    }
+    if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
+        let paths = (0..args.sessions).map(session_directory).collect();
+        run_setup(server, &args.target, Paths::new(vec![ROOT.to_owned()]), None)?;
+        run_setup(server, &args.target, Paths::new(paths), None)?;
+    }
+    let count = args.sessions + usize::from(args.probe);
+    let sessions = connect::open_sessions(server, count, args.target.timeout)?
+        .into_iter()
+        .enumerate()
+        .map(|(index, stream)| {
+            let is_probe = index == args.sessions;
+            let pipeline = if is_probe { PROBE_PIPELINE } else { args.pipeline as usize };
+            let pace = if is_probe {
+                Pace::Every { first: 0, interval: nanos(PROBE_INTERVAL) }
+            } else {
+                pace(args, index)
+            };
+            Ok((Session::new(stream, index, pipeline)?, pace))
+        })
+        .collect::<Result<_>>()?;
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // Fifty thousand slots a second: enough that the slots of two runs do not meet.
+    let first_slot = since_epoch.as_secs() % 100_000 * 50_000;
+    let mix = Mix::new(&weights, args.sessions, args.znodes, args.payload, first_slot);
+    finish(Generator::new(sessions, mix)?.run(plan(args))?)
+}
+
+/// In a closed loop sessions send at will; with a rate they take turns.
+fn pace(args: &RunArgs, index: usize) -> Pace {
+    match args.rate {
+        None => Pace::AtWill,
+        Some(rate) => {
+            let between = 1e9 / rate;
+            Pace::Every {
+                first: (between * index as f64) as u64,
+                interval: ((between * args.sessions as f64) as u64).max(1),
+            }
+        }
+    }
+}
+
+fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
+    connect::close_sessions(sessions.into_iter().map(Session::into_stream).collect())?;
+    Ok(outcome)
+}
+
+/// Makes sure that the znodes are there with data of the right size.
+fn prepare(args: &RunArgs, server: SocketAddr) -> Result<()> {
+    create_directories(server, &args.target, args.znodes)?;
+    let created = run_setup(server, &args.target, Fill::create(args.znodes, args.payload), None)?;
+    if created.record.errors_of(ErrorCode::NodeExists) > 0 {
+        run_setup(server, &args.target, Fill::set(args.znodes, args.payload), None)?;
+    }
+    Ok(())
+}
+
+fn create_directories(server: SocketAddr, target: &Target, znodes: u64) -> Result<()> {
+    run_setup(server, target, Paths::new(vec![ROOT.to_owned()]), None)?;
+    let directories = (0..znodes.div_ceil(DIRECTORY_LEN)).map(directory).collect();
+    run_setup(server, target, Paths::new(directories), None)?;
+    Ok(())
+}
+
+/// Sends requests until there are no more, as fast as the server takes them. What exists already is
+/// no error.
+fn run_setup(
+    server: SocketAddr,
+    target: &Target,
+    requests: impl Requests,
+    server_pid: Option<u32>,
+) -> Result<Outcome> {
+    let sessions = connect::open_sessions(server, SETUP_SESSIONS, target.timeout)?
+        .into_iter()
+        .enumerate()
+        .map(|(index, stream)| Ok((Session::new(stream, index, SETUP_PIPELINE)?, Pace::AtWill)))
+        .collect::<Result<_>>()?;
+    let plan = Plan { warmup: Duration::ZERO, duration: None, server: server_pid };
+    let outcome = finish(Generator::new(sessions, requests)?.run(plan)?)?;
+    let harmless = ErrorCode::NodeExists as i32;
+    match outcome.record.errors.iter().find(|&(&code, _)| code != harmless) {
+        None => Ok(outcome),
+        Some((code, count)) => Err(Failure::failed(format!(
+            "cannot set up the znodes below {ROOT}: {count} requests failed, with error code {code}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_is_parsed() {
+        let mix = parse_mix("get=90, set=9,create-delete=1").unwrap();
+        assert_eq!(mix.0, [(MixPart::Get, 90), (MixPart::Set, 9), (MixPart::CreateDelete, 1)]);
+        for bad in ["get", "get=x", "put=1", "get=0", ""] {
+            assert!(parse_mix(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn durations_are_bounded() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "-1", "1e300", "NaN", "x"] {
+            assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
+}
