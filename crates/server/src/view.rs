@@ -37,19 +37,31 @@ impl Question {
     pub fn answer(self, source: &mut impl Source) {
         // A send that fails means that the asker has gone away, which is no concern of the server.
         match self {
-            Question::Stats(reply) => drop(reply.send(Box::new(source.stats()))),
-            Question::Connections(reply) => drop(reply.send(source.connections())),
-            Question::Sessions(reply) => drop(reply.send(source.sessions())),
-            Question::WatchSummary(reply) => drop(reply.send(source.watch_summary())),
-            Question::Watches(reply) => drop(reply.send(source.watches())),
-            Question::Digests(reply) => drop(reply.send(source.digests())),
+            Question::Stats(reply) => {
+                let _ = reply.send(Box::new(source.stats()));
+            }
+            Question::Connections(reply) => {
+                let _ = reply.send(source.connections());
+            }
+            Question::Sessions(reply) => {
+                let _ = reply.send(source.sessions());
+            }
+            Question::WatchSummary(reply) => {
+                let _ = reply.send(source.watch_summary());
+            }
+            Question::Watches(reply) => {
+                let _ = reply.send(source.watches());
+            }
+            Question::Digests(reply) => {
+                let _ = reply.send(source.digests());
+            }
             Question::ResetStats(reply) => {
                 source.reset_stats();
-                drop(reply.send(()));
+                let _ = reply.send(());
             }
             Question::ResetConnections(reply) => {
                 source.reset_connections();
-                drop(reply.send(()));
+                let _ = reply.send(());
             }
             Question::Snapshot(reply) => source.snapshot(reply),
         }

@@ -1,7 +1,21 @@
 //! What a server runs with, and where it comes from.
+//!
+//! Every setting is one row of [`SETTINGS`]. Its value is, in this order: that of its flag, of its
+//! environment variable, of the configuration file (TOML, or a `zoo.cfg` as it is), or its default.
 
+mod args;
+mod document;
+mod error;
 mod kind;
+mod load;
+mod properties;
 mod settings;
+mod toml_file;
+mod zoo;
 
+pub use args::ServeArgs;
+pub use document::settings_table;
+pub use error::ConfigError;
 pub use kind::{DigestAlgorithm, LogFormat, LogLevel};
+pub use load::{Loaded, Origin};
 pub use settings::{SETTINGS, Setting, Settings};

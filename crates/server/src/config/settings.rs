@@ -43,6 +43,11 @@ impl Setting {
         (self.set)(settings, text)
     }
 
+    /// Whether it takes yes or no, so that its flag needs no value.
+    pub(super) fn is_flag(&self) -> bool {
+        self.expected == Flag::EXPECTED
+    }
+
     /// The value that the settings hold, written as it would be read.
     pub fn get(&self, settings: &Settings) -> String {
         (self.get)(settings)

@@ -1,0 +1,352 @@
+//! From flags, environment and file to settings.
+
+use std::path::{Path, PathBuf};
+
+use super::args::{CONFIG_ENVIRONMENT, ServeArgs};
+use super::error::{ConfigError, Place, Problem};
+use super::settings::{SETTINGS, Settings};
+use super::{toml_file, zoo};
+
+/// Settings with what there is to say about them.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the server runs with.
+    pub settings: Settings,
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
+    /// What an operator should know: settings that have no effect here, and the like.
+    pub warnings: Vec<String>,
+    /// Where each setting comes from, in the order of [`SETTINGS`].
+    pub origins: Vec<Origin>,
+}
+
+/// Where the value of a setting comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The configuration file.
+    File,
+    /// The environment.
+    Environment,
+    /// The command line.
+    Flag,
+}
+
+/// A value for a setting, with the place where it was found.
+pub(super) struct Entry {
+    /// Index into [`SETTINGS`].
+    pub(super) setting: usize,
+    pub(super) text: String,
+    pub(super) place: Place,
+}
+
+/// What a file says.
+#[derive(Default)]
+pub(super) struct FileEntries {
+    pub(super) entries: Vec<Entry>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl ServeArgs {
+    /// Reads the environment and the configuration file, and puts everything together.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or any value is not what its setting takes.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let path = self.config.clone().or_else(|| {
+            let (_, path) = environment.iter().find(|(name, _)| name == CONFIG_ENVIRONMENT)?;
+            Some(PathBuf::from(path))
+        });
+        let text = match &path {
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(|source| Problem::Read { file: path.clone(), source })?,
+            ),
+            None => None,
+        };
+        let file = path.as_deref().zip(text.as_deref());
+        resolve(&self.flags, &environment, file)
+    }
+}
+
+/// Puts everything together. What is said last wins: file, environment, flags.
+pub(super) fn resolve(
+    flags: &[(usize, String)],
+    environment: &[(String, String)],
+    file: Option<(&Path, &str)>,
+) -> Result<Loaded, ConfigError> {
+    let FileEntries { mut entries, mut warnings } = match file {
+        Some((path, text)) if is_zoo_cfg(path, text) => zoo::read(path, text)?,
+        Some((path, text)) => toml_file::read(path, text)?,
+        None => FileEntries::default(),
+    };
+    from_environment(environment, &mut entries, &mut warnings);
+    entries.extend(flags.iter().map(|(setting, text)| Entry {
+        setting: *setting,
+        text: text.clone(),
+        place: Place::Flag(SETTINGS[*setting].key),
+    }));
+
+    let mut settings = Settings::default();
+    let mut places: Vec<Place> = SETTINGS.iter().map(|setting| Place::Default(setting.key)).collect();
+    for Entry { setting: index, text, place } in entries {
+        let setting = &SETTINGS[index];
+        if !setting.set(&mut settings, &text) {
+            return Err(Problem::Value { place, found: text, expected: setting.expected.to_owned() }.into());
+        }
+        places[index] = place;
+    }
+    check(&settings, &places)?;
+    Ok(Loaded {
+        settings,
+        file: file.map(|(path, _)| path.to_owned()),
+        warnings,
+        origins: places.iter().map(Origin::of).collect(),
+    })
+}
+
+impl Origin {
+    fn of(place: &Place) -> Origin {
+        match place {
+            Place::Line { .. } => Origin::File,
+            Place::Environment(_) => Origin::Environment,
+            Place::Flag(_) => Origin::Flag,
+            Place::Default(_) => Origin::Default,
+        }
+    }
+}
+
+fn from_environment(environment: &[(String, String)], entries: &mut Vec<Entry>, warnings: &mut Vec<String>) {
+    for (name, value) in environment.iter().filter(|(name, _)| name.starts_with("STOA_")) {
+        // Kubernetes describes a service called `stoa` to its pods in variables of these forms; one of
+        // them, STOA_PORT=tcp://10.0.0.1:2181, has the name of a setting of ours.
+        let from_kubernetes = name.starts_with("STOA_SERVICE_")
+            || name.starts_with("STOA_PORT_")
+            || (name == "STOA_PORT" && value.starts_with("tcp://"));
+        if from_kubernetes || name == CONFIG_ENVIRONMENT || name == "STOA_LOG" {
+            continue;
+        }
+        match SETTINGS.iter().position(|setting| setting.environment == name) {
+            Some(setting) => entries.push(Entry {
+                setting,
+                text: value.clone(),
+                place: Place::Environment(SETTINGS[setting].environment),
+            }),
+            None => warnings.push(format!("environment variable {name} is not a setting and is ignored")),
+        }
+    }
+}
+
+/// Tells a `zoo.cfg` from TOML: by its ending, else by the first key that is only one of the two's.
+fn is_zoo_cfg(path: &Path, text: &str) -> bool {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => false,
+        Some("cfg" | "properties") => true,
+        _ => zoo::looks_like(text),
+    }
+}
+
+/// What no single setting can know: that they fit together.
+fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
+    let wrong = |key: &str, found: String, expected: String| {
+        let index = SETTINGS.iter().position(|setting| setting.key == key).expect("the key is in the table");
+        Err(Problem::Value { place: places[index].clone(), found, expected }.into())
+    };
+    if settings.tick_time.is_zero() {
+        return wrong("tick-time", "0".into(), "a time above zero".into());
+    }
+    let (min, max) = settings.session_timeouts();
+    if min.is_zero() || min > max {
+        let key = if settings.max_session_timeout.is_some() {
+            "max-session-timeout"
+        } else {
+            "min-session-timeout"
+        };
+        return wrong(
+            key,
+            format!("{} to {} ms", min.as_millis(), max.as_millis()),
+            "bounds of session timeouts above zero, the shortest not above the longest".into(),
+        );
+    }
+    // A handshake is 44 bytes long; and a request longer than an i32 cannot be framed.
+    if !(1024..=1 << 30).contains(&settings.max_request_bytes) {
+        return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "1KiB to 1GiB".into());
+    }
+    if settings.write_buffer_max_bytes < settings.write_buffer_bytes + settings.max_request_bytes {
+        return wrong(
+            "write-buffer-max-bytes",
+            settings.write_buffer_max_bytes.to_string(),
+            "at least write-buffer-bytes and max-request-bytes together".into(),
+        );
+    }
+    for (key, value) in [
+        ("snapshots-kept", settings.snapshots_kept),
+        ("snapshot-updates", settings.snapshot_updates),
+        ("max-outstanding", settings.max_outstanding),
+        ("max-outstanding-per-connection", settings.max_outstanding_per_connection),
+        ("listen-backlog", settings.listen_backlog),
+    ] {
+        if value == 0 {
+            return wrong(key, "0".into(), "a number above zero".into());
+        }
+    }
+    if settings.segment_bytes < 2 * settings.max_request_bytes {
+        return wrong(
+            "segment-bytes",
+            settings.segment_bytes.to_string(),
+            "at least twice max-request-bytes".into(),
+        );
+    }
+    if settings.handshake_timeout.is_zero() || settings.container_check.is_zero() {
+        let key = if settings.handshake_timeout.is_zero() { "handshake-timeout" } else { "container-check" };
+        return wrong(key, "0".into(), "a time above zero".into());
+    }
+    Ok(())
+}
+
+/// The index of the setting with this key.
+pub(super) fn by_key(key: &str) -> Option<usize> {
+    SETTINGS.iter().position(|setting| setting.key == key)
+}
+
+/// The setting whose key is most like what was written, if any is like it at all.
+pub(super) fn nearest(written: &str) -> Option<&'static str> {
+    let written = written.replace('_', "-").to_ascii_lowercase();
+    let (distance, key) =
+        SETTINGS.iter().map(|setting| (distance(&written, setting.key), setting.key)).min()?;
+    (distance <= 1 + written.len() / 4).then_some(key)
+}
+
+/// How many letters have to be inserted, left out or changed to get from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flag(key: &str, text: &str) -> (usize, String) {
+        (by_key(key).unwrap(), text.to_owned())
+    }
+
+    fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn error(file: &str, text: &str) -> String {
+        resolve(&[], &[], Some((Path::new(file), text))).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_are_the_settings_of_zookeeper_where_it_has_them() {
+        let settings = Settings::default();
+        assert_eq!(settings.port, 2181);
+        assert_eq!(settings.max_request_bytes, 0xf_ffff);
+        assert_eq!(settings.max_connections_per_address, 60);
+        let (min, max) = settings.session_timeouts();
+        assert_eq!((min.as_millis(), max.as_millis()), (6_000, 60_000));
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file() {
+        let text = "port = 1\ntick-time = 10\nsegment-bytes = '8MiB'\n";
+        let file = Some((Path::new("stoa.toml"), text));
+        let variables = environment(&[("STOA_PORT", "2"), ("STOA_TICK_TIME", "20ms"), ("PATH", "/bin")]);
+        let loaded = resolve(&[flag("port", "3")], &variables, file).unwrap();
+        assert_eq!(loaded.settings.port, 3);
+        assert_eq!(loaded.settings.tick_time.as_millis(), 20);
+        assert_eq!(loaded.settings.segment_bytes, 8 << 20);
+        let origin = |key| loaded.origins[by_key(key).unwrap()];
+        assert_eq!(origin("port"), Origin::Flag);
+        assert_eq!(origin("tick-time"), Origin::Environment);
+        assert_eq!(origin("segment-bytes"), Origin::File);
+        assert_eq!(origin("data-dir"), Origin::Default);
+        assert!(loaded.warnings.is_empty());
+    }
+
+    #[test]
+    fn what_kubernetes_says_of_a_service_called_stoa_is_no_setting() {
+        let variables =
+            environment(&[("STOA_PORT", "tcp://10.0.0.1:2181"), ("STOA_SERVICE_HOST", "10.0.0.1")]);
+        let loaded = resolve(&[], &variables, None).unwrap();
+        assert_eq!(loaded.settings.port, 2181);
+        assert!(loaded.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_warned_of() {
+        let loaded = resolve(&[], &environment(&[("STOA_PROT", "1")]), None).unwrap();
+        assert_eq!(loaded.warnings, ["environment variable STOA_PROT is not a setting and is ignored"]);
+    }
+
+    #[test]
+    fn errors_name_place_and_what_was_expected() {
+        assert_eq!(
+            error("a/stoa.toml", "\nport = 70000"),
+            "a/stoa.toml, line 2: port: expected a port, 0 to 65535, found \"70000\""
+        );
+        assert_eq!(
+            error("zoo.cfg", "clientPort=x"),
+            "zoo.cfg, line 1: clientPort: expected a port, 0 to 65535, found \"x\""
+        );
+        assert_eq!(
+            error("stoa.toml", "prt = 1"),
+            "stoa.toml, line 1: prt: there is no such setting; did you mean port?"
+        );
+        assert_eq!(
+            error("stoa.toml", "something-else-entirely = 1"),
+            "stoa.toml, line 1: something-else-entirely: there is no such setting; `stoa serve --help` lists \
+             them all"
+        );
+        let variables = environment(&[("STOA_FSYNC", "maybe")]);
+        assert_eq!(
+            resolve(&[], &variables, None).unwrap_err().to_string(),
+            "environment variable STOA_FSYNC: expected true or false (yes, no, on and off do too), found \
+             \"maybe\""
+        );
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let refused = [
+            (
+                "min-session-timeout = 5000\nmax-session-timeout = 4000",
+                "max-session-timeout: expected bounds",
+            ),
+            ("min-session-timeout = '2m'", "min-session-timeout: expected bounds"),
+            ("tick-time = 0", "tick-time: expected a time above zero"),
+            ("max-request-bytes = 10", "max-request-bytes: expected 1KiB to 1GiB"),
+            ("segment-bytes = '1MiB'", "segment-bytes: expected at least twice"),
+            ("snapshots-kept = 0", "snapshots-kept: expected a number above zero"),
+        ];
+        for (text, expected) in refused {
+            let found = error("stoa.toml", text);
+            assert!(found.contains(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn every_value_reads_back_as_it_is_shown() {
+        for setting in SETTINGS.iter().filter(|setting| setting.key != "super-digest") {
+            let mut settings = Settings::default();
+            let shown = setting.get(&settings);
+            assert!(setting.set(&mut settings, &shown), "{} {shown}", setting.key);
+            assert_eq!(settings, Settings::default(), "{}", setting.key);
+            assert_eq!(setting.environment, format!("STOA_{}", setting.key.replace('-', "_").to_uppercase()));
+        }
+    }
+}

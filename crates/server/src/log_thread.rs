@@ -1,0 +1,225 @@
+//! The thread that writes the log: whatever has queued up while the disk was busy goes into one
+//! write and one fsync (group commit).
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use stoa_core::Append;
+use stoa_storage::{AppendError, Disk, DiskError, Entry, FileInfo, Log};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::file_disk::FileDisk;
+use crate::meter::LogMeter;
+
+/// Most bytes that one write and fsync carry; more waits for the next.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// After this long without an entry the log's end is sealed, so that later damage to its last batch
+/// is not taken for a torn write.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// What the log's thread is asked.
+#[derive(Debug)]
+pub(crate) enum LogRequest {
+    /// Store an entry.
+    Append(Append),
+    /// A snapshot has been taken: remove what is no longer needed.
+    Purge,
+}
+
+/// What the disk's threads tell the partition.
+#[derive(Debug)]
+pub(crate) enum DiskEvent {
+    /// Everything up to this position is durable.
+    Durable(u64),
+    /// The disk is full; entries of this generation are not stored.
+    Refused(u64),
+    /// The disk has failed: the server must stop.
+    Failed(String),
+    /// A slice of the snapshot has been taken.
+    SliceTaken,
+    /// The snapshot is durable (its bytes), or could not be written (why).
+    SnapshotFinished(Result<u64, String>),
+}
+
+/// How the log's thread works.
+pub(crate) struct LogThread {
+    pub(crate) log: Log,
+    pub(crate) disk: FileDisk,
+    /// Whether entries are synced to disk before they count as durable.
+    pub(crate) fsync: bool,
+    pub(crate) slow: Duration,
+    pub(crate) requests: Receiver<LogRequest>,
+    pub(crate) events: UnboundedSender<DiskEvent>,
+    pub(crate) meter: Arc<Mutex<LogMeter>>,
+}
+
+impl LogThread {
+    /// Starts the thread; it ends when the senders of its requests are gone.
+    pub(crate) fn spawn(self) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("log".into()).spawn(move || self.run())
+    }
+
+    fn run(self) {
+        let Self { mut log, disk, fsync, slow, requests, events, meter } = self;
+        let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO };
+        let mut batch: Vec<Append> = Vec::new();
+        let mut refused_generation = None;
+        loop {
+            let mut purge = false;
+            match requests.recv_timeout(IDLE) {
+                Ok(LogRequest::Append(append)) => batch.push(append),
+                Ok(LogRequest::Purge) => purge = true,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = log.seal(&mut disk) {
+                        let _ = events.send(DiskEvent::Failed(error.to_string()));
+                        return;
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    // A clean end: what was stored is known to be whole.
+                    let _ = log.seal(&mut disk);
+                    return;
+                }
+            }
+            let mut bytes = batch.last().map_or(0, |append| append.payload.len());
+            while bytes < BATCH_BYTES_MAX
+                && let Ok(request) = requests.try_recv()
+            {
+                match request {
+                    LogRequest::Append(append) => {
+                        bytes += append.payload.len();
+                        batch.push(append);
+                    }
+                    LogRequest::Purge => purge = true,
+                }
+            }
+            batch.retain(|append| Some(append.generation) != refused_generation);
+            match store(&mut log, &mut disk, &batch, slow, &meter) {
+                Ok(Some(position)) => {
+                    let _ = events.send(DiskEvent::Durable(position));
+                }
+                Ok(None) => {}
+                Err(AppendError::NoSpace(error)) => {
+                    refused_generation = batch.first().map(|append| append.generation);
+                    tracing::error!("writes are refused: {error}; free some room, they resume by themselves");
+                    if let Some(generation) = refused_generation {
+                        let _ = events.send(DiskEvent::Refused(generation));
+                    }
+                    purge = true;
+                }
+                Err(error) => {
+                    let _ = events.send(DiskEvent::Failed(error.to_string()));
+                    return;
+                }
+            }
+            batch.clear();
+            if purge {
+                remove_old(&mut log, &mut disk);
+            }
+            let stats = log.stats();
+            if let Ok(mut meter) = meter.lock() {
+                meter.log_bytes = stats.bytes;
+                meter.position = log.position(stoa_core::TIMELINE);
+            }
+        }
+    }
+}
+
+fn store(
+    log: &mut Log,
+    disk: &mut TimedDisk,
+    batch: &[Append],
+    slow: Duration,
+    meter: &Mutex<LogMeter>,
+) -> Result<Option<u64>, AppendError> {
+    let Some(last) = batch.last() else { return Ok(None) };
+    let entries: Vec<_> = batch
+        .iter()
+        .map(|append| Entry {
+            timeline: append.timeline,
+            position: append.position,
+            payload: &append.payload,
+        })
+        .collect();
+    let began = Instant::now();
+    disk.synced = Duration::ZERO;
+    log.append(disk, &entries)?;
+    let took = began.elapsed();
+    if took > slow {
+        tracing::warn!(
+            "storing {} entries took {} ms: the disk is slow, writes wait for it",
+            entries.len(),
+            took.as_millis()
+        );
+    }
+    if let Ok(mut meter) = meter.lock() {
+        meter.stored(entries.len(), took, disk.synced, took > slow);
+    }
+    Ok(Some(last.position))
+}
+
+fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
+    match log.purge(disk) {
+        Ok(report) if report.snapshots_removed + report.segments_removed > 0 => tracing::info!(
+            "removed {} snapshots and {} log segments, {} bytes",
+            report.snapshots_removed,
+            report.segments_removed,
+            report.bytes_removed
+        ),
+        Ok(_) => {}
+        // Nothing depends on it; the next snapshot tries again.
+        Err(error) => tracing::warn!("old files could not be removed: {error}"),
+    }
+}
+
+/// The disk, with the time that its syncs take, or without syncs.
+struct TimedDisk {
+    disk: FileDisk,
+    fsync: bool,
+    synced: Duration,
+}
+
+impl Disk for TimedDisk {
+    fn list(&mut self) -> Result<Vec<FileInfo>, DiskError> {
+        self.disk.list()
+    }
+
+    fn read(&mut self, file: &str, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        self.disk.read(file, offset, into)
+    }
+
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.disk.write(file, offset, bytes)
+    }
+
+    fn sync(&mut self, file: &str) -> Result<(), DiskError> {
+        if !self.fsync {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let result = self.disk.sync(file);
+        self.synced += began.elapsed();
+        result
+    }
+
+    fn set_len(&mut self, file: &str, len: u64) -> Result<(), DiskError> {
+        self.disk.set_len(file, len)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        self.disk.remove(file)
+    }
+
+    fn sync_folder(&mut self) -> Result<(), DiskError> {
+        self.disk.sync_folder()
+    }
+}
