@@ -1,0 +1,155 @@
+//! What can be told of this process without asking the partition: settings, environment, files, memory.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::config::Settings;
+
+/// The version in the form of a ZooKeeper version.
+///
+/// Client libraries and scripts cut the number at the front out of it and choose by it what they may
+/// ask (kazoo, for one, goes by `zookeeper.version` of `envi`), so it is that of the ZooKeeper whose
+/// protocol is spoken here; what follows says what this really is. The date is fixed, so that two
+/// builds of the same source are the same.
+pub const VERSION: &str =
+    concat!("3.9.5-stoa-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
+
+/// ZooKeeper's trace mask at the start: client requests, server packets, sessions and warnings.
+const TRACE_MASK: i64 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
+
+/// This process, as it is seen from outside.
+#[derive(Debug)]
+pub struct Process {
+    /// What it runs with.
+    pub settings: Settings,
+    /// The port that clients connect to; known once it is bound, also when the setting is 0.
+    pub port: u16,
+    /// The data folder, absolute.
+    pub data_dir: PathBuf,
+    /// Kept and told, as ZooKeeper does; nothing here is traced by it.
+    trace_mask: AtomicI64,
+    serving: AtomicBool,
+}
+
+impl Process {
+    /// A process that does not serve yet.
+    pub fn new(settings: Settings, port: u16) -> Process {
+        let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
+        let trace_mask = AtomicI64::new(TRACE_MASK);
+        Process { settings, port, data_dir, trace_mask, serving: AtomicBool::new(false) }
+    }
+
+    /// Whether requests are served: after recovery, until the shutdown.
+    pub fn is_serving(&self) -> bool {
+        self.serving.load(Ordering::Acquire)
+    }
+
+    /// Says whether requests are served.
+    pub fn set_serving(&self, serving: bool) {
+        self.serving.store(serving, Ordering::Release);
+    }
+
+    /// The trace mask.
+    pub fn trace_mask(&self) -> i64 {
+        self.trace_mask.load(Ordering::Relaxed)
+    }
+
+    /// Sets the trace mask.
+    pub fn set_trace_mask(&self, mask: i64) {
+        self.trace_mask.store(mask, Ordering::Relaxed);
+    }
+
+    /// The environment, in ZooKeeper's keys as far as they make sense without a Java machine.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let system = rustix::system::uname();
+        let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
+        let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "<NA>".to_owned());
+        let current = std::env::current_dir().map(|path| path.display().to_string());
+        let memory = Memory::now();
+        let megabytes = |bytes: u64| format!("{}MB", bytes >> 20);
+        vec![
+            ("zookeeper.version", VERSION.to_owned()),
+            ("host.name", text(system.nodename())),
+            ("os.name", text(system.sysname())),
+            ("os.arch", text(system.machine())),
+            ("os.version", text(system.release())),
+            ("user.name", variable("USER")),
+            ("user.home", variable("HOME")),
+            ("user.dir", current.unwrap_or_else(|_| "<NA>".to_owned())),
+            ("os.memory.free", megabytes(memory.available)),
+            ("os.memory.max", megabytes(memory.total)),
+            ("os.memory.total", megabytes(memory.resident)),
+        ]
+    }
+}
+
+/// Memory in bytes; 0 where the system does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// Of this process.
+    pub resident: u64,
+    /// Of the machine, not in use.
+    pub available: u64,
+    /// Of the machine.
+    pub total: u64,
+}
+
+impl Memory {
+    /// As it is now.
+    pub fn now() -> Memory {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let machine = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Memory {
+            resident: kibibytes(&status, "VmRSS:"),
+            available: kibibytes(&machine, "MemAvailable:"),
+            total: kibibytes(&machine, "MemTotal:"),
+        }
+    }
+}
+
+/// The value on the line of `/proc` that begins like this, in bytes.
+fn kibibytes(text: &str, beginning: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(beginning));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// How many files are open, and how many may be.
+pub fn open_files() -> (u64, u64) {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // The folder that is read is itself open meanwhile.
+    (open.saturating_sub(1), limit.current.unwrap_or(u64::MAX))
+}
+
+/// Processor time that this process has used, in seconds.
+pub fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_begins_as_scripts_expect() {
+        let number = VERSION.split('-').next().unwrap();
+        assert_eq!(number.split('.').filter(|part| part.parse::<u32>().is_ok()).count(), 3);
+        assert!(VERSION.contains(", built on "));
+    }
+
+    #[test]
+    fn this_process_can_be_seen() {
+        assert!(Memory::now().resident > 0 && Memory::now().total > Memory::now().resident);
+        let (open, limit) = open_files();
+        assert!(open > 0 && open < limit);
+        assert!(processor_seconds() > 0.0);
+    }
+
+    #[test]
+    fn lines_of_proc_are_read() {
+        assert_eq!(kibibytes("A:  12 kB\nVmRSS:\t  34 kB\n", "VmRSS:"), 34 * 1024);
+        assert_eq!(kibibytes("nothing", "VmRSS:"), 0);
+    }
+}
