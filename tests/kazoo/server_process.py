@@ -53,15 +53,18 @@ class ServerProcess:
 
     def start(self):
         """Starts the server and waits until it serves clients."""
-        if self.running:
-            return
+        if not self.running:
+            self.launch()
+            self.wait_until_ready()
+
+    def launch(self):
+        """Starts the server and returns at once."""
         command = shlex.split(os.environ["STOA_SERVER_COMMAND"])
         command += ["--port", str(self.port), "--data-dir", self.data]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        self.wait_until_ready()
 
     def wait_until_ready(self):
         deadline = time.monotonic() + READY_SECONDS
