@@ -7,6 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Range;
 
 use crate::disk::{Disk, DiskError, DiskErrorKind, FileInfo};
@@ -25,7 +26,7 @@ pub enum Fault {
 }
 
 /// A folder in memory; see the [module](self).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FaultyDisk {
     random: u64,
     files: Vec<File>,
@@ -335,6 +336,28 @@ fn splitmix(state: &mut u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+impl fmt::Debug for FaultyDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths = |(name, &file): (&String, &usize)| {
+            let File { current, durable, dirty, forgotten } = &self.files[file];
+            format!(
+                "{name}: {} ({} durable, dirty {dirty:?}, forgotten {forgotten:?})",
+                current.len(),
+                durable.len()
+            )
+        };
+        f.debug_struct("FaultyDisk")
+            .field("files", &self.names.iter().map(lengths).collect::<Vec<_>>())
+            .field("name_changes", &self.name_changes)
+            .field("used", &self.used)
+            .field("capacity", &self.capacity)
+            .field("calls", &self.calls)
+            .field("fault", &self.fault)
+            .field("powerless", &self.powerless)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Disk for FaultyDisk {

@@ -1,0 +1,223 @@
+//! Every call that changes the disk is made to fail: by power loss, by a full disk, by an error.
+
+use crate::world::{Model, Recovered, open, options};
+use stoa_storage::faulty::{Fault, FaultyDisk};
+use stoa_storage::{AppendError, DiskErrorKind, Log, StorageError};
+
+/// A server's life in small: batches over several segments, seals, snapshots, purges.
+struct Life {
+    disk: FaultyDisk,
+    model: Model,
+    log: Option<Log>,
+    step: u32,
+}
+
+/// Why a life stopped for a while.
+#[derive(Debug)]
+enum Trouble {
+    Append(AppendError),
+    Storage(StorageError),
+}
+
+impl From<AppendError> for Trouble {
+    fn from(error: AppendError) -> Self {
+        Self::Append(error)
+    }
+}
+
+impl From<StorageError> for Trouble {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+const STEPS: u32 = 30;
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        Self { disk: FaultyDisk::new(seed), model: Model::default(), log: None, step: 0 }
+    }
+
+    /// Lives on until all steps are done or something fails; a failed step is tried again later.
+    fn live(&mut self) -> Result<(), Trouble> {
+        while self.step < STEPS {
+            self.one_step()?;
+            self.step += 1;
+        }
+        Ok(())
+    }
+
+    fn one_step(&mut self) -> Result<(), Trouble> {
+        let Self { disk, model, log, step } = self;
+        let log = match log {
+            Some(log) => log,
+            None => {
+                let (opened, recovered) = open(disk, &options())?;
+                model.check(&recovered);
+                log.insert(opened)
+            }
+        };
+        match *step {
+            7 | 13 | 19 | 25 => model.snapshot(disk, u64::from(*step))?,
+            10 | 20 | 26 => {
+                log.purge(disk)?;
+            }
+            at if at % 4 == 3 => log.seal(disk)?,
+            at => {
+                let timelines: Vec<u32> = (0..1 + at % 5).map(|index| index % 2).collect();
+                model.append(log, disk, &timelines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process ends and starts again.
+    fn restart(&mut self) -> Recovered {
+        self.log = None;
+        let (log, recovered) = open(&mut self.disk, &options()).unwrap_or_else(|error| {
+            panic!("it does not start again: {error}");
+        });
+        self.model.check(&recovered);
+        self.log = Some(log);
+        recovered
+    }
+}
+
+fn calls_of_a_life() -> u64 {
+    let mut life = Life::new(0);
+    life.live().unwrap();
+    let stats = life.log.as_ref().unwrap().stats();
+    assert!(stats.next_frame > stats.segments as u64 + 20, "segments changed: {stats:?}");
+    life.restart();
+    life.disk.calls()
+}
+
+#[test]
+fn power_loss_at_any_call_loses_nothing_acknowledged() {
+    for call in 0..calls_of_a_life() {
+        for seed in 0..24 {
+            let mut life = Life::new(seed * 1000 + call);
+            life.disk.fault_after(call, Fault::PowerLoss);
+            if life.live().is_ok() {
+                life.disk.clear_fault();
+            }
+            life.disk.crash();
+            life.restart();
+            life.live().unwrap();
+            life.disk.crash();
+            life.restart();
+        }
+    }
+}
+
+#[test]
+fn power_loss_at_any_call_of_a_recovery_loses_nothing_acknowledged() {
+    for call in 0..calls_of_a_life() {
+        for seed in 0..3 {
+            let mut life = Life::new(seed * 1000 + call);
+            life.disk.fault_after(call, Fault::PowerLoss);
+            let _ = life.live();
+            life.disk.crash();
+            for again in 0.. {
+                let mut other =
+                    Life { disk: life.disk.clone(), model: life.model.clone(), log: None, step: life.step };
+                other.disk.reseed(seed + again * 7);
+                other.disk.fault_after(again, Fault::PowerLoss);
+                let done = open(&mut other.disk, &options());
+                if let Ok((_, recovered)) = &done {
+                    other.model.check(recovered);
+                }
+                other.disk.crash();
+                other.restart();
+                other.live().unwrap();
+                if done.is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_at_any_call_leaves_everything_usable() {
+    for call in 0..calls_of_a_life() {
+        let mut life = Life::new(call);
+        life.disk.fault_after(call, Fault::Fail(DiskErrorKind::NoSpace));
+        match life.live() {
+            Ok(()) => {}
+            Err(Trouble::Append(AppendError::NoSpace(_)) | Trouble::Storage(StorageError::Disk(_))) => {
+                let mut survivor =
+                    Life { disk: life.disk.clone(), model: life.model.clone(), log: None, step: life.step };
+                survivor.disk.crash();
+                survivor.restart();
+                survivor.live().unwrap();
+            }
+            // The roll-back itself failed.
+            Err(Trouble::Append(AppendError::Poisoned(_))) => {
+                life.restart();
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        life.live().unwrap();
+        life.disk.crash();
+        life.restart();
+    }
+}
+
+#[test]
+fn a_disk_of_any_size_fills_up_without_loss() {
+    let mut reached_the_end = 0;
+    for capacity in (0..6000).step_by(13) {
+        let mut life = Life::new(capacity);
+        life.disk.set_capacity(capacity);
+        let mut failures = 0;
+        while life.live().is_err() {
+            failures += 1;
+            if failures > 3 {
+                life.disk.set_capacity(u64::MAX);
+            }
+            assert!(failures < 10, "more room and still no way on");
+            if failures % 2 == 0 {
+                life.disk.crash();
+                life.log = None;
+            }
+        }
+        reached_the_end += u32::from(failures == 0);
+        life.disk.crash();
+        life.restart();
+    }
+    assert!(reached_the_end > 10, "the largest disks were large enough");
+}
+
+#[test]
+fn an_error_at_any_call_is_survived_by_a_restart_and_then_by_power_loss() {
+    for call in 0..calls_of_a_life() {
+        for seed in 0..4 {
+            let mut life = Life::new(seed * 1000 + call);
+            life.disk.fault_after(call, Fault::Fail(DiskErrorKind::Other));
+            match life.live() {
+                Ok(()) => life.disk.clear_fault(),
+                Err(Trouble::Storage(StorageError::Disk(_))) => {}
+                Err(Trouble::Append(AppendError::Poisoned(_))) => {
+                    let again = life.one_step();
+                    let step = life.step;
+                    assert!(
+                        matches!(again, Err(Trouble::Append(AppendError::Poisoned(_)))),
+                        "step {step} on a poisoned log: {again:?}"
+                    );
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            life.restart();
+            let shown = life.model.clone();
+            life.disk.crash();
+            let recovered = life.restart();
+            for (timeline, position) in shown.positions() {
+                assert!(recovered.last(timeline) >= position, "what a restart showed is gone");
+            }
+            life.live().unwrap();
+            life.disk.crash();
+            life.restart();
+        }
+    }
+}
