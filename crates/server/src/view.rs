@@ -429,8 +429,126 @@ pub struct Digest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A server that has done a little of everything.
+    pub(crate) fn stats() -> Stats {
+        let latency = Histogram { buckets: vec![(250, 50), (1000, 50), (u64::MAX, 0)], sum: 30_000 };
+        Stats {
+            uptime_ms: 60_000,
+            zxid: 0x2a,
+            znodes: 7,
+            data_bytes: 512,
+            watches: 3,
+            ephemerals: 2,
+            sessions: 2,
+            connections: 2,
+            outstanding: 3,
+            latency_min_us: 40,
+            latency_max_us: 7_900,
+            latency_sum_us: 125_000,
+            answered: 1_000,
+            packets_received: 1_000,
+            packets_sent: 1_010,
+            reply_bytes: Some(ReplyBytes { last: 20, max: 400, min: 16 }),
+            connection_requests: 5,
+            ops: vec![Op { opcode: Opcode::GetData, latency, errors: 4 }],
+            log: Log { position: 90, bytes: 4_096, ..Log::default() },
+            snapshots: Snapshots { bytes: 2_048, ..Snapshots::default() },
+            ..Stats::default()
+        }
+    }
+
+    /// Answers with a server of two connections, and counts what it is asked to do.
+    #[derive(Default)]
+    pub(crate) struct Example {
+        pub(crate) stats_resets: usize,
+        pub(crate) connection_resets: usize,
+        pub(crate) snapshots: usize,
+    }
+
+    pub(crate) const FIRST: i64 = 0x100_0000_0000_0001;
+    pub(crate) const SECOND: i64 = 0x100_0000_0000_0002;
+
+    impl Source for Example {
+        fn stats(&self) -> Stats {
+            stats()
+        }
+
+        fn connections(&self) -> Vec<Connection> {
+            let session = ConnectionSession {
+                id: FIRST,
+                timeout_ms: 30_000,
+                last_op: Some(Opcode::GetData),
+                last_xid: Some(9),
+                last_zxid: 0x2a,
+                last_reply_ms: 5_000,
+                latency_last_us: 1_200,
+                latency_min_us: 300,
+                latency_avg_us: 1_000,
+                latency_max_us: 2_500,
+            };
+            let connected = Connection {
+                peer: "[::ffff:127.0.0.1]:4242".parse().unwrap(),
+                reading: true,
+                writing: false,
+                outstanding: 1,
+                packets_received: 10,
+                packets_sent: 11,
+                established_ms: 1_700_000_000_000,
+                session: Some(session),
+            };
+            let fresh = Connection {
+                peer: "[::1]:4243".parse().unwrap(),
+                reading: true,
+                writing: true,
+                outstanding: 0,
+                packets_received: 1,
+                packets_sent: 0,
+                established_ms: 1_700_000_000_000,
+                session: None,
+            };
+            vec![connected, fresh]
+        }
+
+        fn sessions(&self) -> Vec<Session> {
+            let session = |id, expires_ms, ephemerals| Session { id, timeout_ms: 30_000, expires_ms, ephemerals };
+            vec![
+                session(FIRST, 1_700_000_020_000, vec!["/a".to_owned(), "/b".to_owned()]),
+                session(SECOND, 1_700_000_030_000, Vec::new()),
+            ]
+        }
+
+        fn watch_summary(&self) -> WatchSummary {
+            WatchSummary { sessions: 2, paths: 2, watches: 3 }
+        }
+
+        fn watches(&self) -> Vec<SessionWatches> {
+            let watches = |session, paths: &[&str]| SessionWatches {
+                session,
+                paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            };
+            vec![watches(FIRST, &["/a", "/b"]), watches(SECOND, &["/a"])]
+        }
+
+        fn digests(&self) -> Vec<Digest> {
+            vec![Digest { zxid: 0x80, digest: u64::MAX - 1 }, Digest { zxid: 0x100, digest: 12 }]
+        }
+
+        fn reset_stats(&mut self) {
+            self.stats_resets += 1;
+        }
+
+        fn reset_connections(&mut self) {
+            self.connection_resets += 1;
+        }
+
+        fn snapshot(&mut self, reply: oneshot::Sender<Result<SnapshotDone, String>>) {
+            self.snapshots += 1;
+            let _ = reply.send(Ok(SnapshotDone { zxid: 0x2a, bytes: 2_048 }));
+        }
+    }
 
     #[test]
     fn quantiles_lie_within_the_range_that_holds_them() {

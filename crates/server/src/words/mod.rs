@@ -1,6 +1,13 @@
 //! Four-letter words: what an operator or a script asks a server by sending four bytes in place of a
 //! handshake.
 
+mod text;
+#[cfg(test)]
+mod tests;
+
+pub use text::answer;
+pub(crate) use text::{NOT_SERVING, by_path, interest_ops, java_address};
+
 macro_rules! words {
     ($($(#[$doc:meta])* $word:ident = $name:literal,)+) => {
         /// A four-letter word.
@@ -65,9 +72,17 @@ impl Word {
     }
 }
 
+/// What telnet sends when it is ended; the connection is closed without a word.
+pub const TELNET_END: [u8; 4] = [0xff, 0xf4, 0xff, 0xfd];
+
 /// The word that a fresh connection begins with, if its first four bytes are one.
 ///
 /// The same four bytes may be the length of a handshake; no word is a length that a handshake can have.
 pub fn parse(first: [u8; 4]) -> Option<Word> {
     std::str::from_utf8(&first).ok().and_then(Word::from_name)
+}
+
+/// How many bytes after the word belong to it.
+pub fn argument_len(word: Word) -> usize {
+    if word == Word::Stmk { 8 } else { 0 }
 }

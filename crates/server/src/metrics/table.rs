@@ -1,0 +1,236 @@
+//! The table of metrics.
+
+use stoa_wire::Opcode;
+
+use super::{Metric, MetricKind, Value};
+use crate::process::VERSION;
+use crate::view::{Histogram, Stats};
+
+use MetricKind::{Counter, Gauge, Summary};
+
+/// Microseconds in a millisecond, ZooKeeper's unit, and in a second, Prometheus's.
+const MILLISECONDS: f64 = 1e3;
+const SECONDS: f64 = 1e6;
+const COUNT: f64 = 1.0;
+
+macro_rules! metrics {
+    ($($name:literal, $kind:expr, $help:literal, $value:expr;)+) => {
+        /// Every metric there is, in the order of the documentation.
+        pub const METRICS: &[Metric] =
+            &[$(Metric { name: $name, help: $help, kind: $kind, value: $value }),+];
+    };
+}
+
+metrics! {
+    "avg_latency", Gauge, "Mean time from the arrival of a request to its reply, in milliseconds.",
+        |f| Value::Real(average_ms(&f.stats));
+    "max_latency", Gauge, "Longest time from the arrival of a request to its reply, in milliseconds.",
+        |f| Value::Whole(f.stats.latency_max_us / 1000);
+    "min_latency", Gauge, "Shortest time from the arrival of a request to its reply, in milliseconds.",
+        |f| Value::Whole(latency_min_us(&f.stats) / 1000);
+    "packets_received", Gauge, "Frames received from clients since the start or the last srst.",
+        |f| Value::Whole(f.stats.packets_received);
+    "packets_sent", Gauge, "Frames sent to clients since the start or the last srst.",
+        |f| Value::Whole(f.stats.packets_sent);
+    "num_alive_connections", Gauge, "Open connections.", |f| Value::Whole(f.stats.connections);
+    "outstanding_requests", Gauge, "Requests under way.", |f| Value::Whole(f.stats.outstanding);
+    "uptime", Gauge, "Milliseconds since the start.", |f| Value::Whole(f.stats.uptime_ms);
+    "znode_count", Gauge, "Znodes, those of /zookeeper included.", |f| Value::Whole(f.stats.znodes);
+    "watch_count", Gauge, "Watches of every kind.", |f| Value::Whole(f.stats.watches);
+    "ephemerals_count", Gauge, "Ephemeral znodes.", |f| Value::Whole(f.stats.ephemerals);
+    "approximate_data_size", Gauge, "About how many bytes paths and data take.",
+        |f| Value::Whole(f.stats.data_bytes);
+    "global_sessions", Gauge, "Sessions, connected or not.", |f| Value::Whole(f.stats.sessions);
+    "local_sessions", Gauge, "Always 0: every session is a global one.", |_| Value::Whole(0);
+    "open_file_descriptor_count", Gauge, "Open files.", |f| Value::Whole(f.files.0);
+    "max_file_descriptor_count", Gauge, "How many files may be open.", |f| Value::Whole(f.files.1);
+    "last_client_response_size", Gauge, "Bytes of the last reply; -1 before the first.",
+        |f| reply(&f.stats, |bytes| bytes.last);
+    "max_client_response_size", Gauge, "Bytes of the largest reply; -1 before the first.",
+        |f| reply(&f.stats, |bytes| bytes.max);
+    "min_client_response_size", Gauge, "Bytes of the smallest reply; -1 before the first.",
+        |f| reply(&f.stats, |bytes| bytes.min);
+    "auth_failed_count", Gauge, "Authentications that failed.", |f| Value::Whole(f.stats.auth_failed);
+    "connection_request_count", Counter, "Handshakes.", |f| Value::Whole(f.stats.connection_requests);
+    "connection_rejected", Counter, "Connections refused by a limit.",
+        |f| Value::Whole(f.stats.connections_rejected);
+    "connection_drop_count", Counter, "Connections closed because of what the client did.",
+        |f| Value::Whole(f.stats.connections_dropped);
+    "sessionless_connections_expired", Counter, "Connections closed for not finishing their handshake in time.",
+        |f| Value::Whole(f.stats.handshakes_expired);
+    "stale_sessions_expired", Counter, "Sessions that expired.", |f| Value::Whole(f.stats.sessions_expired);
+    "bytes_received_count", Counter, "Bytes received from clients.",
+        |f| Value::Whole(f.stats.bytes_received);
+    "response_bytes", Counter, "Bytes sent to clients, watch events included.",
+        |f| Value::Whole(f.stats.bytes_sent);
+    "large_requests_rejected", Counter, "Requests longer than max-request-bytes.",
+        |f| Value::Whole(f.stats.frames_too_large);
+    "readlatency", Summary, "Time from the arrival of a request that changes nothing to its reply, in milliseconds.",
+        |f| Value::Spread(latency(&f.stats, false), MILLISECONDS);
+    "updatelatency", Summary, "Time from the arrival of a request that changes something to its reply, in milliseconds.",
+        |f| Value::Spread(latency(&f.stats, true), MILLISECONDS);
+    "fsynctime", Summary, "Time to flush the log to disk, in milliseconds.",
+        |f| Value::Spread(f.stats.log.fsync.clone(), MILLISECONDS);
+    "sync_processor_batch_size", Summary, "Log entries that were flushed together.",
+        |f| Value::Spread(f.stats.log.batch.clone(), COUNT);
+    "snapshottime", Summary, "Time to take a snapshot, in milliseconds.",
+        |f| Value::Spread(f.stats.snapshots.time.clone(), MILLISECONDS);
+    "snapshot_error_count", Counter, "Snapshots that could not be taken.",
+        |f| Value::Whole(f.stats.snapshots.errors);
+    "dbinittime", Summary, "Time from opening the data folder to serving, in milliseconds.",
+        |f| Value::Spread(once(f.stats.startup.total_ms), COUNT);
+    "startup_snap_load_time", Summary, "Time to load the snapshot at the start, in milliseconds.",
+        |f| Value::Spread(once(f.stats.startup.snapshot_ms), COUNT);
+    "startup_txns_load_time", Summary, "Time to apply the log after the snapshot at the start, in milliseconds.",
+        |f| Value::Spread(once(f.stats.startup.replay_ms), COUNT);
+    "startup_txns_loaded", Summary, "Updates of the log that were applied at the start.",
+        |f| Value::Spread(once(f.stats.startup.updates_replayed), COUNT);
+
+    "stoa_build_info", Gauge, "Always 1; the version is in the label.",
+        |_| Value::Label("version", VERSION.to_owned());
+    "stoa_request_seconds", MetricKind::Histogram, "Time from the arrival of a request to its reply, by operation.",
+        |f| by_operation(&f.stats, |op| Value::Spread(op.latency.clone(), SECONDS));
+    "stoa_request_errors_total", Counter, "Replies with an error, by operation.",
+        |f| by_operation(&f.stats, |op| Value::Whole(op.errors));
+    "stoa_watch_events_total", Counter, "Watch events sent.", |f| Value::Whole(f.stats.watch_events);
+    "stoa_containers_deleted_total", Counter, "Container and TTL znodes deleted when they were due.",
+        |f| Value::Whole(f.stats.containers_deleted);
+    "stoa_log_append_seconds", MetricKind::Histogram, "Time to write what is stored together to the log, with its flush.",
+        |f| Value::Spread(f.stats.log.append.clone(), SECONDS);
+    "stoa_log_fsync_seconds", MetricKind::Histogram, "Time to flush the log to disk.",
+        |f| Value::Spread(f.stats.log.fsync.clone(), SECONDS);
+    "stoa_log_batch_entries", MetricKind::Histogram, "Log entries that were flushed together.",
+        |f| Value::Spread(f.stats.log.batch.clone(), COUNT);
+    "stoa_log_slow_fsyncs_total", Counter, "Flushes of the log slower than fsync-warning.",
+        |f| Value::Whole(f.stats.log.fsync_slow);
+    "stoa_log_position", Gauge, "The last position on the timeline that is on disk.",
+        |f| Value::Whole(f.stats.log.position);
+    "stoa_log_entries_total", Counter, "Entries handed to the log; each holds the updates of one turn.",
+        |f| Value::Whole(f.stats.log.entries);
+    "stoa_log_updates_total", Counter, "Updates handed to the log.", |f| Value::Whole(f.stats.log.updates);
+    "stoa_log_written_bytes_total", Counter, "Bytes handed to the log.",
+        |f| Value::Whole(f.stats.log.bytes_written);
+    "stoa_log_bytes", Gauge, "Bytes of the log on disk.", |f| Value::Whole(f.stats.log.bytes);
+    "stoa_log_queued_entries", Gauge, "Entries that wait for the disk.", |f| Value::Whole(f.stats.log.queued);
+    "stoa_log_refusals_total", Counter, "Times that the log refused an entry because the disk is full.",
+        |f| Value::Whole(f.stats.log.refusals);
+    "stoa_snapshot_progress", Gauge, "How far the snapshot is that is being taken, 0 to 1; absent while none is.",
+        |f| f.stats.snapshots.progress.map_or(Value::Absent, Value::Real);
+    "stoa_snapshot_bytes", Gauge, "Bytes of the newest snapshot.", |f| Value::Whole(f.stats.snapshots.bytes);
+    "stoa_snapshot_zxid", Gauge, "The last update in the newest snapshot; absent before the first.",
+        |f| f.stats.snapshots.last_zxid.map_or(Value::Absent, |zxid| Value::Whole(zxid.cast_unsigned()));
+    "stoa_snapshot_timestamp_seconds", Gauge, "When the newest snapshot was finished; absent before the first.",
+        |f| match f.stats.snapshots.last_wall_ms {
+            0 => Value::Absent,
+            ms => Value::Real(ms as f64 / 1e3),
+        };
+    "stoa_zxid", Gauge, "The last update that was applied.", |f| Value::Whole(f.stats.zxid.cast_unsigned());
+    "process_resident_memory_bytes", Gauge, "Memory of the process.",
+        |f| Value::Whole(f.memory.resident);
+    "process_cpu_seconds_total", Counter, "Processor time that the process has used.",
+        |f| Value::Real(f.processor_seconds);
+    "process_open_fds", Gauge, "Open files.", |f| Value::Whole(f.files.0);
+    "process_max_fds", Gauge, "How many files may be open.", |f| Value::Whole(f.files.1);
+}
+
+/// Least latency, 0 before the first request.
+pub(crate) fn latency_min_us(stats: &Stats) -> u64 {
+    if stats.answered == 0 { 0 } else { stats.latency_min_us }
+}
+
+/// Mean latency in milliseconds, with four places as ZooKeeper gives it.
+pub(crate) fn average_ms(stats: &Stats) -> f64 {
+    match stats.answered {
+        0 => 0.0,
+        answered => (stats.latency_sum_us as f64 / answered as f64 * 10.0).round() / 1e4,
+    }
+}
+
+fn reply(stats: &Stats, which: fn(&crate::view::ReplyBytes) -> u64) -> Value {
+    stats.reply_bytes.as_ref().map_or(Value::Real(-1.0), |bytes| Value::Whole(which(bytes)))
+}
+
+/// A single value, as a histogram.
+fn once(value: u64) -> Histogram {
+    Histogram { buckets: vec![(value, 1)], sum: value }
+}
+
+fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Value {
+    let seen = stats.ops.iter().filter(|op| op.latency.count() + op.errors > 0);
+    Value::Each("op", seen.map(|op| (op.opcode.name().to_owned(), value(op))).collect())
+}
+
+fn latency(stats: &Stats, changes: bool) -> Histogram {
+    let mut all = Histogram::default();
+    for op in stats.ops.iter().filter(|op| changes_something(op.opcode) == changes) {
+        all.add(&op.latency);
+    }
+    all
+}
+
+/// Whether a request of this kind goes through the log.
+fn changes_something(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Create
+            | Opcode::Create2
+            | Opcode::CreateContainer
+            | Opcode::CreateTtl
+            | Opcode::Delete
+            | Opcode::DeleteContainer
+            | Opcode::SetData
+            | Opcode::SetAcl
+            | Opcode::Check
+            | Opcode::Multi
+            | Opcode::Reconfig
+            | Opcode::CreateSession
+            | Opcode::CloseSession
+    )
+}
+
+/// The table of metrics in Markdown, one row a metric.
+pub fn metrics_table() -> String {
+    let mut table = String::from("| metric | kind | what it is |\n| --- | --- | --- |\n");
+    for metric in METRICS {
+        table += &format!("| `{}` | {} | {} |\n", metric.name, metric.kind.name(), metric.help);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Figures;
+
+    #[test]
+    fn names_are_there_once_and_say_what_they_count() {
+        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len());
+        for metric in METRICS {
+            let ours = metric.name.starts_with("stoa_") || metric.name.starts_with("process_");
+            let total = metric.name.ends_with("_total");
+            assert!(!ours || total == (metric.kind == Counter), "{}", metric.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_are_told_apart() {
+        let writes = Opcode::ALL.iter().filter(|opcode| changes_something(**opcode)).count();
+        assert_eq!(writes, 13);
+        assert!(!changes_something(Opcode::GetData) && !changes_something(Opcode::Ping));
+    }
+
+    #[test]
+    fn values_have_the_shape_of_their_kind() {
+        let figures = Figures::now(Stats::default());
+        for metric in METRICS {
+            let spread = matches!(metric.value(&figures), Value::Spread(..));
+            let by_label = matches!(metric.value(&figures), Value::Each(..));
+            let wide = matches!(metric.kind, Summary | MetricKind::Histogram);
+            assert!(spread == wide || by_label, "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Metrics as text: for Prometheus, and for the word `mntr`.
+
+use std::fmt::Write;
+
+use super::{Figures, METRICS, MetricKind, Value};
+use crate::process::VERSION;
+use crate::view::Histogram;
+
+/// Every metric in Prometheus's text format, version 0.0.4.
+pub fn prometheus(figures: &Figures) -> String {
+    let mut text = String::with_capacity(16 << 10);
+    for metric in METRICS {
+        let value = metric.value(figures);
+        if value == Value::Absent {
+            continue;
+        }
+        let _ = writeln!(text, "# HELP {} {}", metric.name, metric.help);
+        let _ = writeln!(text, "# TYPE {} {}", metric.name, metric.kind.name());
+        write_value(&mut text, metric.name, metric.kind, "", &value);
+    }
+    text
+}
+
+/// Writes one value. `label` is a label with its value, or empty. Writing to a string cannot fail.
+fn write_value(text: &mut String, name: &str, kind: MetricKind, label: &str, value: &Value) {
+    let braced = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+    let _ = match value {
+        Value::Whole(number) => writeln!(text, "{name}{braced} {number}"),
+        Value::Real(number) => writeln!(text, "{name}{braced} {number}"),
+        Value::Label(key, content) => writeln!(text, "{name}{{{key}=\"{content}\"}} 1"),
+        Value::Spread(spread, unit) => {
+            let before = if label.is_empty() { String::new() } else { format!("{label},") };
+            if kind == MetricKind::Summary {
+                for share in ["0.5", "0.9", "0.99", "0.999"] {
+                    let at = spread.quantile(share.parse().unwrap_or(0.0)) / unit;
+                    let _ = writeln!(text, "{name}{{{before}quantile=\"{share}\"}} {at}");
+                }
+            } else {
+                write_buckets(text, name, &before, spread, *unit);
+            }
+            let _ = writeln!(text, "{name}_sum{braced} {}", spread.sum as f64 / unit);
+            writeln!(text, "{name}_count{braced} {}", spread.count())
+        }
+        Value::Each(key, values) => {
+            for (content, value) in values {
+                write_value(text, name, kind, &format!("{key}=\"{content}\""), value);
+            }
+            Ok(())
+        }
+        Value::Absent => Ok(()),
+    };
+}
+
+fn write_buckets(text: &mut String, name: &str, before: &str, spread: &Histogram, unit: f64) {
+    let mut below = 0;
+    for (bound, count) in spread.buckets.iter().filter(|(bound, _)| *bound != u64::MAX) {
+        below += count;
+        let _ = writeln!(text, "{name}_bucket{{{before}le=\"{}\"}} {below}", *bound as f64 / unit);
+    }
+    let _ = writeln!(text, "{name}_bucket{{{before}le=\"+Inf\"}} {}", spread.count());
+}
+
+/// What `mntr` answers: a line a value, `zk_` before its name and a tab before the value.
+pub fn monitor_lines(figures: &Figures) -> String {
+    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\t{}\n", figures.stats.mode.name());
+    for (name, value) in monitor_values(figures) {
+        let _ = writeln!(text, "zk_{name}\t{value}");
+    }
+    text
+}
+
+/// Every metric as single numbers: a spread becomes the eight or so that ZooKeeper makes of one. Counts
+/// by range and by operation are left to Prometheus.
+pub fn monitor_values(figures: &Figures) -> Vec<(String, serde_json::Number)> {
+    let mut values = Vec::new();
+    for metric in METRICS {
+        match metric.value(figures) {
+            Value::Whole(number) => values.push((metric.name.to_owned(), number.into())),
+            // ZooKeeper has a whole -1 for "none yet".
+            Value::Real(-1.0) => values.push((metric.name.to_owned(), (-1).into())),
+            Value::Real(number) => values.push((metric.name.to_owned(), real(number))),
+            Value::Spread(spread, unit) if metric.kind == MetricKind::Summary => {
+                push_summary(&mut values, metric.name, &spread, unit);
+            }
+            Value::Spread(..) | Value::Each(..) | Value::Label(..) | Value::Absent => {}
+        }
+    }
+    values
+}
+
+fn push_summary(values: &mut Vec<(String, serde_json::Number)>, name: &str, spread: &Histogram, unit: f64) {
+    let whole = |counted: f64| serde_json::Number::from((counted / unit).round() as u64);
+    values.push((format!("avg_{name}"), real((spread.mean() / unit * 1e4).round() / 1e4)));
+    values.push((format!("min_{name}"), whole(spread.min() as f64)));
+    values.push((format!("max_{name}"), whole(spread.max() as f64)));
+    values.push((format!("cnt_{name}"), spread.count().into()));
+    values.push((format!("sum_{name}"), whole(spread.sum as f64)));
+    for (rank, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)] {
+        values.push((format!("{rank}_{name}"), whole(spread.quantile(share))));
+    }
+}
+
+fn real(number: f64) -> serde_json::Number {
+    serde_json::Number::from_f64(number).unwrap_or_else(|| 0.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::stats;
+
+    fn figures() -> Figures {
+        Figures { stats: stats(), files: (12, 1024), ..Figures::default() }
+    }
+
+    #[test]
+    fn mntr_begins_as_zookeeper_does_and_has_its_names() {
+        let text = monitor_lines(&figures());
+        let begin = format!(
+            "zk_version\t{VERSION}\nzk_server_state\tstandalone\nzk_avg_latency\t0.125\nzk_max_latency\t7\n\
+             zk_min_latency\t0\nzk_packets_received\t1000\nzk_packets_sent\t1010\n\
+             zk_num_alive_connections\t2\nzk_outstanding_requests\t3\nzk_uptime\t60000\nzk_znode_count\t7\n"
+        );
+        assert!(text.starts_with(&begin), "{text}");
+        for line in [
+            "zk_last_client_response_size\t20",
+            "zk_avg_readlatency\t0.3",
+            "zk_cnt_readlatency\t100",
+            "zk_p99_readlatency\t1",
+            "zk_cnt_updatelatency\t0",
+            "zk_cnt_dbinittime\t1",
+            "zk_stoa_log_position\t90",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(text.lines().all(|line| line.split('\t').count() == 2));
+    }
+
+    #[test]
+    fn prometheus_text_is_well_formed() {
+        let text = prometheus(&figures());
+        for line in [
+            "# TYPE readlatency summary",
+            "readlatency{quantile=\"0.5\"} 0.25",
+            "readlatency_count 100",
+            "readlatency_sum 30",
+            "# TYPE stoa_request_seconds histogram",
+            "stoa_request_seconds_bucket{op=\"getData\",le=\"0.00025\"} 50",
+            "stoa_request_seconds_bucket{op=\"getData\",le=\"0.001\"} 100",
+            "stoa_request_seconds_bucket{op=\"getData\",le=\"+Inf\"} 100",
+            "stoa_request_seconds_sum{op=\"getData\"} 0.03",
+            "stoa_request_errors_total{op=\"getData\"} 4",
+            "max_latency 7",
+            "connection_request_count 5",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(!text.contains("stoa_snapshot_progress "), "absent while none is taken");
+        let mut seen = std::collections::HashSet::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            assert!(seen.insert(name.to_owned()), "{name} is there twice");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Each word's answer, to the letter.
+
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::config::Settings;
+use crate::process::{Process, VERSION};
+use crate::view::tests::{Example, stats};
+use crate::view::{Source, Stats};
+
+fn process(words: &[Word]) -> Process {
+    let settings = Settings { words: words.to_vec(), data_dir: "/srv/stoa".into(), ..Settings::default() };
+    let process = Process::new(settings, 2181);
+    process.set_serving(true);
+    process
+}
+
+fn ask(name: &str) -> String {
+    answer(Word::from_name(name).unwrap(), b"\r\n", &process(Word::ALL), Some(&mut Example::default()))
+}
+
+#[test]
+fn words_are_known_by_their_four_letters() {
+    for word in Word::ALL {
+        assert_eq!(parse(word.name().as_bytes().try_into().unwrap()), Some(*word));
+    }
+    assert_eq!(parse(*b"RUOK"), None);
+    assert_eq!(parse([0, 0, 0, 44]), None);
+    assert_eq!(parse(TELNET_END), None);
+}
+
+#[test]
+fn srvr_and_stat() {
+    let figures = "Latency min/avg/max: 0/0.125/7\nReceived: 1000\nSent: 1010\nConnections: 2\nOutstanding: 3\n\
+                   Zxid: 0x2a\nMode: standalone\nNode count: 7\n";
+    assert_eq!(ask("srvr"), format!("Zookeeper version: {VERSION}\n{figures}"));
+    let clients = "Clients:\n /127.0.0.1:4242[1](queued=1,recved=10,sent=11)\n \
+                   /[0:0:0:0:0:0:0:1]:4243[5](queued=0,recved=1,sent=0)\n\n";
+    assert_eq!(ask("stat"), format!("Zookeeper version: {VERSION}\n{clients}{figures}"));
+}
+
+#[test]
+fn latency_before_the_first_request_is_zero() {
+    struct Fresh;
+    impl Source for Fresh {
+        fn stats(&self) -> Stats {
+            Stats { latency_min_us: u64::MAX, ..Stats::default() }
+        }
+        fn connections(&self) -> Vec<crate::view::Connection> {
+            Vec::new()
+        }
+        fn sessions(&self) -> Vec<crate::view::Session> {
+            Vec::new()
+        }
+        fn watch_summary(&self) -> crate::view::WatchSummary {
+            crate::view::WatchSummary::default()
+        }
+        fn watches(&self) -> Vec<crate::view::SessionWatches> {
+            Vec::new()
+        }
+        fn digests(&self) -> Vec<crate::view::Digest> {
+            Vec::new()
+        }
+        fn reset_stats(&mut self) {}
+        fn reset_connections(&mut self) {}
+        fn snapshot(&mut self, _: oneshot::Sender<Result<crate::view::SnapshotDone, String>>) {}
+    }
+    let text = answer(Word::Srvr, b"", &process(&[]), Some(&mut Fresh));
+    assert!(text.contains("Latency min/avg/max: 0/0.0/0\n"), "{text}");
+}
+
+#[test]
+fn cons() {
+    assert_eq!(
+        ask("cons"),
+        " /127.0.0.1:4242[1](queued=1,recved=10,sent=11,sid=0x100000000000001,lop=GETD,est=1700000000000,to=30000,\
+         lcxid=0x9,lzxid=0x2a,lresp=5000,llat=1,minlat=0,avglat=1,maxlat=2)\n \
+         /[0:0:0:0:0:0:0:1]:4243[5](queued=0,recved=1,sent=0)\n\n"
+    );
+}
+
+#[test]
+fn dump() {
+    assert_eq!(
+        ask("dump"),
+        "SessionTracker dump:\nSession Sets (2)/(2):\n1 expire at Tue Nov 14 22:13:40 UTC 2023:\n\
+         \t0x100000000000001\n1 expire at Tue Nov 14 22:13:50 UTC 2023:\n\t0x100000000000002\n\
+         ephemeral nodes dump:\nSessions with Ephemerals (1):\n0x100000000000001:\n\t/a\n\t/b\n\
+         Connections dump:\nConnections Sets (2)/(2):\n1 expire at Tue Nov 14 22:13:30 UTC 2023:\n\
+         \tip: /[0:0:0:0:0:0:0:1]:4243 sessionId: 0x0\n1 expire at Tue Nov 14 22:13:40 UTC 2023:\n\
+         \tip: /127.0.0.1:4242 sessionId: 0x100000000000001\n"
+    );
+}
+
+#[test]
+fn watches() {
+    assert_eq!(ask("wchs"), "2 connections watching 2 paths\nTotal watches:3\n");
+    assert_eq!(ask("wchc"), "0x100000000000001\n\t/a\n\t/b\n0x100000000000002\n\t/a\n\n");
+    assert_eq!(
+        ask("wchp"),
+        "/a\n\t0x100000000000001\n\t0x100000000000002\n/b\n\t0x100000000000001\n\n"
+    );
+}
+
+#[test]
+fn conf_dirs_and_envi() {
+    assert_eq!(
+        ask("conf"),
+        "clientPort=2181\nsecureClientPort=-1\ndataDir=/srv/stoa\ndataDirSize=2048\ndataLogDir=/srv/stoa\n\
+         dataLogSize=4096\ntickTime=3000\nmaxClientCnxns=60\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n\
+         clientPortListenBacklog=1024\nserverId=0\n"
+    );
+    assert_eq!(ask("dirs"), "datadir_size: 2048\nlogdir_size: 4096\n");
+    let environment = ask("envi");
+    assert!(environment.starts_with(&format!("Environment:\nzookeeper.version={VERSION}\nhost.name=")));
+}
+
+#[test]
+fn small_words() {
+    assert_eq!(ask("ruok"), "imok");
+    assert_eq!(ask("isro"), "rw");
+    assert_eq!(ask("hash"), "80: -2\n100: 12\n");
+    assert_eq!(ask("gtmk"), "306");
+    assert_eq!(ask("srst"), "Server stats reset.\n");
+    assert_eq!(ask("crst"), "Connection stats reset.\n");
+    assert!(ask("mntr").starts_with("zk_version\t"));
+}
+
+#[test]
+fn the_trace_mask_is_kept() {
+    let process = process(Word::ALL);
+    let text = answer(Word::Stmk, &7_i64.to_be_bytes(), &process, None);
+    assert_eq!((text.as_str(), process.trace_mask()), ("7", 7));
+    assert!(answer(Word::Stmk, b"7\n", &process, None).starts_with("stmk takes the mask"));
+    assert_eq!(process.trace_mask(), 7);
+}
+
+#[test]
+fn resets_reach_the_server() {
+    let mut example = Example::default();
+    let process = process(Word::ALL);
+    answer(Word::Srst, b"", &process, Some(&mut example));
+    answer(Word::Crst, b"", &process, Some(&mut example));
+    answer(Word::Crst, b"", &process, Some(&mut example));
+    assert_eq!((example.stats_resets, example.connection_resets), (1, 2));
+}
+
+#[test]
+fn only_srvr_is_answered_unless_others_are_allowed() {
+    let process = process(&[]);
+    for word in Word::ALL {
+        let text = answer(*word, b"", &process, Some(&mut Example::default()));
+        let refusal = format!("{} is not executed because it is not in the whitelist.\n", word.name());
+        assert_eq!(text == refusal, *word != Word::Srvr, "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_serve_says_so() {
+    let process = process(Word::ALL);
+    process.set_serving(false);
+    let ask = |word| answer(word, b"", &process, None);
+    assert_eq!(ask(Word::Srvr), "This ZooKeeper instance is not currently serving requests\n");
+    assert_eq!(ask(Word::Hash), "This ZooKeeper instance is not currently serving requests");
+    assert_eq!(ask(Word::Isro), "null");
+    assert_eq!(ask(Word::Ruok), "imok");
+    assert!(ask(Word::Envi).starts_with("Environment:"));
+    let stats = stats();
+    assert_eq!(stats.zxid, 0x2a, "the example is what the other tests rest on");
+}
