@@ -1,1 +1,3 @@
-//! Placeholder.
+//! wip
+pub mod model;
+pub mod rng;

@@ -1,0 +1,17 @@
+//! An independent, naive ZooKeeper: what the server's answers are compared with.
+//!
+//! Where the server prepares, logs and applies, the model just executes a request on maps of strings.
+//! It shares the records of the wire with the server, and nothing else: no slab, no projection, no
+//! codec for updates.
+
+mod acl;
+mod outcome;
+mod request;
+mod tree;
+mod watches;
+
+pub use acl::Identity;
+pub use outcome::{Body, Event, Failure, OpOutcome};
+pub use request::{Done, Reader, Stamp};
+pub use tree::{Entry, Kind, Model, Node, Session};
+pub use watches::{ConnectionKey, Watches};

@@ -1,0 +1,460 @@
+//! Requests, executed.
+
+use super::acl::{self, Identity};
+use super::outcome::{Body, Event, Failure, OpOutcome};
+use super::tree::{Change, Kind, Model, Node, Session, TTL_MAX_MS};
+use super::watches::{Changed, ConnectionKey, Watches};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use stoa_wire::{
+    AclList, AddWatchMode, Create, CreateMode, ErrorCode, EventKind, MultiOps, Request, SetWatches,
+    WatcherKind, perms,
+};
+
+/// zxid and time of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its place in the order of all updates.
+    pub zxid: i64,
+    /// Wall clock, milliseconds.
+    pub time_ms: i64,
+}
+
+/// What a write did.
+#[derive(Debug, Clone)]
+pub struct Done {
+    /// The body of the reply.
+    pub body: Body,
+    /// What watchers are told, in order.
+    pub(crate) changes: Vec<Change>,
+}
+
+type Result<T> = std::result::Result<T, ErrorCode>;
+
+/// The parts of a write's surroundings that its operations share.
+struct Writer<'a> {
+    session: i64,
+    identities: &'a [Identity],
+    stamp: Stamp,
+    changes: Vec<Change>,
+}
+
+impl Model {
+    /// Executes a write of a session; a refused one changes nothing.
+    ///
+    /// # Errors
+    /// The reason that ZooKeeper would give.
+    pub fn write(
+        &mut self,
+        request: &Request<'_>,
+        session: i64,
+        identities: &[Identity],
+        stamp: Stamp,
+    ) -> std::result::Result<Done, Failure> {
+        self.undo.clear();
+        let mut writer = Writer { session, identities, stamp, changes: Vec::new() };
+        let body = if let Request::Multi(ops) = request {
+            self.multi(ops, &mut writer)
+        } else {
+            self.single(request, &mut writer).map_err(Failure::Error)
+        };
+        match body {
+            Ok(body) => {
+                self.undo.clear();
+                self.zxid = stamp.zxid;
+                Ok(Done { body, changes: writer.changes })
+            }
+            Err(failure) => {
+                self.roll_back();
+                Err(failure)
+            }
+        }
+    }
+
+    /// A session begins.
+    pub fn open_session(&mut self, id: i64, timeout_ms: i32, zxid: i64) {
+        self.sessions.insert(id, Session { timeout_ms, password: None });
+        self.zxid = zxid;
+    }
+
+    /// A session ends, and with it its ephemerals, all at once.
+    pub fn close_session(&mut self, id: i64, zxid: i64) -> Done {
+        self.sessions.remove(&id);
+        let owned: Vec<String> = self.ephemerals_of(id).map(String::from).collect();
+        let mut changes = Vec::new();
+        for path in owned {
+            self.remove(&path, zxid, &mut changes);
+        }
+        self.undo.clear();
+        self.zxid = zxid;
+        Done { body: Body::Empty, changes }
+    }
+
+    /// The server deletes a container or TTL znode.
+    pub fn reap(&mut self, path: &str, zxid: i64) -> Done {
+        let mut changes = Vec::new();
+        self.remove(path, zxid, &mut changes);
+        self.undo.clear();
+        self.zxid = zxid;
+        Done { body: Body::Empty, changes }
+    }
+
+    fn single(&mut self, request: &Request<'_>, writer: &mut Writer<'_>) -> Result<Body> {
+        Ok(match self.op(request, writer)? {
+            OpOutcome::Created { path, stat } => match stat {
+                Some(stat) => Body::PathStat(path, stat),
+                None => Body::Path(path),
+            },
+            OpOutcome::DataSet(stat) => Body::Stat(stat),
+            OpOutcome::Checked => match request {
+                Request::Check { path, .. } => Body::Stat(self.existing(path)?.stat()),
+                _ => Body::Empty,
+            },
+            _ => Body::Empty,
+        })
+    }
+
+    fn multi(&mut self, ops: &MultiOps<'_>, writer: &mut Writer<'_>) -> std::result::Result<Body, Failure> {
+        let mut results = Vec::new();
+        for op in ops.iter() {
+            match self.op(&op, writer) {
+                Ok(result) => results.push(result),
+                Err(code) => return Err(Failure::Multi { count: ops.len(), failed: results.len(), code }),
+            }
+        }
+        Ok(Body::Results(results))
+    }
+
+    fn op(&mut self, request: &Request<'_>, writer: &mut Writer<'_>) -> Result<OpOutcome> {
+        match *request {
+            Request::Create(ref create) => self.create(create, None, false, writer),
+            Request::Create2(ref create) => self.create(create, None, true, writer),
+            Request::CreateContainer(ref create) => self.create(create, None, true, writer),
+            Request::CreateTtl(ref create) => self.create(create, Some(create.ttl_ms), true, writer),
+            Request::Delete { path, version } => self.delete(path, version, writer),
+            Request::SetData { path, data, version } => self.set_data(path, data, version, writer),
+            Request::SetAcl { path, acl, version } => self.set_acl(path, &acl, version, writer),
+            Request::Check { path, version } => {
+                self.check_session(writer.session)?;
+                valid(path)?;
+                let node = self.permitted(path, perms::READ, writer.identities)?;
+                expect_version(node.version, version)?;
+                Ok(OpOutcome::Checked)
+            }
+            _ => Err(ErrorCode::Unimplemented),
+        }
+    }
+
+    fn create(
+        &mut self,
+        create: &Create<'_>,
+        ttl_ms: Option<i64>,
+        with_stat: bool,
+        writer: &mut Writer<'_>,
+    ) -> Result<OpOutcome> {
+        let mode = CreateMode::from_i32(create.flags).ok_or(ErrorCode::BadArguments)?;
+        let ttl_ms = ttl_ms.unwrap_or(-1);
+        let ttl_fits = if mode.is_ttl() { (1..=TTL_MAX_MS).contains(&ttl_ms) } else { ttl_ms < 0 };
+        if !ttl_fits {
+            return Err(ErrorCode::BadArguments);
+        }
+        self.check_session(writer.session)?;
+        let slash = create.path.rfind('/').ok_or(ErrorCode::BadArguments)?;
+        if create.path.contains('\0') {
+            return Err(ErrorCode::BadArguments);
+        }
+        let acl = acl::stored(create.acl.iter(), writer.identities)?;
+        let parent_path = if slash == 0 { "/" } else { &create.path[..slash] };
+        let parent = self.permitted(parent_path, perms::CREATE, writer.identities)?;
+        let path = match mode.is_sequential() {
+            true => format!("{}{:010}", create.path, parent.creates),
+            false => create.path.into(),
+        };
+        valid(&path)?;
+        if self.nodes.contains_key(&path) {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.kind, Kind::Ephemeral(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let kind = match mode {
+            _ if mode.is_ephemeral() => Kind::Ephemeral(writer.session),
+            _ if mode.is_ttl() => Kind::Ttl(ttl_ms),
+            CreateMode::Container => Kind::Container,
+            _ => Kind::Persistent,
+        };
+        let Stamp { zxid, time_ms } = writer.stamp;
+        let node = Node {
+            data: create.data.map(Into::into),
+            acl: Rc::new(acl),
+            kind,
+            children: BTreeSet::new(),
+            creates: 0,
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: time_ms,
+            mtime: time_ms,
+            version: 0,
+            aversion: 0,
+        };
+        let stat = with_stat.then(|| node.stat());
+        self.insert(&path, node, &mut writer.changes);
+        Ok(OpOutcome::Created { path, stat })
+    }
+
+    fn delete(&mut self, path: &str, version: i32, writer: &mut Writer<'_>) -> Result<OpOutcome> {
+        self.check_session(writer.session)?;
+        let built_in = matches!(path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config");
+        if !path.contains('/') || path.contains('\0') || built_in {
+            return Err(ErrorCode::BadArguments);
+        }
+        let slash = path.rfind('/').unwrap_or_default();
+        let parent = if slash == 0 { "/" } else { &path[..slash] };
+        self.permitted(parent, perms::DELETE, writer.identities)?;
+        let node = self.existing(path)?;
+        expect_version(node.version, version)?;
+        if !node.children.is_empty() {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.remove(path, writer.stamp.zxid, &mut writer.changes);
+        Ok(OpOutcome::Deleted)
+    }
+
+    fn set_data(
+        &mut self,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+        writer: &mut Writer<'_>,
+    ) -> Result<OpOutcome> {
+        self.check_session(writer.session)?;
+        valid(path)?;
+        let node = self.permitted(path, perms::WRITE, writer.identities)?;
+        expect_version(node.version, version)?;
+        let Stamp { zxid, time_ms } = writer.stamp;
+        let node = self.changing(path);
+        node.data = data.map(Into::into);
+        node.version += 1;
+        node.mzxid = zxid;
+        node.mtime = time_ms;
+        let acl = Rc::clone(&node.acl);
+        let stat = node.stat();
+        let change =
+            Change { kind: EventKind::DataChanged, path: path.into(), parent_acl: Rc::clone(&acl), acl };
+        writer.changes.push(change);
+        Ok(OpOutcome::DataSet(stat))
+    }
+
+    fn set_acl(
+        &mut self,
+        path: &str,
+        acl: &AclList<'_>,
+        version: i32,
+        writer: &mut Writer<'_>,
+    ) -> Result<OpOutcome> {
+        self.check_session(writer.session)?;
+        valid(path)?;
+        let acl = acl::stored(acl.iter(), writer.identities)?;
+        let node = self.permitted(path, perms::ADMIN, writer.identities)?;
+        expect_version(node.aversion, version)?;
+        let node = self.changing(path);
+        node.acl = Rc::new(acl);
+        node.aversion += 1;
+        Ok(OpOutcome::DataSet(node.stat()))
+    }
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    /// The connection, to which watches belong.
+    pub connection: ConnectionKey,
+    /// Its session.
+    pub session: i64,
+    /// What it has proved.
+    pub identities: &'a [Identity],
+}
+
+impl Model {
+    /// Answers a read, and sets the watches that it asks for.
+    ///
+    /// # Errors
+    /// The reason that ZooKeeper would give.
+    pub fn read(&self, request: &Request<'_>, reader: Reader<'_>, watches: &mut Watches) -> Result<Body> {
+        let Reader { connection, session, identities } = reader;
+        let readable = |path: &str| self.permitted(path, perms::READ, identities);
+        match *request {
+            Request::Exists { path, watch } => {
+                if path.contains('\0') {
+                    return Err(ErrorCode::BadArguments);
+                }
+                let found = readable(path);
+                if watch && found != Err(ErrorCode::NoAuth) {
+                    watches.add_data(path, connection);
+                }
+                Ok(Body::Stat(found?.stat()))
+            }
+            Request::GetData { path, watch } => {
+                let node = readable(path)?;
+                if watch {
+                    watches.add_data(path, connection);
+                }
+                Ok(Body::Data(node.data.clone(), node.stat()))
+            }
+            Request::GetChildren { path, watch } | Request::GetChildren2 { path, watch } => {
+                let node = readable(path)?;
+                if watch {
+                    watches.add_child(path, connection);
+                }
+                let names = node.children.iter().cloned().collect();
+                Ok(match request {
+                    Request::GetChildren { .. } => Body::Names(names),
+                    _ => Body::Children(names, node.stat()),
+                })
+            }
+            Request::GetAcl { path } => {
+                let node = self.permitted(path, perms::READ | perms::ADMIN, identities)?;
+                Ok(Body::Acl(acl::masked(&node.acl, identities), node.stat()))
+            }
+            Request::GetAllChildrenNumber { path } => {
+                readable(path)?;
+                let below = if path == "/" { "/".into() } else { format!("{path}/") };
+                let counted = self.nodes.range(below.clone()..).take_while(|(at, _)| at.starts_with(&below));
+                Ok(Body::Number(counted.filter(|(at, _)| at.len() > below.len()).count() as i32))
+            }
+            Request::GetEphemerals { prefix } => {
+                let prefix = prefix.filter(|prefix| !matches!(prefix.trim(), "" | "/")).unwrap_or_default();
+                let own = self.ephemerals_of(session).filter(|path| path.starts_with(prefix));
+                let mut own: Vec<String> = own.map(String::from).collect();
+                own.sort_unstable();
+                Ok(Body::Names(own))
+            }
+            Request::WhoAmI => {
+                let user = |id: &str| id.split(':').next().unwrap_or_default().to_owned();
+                let shown = identities.iter().map(|(scheme, id)| match scheme.as_str() {
+                    "digest" => (scheme.clone(), user(id)),
+                    _ => (scheme.clone(), id.clone()),
+                });
+                Ok(Body::Identities(shown.collect()))
+            }
+            Request::MultiRead(ref ops) => self.multi_read(ops, reader, watches),
+            _ => read_watches(request, connection, watches),
+        }
+    }
+
+    fn multi_read(&self, ops: &MultiOps<'_>, reader: Reader<'_>, watches: &mut Watches) -> Result<Body> {
+        let mut results = Vec::new();
+        for op in ops.iter() {
+            results.push(match self.read(&op, reader, watches) {
+                Ok(Body::Data(data, stat)) => OpOutcome::Data(data, stat),
+                Ok(Body::Names(names)) => OpOutcome::Children(names),
+                Ok(_) => return Err(ErrorCode::MarshallingError),
+                Err(code) => OpOutcome::Error(code as i32),
+            });
+        }
+        Ok(Body::Results(results))
+    }
+
+    /// Sets watches again; returns the events that were missed.
+    pub fn set_watches(
+        &self,
+        request: &SetWatches<'_>,
+        connection: ConnectionKey,
+        watches: &mut Watches,
+    ) -> Vec<Event> {
+        let mut missed = Vec::new();
+        let mut event = |kind, path: &str| missed.push(Event { kind, path: path.into(), zxid: -1 });
+        for path in request.data.iter() {
+            match self.nodes.get(path) {
+                None => event(EventKind::Deleted, path),
+                Some(node) if node.mzxid > request.relative_zxid => event(EventKind::DataChanged, path),
+                Some(_) => watches.add_data(path, connection),
+            }
+        }
+        for path in request.exist.iter() {
+            match self.nodes.contains_key(path) {
+                true => event(EventKind::Created, path),
+                false => watches.add_data(path, connection),
+            }
+        }
+        for path in request.child.iter() {
+            match self.nodes.get(path) {
+                None => event(EventKind::Deleted, path),
+                Some(node) if node.pzxid > request.relative_zxid => event(EventKind::ChildrenChanged, path),
+                Some(_) => watches.add_child(path, connection),
+            }
+        }
+        for path in request.persistent.iter() {
+            watches.add_persistent(path, connection, AddWatchMode::Persistent);
+        }
+        for path in request.persistent_recursive.iter() {
+            watches.add_persistent(path, connection, AddWatchMode::PersistentRecursive);
+        }
+        missed
+    }
+}
+
+fn read_watches(request: &Request<'_>, connection: ConnectionKey, watches: &mut Watches) -> Result<Body> {
+    let found = |found| if found { Ok(Body::Empty) } else { Err(ErrorCode::NoWatcher) };
+    let kind = |kind| WatcherKind::from_i32(kind).ok_or(ErrorCode::MarshallingError);
+    match *request {
+        Request::AddWatch { path, mode } => {
+            let mode = AddWatchMode::from_i32(mode).ok_or(ErrorCode::MarshallingError)?;
+            watches.add_persistent(path, connection, mode);
+            Ok(Body::Number(0))
+        }
+        Request::CheckWatches { path, kind: number } => {
+            found(watches.contains(path, connection, kind(number)?))
+        }
+        Request::RemoveWatches { path, kind: number } => {
+            found(watches.remove(path, connection, kind(number)?))
+        }
+        _ => Err(ErrorCode::Unimplemented),
+    }
+}
+
+impl Watches {
+    /// The events of an update, per connection in the order in which they must arrive.
+    pub fn events_of(
+        &mut self,
+        done: &Done,
+        zxid: i64,
+        identities: &dyn Fn(ConnectionKey) -> Vec<Identity>,
+    ) -> Vec<(ConnectionKey, Event)> {
+        let mut events = Vec::new();
+        for change in &done.changes {
+            let changed = Changed {
+                kind: change.kind,
+                path: &change.path,
+                acl: &change.acl,
+                parent_acl: &change.parent_acl,
+                zxid,
+            };
+            self.trigger(&changed, identities, &mut events);
+        }
+        events
+    }
+}
+
+fn valid(path: &str) -> Result<()> {
+    // Checked here by its parts, not by the server's one pass.
+    let refused = |c: char| {
+        let c = u32::from(c);
+        c <= 0x1f
+            || (0x7f..=0x9f).contains(&c)
+            || (0xd800..=0xf8ff).contains(&c)
+            || (0xfff0..=0xffff).contains(&c)
+    };
+    let parts_fit =
+        path == "/" || path[1.min(path.len())..].split('/').all(|part| !matches!(part, "" | "." | ".."));
+    if path.starts_with('/') && parts_fit && !path.chars().any(refused) {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadArguments)
+    }
+}
+
+fn expect_version(found: i32, wanted: i32) -> Result<()> {
+    if wanted == -1 || wanted == found { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
