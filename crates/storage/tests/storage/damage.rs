@@ -1,11 +1,24 @@
 //! Every cut and every flipped bit of small files: the right answer or a refusal, never wrong data.
 
 use crate::world::{Model, Recovered, open, options};
-use stoa_storage::faulty::FaultyDisk;
+use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{Disk, Options, StorageError};
 
+/// How the log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// With a batch.
+    Open,
+    /// With a seal, durable.
+    Sealed,
+    /// With a new segment, before the old one had its end frame.
+    Changing,
+}
+
+const ENDS: [End; 3] = [End::Open, End::Sealed, End::Changing];
+
 /// A folder with two snapshots and several segments; the first segments are still there.
-fn folder(sealed: bool) -> (FaultyDisk, Model) {
+fn folder(end: End) -> (FaultyDisk, Model) {
     let (mut disk, mut model) = (FaultyDisk::new(1), Model::default());
     let options = Options { segment_bytes: 400, ..options() };
     let (mut log, _) = open(&mut disk, &options).unwrap();
@@ -15,12 +28,24 @@ fn folder(sealed: bool) -> (FaultyDisk, Model) {
             model.snapshot(&mut disk, u64::from(step)).unwrap();
         }
     }
-    if sealed {
-        log.seal(&mut disk).unwrap();
-    }
     assert!(log.stats().segments > 3);
-    let last = last_segment(&mut disk);
-    disk.sync(&last).unwrap();
+    match end {
+        End::Open => {}
+        End::Sealed => {
+            log.seal(&mut disk).unwrap();
+            let last = last_segment(&mut disk);
+            disk.sync(&last).unwrap();
+        }
+        End::Changing => {
+            (log, _) = open(&mut disk, &Options { segment_bytes: 0, ..options }).unwrap();
+            // Removing a leftover, writing, syncing, renaming, syncing the folder; then the end.
+            disk.fault_after(5, Fault::PowerLoss);
+            model.append(&mut log, &mut disk, &[1]).unwrap_err();
+            disk.crash_losing_all();
+            let last = last_segment(&mut disk);
+            assert_eq!(disk.bytes(&last).unwrap().len(), 96, "a blank segment");
+        }
+    }
     (disk, model)
 }
 
@@ -32,7 +57,7 @@ fn files(disk: &mut FaultyDisk) -> Vec<(String, u64)> {
 
 fn last_segment(disk: &mut FaultyDisk) -> String {
     let segments = files(disk).into_iter().filter(|file| file.0.starts_with("log-"));
-    segments.last().unwrap().0
+    segments.max().unwrap().0
 }
 
 /// How many entries at the end are missing from what came back.
@@ -44,8 +69,8 @@ fn missing(model: &Model, recovered: &Recovered) -> u64 {
 
 #[test]
 fn a_cut_anywhere_gives_a_prefix_or_a_refusal() {
-    for sealed in [false, true] {
-        let (mut disk, model) = folder(sealed);
+    for end in ENDS {
+        let (mut disk, model) = folder(end);
         let last = last_segment(&mut disk);
         for (file, bytes) in files(&mut disk) {
             for length in 0..bytes {
@@ -72,8 +97,8 @@ fn a_cut_anywhere_gives_a_prefix_or_a_refusal() {
 
 #[test]
 fn a_flipped_bit_anywhere_gives_all_but_the_unproven_tail_or_a_refusal() {
-    for sealed in [false, true] {
-        let (mut disk, model) = folder(sealed);
+    for end in ENDS {
+        let (mut disk, model) = folder(end);
         let last = last_segment(&mut disk);
         for (file, bytes) in files(&mut disk) {
             let mut refusals = 0;
@@ -84,7 +109,7 @@ fn a_flipped_bit_anywhere_gives_all_but_the_unproven_tail_or_a_refusal() {
                 match open(&mut flipped, &options()) {
                     Ok((_, recovered)) => {
                         let missing = missing(&model, &recovered);
-                        let unproven = if file == last && !sealed { 2 } else { 0 };
+                        let unproven = if file == last && end == End::Open { 2 } else { 0 };
                         assert!(missing <= unproven, "bit {bit} of {file}: {missing} missing");
                         reopens_the_same(flipped, &recovered);
                     }
@@ -97,10 +122,10 @@ fn a_flipped_bit_anywhere_gives_all_but_the_unproven_tail_or_a_refusal() {
             match &file[..] {
                 "FORMAT" => assert_eq!(refusals, bytes * 8),
                 name if name.starts_with("snapshot-") => {
-                    assert_eq!(refusals, 0, "{name}: the older one serves")
+                    assert_eq!(refusals, 0, "{name}: the older one serves");
                 }
-                name if name == last && sealed => {
-                    assert!(refusals >= (bytes - 32) * 8, "all but the seal itself")
+                name if name == last && end == End::Sealed => {
+                    assert!(refusals >= (bytes - 32) * 8, "all but the seal itself");
                 }
                 _ => {}
             }
@@ -110,7 +135,7 @@ fn a_flipped_bit_anywhere_gives_all_but_the_unproven_tail_or_a_refusal() {
 
 #[test]
 fn any_two_files_exchanged_or_one_file_gone_is_noticed() {
-    let (mut disk, model) = folder(true);
+    let (mut disk, model) = folder(End::Sealed);
     let names: Vec<String> = files(&mut disk).into_iter().map(|file| file.0).collect();
     for one in &names {
         let mut without = disk.clone();
@@ -130,7 +155,7 @@ fn any_two_files_exchanged_or_one_file_gone_is_noticed() {
 
 #[test]
 fn a_segment_of_another_folder_is_refused() {
-    let (mut disk, _) = folder(true);
+    let (mut disk, _) = folder(End::Sealed);
     let mut other = FaultyDisk::new(2);
     let id = stoa_storage::FolderId([3; 16]);
     let (mut log, _) =
@@ -147,8 +172,8 @@ fn a_segment_of_another_folder_is_refused() {
 
 #[test]
 fn garbage_behind_the_log_is_cut() {
-    for sealed in [false, true] {
-        let (mut disk, model) = folder(sealed);
+    for end in [End::Open, End::Sealed] {
+        let (mut disk, model) = folder(end);
         let last = last_segment(&mut disk);
         let mut bytes = disk.bytes(&last).unwrap().to_vec();
         let length = bytes.len() as u64;

@@ -1,5 +1,7 @@
 //! The log on a simulated disk: what it keeps, what it cuts, what it refuses.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod appending;
 mod crashing;
 mod damage;
