@@ -183,16 +183,3 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	ok(t, err)
 	equal(t, "children", 32*30, len(children))
 }
-
-func TestFourLetterWordsAreParsed(t *testing.T) {
-	t.Parallel()
-	conn, _ := fixture(t)
-	equal(t, "ruok", true, zk.FLWRuok([]string{shared.address()}, 2*time.Second)[0])
-	clients, fine := zk.FLWCons([]string{shared.address()}, 2*time.Second)
-	equal(t, "cons", true, fine)
-	found := false
-	for _, client := range clients[0].Clients {
-		found = found || client.SessionID == conn.SessionID()
-	}
-	equal(t, "own session in cons", true, found)
-}
