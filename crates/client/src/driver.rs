@@ -1,0 +1,344 @@
+//! Moves bytes and time between the protocol core and tokio: the task behind a [`crate::Client`].
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::options::Options;
+use crate::protocol::{Call, Fault, Output, Protocol, Reply, Token, WatchId};
+use crate::types::{State, WatchEnd};
+use crate::watch::Sink;
+use stoa_wire::ErrorCode;
+
+/// Calls that the core holds at a time; further ones wait in the channel, and then their callers do.
+const PENDING_MAX: usize = 65_536;
+const READ_BYTES: usize = 64 << 10;
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// How the client stands with its servers, with details.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The state.
+    pub state: State,
+    /// The session's id.
+    pub session_id: Option<i64>,
+    /// The negotiated session timeout.
+    pub session_timeout: Duration,
+    /// The server of the connection.
+    pub server: Option<SocketAddr>,
+    /// Why the last connection ended or could not be opened.
+    pub failure: Option<String>,
+}
+
+/// A call on its way to the task.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) call: Call,
+    pub(crate) done: oneshot::Sender<Result<Reply, ErrorCode>>,
+    pub(crate) watch: Option<(WatchId, Sink)>,
+}
+
+/// A call that the core works on.
+#[derive(Debug)]
+struct Pending {
+    done: Option<oneshot::Sender<Result<Reply, ErrorCode>>>,
+    watch: Option<WatchId>,
+    /// An exists sets its watch even when the znode is not there.
+    is_exists: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    protocol: Protocol,
+    options: Options,
+    next_server: usize,
+    commands: mpsc::Receiver<Command>,
+    /// Every handle is gone: the session is being closed.
+    abandoned: bool,
+    next_token: Token,
+    pending: HashMap<Token, Pending>,
+    watches: HashMap<WatchId, Sink>,
+    status: watch::Sender<Status>,
+    start: Instant,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        options: Options,
+        commands: mpsc::Receiver<Command>,
+    ) -> (Self, watch::Receiver<Status>) {
+        let protocol = Protocol::new(options.settings());
+        let (status, statuses) = watch::channel(Status {
+            state: State::Connecting,
+            session_id: None,
+            session_timeout: options.session_timeout,
+            server: None,
+            failure: None,
+        });
+        let start = Instant::now();
+        let mut driver = Self {
+            protocol,
+            next_server: first_server(options.servers.len()),
+            commands,
+            abandoned: false,
+            next_token: 0,
+            pending: HashMap::new(),
+            watches: HashMap::new(),
+            status,
+            start,
+            options,
+        };
+        for (scheme, auth) in driver.options.identities.clone() {
+            driver.submit(Call::Auth { scheme, auth }, None, None);
+        }
+        (driver, statuses)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs until the client is closed, refused, or dropped.
+    pub(crate) async fn run(mut self) {
+        let mut backoff = BACKOFF_MIN;
+        while !self.is_over() {
+            let server = self.options.servers[self.next_server].clone();
+            self.next_server = (self.next_server + 1) % self.options.servers.len();
+            let patience =
+                (self.options.session_timeout / self.options.servers.len() as u32).max(CONNECT_TIMEOUT_MIN);
+            let failure = match self.meanwhile(open(server.clone(), patience)).await {
+                None => break,
+                Some(Err(error)) => error.to_string(),
+                Some(Ok((stream, address))) => {
+                    let had_session = self.protocol.session_id();
+                    let failure = self.serve(&stream, address).await;
+                    if self.protocol.session_id().is_some() || had_session.is_some() {
+                        backoff = BACKOFF_MIN;
+                    }
+                    failure.to_string()
+                }
+            };
+            self.protocol.disconnected();
+            self.deliver();
+            let failure = format!("{server}: {failure}");
+            self.status.send_modify(|status| {
+                status.server = None;
+                status.failure = Some(failure);
+            });
+            if self.is_over() || self.meanwhile(sleep(backoff)).await.is_none() {
+                break;
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+        self.deliver();
+    }
+
+    fn is_over(&self) -> bool {
+        self.protocol.state().is_final() || (self.abandoned && self.protocol.session_id().is_none())
+    }
+
+    /// Waits for `future` and takes commands until then. `None` when the client is over before.
+    async fn meanwhile<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        loop {
+            self.deliver();
+            if self.is_over() {
+                return None;
+            }
+            let takes_commands = self.takes_commands();
+            tokio::select! {
+                output = &mut future => return Some(output),
+                command = self.commands.recv(), if takes_commands => self.command(command),
+            }
+        }
+    }
+
+    fn takes_commands(&self) -> bool {
+        !self.abandoned && self.protocol.pending() < PENDING_MAX
+    }
+
+    /// Uses a connection until it ends; returns why it did.
+    async fn serve(&mut self, stream: &TcpStream, address: SocketAddr) -> Failure {
+        self.protocol.connected(self.now_ms());
+        self.status.send_modify(|status| status.server = Some(address));
+        let mut input = vec![0; READ_BYTES];
+        loop {
+            if let Err(error) = self.write(stream) {
+                return error.into();
+            }
+            self.deliver();
+            if self.protocol.state().is_final() {
+                return Fault::Closed.into();
+            }
+            let takes_commands = self.takes_commands();
+            let has_output = !self.protocol.output().is_empty();
+            let tick = self.start + Duration::from_millis(self.protocol.next_tick_ms().unwrap_or_default());
+            let turn = tokio::select! {
+                ready = stream.readable() => ready.map_err(Failure::from).and_then(|()| self.read(stream, &mut input)),
+                ready = stream.writable(), if has_output => ready.map_err(Failure::from),
+                command = self.commands.recv(), if takes_commands => {
+                    self.command(command);
+                    // Everything that waits goes out in one write.
+                    while self.takes_commands() && let Ok(command) = self.commands.try_recv() {
+                        self.command(Some(command));
+                    }
+                    Ok(())
+                }
+                () = sleep_until(tick) => self.protocol.tick(self.now_ms()).map_err(Failure::from),
+            };
+            if let Err(failure) = turn {
+                return failure;
+            }
+        }
+    }
+
+    fn read(&mut self, stream: &TcpStream, input: &mut [u8]) -> Result<(), Failure> {
+        match stream.try_read(input) {
+            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection").into()),
+            Ok(len) => Ok(self.protocol.receive(&input[..len], self.now_ms())?),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
+        let output = self.protocol.output();
+        if output.is_empty() {
+            return Ok(());
+        }
+        match stream.try_write(output) {
+            Ok(len) => {
+                output.drain(..len);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a command; `None` says that there will be no more.
+    fn command(&mut self, command: Option<Command>) {
+        match command {
+            Some(Command { call, done, watch }) => self.submit(call, Some(done), watch),
+            None => {
+                self.abandoned = true;
+                self.submit(Call::Close, None, None);
+            }
+        }
+    }
+
+    fn submit(
+        &mut self,
+        call: Call,
+        done: Option<oneshot::Sender<Result<Reply, ErrorCode>>>,
+        watch: Option<(WatchId, Sink)>,
+    ) {
+        let token = self.next_token;
+        self.next_token += 1;
+        let is_exists = matches!(call, Call::Exists { .. });
+        self.pending
+            .insert(token, Pending { done, watch: watch.as_ref().map(|(watch, _)| *watch), is_exists });
+        self.watches.extend(watch);
+        self.protocol.submit(token, call, self.now_ms());
+    }
+
+    /// Passes on what the core has to say.
+    fn deliver(&mut self) {
+        while let Some(output) = self.protocol.poll() {
+            match output {
+                Output::Completed { token, result } => self.complete(token, result),
+                Output::Event { watch, event } => {
+                    if self.watches.get(&watch).is_some_and(|sink| sink.try_send(Ok(event)).is_err()) {
+                        self.watches.remove(&watch);
+                        self.protocol.forget(watch);
+                    }
+                }
+                Output::WatchEnded { watch, end } => self.end_watch(watch, end),
+                Output::State(state) => self.status.send_modify(|status| {
+                    status.state = state;
+                    status.session_id = self.protocol.session_id();
+                    status.session_timeout = Duration::from_millis(self.protocol.timeout_ms());
+                }),
+            }
+        }
+    }
+
+    fn complete(&mut self, token: Token, result: Result<Reply, ErrorCode>) {
+        let Some(pending) = self.pending.remove(&token) else {
+            return;
+        };
+        if let (Some(watch), Err(error)) = (pending.watch, &result)
+            && !(pending.is_exists && *error == ErrorCode::NoNode)
+        {
+            self.watches.remove(&watch);
+        }
+        if let Some(done) = pending.done {
+            // Whoever gave up waiting does not want to know.
+            let _ = done.send(result);
+        }
+    }
+
+    fn end_watch(&mut self, watch: WatchId, end: WatchEnd) {
+        if let Some(sink) = self.watches.remove(&watch) {
+            // A full or dropped channel needs no end: see `Watch::next`.
+            let _ = sink.try_send(Err(end));
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum Failure {
+    Io(io::Error),
+    Fault(Fault),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+/// Connects; the name is resolved every time, because servers move.
+async fn open(server: String, patience: Duration) -> io::Result<(TcpStream, SocketAddr)> {
+    let connect = async {
+        let stream = TcpStream::connect(&server).await?;
+        stream.set_nodelay(true)?;
+        let address = stream.peer_addr()?;
+        Ok((stream, address))
+    };
+    timeout(patience, connect)
+        .await
+        .unwrap_or_else(|_| Err(io::Error::new(ErrorKind::TimedOut, "no answer in time")))
+}
+
+/// Clients that start together should not all go to the same server.
+fn first_server(servers: usize) -> usize {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(0_u8);
+    usize::try_from(random % servers.max(1) as u64).unwrap_or(0)
+}

@@ -1,0 +1,175 @@
+//! The fronts against a scripted server on a real socket.
+#![cfg(feature = "net")]
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+
+use std::time::Duration;
+
+use stoa_client::{Client, CreateMode, ErrorCode, EventKind, Options, State, WatchEnd, blocking};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader, Stat,
+    WatcherEvent, put,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const SESSION: i64 = 99;
+
+async fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    let len = stream.read_i32().await.unwrap();
+    let mut frame = vec![0; usize::try_from(len).unwrap()];
+    stream.read_exact(&mut frame).await.unwrap();
+    frame
+}
+
+async fn write_frame(stream: &mut TcpStream, body: impl FnOnce(&mut Vec<u8>)) {
+    let mut frame = Vec::new();
+    body(&mut frame);
+    stream.write_i32(i32::try_from(frame.len()).unwrap()).await.unwrap();
+    stream.write_all(&frame).await.unwrap();
+}
+
+/// Accepts a connection and its handshake; returns the session that the client asked for.
+async fn accept(listener: &TcpListener) -> (TcpStream, i64) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let hello = read_frame(&mut stream).await;
+    let session = ConnectRequest::decode(&hello).unwrap().session_id;
+    let response = ConnectResponse {
+        protocol_version: 0,
+        timeout_ms: 4000,
+        session_id: SESSION,
+        password: [1; PASSWORD_LEN],
+        read_only: Some(false),
+    };
+    write_frame(&mut stream, |out| response.encode(out)).await;
+    (stream, session)
+}
+
+async fn next_request(stream: &mut TcpStream) -> (i32, Opcode) {
+    let frame = read_frame(stream).await;
+    let header = RequestHeader::decode(&mut Reader::new(&frame)).unwrap();
+    (header.xid, Opcode::from_i32(header.opcode).unwrap())
+}
+
+async fn answer(stream: &mut TcpStream, xid: i32, err: i32, body: impl FnOnce(&mut Vec<u8>)) {
+    write_frame(stream, |out| {
+        ReplyHeader { xid, zxid: 7, err }.encode(out);
+        body(out);
+    })
+    .await;
+}
+
+fn options(listener: &TcpListener) -> Options {
+    Options::new(&listener.local_addr().unwrap().to_string()).unwrap()
+}
+
+#[tokio::test]
+async fn the_session_goes_on_over_a_new_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = options(&listener);
+    let server = tokio::spawn(async move {
+        let (mut stream, session) = accept(&listener).await;
+        assert_eq!(session, 0);
+        next_request(&mut stream).await;
+        drop(stream); // The request is never answered.
+        let (mut stream, session) = accept(&listener).await;
+        assert_eq!(session, SESSION);
+        let (xid, opcode) = next_request(&mut stream).await;
+        assert_eq!(opcode, Opcode::Create);
+        answer(&mut stream, xid, 0, |out| put::str(out, "/b")).await;
+        let (xid, opcode) = next_request(&mut stream).await;
+        assert_eq!(opcode, Opcode::CloseSession);
+        answer(&mut stream, xid, 0, |_| {}).await;
+    });
+    let client = Client::connect(options).await.unwrap();
+    assert_eq!(client.create("/a", b"", CreateMode::Persistent).await, Err(ErrorCode::ConnectionLoss));
+    assert_eq!(client.create("/b", b"", CreateMode::Persistent).await, Ok("/b".to_owned()));
+    client.close().await.unwrap();
+    assert_eq!(client.get_data("/a").await.unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(client.status().borrow().state, State::Closed);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_tells_its_event_and_its_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = options(&listener);
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = accept(&listener).await;
+        let (xid, _) = next_request(&mut stream).await;
+        answer(&mut stream, xid, ErrorCode::NoNode as i32, |_| {}).await;
+        let event = WatcherEvent { kind: EventKind::Created as i32, state: 3, path: "/a" };
+        answer(&mut stream, -1, 0, |out| event.encode(out)).await;
+        let (xid, opcode) = next_request(&mut stream).await;
+        assert_eq!(opcode, Opcode::CloseSession, "dropping the client closes the session");
+        answer(&mut stream, xid, 0, |_| {}).await;
+    });
+    let client = Client::connect(options).await.unwrap();
+    let (stat, mut watch) = client.exists_and_watch("/a").await.unwrap();
+    assert_eq!(stat, None);
+    let event = watch.next().await.unwrap();
+    assert_eq!((event.kind, event.path.as_str(), event.zxid), (EventKind::Created, "/a", 7));
+    assert_eq!(watch.next().await, Err(WatchEnd::Fired));
+    assert_eq!(watch.next().await, Err(WatchEnd::Fired));
+    drop(client);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_made_at_the_same_time_are_all_sent_before_the_first_is_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = options(&listener);
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = accept(&listener).await;
+        let mut xids = Vec::new();
+        for _ in 0..100 {
+            xids.push(next_request(&mut stream).await.0);
+        }
+        for (version, xid) in (0..).zip(xids) {
+            let stat = Stat { version, ..Stat::default() };
+            answer(&mut stream, xid, 0, |out| stat.encode(out)).await;
+        }
+        stream
+    });
+    let client = Client::connect(options).await.unwrap();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.set_data("/a", b"", None).await })
+        })
+        .collect();
+    for (version, call) in (0..).zip(calls) {
+        assert_eq!(call.await.unwrap().unwrap().version, version);
+    }
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_that_names_the_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let options = Options::new(&address).unwrap().connect_timeout(Duration::from_millis(200));
+    let error = Client::connect(options).await.unwrap_err();
+    assert!(error.failure.contains(&address), "{error}");
+}
+
+#[test]
+fn the_blocking_front_needs_no_runtime_and_closes_its_session() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    listener.set_nonblocking(true).unwrap();
+    let server = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let (mut stream, _) = accept(&listener).await;
+            let (xid, _) = next_request(&mut stream).await;
+            answer(&mut stream, xid, 0, |out| put::str(out, "/a")).await;
+            next_request(&mut stream).await.1
+        })
+    });
+    let client = blocking::Client::connect(Options::new(&address).unwrap()).unwrap();
+    assert_eq!(client.create("/a", b"", CreateMode::Ephemeral), Ok("/a".to_owned()));
+    drop(client);
+    assert_eq!(server.join().unwrap(), Opcode::CloseSession);
+}
