@@ -1,0 +1,253 @@
+//! Access control: each distinct ACL is stored once.
+
+use crate::address;
+use crate::index::spread;
+use crate::{Caller, Options, digest};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+use stoa_wire::{Acl, AclList, ErrorCode, OPEN_ACL, Reader};
+
+/// The id of `world:anyone` with all permissions, which nearly every znode has. Never freed.
+pub(crate) const OPEN: u32 = 0;
+
+#[derive(Debug)]
+struct Entry {
+    /// The vector as it stands on the wire, with its count. Empty when the slot is free.
+    encoded: Box<[u8]>,
+    uses: u32,
+    /// The permissions that everybody has.
+    world: i32,
+    digest: u64,
+}
+
+/// The ACLs in use, by id. Ids are local to a server.
+#[derive(Debug)]
+pub(crate) struct AclTable {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_content: HashTable<u32>,
+    skip: bool,
+}
+
+/// An ACL of the tree.
+#[derive(Debug, Clone, Copy)]
+pub struct AclView<'a> {
+    encoded: &'a [u8],
+    world: i32,
+    skip: bool,
+}
+
+impl AclTable {
+    pub(crate) fn new(options: &Options) -> Self {
+        let mut table = Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_content: HashTable::new(),
+            skip: options.skip_acl,
+        };
+        let mut encoded = Vec::new();
+        Acl::encode_list(&mut encoded, OPEN_ACL.iter().copied());
+        let open = table.intern(&encoded).expect("the open ACL is well formed");
+        debug_assert_eq!(open, OPEN);
+        table
+    }
+
+    /// The id of an encoded ACL, with one use more. `None` when the bytes are not an ACL.
+    pub(crate) fn intern(&mut self, encoded: &[u8]) -> Option<u32> {
+        let digest = digest::bytes(0, encoded);
+        let hash = spread(digest as u32);
+        let entries = &self.entries;
+        if let Some(id) = self.by_content.find(hash, |id| *entries[*id as usize].encoded == *encoded) {
+            let id = *id;
+            self.retain(id);
+            return Some(id);
+        }
+        let mut reader = Reader::new(encoded);
+        let list = AclList::decode(&mut reader).ok().filter(|list| !list.is_empty())?;
+        if !reader.rest().is_empty() {
+            return None;
+        }
+        let world = list.iter().filter(is_world).fold(0, |perms, entry| perms | entry.perms);
+        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest };
+        let id = if let Some(id) = self.free.pop() {
+            self.entries[id as usize] = entry;
+            id
+        } else {
+            self.entries.push(entry);
+            u32::try_from(self.entries.len() - 1).expect("fewer ACLs than znodes, and those have 32-bit ids")
+        };
+        let entries = &self.entries;
+        self.by_content.insert_unique(hash, id, |id| spread(entries[*id as usize].digest as u32));
+        Some(id)
+    }
+
+    /// Adds a use.
+    #[inline]
+    pub(crate) fn retain(&mut self, id: u32) {
+        if id != OPEN {
+            self.entries[id as usize].uses += 1;
+        }
+    }
+
+    /// Takes a use away; the last one frees the ACL.
+    #[inline]
+    pub(crate) fn release(&mut self, id: u32) {
+        if id == OPEN {
+            return;
+        }
+        let entry = &mut self.entries[id as usize];
+        entry.uses -= 1;
+        if entry.uses > 0 {
+            return;
+        }
+        entry.encoded = Box::default();
+        if let Ok(found) = self.by_content.find_entry(spread(entry.digest as u32), |other| *other == id) {
+            found.remove();
+        }
+        self.free.push(id);
+    }
+
+    #[inline]
+    pub(crate) fn view(&self, id: u32) -> AclView<'_> {
+        let entry = &self.entries[id as usize];
+        AclView { encoded: &entry.encoded, world: entry.world, skip: self.skip }
+    }
+
+    pub(crate) fn encoded(&self, id: u32) -> &[u8] {
+        &self.entries[id as usize].encoded
+    }
+
+    pub(crate) fn digest(&self, id: u32) -> u64 {
+        self.entries[id as usize].digest
+    }
+
+    /// Number of distinct ACLs.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// The ids in use.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.entries).filter(|(_, entry)| !entry.encoded.is_empty()).map(|(id, _)| id)
+    }
+}
+
+impl<'a> AclView<'a> {
+    /// The entries.
+    #[must_use]
+    pub fn list(&self) -> AclList<'a> {
+        AclList::decode(&mut Reader::new(self.encoded)).expect("checked when it was interned")
+    }
+
+    /// The entries as a vector on the wire, with its count.
+    #[must_use]
+    pub fn encoded(&self) -> &'a [u8] {
+        self.encoded
+    }
+
+    /// Whether the caller has at least one of the permissions `perms`.
+    #[inline]
+    #[must_use]
+    pub fn permits(&self, perms: i32, caller: &Caller<'_>) -> bool {
+        self.world & perms != 0 || self.skip || self.permits_by_identity(perms, caller)
+    }
+
+    #[cold]
+    fn permits_by_identity(&self, perms: i32, caller: &Caller<'_>) -> bool {
+        if caller.session == 0 || caller.identities.iter().any(|identity| identity.scheme == "super") {
+            return true;
+        }
+        self.list().iter().filter(|entry| entry.perms & perms != 0).any(|entry| {
+            let same_scheme = caller.identities.iter().filter(|identity| identity.scheme == entry.scheme);
+            same_scheme.into_iter().any(|identity| matches(entry.scheme, &identity.id, entry.id))
+        })
+    }
+}
+
+fn is_world(entry: &Acl<'_>) -> bool {
+    entry.scheme == "world" && entry.id == "anyone"
+}
+
+/// Whether the identity `id` is one that the ACL entry means by `expression`.
+fn matches(scheme: &str, id: &str, expression: &str) -> bool {
+    match scheme {
+        "ip" => address::matches(id, expression),
+        "digest" | "x509" => id == expression,
+        "sasl" => id == expression || id == "super",
+        _ => false,
+    }
+}
+
+/// Whether an ACL may name `id` in this scheme.
+fn is_valid_id(scheme: &str, id: &str, options: &Options) -> bool {
+    match scheme {
+        "ip" => address::is_valid(id),
+        // Exactly `user:hash`, not counting empty parts at the end.
+        "digest" => id.trim_end_matches(':').split(':').count() == 2,
+        "sasl" => options.sasl_scheme && is_principal(id),
+        "x509" => options.x509_scheme && is_distinguished_name(id),
+        _ => false,
+    }
+}
+
+/// `name`, `name@REALM` or `name/host@REALM`.
+fn is_principal(id: &str) -> bool {
+    let Some((name, realm)) = id.split_once('@') else {
+        return true;
+    };
+    !realm.contains(['@', '/']) && name.split('/').count() <= 2
+}
+
+/// `attribute=value` parts, separated by commas. The empty name is valid.
+fn is_distinguished_name(id: &str) -> bool {
+    id.is_empty()
+        || id
+            .split(',')
+            .all(|part| part.split_once('=').is_some_and(|(attribute, _)| !attribute.trim().is_empty()))
+}
+
+/// Whether an identity of this scheme says who somebody is, so that `auth` expands to it.
+fn is_authenticated(scheme: &str) -> bool {
+    matches!(scheme, "digest" | "sasl" | "x509")
+}
+
+/// Turns the ACL of a request into the one to store: without duplicates, with the identities of
+/// the caller in place of `auth`, checked. Appends it to `encoded` as a vector.
+pub(crate) fn resolve(
+    requested: AclList<'_>,
+    caller: &Caller<'_>,
+    options: &Options,
+    encoded: &mut Vec<u8>,
+) -> Result<(), ErrorCode> {
+    let mut unique: Vec<Acl<'_>> = Vec::with_capacity(requested.len());
+    for entry in requested.iter() {
+        if !unique.contains(&entry) {
+            unique.push(entry);
+        }
+    }
+    let mut resolved: Vec<Acl<'_>> = Vec::with_capacity(unique.len());
+    for entry in unique {
+        if entry.scheme == "auth" {
+            let before = resolved.len();
+            let known = caller.identities.iter().filter(|identity| is_authenticated(&identity.scheme));
+            resolved.extend(known.map(|identity| Acl {
+                perms: entry.perms,
+                scheme: &identity.scheme,
+                id: &identity.id,
+            }));
+            if resolved.len() == before {
+                return Err(ErrorCode::InvalidAcl);
+            }
+        } else if is_world(&entry) || is_valid_id(entry.scheme, entry.id, options) {
+            resolved.push(entry);
+        } else {
+            return Err(ErrorCode::InvalidAcl);
+        }
+    }
+    if resolved.is_empty() {
+        return Err(ErrorCode::InvalidAcl);
+    }
+    Acl::encode_list(encoded, resolved.into_iter());
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! From an update to the new state, its results and its events.
+
+use crate::acl::{self, AclView};
+use crate::digest;
+use crate::node::{Node, ZnodeKind};
+use crate::quota::Usage;
+use crate::slab::NONE;
+use crate::tree::Tree;
+use crate::update::{CorruptUpdate, Op, OpAcl, Update};
+use alloc::string::String;
+use stoa_wire::{EventKind, PASSWORD_LEN, Stat, path};
+
+/// Something that happened to a znode, for those who watch it.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// Created, deleted, its data changed, or its children changed.
+    pub kind: EventKind,
+    /// The znode.
+    pub path: &'a str,
+    /// The update that did it.
+    pub zxid: i64,
+    /// Who may see it: an event goes only to those who may READ the znode. For a deleted znode,
+    /// the ACL it had.
+    pub acl: AclView<'a>,
+}
+
+/// The result of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpResult<'a> {
+    /// A znode was created.
+    Created {
+        /// Where: with the number, if it is sequential.
+        path: &'a str,
+        /// Its Stat.
+        stat: Stat,
+        /// Whether the reply carries the Stat: for all creates but opcode `create`.
+        with_stat: bool,
+    },
+    /// A znode was deleted.
+    Deleted,
+    /// Data was set.
+    DataSet {
+        /// The Stat after it.
+        stat: Stat,
+    },
+    /// An ACL was set.
+    AclSet {
+        /// The Stat after it.
+        stat: Stat,
+    },
+    /// A version was checked.
+    Checked {
+        /// The Stat of the znode.
+        stat: Stat,
+    },
+    /// A session was created.
+    SessionCreated {
+        /// Its id.
+        session: i64,
+        /// Its timeout, milliseconds.
+        timeout_ms: i32,
+        /// Its password.
+        password: [u8; PASSWORD_LEN],
+    },
+    /// A session was closed and its ephemerals are gone.
+    SessionClosed {
+        /// Its id.
+        session: i64,
+    },
+}
+
+/// A soft limit that is exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoftQuota<'a> {
+    /// The subtree with the quota.
+    pub prefix: &'a str,
+    /// Whether it is the bytes of data that are limited, or the number of znodes.
+    pub bytes: bool,
+    /// The limit.
+    pub limit: i64,
+    /// What is there.
+    pub usage: i64,
+}
+
+/// Is told what an update does, while it is applied.
+pub trait Observer {
+    /// A znode changed. Calls come in the order of ZooKeeper's events, and before the result of
+    /// the operation that caused them.
+    fn changed(&mut self, change: &Change<'_>) {
+        let _ = change;
+    }
+
+    /// An operation is done: one call for each, so several for a multi.
+    fn result(&mut self, result: OpResult<'_>) {
+        let _ = result;
+    }
+
+    /// A write brought a subtree above a soft limit, or further above it: worth a warning.
+    fn quota_exceeded_softly(&mut self, quota: &SoftQuota<'_>) {
+        let _ = quota;
+    }
+}
+
+impl Observer for () {}
+
+impl Tree {
+    /// Carries out an update. One that was applied before (its zxid is not above
+    /// [`Tree::last_zxid`]) is skipped: no change, no event, no result.
+    ///
+    /// # Errors
+    /// When the update is damaged or does not fit the state. The tree must not be used any more.
+    pub fn apply(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
+        if update.zxid <= self.last_zxid {
+            return Ok(());
+        }
+        update.for_each_op(|op| self.apply_op(update, op, observer))?;
+        self.last_zxid = update.zxid;
+        let acls = &mut self.acls;
+        self.overlay.applied(update.zxid, |acl| acls.release(acl));
+        Ok(())
+    }
+
+    fn apply_op(
+        &mut self,
+        update: &Update<'_>,
+        op: Op<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        match op {
+            Op::Create { .. } => self.apply_create(update, op, observer),
+            Op::Delete { path } => {
+                let id = self.expect_at(path, update)?;
+                let parent = self.nodes[id].parent;
+                if parent == NONE || self.ext_of(&self.nodes[id]).num_children != 0 {
+                    return Err(update.corrupt("it deletes a znode that has children, or the root"));
+                }
+                self.delete_znode(id, path, update.zxid, observer);
+                observer.result(OpResult::Deleted);
+                Ok(())
+            }
+            Op::SetData { path, data, version } => self.apply_set_data(update, path, data, version, observer),
+            Op::SetAcl { path, acl, aversion } => self.apply_set_acl(update, path, acl, aversion, observer),
+            Op::Check { path } => {
+                let id = self.expect_at(path, update)?;
+                observer.result(OpResult::Checked { stat: self.stat_of(id) });
+                Ok(())
+            }
+            Op::CreateSession { timeout_ms, password } => {
+                let session = update.session;
+                self.sessions.create(session, timeout_ms, password);
+                observer.result(OpResult::SessionCreated { session, timeout_ms, password });
+                Ok(())
+            }
+            Op::CloseSession => {
+                self.close_session(update, observer);
+                Ok(())
+            }
+        }
+    }
+
+    fn expect_at(&self, path: &str, update: &Update<'_>) -> Result<u32, CorruptUpdate> {
+        self.lookup(path).ok_or_else(|| update.corrupt("a znode that it speaks of does not exist"))
+    }
+
+    fn apply_create(
+        &mut self,
+        update: &Update<'_>,
+        op: Op<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let Op::Create { path, data, acl, kind, parent_cversion, with_stat } = op else {
+            return Err(update.corrupt("it is no create"));
+        };
+        let Some((parent_path, name)) = path::split(path) else {
+            return Err(update.corrupt("it creates the root"));
+        };
+        let parent = self.expect_at(parent_path, update)?;
+        if self.lookup(path).is_some() {
+            return Err(update.corrupt("it creates a znode that exists"));
+        }
+        if let ZnodeKind::Ephemeral { session } = kind
+            && !self.sessions.contains(session)
+        {
+            return Err(update.corrupt("it creates an ephemeral of a session that does not exist"));
+        }
+        let acl = self.intern_op_acl(acl, update)?;
+
+        let parent_digest = digest::of_path(parent_path);
+        self.before_change(parent, parent_digest);
+        let mut node = Node::new(name, data, update.zxid, update.time_ms);
+        node.acl = acl;
+        let id = self.add(parent, node, kind);
+        let parent_ext = self.nodes[parent].ext;
+        let parent_ext = &mut self.exts[parent_ext];
+        parent_ext.cversion = parent_cversion;
+        parent_ext.pzxid = update.zxid;
+        self.after_change(parent, parent_digest);
+        self.account_new(id, path);
+        let stat = self.stat_of(id);
+
+        self.quota_created(path);
+        let bytes = data.map_or(0, <[u8]>::len) as i64;
+        self.count_for_quota(path, Usage { count: 1, bytes }, observer);
+
+        self.emit(observer, EventKind::Created, path, update.zxid, acl);
+        self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
+        observer.result(OpResult::Created { path, stat, with_stat });
+        Ok(())
+    }
+
+    fn apply_set_data(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.expect_at(path, update)?;
+        let path_digest = digest::of_path(path);
+        let bytes_before = self.nodes[id].data_len() as i64;
+        self.before_change(id, path_digest);
+        self.before_data_change(id, path_digest);
+        let node = &mut self.nodes[id];
+        node.set_data(data);
+        node.version = version;
+        node.mzxid = update.zxid;
+        node.mtime = update.time_ms;
+        let acl = node.acl;
+        let bytes = node.data_len() as i64 - bytes_before;
+        self.after_data_change(id, path_digest);
+        self.after_change(id, path_digest);
+        let stat = self.stat_of(id);
+
+        self.count_for_quota(path, Usage { count: 0, bytes }, observer);
+        self.emit(observer, EventKind::DataChanged, path, update.zxid, acl);
+        observer.result(OpResult::DataSet { stat });
+        Ok(())
+    }
+
+    fn apply_set_acl(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        acl: OpAcl<'_>,
+        aversion: i32,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.expect_at(path, update)?;
+        let acl = self.intern_op_acl(acl, update)?;
+        let path_digest = digest::of_path(path);
+        self.before_change(id, path_digest);
+        let node = &mut self.nodes[id];
+        let acl_before = core::mem::replace(&mut node.acl, acl);
+        node.aversion = aversion;
+        self.after_change(id, path_digest);
+        self.acls.release(acl_before);
+        observer.result(OpResult::AclSet { stat: self.stat_of(id) });
+        Ok(())
+    }
+
+    fn close_session(&mut self, update: &Update<'_>, observer: &mut impl Observer) {
+        let session = update.session;
+        let mut path = String::new();
+        while let Some(id) = self.sessions.get(session).map(|session| session.first_ephemeral)
+            && id != NONE
+        {
+            path.clear();
+            self.write_path(id, &mut path);
+            self.delete_znode(id, &path, update.zxid, observer);
+        }
+        self.sessions.remove(session);
+        observer.result(OpResult::SessionClosed { session });
+    }
+
+    /// Deletes a znode that has no children and is not the root.
+    fn delete_znode(&mut self, id: u32, path: &str, zxid: i64, observer: &mut impl Observer) {
+        let (parent_path, _) = path::split(path).expect("not the root");
+        let parent_digest = digest::of_path(parent_path);
+        let parent = self.nodes[id].parent;
+
+        self.account_gone(id, path);
+        self.before_change(parent, parent_digest);
+        self.unlink_owned(id);
+        self.unlink_child(id);
+        let parent_ext = self.nodes[parent].ext;
+        let parent_ext = &mut self.exts[parent_ext];
+        parent_ext.pzxid = parent_ext.pzxid.max(zxid);
+        self.after_change(parent, parent_digest);
+        self.index.remove(self.nodes[id].hash, id);
+        let node = self.nodes.remove(id);
+        if node.ext != NONE {
+            self.exts.remove(node.ext);
+        }
+
+        self.quota_deleted(path);
+        let bytes = -(node.data_len() as i64);
+        self.count_for_quota(path, Usage { count: -1, bytes }, observer);
+
+        self.emit(observer, EventKind::Deleted, path, zxid, node.acl);
+        self.emit(observer, EventKind::ChildrenChanged, parent_path, zxid, self.nodes[parent].acl);
+        self.acls.release(node.acl);
+    }
+
+    fn emit(&self, observer: &mut impl Observer, kind: EventKind, path: &str, zxid: i64, acl: u32) {
+        observer.changed(&Change { kind, path, zxid, acl: self.acls.view(acl) });
+    }
+
+    fn intern_op_acl(&mut self, acl: OpAcl<'_>, update: &Update<'_>) -> Result<u32, CorruptUpdate> {
+        match acl {
+            None => Ok(acl::OPEN),
+            Some(encoded) => {
+                self.acls.intern(encoded).ok_or_else(|| update.corrupt("an ACL is not well formed"))
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The digest: two servers with the same state have the same one.
+//!
+//! It is a sum (wrapping) of terms, two for each znode and one for each session, so it does not
+//! depend on any order, on ids, or on the way the state came about, and a change costs only the
+//! terms that it touches. The data of a znode has a term of its own: a parent with much data is
+//! not hashed again for each child that comes and goes. The terms of all replicas must agree, so
+//! nothing here may depend on a seed. It finds faults, not forgers.
+
+use crate::index::fold;
+
+const A: u64 = 0xa076_1d64_78bd_642f;
+const B: u64 = 0xe703_7ed1_a0b4_28db;
+const C: u64 = 0x8ebc_6af0_9c88_c6e3;
+
+/// Hashes bytes, chained from `state`.
+pub(crate) fn bytes(state: u64, bytes: &[u8]) -> u64 {
+    let mut state = fold(state ^ A, bytes.len() as u64 ^ B);
+    let (pairs, tail) = bytes.as_chunks::<16>();
+    for pair in pairs {
+        state = word(state, u128::from_le_bytes(*pair));
+    }
+    let mut last = [0; 16];
+    last[..tail.len()].copy_from_slice(tail);
+    word(state, u128::from_le_bytes(last))
+}
+
+#[inline]
+fn word(state: u64, word: u128) -> u64 {
+    fold(state ^ word as u64 ^ B, (word >> 64) as u64 ^ state.rotate_left(23) ^ C)
+}
+
+#[inline]
+fn number(state: u64, number: i64) -> u64 {
+    fold(state ^ number as u64, C).wrapping_add(state.rotate_left(9))
+}
+
+/// What each of a znode's terms starts from.
+pub(crate) fn of_path(path: &str) -> u64 {
+    bytes(A, path.as_bytes())
+}
+
+/// The term of a znode's data; null is not empty.
+pub(crate) fn data_term(path: u64, data: Option<&[u8]>) -> u64 {
+    match data {
+        Some(data) => bytes(path ^ B, data),
+        None => fold(path ^ C, A),
+    }
+}
+
+/// The term of everything else about a znode.
+pub(crate) fn stat_term(path: u64, numbers: [i64; 12]) -> u64 {
+    numbers.into_iter().fold(path, number)
+}
+
+/// The term of a session.
+pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8]) -> u64 {
+    bytes(number(number(B, id), i64::from(timeout_ms)), password)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_hashes_differently() {
+        let path = of_path("/a");
+        let mut terms = vec![
+            data_term(path, None),
+            data_term(path, Some(b"")),
+            data_term(path, Some(b"\0")),
+            data_term(path, Some(&[0; 16])),
+            data_term(path, Some(&[0; 17])),
+            data_term(of_path("/b"), None),
+            stat_term(path, [0; 12]),
+            stat_term(path, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            stat_term(path, [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            session_term(1, 2, &[3; 16]),
+            session_term(2, 1, &[3; 16]),
+        ];
+        let count = terms.len();
+        terms.sort_unstable();
+        terms.dedup();
+        assert_eq!(terms.len(), count);
+    }
+}

@@ -1,0 +1,368 @@
+//! Loading a snapshot. The format is described where it is written.
+
+use crate::Options;
+use crate::node::{Ext, NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
+use crate::slab::NONE;
+use crate::snapshot::{FORMAT, flag, tag};
+use crate::tree::{ROOT_ID, Tree};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stoa_wire::PASSWORD_LEN;
+
+/// Why bytes are not a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadError {
+    /// A slice ends in the middle of a record.
+    Truncated,
+    /// The snapshot has a format that this version does not read.
+    UnknownFormat(u8),
+    /// A record says something that cannot be.
+    Malformed(&'static str),
+    /// The snapshot has no end, or not as many records as it says.
+    Incomplete,
+    /// The records fit together, but are not the state that was written.
+    DigestMismatch {
+        /// The digest that the snapshot says it has.
+        expected: u64,
+        /// The one it has.
+        found: u64,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the snapshot cannot be loaded: ")?;
+        match self {
+            Self::Truncated => f.write_str("it ends in the middle of a record")?,
+            Self::UnknownFormat(format) => {
+                return write!(
+                    f,
+                    "it has format {format} and this version reads {FORMAT}: use the version that wrote it"
+                );
+            }
+            Self::Malformed(what) => f.write_str(what)?,
+            Self::Incomplete => f.write_str("records are missing")?,
+            Self::DigestMismatch { expected, found } => {
+                write!(f, "its content has the digest {found:016x} and not {expected:016x}")?;
+            }
+        }
+        f.write_str("; use another snapshot")
+    }
+}
+
+impl core::error::Error for LoadError {}
+
+type Result<T> = core::result::Result<T, LoadError>;
+
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    last_zxid: i64,
+    digest: u64,
+    znodes: u64,
+    sessions: u64,
+}
+
+/// Builds a tree from the slices of a snapshot, given in order.
+#[derive(Debug)]
+pub struct Loader {
+    tree: Tree,
+    header: Option<Header>,
+    ended: bool,
+    /// From ids in the snapshot to those in the tree. A znode gets its slot when it is first
+    /// mentioned, as itself or as a parent.
+    ids: HashMap<u32, u32, FixedState>,
+    acls: HashMap<u32, u32, FixedState>,
+    znodes: u64,
+    sessions: u64,
+}
+
+struct Decoder<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(LoadError::Truncated)?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn i32(&mut self) -> Result<i32> {
+        Ok(i32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn i64(&mut self) -> Result<i64> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = usize::try_from(self.u32()?).map_err(|_| LoadError::Truncated)?;
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(LoadError::Truncated)?;
+        self.rest = tail;
+        Ok(head)
+    }
+}
+
+impl Loader {
+    /// Starts with nothing loaded.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let mut tree = Tree::bare(options);
+        let root = tree.nodes.insert(not_loaded());
+        debug_assert_eq!(root, ROOT_ID);
+        Self {
+            tree,
+            header: None,
+            ended: false,
+            // The root has the same id everywhere.
+            ids: [(ROOT_ID, ROOT_ID)].into_iter().collect(),
+            acls: HashMap::default(),
+            znodes: 0,
+            sessions: 0,
+        }
+    }
+
+    /// Takes the next slice.
+    ///
+    /// # Errors
+    /// When it is no slice of a snapshot. The loader must not be used any more.
+    pub fn chunk(&mut self, slice: &[u8]) -> Result<()> {
+        let mut decoder = Decoder { rest: slice };
+        while !decoder.rest.is_empty() {
+            let tag = decoder.u8()?;
+            if self.ended {
+                return Err(LoadError::Malformed("bytes follow its end"));
+            }
+            if self.header.is_none() != (tag == tag::HEADER) {
+                return Err(LoadError::Malformed("it does not have exactly one header, at its start"));
+            }
+            match tag {
+                tag::HEADER => self.read_header(&mut decoder)?,
+                tag::ACL => self.read_acl(&mut decoder)?,
+                tag::SESSION => self.read_session(&mut decoder)?,
+                tag::ZNODE => self.read_znode(&mut decoder)?,
+                tag::END => self.ended = true,
+                _ => return Err(LoadError::Malformed("it has a record of an unknown kind")),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_header(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let format = decoder.u8()?;
+        if format != FORMAT {
+            return Err(LoadError::UnknownFormat(format));
+        }
+        self.header = Some(Header {
+            last_zxid: decoder.i64()?,
+            digest: decoder.u64()?,
+            znodes: decoder.u64()?,
+            sessions: decoder.u64()?,
+        });
+        Ok(())
+    }
+
+    fn read_acl(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let id = decoder.u32()?;
+        let encoded = decoder.bytes()?;
+        let interned =
+            self.tree.acls.intern(encoded).ok_or(LoadError::Malformed("an ACL is not well formed"))?;
+        if self.acls.insert(id, interned).is_some() {
+            return Err(LoadError::Malformed("two ACLs have the same id"));
+        }
+        Ok(())
+    }
+
+    fn read_session(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let id = decoder.i64()?;
+        let timeout_ms = decoder.i32()?;
+        let password: [u8; PASSWORD_LEN] = decoder.array()?;
+        if self.tree.sessions.contains(id) {
+            return Err(LoadError::Malformed("two sessions have the same id"));
+        }
+        self.tree.sessions.create(id, timeout_ms, password);
+        self.sessions += 1;
+        Ok(())
+    }
+
+    fn read_znode(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let flags = decoder.u8()?;
+        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
+            return Err(LoadError::Malformed("a znode has an unknown flag"));
+        }
+        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let (czxid, mzxid) = (decoder.i64()?, decoder.i64()?);
+        let (ctime, mtime) = (decoder.i64()?, decoder.i64()?);
+        let (version, aversion) = (decoder.i32()?, decoder.i32()?);
+        let acl = decoder.u32()?;
+        let mut ext = Ext::of_leaf(czxid);
+        if flags & flag::EXT != 0 {
+            ext.pzxid = decoder.i64()?;
+            ext.cversion = decoder.i32()?;
+            ext.owner = decoder.i64()?;
+        }
+        let name = core::str::from_utf8(decoder.bytes()?)
+            .map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))?;
+        let data = decoder.bytes()?;
+
+        if (id == ROOT_ID) != (parent == NONE) || (id == ROOT_ID) != name.is_empty() || id == NONE {
+            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
+        }
+        if name.contains('/') || name.len() > NAME_BYTES_MAX {
+            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
+        }
+        let kind = kind_of(flags, ext.owner)?;
+        let acl = *self.acls.get(&acl).ok_or(LoadError::Malformed("a znode has an ACL that is missing"))?;
+        self.tree.acls.retain(acl);
+
+        let id = self.slot_of(id);
+        let parent = if parent == NONE { NONE } else { self.slot_of(parent) };
+        if self.tree.nodes[id].acl != NOT_LOADED {
+            return Err(LoadError::Malformed("two znodes have the same id"));
+        }
+        let data = (flags & flag::NULL_DATA == 0).then_some(data);
+        let mut node = Node::new(name, data, czxid, ctime);
+        node.parent = parent;
+        node.mzxid = mzxid;
+        node.mtime = mtime;
+        node.version = version;
+        node.aversion = aversion;
+        node.acl = acl;
+        node.set_kind(kind);
+        if flags & flag::EXT != 0 {
+            node.ext = self.tree.exts.insert(ext);
+        }
+        self.tree.nodes[id] = node;
+        self.znodes += 1;
+        Ok(())
+    }
+
+    fn slot_of(&mut self, id: u32) -> u32 {
+        let nodes = &mut self.tree.nodes;
+        *self.ids.entry(id).or_insert_with(|| nodes.insert(not_loaded()))
+    }
+
+    /// Puts everything together and checks it.
+    ///
+    /// # Errors
+    /// When the snapshot is not complete, or is not the state that was written.
+    pub fn finish(mut self) -> Result<Tree> {
+        let header = self.header.filter(|_| self.ended).ok_or(LoadError::Incomplete)?;
+        let slots = self.tree.nodes.live() as u64;
+        if header.znodes != self.znodes || header.sessions != self.sessions || slots != self.znodes {
+            return Err(LoadError::Incomplete);
+        }
+        self.link()?;
+        self.settle()?;
+        // Each ACL of the snapshot was held in case that a znode has it.
+        for acl in self.acls.into_values() {
+            self.tree.acls.release(acl);
+        }
+        let mut tree = self.tree;
+        tree.last_zxid = header.last_zxid;
+        let found = tree.digest();
+        if found != header.digest {
+            return Err(LoadError::DigestMismatch { expected: header.digest, found });
+        }
+        Ok(tree)
+    }
+
+    /// Links every znode to its parent, and into the list of its kind.
+    fn link(&mut self) -> Result<()> {
+        let tree = &mut self.tree;
+        for id in ROOT_ID..tree.nodes.end() {
+            let node = &tree.nodes[id];
+            let parent = node.parent;
+            let kind = tree.kind_of(id);
+            if let ZnodeKind::Ephemeral { session } = kind
+                && !tree.sessions.contains(session)
+            {
+                return Err(LoadError::Malformed("an ephemeral has a session that is missing"));
+            }
+            if id != ROOT_ID {
+                tree.link_child(parent, id);
+            }
+            tree.link_owned(id, kind);
+        }
+        Ok(())
+    }
+
+    /// Walks from the root to give every znode its hash, its place in the index and its part in
+    /// all counts.
+    fn settle(&mut self) -> Result<()> {
+        let tree = &mut self.tree;
+        tree.index.reserve(tree.nodes.live(), |_| 0);
+        let mut reached = 0;
+        let mut path = String::new();
+        let mut pending = Vec::from([(ROOT_ID, 0)]);
+        while let Some((id, parent_len)) = pending.pop() {
+            path.truncate(parent_len);
+            if id == ROOT_ID {
+                tree.nodes[id].hash = crate::index::ROOT_HASH;
+                tree.account_new(id, "/");
+            } else {
+                let node = &tree.nodes[id];
+                let (parent, name) = (node.parent, node.name_bytes());
+                let hash = tree.hasher.child(tree.nodes[parent].hash, name);
+                path.push('/');
+                path.push_str(node.name());
+                let is_twin = |other: u32| {
+                    let other = &tree.nodes[other];
+                    other.parent == parent && other.name_bytes() == name
+                };
+                if tree.index.find(hash, is_twin).is_some() {
+                    return Err(LoadError::Malformed("two znodes have the same path"));
+                }
+                tree.nodes[id].hash = hash;
+                let nodes = &tree.nodes;
+                tree.index.insert(hash, id, |id| nodes[id].hash);
+                tree.account_new(id, &path);
+                tree.quota_loaded(&path);
+            }
+            reached += 1;
+            let len = path.len();
+            pending.extend(tree.child_ids(id).map(|child| (child, len)));
+        }
+        if reached == self.znodes {
+            Ok(())
+        } else {
+            Err(LoadError::Malformed("znodes are not below the root"))
+        }
+    }
+}
+
+/// Marks a slot whose znode was mentioned as a parent and is still to come. Fewer ACLs than that
+/// fit into any memory.
+const NOT_LOADED: u32 = u32::MAX;
+
+fn not_loaded() -> Node {
+    let mut node = Node::new("", None, 0, 0);
+    node.acl = NOT_LOADED;
+    node
+}
+
+fn kind_of(flags: u8, owner: i64) -> Result<ZnodeKind> {
+    let has_ext = flags & flag::EXT != 0;
+    match flags & flag::KINDS {
+        0 => Ok(ZnodeKind::Persistent),
+        flag::EPHEMERAL if has_ext => Ok(ZnodeKind::Ephemeral { session: owner }),
+        flag::CONTAINER if has_ext => Ok(ZnodeKind::Container),
+        flag::TTL if has_ext && (1..=TTL_MS_MAX).contains(&owner) => Ok(ZnodeKind::Ttl { ttl_ms: owner }),
+        _ => Err(LoadError::Malformed("a znode is of a kind that it cannot be")),
+    }
+}

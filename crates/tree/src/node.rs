@@ -1,0 +1,235 @@
+//! How a znode lies in memory.
+//!
+//! A plain leaf is one [`Node`] and one allocation for its name and data. What only parents,
+//! ephemerals, containers and TTL znodes need lies in an [`Ext`] of its own, which most znodes
+//! never get.
+
+use crate::slab::{NONE, Slot};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// What decides when a znode goes away.
+///
+/// ZooKeeper folds this into the stored `ephemeralOwner`; a client never sees that encoding, since
+/// a Stat shows an owner for ephemerals only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ZnodeKind {
+    /// Stays until it is deleted.
+    Persistent,
+    /// Goes with its session.
+    Ephemeral {
+        /// The owner.
+        session: i64,
+    },
+    /// Deleted by the server when its last child is gone.
+    Container,
+    /// Deleted by the server when it has no child and was not changed for a while.
+    Ttl {
+        /// That while, milliseconds.
+        ttl_ms: i64,
+    },
+}
+
+/// The longest TTL in milliseconds: ZooKeeper keeps it in five bytes.
+pub const TTL_MS_MAX: i64 = (1 << 40) - 1;
+
+/// The longest name of a znode in bytes. A client gets `BadArguments` for a longer one.
+pub const NAME_BYTES_MAX: usize = u16::MAX as usize;
+
+const VACANT: u16 = 1;
+const NULL_DATA: u16 = 2;
+const EPHEMERAL: u16 = 4;
+const CONTAINER: u16 = 8;
+const TTL: u16 = 16;
+const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    /// The name, then the data.
+    blob: Box<[u8]>,
+    /// The index's hash of the full path.
+    pub(crate) hash: u32,
+    /// For a free slot: the next free one.
+    pub(crate) parent: u32,
+    pub(crate) next_sibling: u32,
+    pub(crate) prev_sibling: u32,
+    pub(crate) ext: u32,
+    pub(crate) acl: u32,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    name_len: u16,
+    flags: u16,
+}
+
+const _: () = assert!(size_of::<Node>() == 88);
+
+impl Slot for Node {
+    fn vacant(next_free: u32) -> Self {
+        Self { parent: next_free, flags: VACANT, ..Self::new("", None, 0, 0) }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.parent
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.flags & VACANT != 0
+    }
+}
+
+impl Node {
+    /// A persistent znode that nothing links to yet.
+    pub(crate) fn new(name: &str, data: Option<&[u8]>, zxid: i64, time_ms: i64) -> Self {
+        Self {
+            czxid: zxid,
+            mzxid: zxid,
+            ctime: time_ms,
+            mtime: time_ms,
+            blob: join(name.as_bytes(), data.unwrap_or_default()),
+            hash: 0,
+            parent: NONE,
+            next_sibling: NONE,
+            prev_sibling: NONE,
+            ext: NONE,
+            acl: 0,
+            version: 0,
+            aversion: 0,
+            name_len: u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX"),
+            flags: if data.is_none() { NULL_DATA } else { 0 },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn name_bytes(&self) -> &[u8] {
+        &self.blob[..usize::from(self.name_len)]
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        core::str::from_utf8(self.name_bytes()).expect("a name was a str when it came in")
+    }
+
+    #[inline]
+    pub(crate) fn data(&self) -> Option<&[u8]> {
+        if self.flags & NULL_DATA != 0 { None } else { Some(&self.blob[usize::from(self.name_len)..]) }
+    }
+
+    #[inline]
+    pub(crate) fn data_len(&self) -> usize {
+        self.blob.len() - usize::from(self.name_len)
+    }
+
+    /// Data of the same length is written over the old: no allocation.
+    pub(crate) fn set_data(&mut self, data: Option<&[u8]>) {
+        self.flags &= !NULL_DATA;
+        if data.is_none() {
+            self.flags |= NULL_DATA;
+        }
+        let data = data.unwrap_or_default();
+        if data.len() == self.data_len() {
+            self.blob[usize::from(self.name_len)..].copy_from_slice(data);
+        } else {
+            self.blob = join(self.name_bytes(), data);
+        }
+    }
+
+    pub(crate) fn kind(&self, ext: &Ext) -> ZnodeKind {
+        match self.flags & KINDS {
+            EPHEMERAL => ZnodeKind::Ephemeral { session: ext.owner },
+            CONTAINER => ZnodeKind::Container,
+            TTL => ZnodeKind::Ttl { ttl_ms: ext.owner },
+            _ => ZnodeKind::Persistent,
+        }
+    }
+
+    /// Notes the kind and returns what belongs into [`Ext::owner`].
+    pub(crate) fn set_kind(&mut self, kind: ZnodeKind) -> i64 {
+        let (flag, owner) = match kind {
+            ZnodeKind::Persistent => (0, 0),
+            ZnodeKind::Ephemeral { session } => (EPHEMERAL, session),
+            ZnodeKind::Container => (CONTAINER, 0),
+            ZnodeKind::Ttl { ttl_ms } => (TTL, ttl_ms),
+        };
+        self.flags = (self.flags & !KINDS) | flag;
+        owner
+    }
+
+    pub(crate) fn is_ephemeral(&self) -> bool {
+        self.flags & EPHEMERAL != 0
+    }
+}
+
+fn join(name: &[u8], data: &[u8]) -> Box<[u8]> {
+    let mut blob = Vec::with_capacity(name.len() + data.len());
+    blob.extend_from_slice(name);
+    blob.extend_from_slice(data);
+    blob.into_boxed_slice()
+}
+
+/// What a znode has that is, or once was, a parent, or is not persistent.
+#[derive(Debug, Clone)]
+pub(crate) struct Ext {
+    /// The session of an ephemeral, the TTL of a TTL znode, else 0.
+    pub(crate) owner: i64,
+    pub(crate) pzxid: i64,
+    /// Children ever created; what a client sees as cversion is computed from it.
+    pub(crate) cversion: i32,
+    pub(crate) num_children: u32,
+    pub(crate) first_child: u32,
+    /// Neighbours in the list of the owner's ephemerals, or in that of containers and TTL znodes.
+    pub(crate) next_owned: u32,
+    pub(crate) prev_owned: u32,
+    vacant: bool,
+}
+
+impl Ext {
+    /// What a znode has while it has no `Ext`: a new znode's pzxid is its czxid.
+    pub(crate) const fn of_leaf(czxid: i64) -> Self {
+        Self {
+            owner: 0,
+            pzxid: czxid,
+            cversion: 0,
+            num_children: 0,
+            first_child: NONE,
+            next_owned: NONE,
+            prev_owned: NONE,
+            vacant: false,
+        }
+    }
+}
+
+impl Slot for Ext {
+    fn vacant(next_free: u32) -> Self {
+        Self { first_child: next_free, vacant: true, ..Self::of_leaf(0) }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.first_child
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.vacant
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_empty_data_stay_apart() {
+        let mut node = Node::new("n", None, 1, 2);
+        assert_eq!((node.name(), node.data()), ("n", None));
+        node.set_data(Some(b""));
+        assert_eq!(node.data(), Some(&b""[..]));
+        node.set_data(Some(b"abc"));
+        assert_eq!(node.data(), Some(&b"abc"[..]));
+        node.set_data(Some(b"xyz"));
+        assert_eq!((node.name(), node.data()), ("n", Some(&b"xyz"[..])));
+        node.set_data(None);
+        assert_eq!((node.name(), node.data(), node.data_len()), ("n", None, 0));
+    }
+}

@@ -1,0 +1,524 @@
+//! From a request to an update.
+//!
+//! Checks come in ZooKeeper's order, because the first that fails decides the error. Nothing is
+//! noted in the overlay before all checks of an operation have passed; only a multi must take
+//! back what its earlier operations noted.
+
+use crate::acl;
+use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use crate::proposed::Projected;
+use crate::quota::Usage;
+use crate::tree::{Tree, reserved};
+use crate::update::{self, Op};
+use crate::{Caller, Refusal, Stamp};
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+use stoa_wire::{
+    AclList, Create, CreateMode, ErrorCode, MultiOps, OPEN_ACL, PASSWORD_LEN, Request, path, perms,
+};
+
+/// Which create it is, where the flags do not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CreateVariant {
+    Plain,
+    Container,
+    Ttl,
+}
+
+/// An ACL, encoded as a vector; `None` is the open one.
+type ResolvedAcl = Option<Vec<u8>>;
+
+impl Tree {
+    /// Turns a write into one update, appended to `batch`, or says why it is refused. The update
+    /// must be applied on every server, in order of the stamps; until it is, requests are prepared
+    /// as if it had been.
+    ///
+    /// Writes are the creates, delete, deleteContainer, setData, setACL, check, multi and
+    /// closeSession. For a session that is not there (or is closing) the answer is
+    /// `SessionExpired`. A deleteContainer is the server's own business, a client that sends one
+    /// gets `NoAuth`; it is refused with `BadVersion` when the znode is not due (any more).
+    ///
+    /// # Errors
+    /// The error to answer; nothing was appended then.
+    pub fn prepare(
+        &mut self,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, caller.session);
+        let prepared = match request {
+            Request::Multi(ops) => self.prepare_multi(ops, caller, stamp, batch),
+            Request::CloseSession => {
+                self.propose_close(caller.session, stamp, batch);
+                Ok(())
+            }
+            _ => self.prepare_op(request, caller, stamp, batch).map_err(Refusal::Error),
+        };
+        match prepared {
+            Ok(()) => update::end(batch, start),
+            Err(_) => batch.truncate(start),
+        }
+        prepared
+    }
+
+    /// Makes an update that creates a session, appended to `batch`. Ids are never used twice.
+    pub fn prepare_create_session(
+        &mut self,
+        session: i64,
+        timeout_ms: i32,
+        password: [u8; PASSWORD_LEN],
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) {
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
+        Op::CreateSession { timeout_ms, password }.encode(batch);
+        update::end(batch, start);
+        self.overlay.touch_session(stamp.zxid, session, true);
+    }
+
+    /// Makes an update that closes a session and deletes its ephemerals, appended to `batch`. A
+    /// session that is not there may be closed, to no effect.
+    pub fn prepare_close_session(&mut self, session: i64, stamp: Stamp, batch: &mut Vec<u8>) {
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
+        self.propose_close(session, stamp, batch);
+        update::end(batch, start);
+    }
+
+    /// Makes an update that writes the ensemble's configuration into `/zookeeper/config`, appended
+    /// to `batch`. The caller needs the permission WRITE on that znode.
+    ///
+    /// # Errors
+    /// The error to answer; nothing was appended then.
+    pub fn prepare_config(
+        &mut self,
+        config: &[u8],
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        // ZooKeeper gives this znode the version -1 whenever its content changes.
+        const CONFIG_VERSION: i32 = -1;
+        self.check_session(caller)?;
+        let path = reserved::CONFIG;
+        let hash = self.hasher.path(path);
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&state, perms::WRITE, caller)?;
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, caller.session);
+        Op::SetData { path, data: Some(config), version: CONFIG_VERSION }.encode(batch);
+        update::end(batch, start);
+        let state =
+            Projected { version: CONFIG_VERSION, data_len: config.len(), mtime: stamp.time_ms, ..state };
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        Ok(())
+    }
+
+    /// Forgets what has been proposed and not applied: the log refused it, and none of it will
+    /// ever be applied by way of this server's proposals.
+    pub fn abandon_proposed(&mut self) {
+        let acls = &mut self.acls;
+        self.overlay.abandon(|acl| acls.release(acl));
+    }
+
+    /// Whether something has been proposed and neither applied nor abandoned.
+    #[must_use]
+    pub fn has_proposed(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
+    fn propose_close(&mut self, session: i64, stamp: Stamp, batch: &mut Vec<u8>) {
+        Op::CloseSession.encode(batch);
+        self.overlay.touch_session(stamp.zxid, session, false);
+    }
+
+    fn prepare_multi(
+        &mut self,
+        ops: &MultiOps<'_>,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        update::begin_multi(batch, ops.len());
+        let savepoint = self.overlay.savepoint();
+        for (index, op) in ops.iter().enumerate() {
+            let refusal = match op {
+                // A multiRead in the guise of a multi.
+                Request::GetData { .. } | Request::GetChildren { .. } => {
+                    Refusal::Error(ErrorCode::MarshallingError)
+                }
+                _ => match self.prepare_op(&op, caller, stamp, batch) {
+                    Ok(()) => continue,
+                    Err(code) => Refusal::Multi { count: ops.len(), failed: index, code },
+                },
+            };
+            let acls = &mut self.acls;
+            self.overlay.undo(savepoint, |acl| acls.release(acl));
+            return Err(refusal);
+        }
+        self.overlay.keep(savepoint);
+        Ok(())
+    }
+
+    fn prepare_op(
+        &mut self,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        match *request {
+            Request::Create(create) => {
+                self.prepare_create(&create, CreateVariant::Plain, false, caller, stamp, batch)
+            }
+            Request::Create2(create) => {
+                self.prepare_create(&create, CreateVariant::Plain, true, caller, stamp, batch)
+            }
+            Request::CreateContainer(create) => {
+                self.prepare_create(&create, CreateVariant::Container, true, caller, stamp, batch)
+            }
+            Request::CreateTtl(create) => {
+                self.prepare_create(&create, CreateVariant::Ttl, true, caller, stamp, batch)
+            }
+            Request::Delete { path, version } => self.prepare_delete(path, version, caller, stamp, batch),
+            Request::DeleteContainer { path } => self.prepare_reap(path, caller, stamp, batch),
+            Request::SetData { path, data, version } => {
+                self.prepare_set_data(path, data, version, caller, stamp, batch)
+            }
+            Request::SetAcl { path, acl, version } => {
+                self.prepare_set_acl(path, acl, version, caller, stamp, batch)
+            }
+            Request::Check { path, version } => self.prepare_check(path, version, caller, batch),
+            _ => Err(ErrorCode::Unimplemented),
+        }
+    }
+
+    fn prepare_create(
+        &mut self,
+        create: &Create<'_>,
+        variant: CreateVariant,
+        with_stat: bool,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        let (mode, kind) = self.create_kind(create, variant, caller)?;
+        let parent_path = parent_of(create.path)?;
+        let acl = self.resolve_acl(create.acl, caller)?;
+        let parent_hash = self.hasher.path(parent_path);
+        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&parent, perms::CREATE, caller)?;
+        let path = if mode.is_sequential() {
+            Cow::Owned(format!("{}{:010}", create.path, parent.cversion))
+        } else {
+            Cow::Borrowed(create.path)
+        };
+        let path = &*path;
+        check_path(path)?;
+        let Some((_, name)) = path::split(path) else {
+            return Err(ErrorCode::NodeExists);
+        };
+        let hash = self.hasher.child(parent_hash, name.as_bytes());
+        if self.project(path, hash).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(parent.kind, ZnodeKind::Ephemeral { .. }) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        let data_len = create.data.map_or(0, <[u8]>::len);
+        self.reserve_quota(path, Usage { count: 1, bytes: data_len as i64 }, stamp.zxid)?;
+
+        let parent_cversion = parent.cversion.wrapping_add(1);
+        let op_acl = acl.as_deref();
+        Op::Create { path, data: create.data, acl: op_acl, kind, parent_cversion, with_stat }.encode(batch);
+        let parent = Projected { cversion: parent_cversion, ..parent };
+        self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
+        let acl = self.intern_resolved(acl.as_deref());
+        let state = Projected {
+            exists: true,
+            kind,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            acl,
+            data_len,
+            mtime: stamp.time_ms,
+        };
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
+        Ok(())
+    }
+
+    /// What to create. For the opcodes of containers and TTL znodes, the opcode decides and not
+    /// the flags.
+    fn create_kind(
+        &self,
+        create: &Create<'_>,
+        variant: CreateVariant,
+        caller: &Caller<'_>,
+    ) -> Result<(CreateMode, ZnodeKind), ErrorCode> {
+        let mode = CreateMode::from_i32(create.flags).ok_or(ErrorCode::BadArguments)?;
+        if mode.is_ttl() && !self.options.extended_types {
+            return Err(ErrorCode::Unimplemented);
+        }
+        let ttl_fits = (1..=TTL_MS_MAX).contains(&create.ttl_ms);
+        if mode.is_ttl() != (variant == CreateVariant::Ttl) || (mode.is_ttl() && !ttl_fits) {
+            return Err(ErrorCode::BadArguments);
+        }
+        self.check_session(caller)?;
+        let kind = match variant {
+            CreateVariant::Container => ZnodeKind::Container,
+            CreateVariant::Ttl => ZnodeKind::Ttl { ttl_ms: create.ttl_ms },
+            CreateVariant::Plain if !mode.is_ephemeral() => ZnodeKind::Persistent,
+            CreateVariant::Plain if caller.session == 0 => return Err(ErrorCode::SessionExpired),
+            CreateVariant::Plain => ZnodeKind::Ephemeral { session: caller.session },
+        };
+        Ok((mode, kind))
+    }
+
+    fn prepare_delete(
+        &mut self,
+        path: &str,
+        version: i32,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        self.check_session(caller)?;
+        let parent_path = deletable_parent_of(path)?;
+        let parent_hash = self.hasher.path(parent_path);
+        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&parent, perms::DELETE, caller)?;
+        let hash = self.hasher.path(path);
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        check_version(state.version, version)?;
+        if self.will_have_children(path, hash) {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.propose_delete((path, hash, state), (parent_path, parent_hash, parent), stamp, batch);
+        Ok(())
+    }
+
+    fn prepare_reap(
+        &mut self,
+        path: &str,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        if caller.session != 0 {
+            return Err(ErrorCode::NoAuth);
+        }
+        let parent_path = deletable_parent_of(path)?;
+        let hash = self.hasher.path(path);
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        if self.will_have_children(path, hash) {
+            return Err(ErrorCode::NotEmpty);
+        }
+        let is_due = match state.kind {
+            ZnodeKind::Container => true,
+            ZnodeKind::Ttl { ttl_ms } => stamp.time_ms.saturating_sub(state.mtime) > ttl_ms,
+            ZnodeKind::Persistent | ZnodeKind::Ephemeral { .. } => false,
+        };
+        if !is_due {
+            return Err(ErrorCode::BadVersion);
+        }
+        let parent_hash = self.hasher.path(parent_path);
+        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.propose_delete((path, hash, state), (parent_path, parent_hash, parent), stamp, batch);
+        Ok(())
+    }
+
+    fn propose_delete(
+        &mut self,
+        (path, hash, state): (&str, u32, Projected),
+        (parent_path, parent_hash, parent): (&str, u32, Projected),
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) {
+        if self.options.enforce_quota
+            && let Some(prefix) = self.quotas.above(path)
+        {
+            let change = Usage { count: -1, bytes: -(state.data_len as i64) };
+            self.overlay.touch_quota(stamp.zxid, prefix, change);
+        }
+        Op::Delete { path }.encode(batch);
+        self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, -1, None);
+        let state = Projected { exists: false, ..state };
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+    }
+
+    fn prepare_set_data(
+        &mut self,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        self.check_session(caller)?;
+        check_path(path)?;
+        let hash = self.hasher.path(path);
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&state, perms::WRITE, caller)?;
+        let data_len = data.map_or(0, <[u8]>::len);
+        let change = Usage { count: 0, bytes: data_len as i64 - state.data_len as i64 };
+        let quota = self.quota_refusing(path, change)?;
+        check_version(state.version, version)?;
+        if let Some(prefix) = quota {
+            self.overlay.touch_quota(stamp.zxid, prefix, change);
+        }
+
+        let version = state.version.wrapping_add(1);
+        Op::SetData { path, data, version }.encode(batch);
+        let state = Projected { version, data_len, mtime: stamp.time_ms, ..state };
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        Ok(())
+    }
+
+    fn prepare_set_acl(
+        &mut self,
+        path: &str,
+        acl: AclList<'_>,
+        version: i32,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        self.check_session(caller)?;
+        check_path(path)?;
+        let acl = self.resolve_acl(acl, caller)?;
+        let hash = self.hasher.path(path);
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&state, perms::ADMIN, caller)?;
+        check_version(state.aversion, version)?;
+
+        let aversion = state.aversion.wrapping_add(1);
+        Op::SetAcl { path, acl: acl.as_deref(), aversion }.encode(batch);
+        let acl = self.intern_resolved(acl.as_deref());
+        let state = Projected { aversion, acl, ..state };
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
+        Ok(())
+    }
+
+    fn prepare_check(
+        &mut self,
+        path: &str,
+        version: i32,
+        caller: &Caller<'_>,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        self.check_session(caller)?;
+        check_path(path)?;
+        let state = self.project(path, self.hasher.path(path)).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&state, perms::READ, caller)?;
+        check_version(state.version, version)?;
+        Op::Check { path }.encode(batch);
+        Ok(())
+    }
+
+    // Checks.
+
+    fn check_session(&self, caller: &Caller<'_>) -> Result<(), ErrorCode> {
+        if caller.session == 0 || self.session_is_live(caller.session) {
+            Ok(())
+        } else {
+            Err(ErrorCode::SessionExpired)
+        }
+    }
+
+    fn check_acl(&self, state: &Projected, perms: i32, caller: &Caller<'_>) -> Result<(), ErrorCode> {
+        if self.acls.view(state.acl).permits(perms, caller) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    }
+
+    fn resolve_acl(&self, requested: AclList<'_>, caller: &Caller<'_>) -> Result<ResolvedAcl, ErrorCode> {
+        if requested.len() == OPEN_ACL.len() && requested.iter().eq(OPEN_ACL.iter().copied()) {
+            return Ok(None);
+        }
+        let mut encoded = Vec::new();
+        acl::resolve(requested, caller, &self.options, &mut encoded)?;
+        Ok(Some(encoded).filter(|encoded| **encoded != *self.acls.encoded(acl::OPEN)))
+    }
+
+    fn intern_resolved(&mut self, acl: Option<&[u8]>) -> u32 {
+        acl.map_or(acl::OPEN, |encoded| self.acls.intern(encoded).expect("it was resolved to an ACL"))
+    }
+
+    // The state as it will be.
+
+    /// The znode at `path` as it will be; `None` when it will not be there.
+    fn project(&self, path: &str, hash: u32) -> Option<Projected> {
+        let state = match self.overlay.get(path, hash) {
+            Some(state) => state,
+            None => self.project_applied(self.lookup_hashed(path, hash)?),
+        };
+        self.will_be_there(&state).then_some(state)
+    }
+
+    fn will_be_there(&self, state: &Projected) -> bool {
+        state.exists && !self.overlay.is_closing(state.kind)
+    }
+
+    fn project_applied(&self, id: u32) -> Projected {
+        let node = &self.nodes[id];
+        let ext = self.ext_of(node);
+        Projected {
+            exists: true,
+            kind: node.kind(&ext),
+            version: node.version,
+            cversion: ext.cversion,
+            aversion: node.aversion,
+            acl: node.acl,
+            data_len: node.data_len(),
+            mtime: node.mtime,
+        }
+    }
+
+    fn will_have_children(&self, path: &str, hash: u32) -> bool {
+        let id = self.lookup_hashed(path, hash);
+        let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
+        if applied + self.overlay.child_delta(path, hash) == 0 {
+            return false;
+        }
+        if !self.overlay.is_any_closing() {
+            return true;
+        }
+        // Some of the children that were counted may go with their sessions: look for one that
+        // stays. Rare, and over at the first that is found.
+        let parent = if path == reserved::ROOT { "" } else { path };
+        let stays = |id: u32| {
+            let node = &self.nodes[id];
+            match self.overlay.get_child(parent, node.name(), node.hash) {
+                // Looked at with the others that outstanding updates touch.
+                Some(_) => false,
+                None => !self.overlay.is_closing(self.kind_of(id)),
+            }
+        };
+        id.is_some_and(|id| self.child_ids(id).any(stays))
+            || self.overlay.children_of(parent).any(|state| self.will_be_there(&state))
+    }
+}
+
+fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
+    if expected == -1 || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+}
+
+fn check_path(path: &str) -> Result<(), ErrorCode> {
+    let name_fits = || path.rsplit('/').next().is_some_and(|name| name.len() <= NAME_BYTES_MAX);
+    if path::is_valid(path) && name_fits() { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+/// Everything before the last slash. Whether that is a path shows when it is looked up.
+fn parent_of(path: &str) -> Result<&str, ErrorCode> {
+    match path.rsplit_once('/') {
+        Some(_) if path.contains('\0') => Err(ErrorCode::BadArguments),
+        Some(("", _)) => Ok(reserved::ROOT),
+        Some((parent, _)) => Ok(parent),
+        None => Err(ErrorCode::BadArguments),
+    }
+}
+
+fn deletable_parent_of(path: &str) -> Result<&str, ErrorCode> {
+    if reserved::contains(path) { Err(ErrorCode::BadArguments) } else { parent_of(path) }
+}

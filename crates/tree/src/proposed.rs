@@ -1,0 +1,322 @@
+//! What has been proposed and is not yet applied.
+//!
+//! A request is prepared against the state as it will be, so the overlay keeps, by path, how the
+//! znodes touched by outstanding updates will look. An entry is made by the first such update and
+//! dropped when the last one has been applied: from then on the applied state says the same.
+//!
+//! Closing a session touches nothing here but the session: a znode that it owns counts as deleted
+//! from then on.
+
+use crate::index::spread;
+use crate::node::ZnodeKind;
+use crate::quota::Usage;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+
+/// A znode as it will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Projected {
+    pub(crate) exists: bool,
+    pub(crate) kind: ZnodeKind,
+    pub(crate) version: i32,
+    pub(crate) cversion: i32,
+    pub(crate) aversion: i32,
+    /// Kept alive by the znode, or by the touch that set it.
+    pub(crate) acl: u32,
+    pub(crate) data_len: usize,
+    pub(crate) mtime: i64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Keeps its allocation when the slot is used again.
+    path: String,
+    hash: u32,
+    /// The last update that touches it; [`UNUSED`] when the slot is free.
+    last_zxid: i64,
+    /// Children created less children deleted by outstanding updates, to be added to the number
+    /// in the applied state. Children that go with a closing session are not in it.
+    child_delta: i64,
+    state: Projected,
+}
+
+const UNUSED: i64 = i64::MIN;
+
+/// One change by one update.
+#[derive(Debug)]
+struct Touch {
+    zxid: i64,
+    slot: u32,
+    child_delta: i64,
+    /// An ACL that this touch keeps alive until it is applied.
+    acl: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ProposedSession {
+    zxid: i64,
+    live: bool,
+}
+
+/// What an outstanding update will add to the usage of a quota.
+#[derive(Debug)]
+struct QuotaTouch {
+    zxid: i64,
+    prefix: Box<str>,
+    usage: Usage,
+}
+
+/// How a slot was before a multi changed it.
+#[derive(Debug)]
+enum Undo {
+    Created(u32),
+    Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
+}
+
+/// Where an overlay can be taken back to.
+#[derive(Debug)]
+pub(crate) struct Savepoint {
+    touches: usize,
+    quota_touches: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    by_path: HashTable<u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    touches: VecDeque<Touch>,
+    sessions: HashMap<i64, ProposedSession, FixedState>,
+    session_touches: VecDeque<(i64, i64)>,
+    closing: usize,
+    quota_touches: VecDeque<QuotaTouch>,
+    undo: Option<Vec<Undo>>,
+}
+
+impl Overlay {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.touches.is_empty() && self.session_touches.is_empty()
+    }
+
+    fn slot_of(&self, path: &str, hash: u32) -> Option<u32> {
+        if self.touches.is_empty() {
+            return None;
+        }
+        self.by_path
+            .find(spread(hash), |slot| {
+                let entry = &self.entries[*slot as usize];
+                entry.hash == hash && entry.path == path
+            })
+            .copied()
+    }
+
+    /// How the znode at `path` will be, if an outstanding update touches it.
+    #[inline]
+    pub(crate) fn get(&self, path: &str, hash: u32) -> Option<Projected> {
+        self.slot_of(path, hash).map(|slot| self.entries[slot as usize].state)
+    }
+
+    /// The same, for the child `name` of `parent` (empty for the root).
+    pub(crate) fn get_child(&self, parent: &str, name: &str, hash: u32) -> Option<Projected> {
+        let is_it = |slot: &u32| {
+            let path = &self.entries[*slot as usize].path;
+            path.strip_prefix(parent).and_then(|tail| tail.strip_prefix('/')) == Some(name)
+        };
+        self.by_path.find(spread(hash), is_it).map(|slot| self.entries[*slot as usize].state)
+    }
+
+    /// By how much outstanding updates change the number of children of `path`.
+    pub(crate) fn child_delta(&self, path: &str, hash: u32) -> i64 {
+        self.slot_of(path, hash).map_or(0, |slot| self.entries[slot as usize].child_delta)
+    }
+
+    /// Children of `parent` (empty for the root) that outstanding updates touch.
+    pub(crate) fn children_of(&self, parent: &str) -> impl Iterator<Item = Projected> {
+        self.entries
+            .iter()
+            .filter(move |entry| {
+                let name = entry.path.strip_prefix(parent).and_then(|tail| tail.strip_prefix('/'));
+                entry.last_zxid != UNUSED && name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+            })
+            .map(|entry| entry.state)
+    }
+
+    /// Notes that the update `zxid` makes the znode at `path` look like `state`. When it is given
+    /// an ACL, the touch takes over one use of it.
+    pub(crate) fn touch(
+        &mut self,
+        zxid: i64,
+        path: &str,
+        hash: u32,
+        state: Projected,
+        child_delta: i64,
+        acl: Option<u32>,
+    ) {
+        let slot = match self.slot_of(path, hash) {
+            Some(slot) => {
+                let entry = &mut self.entries[slot as usize];
+                if let Some(undo) = &mut self.undo {
+                    let Entry { last_zxid, child_delta, state, .. } = *entry;
+                    undo.push(Undo::Changed { slot, last_zxid, child_delta, state });
+                }
+                entry.last_zxid = zxid;
+                entry.child_delta += child_delta;
+                entry.state = state;
+                slot
+            }
+            None => {
+                let slot = self.new_entry(path, hash, zxid, child_delta, state);
+                if let Some(undo) = &mut self.undo {
+                    undo.push(Undo::Created(slot));
+                }
+                slot
+            }
+        };
+        self.touches.push_back(Touch { zxid, slot, child_delta, acl });
+    }
+
+    fn new_entry(
+        &mut self,
+        path: &str,
+        hash: u32,
+        last_zxid: i64,
+        child_delta: i64,
+        state: Projected,
+    ) -> u32 {
+        let slot = if let Some(slot) = self.free.pop() {
+            let entry = &mut self.entries[slot as usize];
+            entry.path.push_str(path);
+            entry.hash = hash;
+            entry.last_zxid = last_zxid;
+            entry.child_delta = child_delta;
+            entry.state = state;
+            slot
+        } else {
+            self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state });
+            u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
+        };
+        let entries = &self.entries;
+        self.by_path.insert_unique(spread(hash), slot, |slot| spread(entries[*slot as usize].hash));
+        slot
+    }
+
+    fn drop_entry(&mut self, slot: u32) {
+        /// A path this long does not keep its allocation.
+        const PATH_BYTES_KEPT: usize = 256;
+        let entry = &mut self.entries[slot as usize];
+        if let Ok(found) = self.by_path.find_entry(spread(entry.hash), |other| *other == slot) {
+            found.remove();
+        }
+        entry.last_zxid = UNUSED;
+        if entry.path.capacity() > PATH_BYTES_KEPT {
+            entry.path = String::new();
+        } else {
+            entry.path.clear();
+        }
+        self.free.push(slot);
+    }
+
+    // Sessions.
+
+    /// Whether the session will be there; `None` when no outstanding update says.
+    pub(crate) fn session_is_live(&self, session: i64) -> Option<bool> {
+        self.sessions.get(&session).map(|proposed| proposed.live)
+    }
+
+    pub(crate) fn is_any_closing(&self) -> bool {
+        self.closing > 0
+    }
+
+    /// Whether a znode of this kind goes away with a session that is closing.
+    #[inline]
+    pub(crate) fn is_closing(&self, kind: ZnodeKind) -> bool {
+        self.closing > 0
+            && matches!(kind, ZnodeKind::Ephemeral { session }
+                if self.sessions.get(&session).is_some_and(|proposed| !proposed.live))
+    }
+
+    /// Notes that the update `zxid` creates (`live`) or closes the session.
+    pub(crate) fn touch_session(&mut self, zxid: i64, session: i64, live: bool) {
+        let before = self.sessions.insert(session, ProposedSession { zxid, live });
+        self.closing += usize::from(!live);
+        self.closing -= usize::from(before.is_some_and(|before| !before.live));
+        self.session_touches.push_back((zxid, session));
+    }
+
+    // Quotas.
+
+    /// Notes that the update `zxid` adds to the usage of the quota on `prefix`.
+    pub(crate) fn touch_quota(&mut self, zxid: i64, prefix: &str, usage: Usage) {
+        self.quota_touches.push_back(QuotaTouch { zxid, prefix: prefix.into(), usage });
+    }
+
+    /// What outstanding updates will add to the usage of the quota on `prefix`.
+    pub(crate) fn quota_usage(&self, prefix: &str) -> Usage {
+        let of_prefix = self.quota_touches.iter().filter(|touch| *touch.prefix == *prefix);
+        of_prefix.fold(Usage::default(), |sum, touch| sum.plus(touch.usage))
+    }
+
+    // What becomes of it.
+
+    /// Forgets what the update `zxid`, and those before it, touched: it is applied. Hands the ACLs
+    /// that were kept alive to `release`.
+    pub(crate) fn applied(&mut self, zxid: i64, mut release: impl FnMut(u32)) {
+        while let Some(touch) = self.touches.pop_front_if(|touch| touch.zxid <= zxid) {
+            if let Some(acl) = touch.acl {
+                release(acl);
+            }
+            // A slot that an earlier touch of the same update has dropped is unused: no entry is
+            // made between the two.
+            let entry = &mut self.entries[touch.slot as usize];
+            entry.child_delta -= touch.child_delta;
+            if entry.last_zxid == touch.zxid {
+                self.drop_entry(touch.slot);
+            }
+        }
+        while self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid).is_some() {}
+        while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
+            if self.sessions.get(&session).is_some_and(|proposed| proposed.zxid == touched) {
+                let proposed = self.sessions.remove(&session);
+                self.closing -= usize::from(proposed.is_some_and(|proposed| !proposed.live));
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn abandon(&mut self, release: impl FnMut(u32)) {
+        self.touches.drain(..).filter_map(|touch| touch.acl).for_each(release);
+        *self = Self::default();
+    }
+
+    /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back.
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
+        self.undo = Some(Vec::new());
+        Savepoint { touches: self.touches.len(), quota_touches: self.quota_touches.len() }
+    }
+
+    /// Keeps what was done since the savepoint.
+    pub(crate) fn keep(&mut self, _: Savepoint) {
+        self.undo = None;
+    }
+
+    /// Takes back what was done since the savepoint.
+    pub(crate) fn undo(&mut self, to: Savepoint, release: impl FnMut(u32)) {
+        self.touches.drain(to.touches..).filter_map(|touch| touch.acl).for_each(release);
+        self.quota_touches.truncate(to.quota_touches);
+        for undo in self.undo.take().unwrap_or_default().into_iter().rev() {
+            match undo {
+                Undo::Created(slot) => self.drop_entry(slot),
+                Undo::Changed { slot, last_zxid, child_delta, state } => {
+                    let entry = &mut self.entries[slot as usize];
+                    entry.last_zxid = last_zxid;
+                    entry.child_delta = child_delta;
+                    entry.state = state;
+                }
+            }
+        }
+    }
+}

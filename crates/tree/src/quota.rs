@@ -1,0 +1,273 @@
+//! Quotas: limits on the number of znodes and the bytes of data in a subtree.
+//!
+//! A quota on `/a/b` is a znode `/zookeeper/quota/a/b/zookeeper_limits`, made by a client; beside
+//! it lies `zookeeper_stats`, whose data is kept up to date with the usage by the server, without
+//! a new version, a changed mzxid or a watch event. Only the deepest quota above a znode counts.
+
+use crate::apply::{Observer, SoftQuota};
+use crate::digest;
+use crate::tree::{Tree, reserved};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::Write;
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+use stoa_wire::{ErrorCode, path};
+
+const LIMITS: &str = "zookeeper_limits";
+const STATS: &str = "zookeeper_stats";
+
+/// The subtrees that have a quota.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    prefixes: HashSet<Box<str>, FixedState>,
+}
+
+impl Quotas {
+    /// The deepest subtree with a quota that `path` lies in.
+    #[inline]
+    pub(crate) fn above<'p>(&self, path: &'p str) -> Option<&'p str> {
+        if self.prefixes.is_empty() {
+            return None;
+        }
+        let mut prefix = path;
+        loop {
+            if self.prefixes.contains(prefix) {
+                return Some(prefix);
+            }
+            prefix = path::split(prefix)?.0;
+        }
+    }
+}
+
+/// A change, or an amount, of what a quota limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Usage {
+    pub(crate) count: i64,
+    pub(crate) bytes: i64,
+}
+
+impl Usage {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { count: self.count.saturating_add(other.count), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+/// The data of the two znodes: `key=number`, separated by `,` or `;`.
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Track(BTreeMap<String, i64>);
+
+impl Track {
+    const COUNT: &str = "count";
+    const BYTES: &str = "bytes";
+    const COUNT_HARD_LIMIT: &str = "countHardLimit";
+    const BYTE_HARD_LIMIT: &str = "byteHardLimit";
+
+    /// Parts that cannot be read are left out: a client wrote them.
+    fn parse(data: Option<&[u8]>) -> Self {
+        let text = data.and_then(|data| core::str::from_utf8(data).ok()).unwrap_or_default();
+        let pairs = text.split([',', ';']).filter_map(|pair| {
+            let mut parts = pair.split('=');
+            let (key, number) = (parts.next()?, parts.next()?);
+            let number = if number.is_empty() { -1 } else { number.parse().ok()? };
+            Some((key.to_string(), number))
+        });
+        Self(pairs.collect())
+    }
+
+    /// -1 when it is not there: no limit.
+    fn get(&self, key: &str) -> i64 {
+        self.0.get(key).copied().unwrap_or(-1)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { count: self.get(Self::COUNT), bytes: self.get(Self::BYTES) }
+    }
+
+    fn set_usage(&mut self, usage: Usage) {
+        self.0.insert(Self::COUNT.into(), usage.count);
+        self.0.insert(Self::BYTES.into(), usage.bytes);
+    }
+
+    /// As ZooKeeper writes it, with the odd `=` that it puts before further keys.
+    fn text(&self) -> String {
+        let mut text = format!("count={},bytes={}", self.get(Self::COUNT), self.get(Self::BYTES));
+        let mut others =
+            self.0.iter().filter(|(key, _)| *key != Self::COUNT && *key != Self::BYTES).peekable();
+        if others.peek().is_some() {
+            text.push('=');
+        }
+        for (key, number) in others {
+            write!(text, ";{key}={number}").expect("a String takes everything");
+        }
+        text
+    }
+
+    /// The limit that is in force, and whether it is a hard one: that one wins.
+    fn limit(&self, hard: &str, soft: &str) -> Option<(i64, bool)> {
+        let (hard, soft) = (self.get(hard), self.get(soft));
+        if hard > -1 { Some((hard, true)) } else { (soft > -1).then_some((soft, false)) }
+    }
+}
+
+/// What of a quota is exceeded.
+struct Excess {
+    bytes: bool,
+    hard: bool,
+    limit: i64,
+    usage: i64,
+}
+
+/// The limits that `usage`, having changed by `change`, is above.
+fn excesses(limits: &Track, usage: Usage, change: Usage) -> impl Iterator<Item = Excess> {
+    let count = limits
+        .limit(Track::COUNT_HARD_LIMIT, Track::COUNT)
+        .filter(|(limit, _)| change.count != 0 && usage.count > *limit)
+        .map(|(limit, hard)| Excess { bytes: false, hard, limit, usage: usage.count });
+    let bytes = limits
+        .limit(Track::BYTE_HARD_LIMIT, Track::BYTES)
+        .filter(|(limit, _)| change.bytes != 0 && usage.bytes > *limit)
+        .map(|(limit, hard)| Excess { bytes: true, hard, limit, usage: usage.bytes });
+    count.into_iter().chain(bytes)
+}
+
+/// The subtree that a znode below `/zookeeper/quota` speaks of, and whether it is the limits or
+/// the stats.
+fn subject(path: &str) -> Option<(&str, bool)> {
+    let tail = path.strip_prefix(reserved::QUOTA)?;
+    let (prefix, name) = path::split(tail)?;
+    (prefix.len() > 1 && prefix.starts_with('/') && (name == LIMITS || name == STATS))
+        .then_some((prefix, name == LIMITS))
+}
+
+impl Tree {
+    fn track(&self, prefix: &str, name: &str) -> Option<(u32, Track)> {
+        let id = self.lookup(&format!("{}{prefix}/{name}", reserved::QUOTA))?;
+        Some((id, Track::parse(self.nodes[id].data())))
+    }
+
+    /// Refuses a change that would bring the subtree around `path` above a hard limit, and notes
+    /// the change otherwise. Outstanding updates count as applied.
+    pub(crate) fn reserve_quota(&mut self, path: &str, change: Usage, zxid: i64) -> Result<(), ErrorCode> {
+        if let Some(prefix) = self.quota_refusing(path, change)? {
+            self.overlay.touch_quota(zxid, prefix, change);
+        }
+        Ok(())
+    }
+
+    /// The quota that a change counts for.
+    pub(crate) fn quota_refusing<'p>(
+        &self,
+        path: &'p str,
+        change: Usage,
+    ) -> Result<Option<&'p str>, ErrorCode> {
+        if !self.options.enforce_quota {
+            return Ok(None);
+        }
+        let Some(prefix) = self.quotas.above(path) else {
+            return Ok(None);
+        };
+        if let (Some((_, limits)), Some((_, stats))) = (self.track(prefix, LIMITS), self.track(prefix, STATS))
+        {
+            let usage = stats.usage().plus(self.overlay.quota_usage(prefix)).plus(change);
+            if excesses(&limits, usage, change).any(|excess| excess.hard) {
+                return Err(ErrorCode::QuotaExceeded);
+            }
+        }
+        Ok(Some(prefix))
+    }
+
+    /// Keeps quotas up to date after a change at `path`.
+    pub(crate) fn count_for_quota(&mut self, path: &str, change: Usage, observer: &mut impl Observer) {
+        let Some(prefix) = self.quotas.above(path) else {
+            return;
+        };
+        let Some((id, mut stats)) = self.track(prefix, STATS) else {
+            return;
+        };
+        let usage = stats.usage().plus(change);
+        stats.set_usage(usage);
+        self.set_stats(prefix, id, &stats);
+        if let Some((_, limits)) = self.track(prefix, LIMITS) {
+            for Excess { bytes, limit, usage, .. } in
+                excesses(&limits, usage, change).filter(|excess| !excess.hard)
+            {
+                observer.quota_exceeded_softly(&SoftQuota { prefix, bytes, limit, usage });
+            }
+        }
+    }
+
+    /// Takes notice of a new znode: it may be a quota.
+    pub(crate) fn quota_created(&mut self, path: &str) {
+        let Some((prefix, is_limits)) = subject(path) else {
+            return;
+        };
+        if is_limits {
+            self.quota_loaded(path);
+            return;
+        }
+        let usage = match self.lookup(prefix) {
+            Some(top) => self.descend(top).fold(Usage::default(), |usage, id| {
+                let bytes = i64::try_from(self.nodes[id].data_len()).unwrap_or(i64::MAX);
+                usage.plus(Usage { count: 1, bytes })
+            }),
+            None => Usage::default(),
+        };
+        let id = self.lookup(path).expect("it was just created");
+        let mut stats = Track::default();
+        stats.set_usage(usage);
+        self.set_stats(prefix, id, &stats);
+    }
+
+    /// Takes notice of a znode of a snapshot: it may be a quota, whose usage is known.
+    pub(crate) fn quota_loaded(&mut self, path: &str) {
+        if let Some((prefix, true)) = subject(path) {
+            self.quotas.prefixes.insert(prefix.into());
+        }
+    }
+
+    /// Takes notice of a znode that is gone: it may have been a quota.
+    pub(crate) fn quota_deleted(&mut self, path: &str) {
+        if let Some((prefix, true)) = subject(path) {
+            self.quotas.prefixes.remove(prefix);
+        }
+    }
+
+    fn set_stats(&mut self, prefix: &str, id: u32, stats: &Track) {
+        let path_digest = digest::of_path(&format!("{}{prefix}/{STATS}", reserved::QUOTA));
+        self.before_data_change(id, path_digest);
+        self.nodes[id].set_data(Some(stats.text().as_bytes()));
+        self.after_data_change(id, path_digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracks_are_read_and_written_as_zookeeper_does() {
+        let track = Track::parse(Some(b"count=3,bytes=-1;byteHardLimit=7"));
+        assert_eq!(track.get("count"), 3);
+        assert_eq!(track.limit(Track::COUNT_HARD_LIMIT, Track::COUNT), Some((3, false)));
+        assert_eq!(track.limit(Track::BYTE_HARD_LIMIT, Track::BYTES), Some((7, true)));
+        assert_eq!(track.text(), "count=3,bytes=-1=;byteHardLimit=7");
+        assert_eq!(Track::parse(Some(track.text().as_bytes())), track);
+        for text in ["", "=", "count", "count=x", "\u{0}", ",;,"] {
+            assert_eq!(Track::parse(Some(text.as_bytes())).get("count"), -1, "{text:?}");
+        }
+        assert_eq!(Track::parse(Some(b"count=")).get("count"), -1);
+    }
+
+    #[test]
+    fn quota_znodes_are_recognised() {
+        assert_eq!(subject("/zookeeper/quota/a/b/zookeeper_limits"), Some(("/a/b", true)));
+        assert_eq!(subject("/zookeeper/quota/a/zookeeper_stats"), Some(("/a", false)));
+        assert_eq!(subject("/zookeeper/quota/zookeeper_limits"), None);
+        assert_eq!(subject("/zookeeper/quotas/a/zookeeper_limits"), None);
+        assert_eq!(subject("/zookeeper/quota/a/limits"), None);
+        assert_eq!(subject("/zookeeper/quota"), None);
+    }
+}

@@ -1,0 +1,597 @@
+//! The tree of znodes: lookup, links, and what can be read.
+
+use crate::acl::{AclTable, AclView, OPEN};
+use crate::digest;
+use crate::index::{PathHasher, PathIndex, ROOT_HASH};
+use crate::node::{Ext, Node, ZnodeKind};
+use crate::proposed::Overlay;
+use crate::quota::Quotas;
+use crate::session::Sessions;
+use crate::slab::{NONE, Slab, Slot};
+use crate::snapshot::Walk;
+use crate::{Caller, Options};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_wire::{Acl, READ_ACL, Stat, path};
+
+/// Znodes that are always there and cannot be deleted.
+pub(crate) mod reserved {
+    pub(crate) const ROOT: &str = "/";
+    pub(crate) const ZOOKEEPER: &str = "/zookeeper";
+    pub(crate) const QUOTA: &str = "/zookeeper/quota";
+    pub(crate) const CONFIG: &str = "/zookeeper/config";
+
+    pub(crate) fn contains(path: &str) -> bool {
+        matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
+    }
+}
+
+/// The id of the root: the first that the slab hands out.
+pub(crate) const ROOT_ID: u32 = 1;
+
+/// The replicated state of one partition.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) options: Options,
+    pub(crate) hasher: PathHasher,
+    pub(crate) nodes: Slab<Node>,
+    pub(crate) exts: Slab<Ext>,
+    pub(crate) index: PathIndex,
+    pub(crate) acls: AclTable,
+    pub(crate) sessions: Sessions,
+    pub(crate) quotas: Quotas,
+    pub(crate) overlay: Overlay,
+    pub(crate) walk: Option<Box<Walk>>,
+    /// Head of the list of containers and TTL znodes.
+    pub(crate) first_reapable: u32,
+    pub(crate) counts: Counts,
+    /// The part of the digest that stands for the znodes.
+    pub(crate) digest: u64,
+    pub(crate) last_zxid: i64,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Bytes of all paths and data.
+    pub(crate) data_bytes: u64,
+    pub(crate) persistent: usize,
+    pub(crate) ephemerals: usize,
+    pub(crate) containers: usize,
+    pub(crate) ttls: usize,
+}
+
+impl Tree {
+    /// A tree with the znodes that every ZooKeeper starts with: `/`, `/zookeeper`,
+    /// `/zookeeper/quota` and `/zookeeper/config`, which everybody may read and nobody write.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let mut tree = Self::bare(options);
+        let root = tree.nodes.insert(Node::new("", Some(b""), 0, 0));
+        tree.nodes[root].hash = ROOT_HASH;
+        debug_assert_eq!(root, ROOT_ID);
+        let mut read_only = Vec::new();
+        Acl::encode_list(&mut read_only, READ_ACL.iter().copied());
+        let read_only = tree.acls.intern(&read_only).expect("the read-only ACL is well formed");
+        for path in [reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG] {
+            let (parent, name) = path::split(path).expect("not the root");
+            let parent = tree.lookup(parent).expect("parents come first");
+            let id = tree.add(parent, Node::new(name, Some(b""), 0, 0), ZnodeKind::Persistent);
+            if path == reserved::CONFIG {
+                // ZooKeeper sets this ACL with version -1, and clients see that.
+                tree.nodes[id].acl = read_only;
+                tree.nodes[id].aversion = -1;
+            }
+        }
+        for path in [reserved::ROOT, reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG] {
+            let id = tree.lookup(path).expect("created above");
+            tree.account_new(id, path);
+        }
+        tree
+    }
+
+    /// A tree without any znode, not even the root.
+    pub(crate) fn bare(options: Options) -> Self {
+        Self {
+            hasher: PathHasher::new(options.hash_seed),
+            acls: AclTable::new(&options),
+            options,
+            nodes: Slab::new(),
+            exts: Slab::new(),
+            index: PathIndex::new(),
+            sessions: Sessions::default(),
+            quotas: Quotas::default(),
+            overlay: Overlay::default(),
+            walk: None,
+            first_reapable: NONE,
+            counts: Counts::default(),
+            digest: 0,
+            last_zxid: 0,
+        }
+    }
+
+    // Lookup.
+
+    #[inline]
+    pub(crate) fn lookup(&self, path: &str) -> Option<u32> {
+        self.lookup_hashed(path, self.hasher.path(path))
+    }
+
+    #[inline]
+    pub(crate) fn lookup_hashed(&self, path: &str, hash: u32) -> Option<u32> {
+        if path == reserved::ROOT {
+            return Some(ROOT_ID);
+        }
+        self.index.find(hash, |id| self.nodes[id].hash == hash && self.is_at(id, path))
+    }
+
+    /// Whether the znode `id` has this path: compares names up to the root.
+    #[inline]
+    fn is_at(&self, mut id: u32, path: &str) -> bool {
+        let mut rest = path.as_bytes();
+        while id != ROOT_ID {
+            let node = &self.nodes[id];
+            let Some(head) = rest.strip_suffix(node.name_bytes()).and_then(|head| head.strip_suffix(b"/"))
+            else {
+                return false;
+            };
+            rest = head;
+            id = node.parent;
+        }
+        rest.is_empty()
+    }
+
+    /// Appends the path of a znode.
+    pub(crate) fn write_path(&self, id: u32, out: &mut String) {
+        if id == ROOT_ID {
+            out.push('/');
+            return;
+        }
+        let mut ids = Vec::new();
+        let mut at = id;
+        while at != ROOT_ID {
+            ids.push(at);
+            at = self.nodes[at].parent;
+        }
+        for id in ids.into_iter().rev() {
+            out.push('/');
+            out.push_str(self.nodes[id].name());
+        }
+    }
+
+    pub(crate) fn path_of(&self, id: u32) -> String {
+        let mut path = String::new();
+        self.write_path(id, &mut path);
+        path
+    }
+
+    // Links.
+
+    /// Puts a node below `parent`: into its children, the index and the list of its kind.
+    /// Counts and digest are left to the caller.
+    pub(crate) fn add(&mut self, parent: u32, mut node: Node, kind: ZnodeKind) -> u32 {
+        let hash = self.hasher.child(self.nodes[parent].hash, node.name_bytes());
+        node.hash = hash;
+        let id = self.nodes.insert(node);
+        self.leave_out_of_walk(id);
+        self.link_child(parent, id);
+        let nodes = &self.nodes;
+        self.index.insert(hash, id, |id| nodes[id].hash);
+        self.link_owned(id, kind);
+        id
+    }
+
+    pub(crate) fn link_child(&mut self, parent: u32, id: u32) {
+        let ext = self.ensure_ext(parent);
+        let ext = &mut self.exts[ext];
+        let next = core::mem::replace(&mut ext.first_child, id);
+        ext.num_children += 1;
+        let node = &mut self.nodes[id];
+        node.parent = parent;
+        node.next_sibling = next;
+        node.prev_sibling = NONE;
+        if next != NONE {
+            self.nodes[next].prev_sibling = id;
+        }
+    }
+
+    pub(crate) fn unlink_child(&mut self, id: u32) {
+        let node = &self.nodes[id];
+        let (parent, next, prev) = (node.parent, node.next_sibling, node.prev_sibling);
+        if next != NONE {
+            self.nodes[next].prev_sibling = prev;
+        }
+        let ext = self.nodes[parent].ext;
+        let ext = &mut self.exts[ext];
+        ext.num_children -= 1;
+        if prev == NONE {
+            ext.first_child = next;
+        } else {
+            self.nodes[prev].next_sibling = next;
+        }
+    }
+
+    pub(crate) fn ensure_ext(&mut self, id: u32) -> u32 {
+        let node = &mut self.nodes[id];
+        if node.ext == NONE {
+            node.ext = self.exts.insert(Ext::of_leaf(node.czxid));
+        }
+        node.ext
+    }
+
+    /// Sets the kind and puts the znode into the list of its kind. An ephemeral's session must be
+    /// there.
+    pub(crate) fn link_owned(&mut self, id: u32, kind: ZnodeKind) {
+        if kind == ZnodeKind::Persistent {
+            return;
+        }
+        let ext = self.ensure_ext(id);
+        self.exts[ext].owner = self.nodes[id].set_kind(kind);
+        let first = match kind {
+            ZnodeKind::Ephemeral { session } => self.sessions.gained_ephemeral(session),
+            _ => &mut self.first_reapable,
+        };
+        let next = core::mem::replace(first, id);
+        self.exts[ext].next_owned = next;
+        self.exts[ext].prev_owned = NONE;
+        if next != NONE {
+            let next_ext = self.nodes[next].ext;
+            self.exts[next_ext].prev_owned = id;
+        }
+    }
+
+    pub(crate) fn unlink_owned(&mut self, id: u32) {
+        let kind = self.kind_of(id);
+        if kind == ZnodeKind::Persistent {
+            return;
+        }
+        let ext = &self.exts[self.nodes[id].ext];
+        let (next, prev) = (ext.next_owned, ext.prev_owned);
+        let first = match kind {
+            ZnodeKind::Ephemeral { session } => self.sessions.lost_ephemeral(session),
+            _ => &mut self.first_reapable,
+        };
+        if prev == NONE {
+            *first = next;
+        } else {
+            let prev_ext = self.nodes[prev].ext;
+            self.exts[prev_ext].next_owned = next;
+        }
+        if next != NONE {
+            let next_ext = self.nodes[next].ext;
+            self.exts[next_ext].prev_owned = prev;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ext_of(&self, node: &Node) -> Ext {
+        if node.ext == NONE { Ext::of_leaf(node.czxid) } else { self.exts[node.ext].clone() }
+    }
+
+    pub(crate) fn kind_of(&self, id: u32) -> ZnodeKind {
+        let node = &self.nodes[id];
+        node.kind(&self.ext_of(node))
+    }
+
+    pub(crate) fn stat_of(&self, id: u32) -> Stat {
+        let node = &self.nodes[id];
+        let ext = self.ext_of(node);
+        let num_children = ext.num_children as i32;
+        Stat {
+            czxid: node.czxid,
+            mzxid: node.mzxid,
+            ctime: node.ctime,
+            mtime: node.mtime,
+            version: node.version,
+            cversion: ext.cversion.wrapping_mul(2).wrapping_sub(num_children),
+            aversion: node.aversion,
+            ephemeral_owner: if node.is_ephemeral() { ext.owner } else { 0 },
+            data_length: node.data_len() as i32,
+            num_children,
+            pzxid: ext.pzxid,
+        }
+    }
+
+    // Accounting: each change is enclosed in `before_change` and `after_change`.
+
+    /// The digest's term of everything about a znode but its data.
+    pub(crate) fn stat_term(&self, id: u32, path_digest: u64) -> u64 {
+        let node = &self.nodes[id];
+        let ext = self.ext_of(node);
+        let kind = match node.kind(&ext) {
+            ZnodeKind::Persistent => 0,
+            ZnodeKind::Ephemeral { .. } => 1,
+            ZnodeKind::Container => 2,
+            ZnodeKind::Ttl { .. } => 3,
+        };
+        let numbers = [
+            node.czxid,
+            node.mzxid,
+            node.ctime,
+            node.mtime,
+            ext.pzxid,
+            ext.owner,
+            kind,
+            i64::from(node.version),
+            i64::from(node.aversion),
+            i64::from(ext.cversion),
+            i64::from(ext.num_children),
+            self.acls.digest(node.acl) as i64,
+        ];
+        digest::stat_term(path_digest, numbers)
+    }
+
+    /// Call before anything of a znode but its data changes (or also its data, see
+    /// [`Tree::before_data_change`]).
+    pub(crate) fn before_change(&mut self, id: u32, path_digest: u64) {
+        self.save_for_walk(id);
+        self.digest = self.digest.wrapping_sub(self.stat_term(id, path_digest));
+    }
+
+    /// Call after what [`Tree::before_change`] announced.
+    pub(crate) fn after_change(&mut self, id: u32, path_digest: u64) {
+        self.digest = self.digest.wrapping_add(self.stat_term(id, path_digest));
+    }
+
+    /// Call before the data of a znode changes.
+    pub(crate) fn before_data_change(&mut self, id: u32, path_digest: u64) {
+        self.save_for_walk(id);
+        let node = &self.nodes[id];
+        self.digest = self.digest.wrapping_sub(digest::data_term(path_digest, node.data()));
+        self.counts.data_bytes -= node.data_len() as u64;
+    }
+
+    /// Call after what [`Tree::before_data_change`] announced.
+    pub(crate) fn after_data_change(&mut self, id: u32, path_digest: u64) {
+        let node = &self.nodes[id];
+        self.digest = self.digest.wrapping_add(digest::data_term(path_digest, node.data()));
+        self.counts.data_bytes += node.data_len() as u64;
+    }
+
+    /// Counts a znode that has just been added.
+    pub(crate) fn account_new(&mut self, id: u32, path: &str) {
+        let path_digest = digest::of_path(path);
+        self.counts.data_bytes += path.len() as u64;
+        self.after_data_change(id, path_digest);
+        self.after_change(id, path_digest);
+        *self.count_of_kind(id) += 1;
+    }
+
+    /// Takes a znode out of all counts; call before it is unlinked.
+    pub(crate) fn account_gone(&mut self, id: u32, path: &str) {
+        let path_digest = digest::of_path(path);
+        self.before_change(id, path_digest);
+        self.before_data_change(id, path_digest);
+        self.counts.data_bytes -= path.len() as u64;
+        *self.count_of_kind(id) -= 1;
+    }
+
+    fn count_of_kind(&mut self, id: u32) -> &mut usize {
+        match self.kind_of(id) {
+            ZnodeKind::Persistent => &mut self.counts.persistent,
+            ZnodeKind::Ephemeral { .. } => &mut self.counts.ephemerals,
+            ZnodeKind::Container => &mut self.counts.containers,
+            ZnodeKind::Ttl { .. } => &mut self.counts.ttls,
+        }
+    }
+
+    // Reads, of the applied state only.
+
+    /// The znode at `path`.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<Znode<'_>> {
+        self.lookup(path).map(|id| Znode { tree: self, id })
+    }
+
+    /// Whether the caller has at least one of the permissions `perms` on the znode.
+    #[inline]
+    #[must_use]
+    pub fn permits(&self, znode: Znode<'_>, perms: i32, caller: &Caller<'_>) -> bool {
+        znode.acl().permits(perms, caller)
+    }
+
+    /// The zxid of the last update applied; 0 when there was none.
+    #[must_use]
+    pub fn last_zxid(&self) -> i64 {
+        self.last_zxid
+    }
+
+    /// Number of znodes, the root included. (ZooKeeper counts its root twice.)
+    #[must_use]
+    pub fn znode_count(&self) -> usize {
+        self.nodes.live()
+    }
+
+    /// Number of ephemeral znodes.
+    #[must_use]
+    pub fn ephemeral_count(&self) -> usize {
+        self.counts.ephemerals
+    }
+
+    /// Number of container znodes.
+    #[must_use]
+    pub fn container_count(&self) -> usize {
+        self.counts.containers
+    }
+
+    /// Number of TTL znodes.
+    #[must_use]
+    pub fn ttl_count(&self) -> usize {
+        self.counts.ttls
+    }
+
+    /// Bytes of all paths and data (ZooKeeper's `approximate_data_size`).
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.counts.data_bytes
+    }
+
+    /// Number of distinct ACLs.
+    #[must_use]
+    pub fn acl_count(&self) -> usize {
+        self.acls.len()
+    }
+
+    /// A number that two servers with the same state agree on.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest.wrapping_add(self.sessions.digest())
+    }
+
+    /// The digest computed anew from everything there is: equal to [`Tree::digest`], or there is a
+    /// fault. Takes time in proportion to the state.
+    #[must_use]
+    pub fn recomputed_digest(&self) -> u64 {
+        let mut sum = self.sessions.recomputed_digest();
+        for id in self.ids() {
+            let path_digest = digest::of_path(&self.path_of(id));
+            sum = sum
+                .wrapping_add(digest::data_term(path_digest, self.nodes[id].data()))
+                .wrapping_add(self.stat_term(id, path_digest));
+        }
+        sum
+    }
+
+    fn ids(&self) -> impl Iterator<Item = u32> {
+        (ROOT_ID..self.nodes.end()).filter(|id| !self.nodes[*id].is_vacant())
+    }
+
+    /// Number of znodes below `path`, at any depth; `None` when there is no such znode.
+    #[must_use]
+    pub fn count_below(&self, path: &str) -> Option<usize> {
+        let id = self.lookup(path)?;
+        if id == ROOT_ID {
+            return Some(self.nodes.live() - 1);
+        }
+        Some(self.descend(id).skip(1).count())
+    }
+
+    /// The znode `id` and everything below it, in no particular order.
+    pub(crate) fn descend(&self, id: u32) -> impl Iterator<Item = u32> {
+        let mut pending = Vec::from([id]);
+        core::iter::from_fn(move || {
+            let id = pending.pop()?;
+            pending.extend(self.child_ids(id));
+            Some(id)
+        })
+    }
+
+    pub(crate) fn child_ids(&self, id: u32) -> impl Iterator<Item = u32> {
+        let mut next = self.ext_of(&self.nodes[id]).first_child;
+        core::iter::from_fn(move || {
+            if next == NONE {
+                return None;
+            }
+            let id = next;
+            next = self.nodes[id].next_sibling;
+            Some(id)
+        })
+    }
+
+    /// Ids of a list of ephemerals, or of containers and TTL znodes, from its head.
+    pub(crate) fn owned_ids(&self, first: u32) -> impl Iterator<Item = u32> {
+        let mut next = first;
+        core::iter::from_fn(move || {
+            if next == NONE {
+                return None;
+            }
+            let id = next;
+            next = self.exts[self.nodes[id].ext].next_owned;
+            Some(id)
+        })
+    }
+
+    /// Paths of containers and TTL znodes that are due to be deleted, at most `limit`: those
+    /// without children, where a container once had one (or was created longer than
+    /// `unused_container_ms` ago) and a TTL znode was not changed for longer than its TTL.
+    #[must_use]
+    pub fn reapable(&self, now_ms: i64, limit: usize) -> Vec<String> {
+        self.owned_ids(self.first_reapable)
+            .filter(|id| self.is_reapable(*id, now_ms))
+            .take(limit)
+            .map(|id| self.path_of(id))
+            .collect()
+    }
+
+    fn is_reapable(&self, id: u32, now_ms: i64) -> bool {
+        let node = &self.nodes[id];
+        let ext = self.ext_of(node);
+        let elapsed_ms = now_ms.saturating_sub(node.mtime);
+        ext.num_children == 0
+            && match node.kind(&ext) {
+                ZnodeKind::Container => {
+                    let limit_ms = self.options.unused_container_ms;
+                    ext.cversion > 0 || (limit_ms != 0 && elapsed_ms > limit_ms)
+                }
+                ZnodeKind::Ttl { ttl_ms } => elapsed_ms > ttl_ms,
+                ZnodeKind::Persistent | ZnodeKind::Ephemeral { .. } => false,
+            }
+    }
+}
+
+/// A znode, for reading.
+#[derive(Debug, Clone, Copy)]
+pub struct Znode<'a> {
+    tree: &'a Tree,
+    id: u32,
+}
+
+impl<'a> Znode<'a> {
+    fn node(&self) -> &'a Node {
+        &self.tree.nodes[self.id]
+    }
+
+    /// The data; null is kept apart from empty.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> Option<&'a [u8]> {
+        self.node().data()
+    }
+
+    /// What a client may know besides.
+    #[inline]
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        self.tree.stat_of(self.id)
+    }
+
+    /// Who may do what.
+    #[inline]
+    #[must_use]
+    pub fn acl(&self) -> AclView<'a> {
+        self.tree.acls.view(self.node().acl)
+    }
+
+    /// Whether everybody may do everything.
+    #[inline]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.node().acl == OPEN
+    }
+
+    /// The last component of the path; empty for the root.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.node().name()
+    }
+
+    /// When it goes away.
+    #[must_use]
+    pub fn kind(&self) -> ZnodeKind {
+        self.tree.kind_of(self.id)
+    }
+
+    /// Number of children.
+    #[inline]
+    #[must_use]
+    pub fn child_count(&self) -> usize {
+        self.tree.ext_of(self.node()).num_children as usize
+    }
+
+    /// Names of the children, in no particular order.
+    pub fn children(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let tree = self.tree;
+        tree.child_ids(self.id).map(move |id| tree.nodes[id].name())
+    }
+}

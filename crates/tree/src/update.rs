@@ -1,0 +1,489 @@
+//! Updates, as they stand in the log.
+//!
+//! ```text
+//! batch  := (length u32, update)*
+//! update := zxid i64, time_ms i64, session i64, op*          one op, or those of a multi
+//! op     := tag u8, fields
+//! ```
+//! Integers are little-endian; lengths inside of an update are LEB128. A buffer that may be null
+//! has its length plus one. Values are absolute (versions, not increments), so what an update does
+//! is decided when it is prepared.
+
+use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_wire::{AclList, PASSWORD_LEN, Reader};
+
+/// Bytes that are no update, or an update that does not fit the state: the log is damaged or the
+/// states of two servers have parted. The tree must not be used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CorruptUpdate {
+    /// The update's zxid; 0 when not even that could be read.
+    pub zxid: i64,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for CorruptUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { zxid, reason } = self;
+        write!(
+            f,
+            "the update with zxid 0x{zxid:x} cannot be applied: {reason}; \
+             take this server's state from a snapshot of another server"
+        )
+    }
+}
+
+impl core::error::Error for CorruptUpdate {}
+
+const CREATE: u8 = 1;
+const DELETE: u8 = 2;
+const SET_DATA: u8 = 3;
+const SET_ACL: u8 = 4;
+const CHECK: u8 = 5;
+const CREATE_SESSION: u8 = 6;
+const CLOSE_SESSION: u8 = 7;
+const MULTI: u8 = 8;
+
+// The byte that follows CREATE: a kind and two flags.
+const PERSISTENT: u8 = 0;
+const EPHEMERAL: u8 = 1;
+const CONTAINER: u8 = 2;
+const TTL: u8 = 3;
+const KINDS: u8 = 3;
+const WITH_STAT: u8 = 4;
+const WITH_ACL: u8 = 8;
+
+/// An ACL in an update: the vector as on the wire; `None` is the open one.
+pub(crate) type OpAcl<'a> = Option<&'a [u8]>;
+
+/// One change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op<'a> {
+    Create {
+        path: &'a str,
+        data: Option<&'a [u8]>,
+        acl: OpAcl<'a>,
+        /// An ephemeral's session is the update's.
+        kind: ZnodeKind,
+        parent_cversion: i32,
+        /// Whether the client is told the Stat.
+        with_stat: bool,
+    },
+    Delete {
+        path: &'a str,
+    },
+    SetData {
+        path: &'a str,
+        data: Option<&'a [u8]>,
+        version: i32,
+    },
+    SetAcl {
+        path: &'a str,
+        acl: OpAcl<'a>,
+        aversion: i32,
+    },
+    Check {
+        path: &'a str,
+    },
+    CreateSession {
+        timeout_ms: i32,
+        password: [u8; PASSWORD_LEN],
+    },
+    CloseSession,
+}
+
+/// A deterministic change of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Update<'a> {
+    /// Its place in the order of all updates.
+    pub zxid: i64,
+    /// When it was prepared, milliseconds since the epoch.
+    pub time_ms: i64,
+    /// The session that asked for it; 0 is the server itself.
+    pub session: i64,
+    body: &'a [u8],
+}
+
+/// Starts an update at the end of a batch; give the result to [`end`].
+pub(crate) fn begin(batch: &mut Vec<u8>, zxid: i64, time_ms: i64, session: i64) -> usize {
+    let start = batch.len();
+    batch.extend_from_slice(&[0; 4]);
+    for number in [zxid, time_ms, session] {
+        batch.extend_from_slice(&number.to_le_bytes());
+    }
+    start
+}
+
+pub(crate) fn begin_multi(batch: &mut Vec<u8>, count: usize) {
+    batch.push(MULTI);
+    put_len(batch, count);
+}
+
+/// Fills in the length of the update that began at `start`.
+pub(crate) fn end(batch: &mut [u8], start: usize) {
+    let len = u32::try_from(batch.len() - start - 4).expect("an update is not much longer than its frame");
+    batch[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    let mut rest = len;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_len(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => {
+            put_len(out, bytes.len() + 1);
+            out.extend_from_slice(bytes);
+        }
+        None => put_len(out, 0),
+    }
+}
+
+impl Op<'_> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Create { path, data, acl, kind, parent_cversion, with_stat } => {
+                let kind_bits = match kind {
+                    ZnodeKind::Persistent => PERSISTENT,
+                    ZnodeKind::Ephemeral { .. } => EPHEMERAL,
+                    ZnodeKind::Container => CONTAINER,
+                    ZnodeKind::Ttl { .. } => TTL,
+                };
+                let stat_bit = if with_stat { WITH_STAT } else { 0 };
+                let acl_bit = if acl.is_some() { WITH_ACL } else { 0 };
+                out.extend_from_slice(&[CREATE, kind_bits | stat_bit | acl_bit]);
+                put_bytes(out, path.as_bytes());
+                put_nullable(out, data);
+                out.extend_from_slice(&parent_cversion.to_le_bytes());
+                if let ZnodeKind::Ttl { ttl_ms } = kind {
+                    out.extend_from_slice(&ttl_ms.to_le_bytes());
+                }
+                if let Some(acl) = acl {
+                    put_bytes(out, acl);
+                }
+            }
+            Self::Delete { path } => {
+                out.push(DELETE);
+                put_bytes(out, path.as_bytes());
+            }
+            Self::SetData { path, data, version } => {
+                out.push(SET_DATA);
+                put_bytes(out, path.as_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+                put_nullable(out, data);
+            }
+            Self::SetAcl { path, acl, aversion } => {
+                out.push(SET_ACL);
+                put_bytes(out, path.as_bytes());
+                out.extend_from_slice(&aversion.to_le_bytes());
+                put_nullable(out, acl);
+            }
+            Self::Check { path } => {
+                out.push(CHECK);
+                put_bytes(out, path.as_bytes());
+            }
+            Self::CreateSession { timeout_ms, password } => {
+                out.push(CREATE_SESSION);
+                out.extend_from_slice(&timeout_ms.to_le_bytes());
+                out.extend_from_slice(&password);
+            }
+            Self::CloseSession => out.push(CLOSE_SESSION),
+        }
+    }
+}
+
+/// Why decoding stopped; becomes a [`CorruptUpdate`] once the zxid is known.
+type Reason = &'static str;
+
+const CUT_SHORT: Reason = "it is cut short";
+
+struct Decoder<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Reason> {
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(CUT_SHORT)?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(CUT_SHORT)?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, Reason> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    fn i32(&mut self) -> Result<i32, Reason> {
+        Ok(i32::from_le_bytes(self.array()?))
+    }
+
+    fn i64(&mut self) -> Result<i64, Reason> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    fn len(&mut self) -> Result<usize, Reason> {
+        let mut len = 0_u64;
+        for shift in (0..35).step_by(7) {
+            let byte = self.u8()?;
+            len |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return usize::try_from(len).map_err(|_| "a length is too large");
+            }
+        }
+        Err("a length is too large")
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Reason> {
+        let len = self.len()?;
+        self.take(len)
+    }
+
+    fn nullable(&mut self) -> Result<Option<&'a [u8]>, Reason> {
+        match self.len()? {
+            0 => Ok(None),
+            len => self.take(len - 1).map(Some),
+        }
+    }
+
+    fn path(&mut self) -> Result<&'a str, Reason> {
+        core::str::from_utf8(self.bytes()?).map_err(|_| "a path is not UTF-8")
+    }
+
+    fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {
+        let mut reader = Reader::new(acl);
+        match AclList::decode(&mut reader) {
+            Ok(list) if !list.is_empty() && reader.rest().is_empty() => Ok(Some(acl)),
+            _ => Err("an ACL is not well formed"),
+        }
+    }
+
+    fn create(&mut self, session: i64) -> Result<Op<'a>, Reason> {
+        let flags = self.u8()?;
+        if flags & !(KINDS | WITH_STAT | WITH_ACL) != 0 {
+            return Err("a create has an unknown flag");
+        }
+        let path = self.path()?;
+        if path.rsplit('/').next().is_none_or(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
+            return Err("the name of a znode is empty or too long");
+        }
+        let data = self.nullable()?;
+        let parent_cversion = self.i32()?;
+        let kind = match flags & KINDS {
+            EPHEMERAL => ZnodeKind::Ephemeral { session },
+            CONTAINER => ZnodeKind::Container,
+            TTL => {
+                let ttl_ms = self.i64()?;
+                if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
+                    return Err("a TTL is out of range");
+                }
+                ZnodeKind::Ttl { ttl_ms }
+            }
+            _ => ZnodeKind::Persistent,
+        };
+        let acl = if flags & WITH_ACL == 0 {
+            None
+        } else {
+            let bytes = self.bytes()?;
+            self.acl(bytes)?
+        };
+        Ok(Op::Create { path, data, acl, kind, parent_cversion, with_stat: flags & WITH_STAT != 0 })
+    }
+
+    fn op(&mut self, session: i64) -> Result<Op<'a>, Reason> {
+        Ok(match self.u8()? {
+            CREATE => self.create(session)?,
+            DELETE => Op::Delete { path: self.path()? },
+            SET_DATA => {
+                let path = self.path()?;
+                let version = self.i32()?;
+                Op::SetData { path, data: self.nullable()?, version }
+            }
+            SET_ACL => {
+                let path = self.path()?;
+                let aversion = self.i32()?;
+                let acl = match self.nullable()? {
+                    Some(bytes) => self.acl(bytes)?,
+                    None => None,
+                };
+                Op::SetAcl { path, acl, aversion }
+            }
+            CHECK => Op::Check { path: self.path()? },
+            CREATE_SESSION => Op::CreateSession { timeout_ms: self.i32()?, password: self.array()? },
+            CLOSE_SESSION => Op::CloseSession,
+            _ => return Err("it has an operation of an unknown kind"),
+        })
+    }
+}
+
+impl<'a> Update<'a> {
+    /// Reads one update, without its length.
+    ///
+    /// # Errors
+    /// When the bytes are none. The operations are checked when they are applied.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, CorruptUpdate> {
+        let mut decoder = Decoder { rest: bytes };
+        let mut header = || Ok((decoder.i64()?, decoder.i64()?, decoder.i64()?));
+        let (zxid, time_ms, session) = header().map_err(|reason| CorruptUpdate { zxid: 0, reason })?;
+        Ok(Self { zxid, time_ms, session, body: decoder.rest })
+    }
+
+    pub(crate) fn corrupt(&self, reason: Reason) -> CorruptUpdate {
+        CorruptUpdate { zxid: self.zxid, reason }
+    }
+
+    /// Whether it is a multi.
+    #[must_use]
+    pub fn is_multi(&self) -> bool {
+        self.body.first() == Some(&MULTI)
+    }
+
+    /// Calls `each` with every operation, in order, after having checked that all can be read.
+    pub(crate) fn for_each_op(
+        &self,
+        mut each: impl FnMut(Op<'a>) -> Result<(), CorruptUpdate>,
+    ) -> Result<(), CorruptUpdate> {
+        let corrupt = |reason| self.corrupt(reason);
+        let Some(rest) = self.body.strip_prefix(&[MULTI]) else {
+            let mut decoder = Decoder { rest: self.body };
+            let op = decoder.op(self.session).map_err(corrupt)?;
+            self.expect_end(&decoder)?;
+            return each(op);
+        };
+        let mut decoder = Decoder { rest };
+        let count = decoder.len().map_err(corrupt)?;
+        let first = decoder.rest;
+        for _ in 0..count {
+            decoder.op(self.session).map_err(corrupt)?;
+        }
+        self.expect_end(&decoder)?;
+        let mut decoder = Decoder { rest: first };
+        for _ in 0..count {
+            each(decoder.op(self.session).map_err(corrupt)?)?;
+        }
+        Ok(())
+    }
+
+    fn expect_end(&self, decoder: &Decoder<'_>) -> Result<(), CorruptUpdate> {
+        if decoder.rest.is_empty() { Ok(()) } else { Err(self.corrupt("bytes follow its last operation")) }
+    }
+
+    /// What it does, on one line, for people.
+    #[must_use]
+    pub fn describe(&self) -> impl fmt::Display + use<'a> {
+        Description(*self)
+    }
+}
+
+struct Description<'a>(Update<'a>);
+
+impl fmt::Display for Description<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let update = &self.0;
+        write!(f, "zxid=0x{:x} time_ms={} session=0x{:x}", update.zxid, update.time_ms, update.session)?;
+        if update.is_multi() {
+            f.write_str(" multi")?;
+        }
+        let mut written = Ok(());
+        let read = update.for_each_op(|op| {
+            if written.is_ok() {
+                written = write!(f, " {op}");
+            }
+            Ok(())
+        });
+        written?;
+        match read {
+            Ok(()) => Ok(()),
+            Err(corrupt) => write!(f, " (unreadable: {})", corrupt.reason),
+        }
+    }
+}
+
+impl fmt::Display for Op<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let acl_name = |acl: OpAcl<'_>| if acl.is_some() { " acl" } else { "" };
+        match *self {
+            Self::Create { path, data, acl, kind, .. } => {
+                write!(f, "create {path:?} {}{}", Data(data), acl_name(acl))?;
+                match kind {
+                    ZnodeKind::Persistent => Ok(()),
+                    ZnodeKind::Ephemeral { .. } => f.write_str(" ephemeral"),
+                    ZnodeKind::Container => f.write_str(" container"),
+                    ZnodeKind::Ttl { ttl_ms } => write!(f, " ttl_ms={ttl_ms}"),
+                }
+            }
+            Self::Delete { path } => write!(f, "delete {path:?}"),
+            Self::SetData { path, data, version } => {
+                write!(f, "set_data {path:?} {} version={version}", Data(data))
+            }
+            Self::SetAcl { path, aversion, .. } => write!(f, "set_acl {path:?} aversion={aversion}"),
+            Self::Check { path } => write!(f, "check {path:?}"),
+            // The password stays out of what people read.
+            Self::CreateSession { timeout_ms, .. } => write!(f, "create_session timeout_ms={timeout_ms}"),
+            Self::CloseSession => f.write_str("close_session"),
+        }
+    }
+}
+
+struct Data<'a>(Option<&'a [u8]>);
+
+impl fmt::Display for Data<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(data) => write!(f, "bytes={}", data.len()),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// The updates of a batch: the payload of one entry of the log.
+#[derive(Debug, Clone)]
+pub struct Updates<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Updates<'a> {
+    /// Starts at the first update of the batch.
+    #[must_use]
+    pub fn new(batch: &'a [u8]) -> Self {
+        Self { rest: batch }
+    }
+}
+
+impl<'a> Iterator for Updates<'a> {
+    type Item = Result<Update<'a>, CorruptUpdate>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut decoder = Decoder { rest: core::mem::take(&mut self.rest) };
+        let mut update = || {
+            let len = u32::from_le_bytes(decoder.array()?);
+            decoder.take(usize::try_from(len).map_err(|_| "its length is too large")?)
+        };
+        let bytes = match update() {
+            Ok(bytes) => bytes,
+            // Nothing after it can be found any more: `rest` stays empty.
+            Err(reason) => return Some(Err(CorruptUpdate { zxid: 0, reason })),
+        };
+        self.rest = decoder.rest;
+        Some(Update::decode(bytes))
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of the tree through its public face.
+
+mod world;
+mod writes;
