@@ -1,0 +1,79 @@
+//! Where the two servers may differ, and what is not asked of them.
+
+/// A place where an answer is not compared byte for byte, or a request that is not sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    /// What it is about.
+    pub subject: &'static str,
+    /// What the oracle does.
+    pub handling: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Places where ZooKeeper's own answer is not fixed: two ZooKeepers differ there.
+pub const NOT_FIXED: &[Allowance] = &[
+    Allowance {
+        subject: "zxids",
+        handling: "compared by the write that they stand for",
+        reason: "new sessions and failed writes use up a number in ZooKeeper",
+    },
+    Allowance {
+        subject: "the zxid of a reply header that is no write's",
+        handling: "compared by the last write that it reflects",
+        reason: "as above",
+    },
+    Allowance {
+        subject: "ctime, mtime",
+        handling: "one time for each write, near the time of its reply",
+        reason: "two processes, two readings of the clock",
+    },
+    Allowance {
+        subject: "session ids, passwords",
+        handling: "compared by the session that they stand for; a password by being zero or not",
+        reason: "made up by the server",
+    },
+    Allowance {
+        subject: "children, ephemerals, identities of whoAmI",
+        handling: "compared as sets",
+        reason: "they come from hash sets",
+    },
+    Allowance {
+        subject: "an ACL with more than one digest entry",
+        handling: "compared as a set",
+        reason: "the scheme auth stands for the connection's identities, a hash set",
+    },
+    Allowance {
+        subject: "events of one closed session",
+        handling: "compared as a set for each connection",
+        reason: "its ephemeral znodes are deleted in the order of a hash set",
+    },
+    Allowance {
+        subject: "several requests in flight under a quota",
+        handling: "quotas are set only while requests go one at a time",
+        reason: "ZooKeeper checks a quota against what has been applied so far",
+    },
+    Allowance {
+        subject: "auth, sasl, closeSession, unknown opcodes among other requests",
+        handling: "sent alone",
+        reason: "answered by another thread, or the connection ends before the answers before them",
+    },
+    Allowance {
+        subject: "data of zookeeper_limits and zookeeper_stats",
+        handling: "always well-formed",
+        reason: "ZooKeeper stops serving when it cannot read them",
+    },
+    Allowance {
+        subject: "the body of a multiRead whose header says that it failed",
+        handling: "not compared",
+        reason: "ZooKeeper sends the results up to the failure; no client reads a body behind an error",
+    },
+    Allowance {
+        subject: "cached answers of getData",
+        handling: "ZooKeeper's cache is switched off",
+        reason: "it does not notice that the statistics of a quota change",
+    },
+];
+
+/// Deliberate differences between Stoa and ZooKeeper.
+pub const DELIBERATE: &[Allowance] = &[];
