@@ -6,6 +6,7 @@ which can be started, stopped, restarted with its data, and wiped. Loaded as `py
 stoa_cluster`; it also leaves out the tests named in left-out.txt.
 """
 
+import logging
 import pathlib
 import shutil
 import sys
@@ -93,6 +94,9 @@ class ZookeeperCluster:
     def get_logs(self):
         return [line for member in self.members for line in member.get_logs()]
 
+
+# Clients that a test leaves behind would print each lost connection on standard error until the end.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 if "kazoo.testing.common" in sys.modules:
     raise RuntimeError("stoa_cluster has to be loaded before kazoo's harness")

@@ -59,7 +59,12 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     if command == "peer" {
         return peer::serve(arguments).map(|()| true);
     }
-    let against = Against::from_arguments(&mut arguments)?;
+    let suites = ["kazoo", "java", "go", "c", "kill"];
+    let against = if suites.contains(&command.as_str()) {
+        Against::from_arguments(&mut arguments)?
+    } else {
+        Against::Stoa
+    };
     let mut report = Report::default();
     match command.as_str() {
         "help" => {

@@ -217,6 +217,13 @@ impl Op {
         }
     }
 
+    /// Whether nothing may follow in the same burst: ZooKeeper judges what follows by the old ACL or
+    /// by the new one, as it happens.
+    #[must_use]
+    pub fn ends_burst(&self) -> bool {
+        matches!(self, Self::SetAcl { .. })
+    }
+
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>, known: &impl Resolve) {
         match self {

@@ -54,6 +54,11 @@ pub const NOT_FIXED: &[Allowance] = &[
         reason: "ZooKeeper checks a quota against what has been applied so far",
     },
     Allowance {
+        subject: "writes in flight behind a setACL",
+        handling: "a setACL is the last request of its burst",
+        reason: "ZooKeeper judges them by the ACL that has been applied so far",
+    },
+    Allowance {
         subject: "auth, sasl, closeSession, unknown opcodes among other requests",
         handling: "sent alone",
         reason: "answered by another thread, or the connection ends before the answers before them",

@@ -142,7 +142,9 @@ impl Pair {
         if left.ended.is_some() && !alone {
             // Nothing in such a burst asks for it: most likely both servers have stopped.
             let last = self.history.back().map(ToString::to_string).unwrap_or_default();
-            return Err(Stop::Broken(format!("both servers ended the connection of session {slot}:\n{last}")));
+            return Err(Stop::Broken(format!(
+                "both servers ended the connection of session {slot}:\n{last}"
+            )));
         }
         if closes {
             self.left.forget_session(slot);
