@@ -162,6 +162,13 @@ class CreateTest extends ServerTest {
     }
 
     @Test
+    void theServersOwnZnodesAreThere() throws Exception {
+        assertTrue(zk.getChildren("/", false).contains("zookeeper"));
+        assertEquals(List.of("config", "quota"), zk.getChildren("/zookeeper", false).stream().sorted().toList());
+        assertCode(Code.NOAUTH, () -> zk.setData("/zookeeper/config", bytes("x"), -1));
+    }
+
+    @Test
     void chrootIsInvisible() throws Exception {
         Events seen = new Events();
         ZooKeeper inside = new ZooKeeper(ServerProcess.shared().address() + base, SESSION_MS, seen);

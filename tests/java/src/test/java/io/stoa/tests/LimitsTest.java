@@ -6,7 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.ByteBuffer;
 import java.util.Random;
+import java.util.concurrent.TimeUnit;
 import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.KeeperException.Code;
@@ -92,6 +94,48 @@ class LimitsTest extends ServerTest {
             }
         }
         assertNotNull(zk.exists(base, false));
+    }
+
+    @Test
+    void clientThatDoesNotReadStallsNobody() throws Exception {
+        zk.setData(base, new byte[900_000], -1);
+        int requests = 40;
+        try (RawConnection lazy = new RawConnection(ServerProcess.shared())) {
+            lazy.greet(RawConnection.Session.fresh(SESSION_MS));
+            for (int i = 1; i <= requests; i++) {
+                lazy.sendGetData(i, base);
+            }
+            long begun = System.nanoTime();
+            for (int i = 0; i < 100; i++) {
+                create(at("n" + i));
+            }
+            assertTrue(System.nanoTime() - begun < TimeUnit.SECONDS.toNanos(5), "others have to wait");
+            for (int i = 1; i <= requests; i++) {
+                ByteBuffer reply = lazy.receive();
+                assertEquals(i, reply.getInt(0));
+                assertTrue(reply.remaining() > 900_000);
+            }
+        }
+    }
+
+    @Test
+    void oldClientsAreAnsweredInTheirForm() throws Exception {
+        try (RawConnection old = new RawConnection(ServerProcess.shared())) {
+            old.sendGreeting(RawConnection.Session.fresh(SESSION_MS), 0, false);
+            assertEquals(36, old.receive().remaining());
+        }
+        try (RawConnection young = new RawConnection(ServerProcess.shared())) {
+            young.sendGreeting(RawConnection.Session.fresh(SESSION_MS), 0, true);
+            assertEquals(37, young.receive().remaining());
+        }
+    }
+
+    @Test
+    void clientThatHasSeenTheFutureIsRefused() throws Exception {
+        try (RawConnection ahead = new RawConnection(ServerProcess.shared())) {
+            ahead.sendGreeting(RawConnection.Session.fresh(SESSION_MS), Long.MAX_VALUE, true);
+            assertTrue(ahead.ends(), "a client from the future is let in");
+        }
     }
 
     @Test

@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 /** A connection that says exactly what it is told to say: no pings, no reconnecting. */
 final class RawConnection implements AutoCloseable {
     private static final int CREATE = 1;
+    private static final int GET_DATA = 4;
     private static final int EPHEMERAL = 1;
     private static final int PERMISSIONS_ALL = 31;
 
@@ -35,16 +36,7 @@ final class RawConnection implements AutoCloseable {
     }
 
     Session greet(Session wanted) throws IOException {
-        ByteArrayOutputStream body = new ByteArrayOutputStream();
-        DataOutputStream fields = new DataOutputStream(body);
-        fields.writeInt(0);
-        fields.writeLong(0);
-        fields.writeInt(wanted.timeoutMs());
-        fields.writeLong(wanted.id());
-        fields.writeInt(wanted.password().length);
-        fields.write(wanted.password());
-        fields.writeBoolean(false);
-        send(body.toByteArray());
+        sendGreeting(wanted, 0, true);
         ByteBuffer reply = receive();
         reply.getInt();
         int timeout = reply.getInt();
@@ -52,6 +44,33 @@ final class RawConnection implements AutoCloseable {
         byte[] password = new byte[reply.getInt()];
         reply.get(password);
         return new Session(id, timeout, password);
+    }
+
+    /** Clients older than 3.4 leave out the last byte, which asks for read-only servers. */
+    void sendGreeting(Session wanted, long zxidSeen, boolean withReadOnly) throws IOException {
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        DataOutputStream fields = new DataOutputStream(body);
+        fields.writeInt(0);
+        fields.writeLong(zxidSeen);
+        fields.writeInt(wanted.timeoutMs());
+        fields.writeLong(wanted.id());
+        fields.writeInt(wanted.password().length);
+        fields.write(wanted.password());
+        if (withReadOnly) {
+            fields.writeBoolean(false);
+        }
+        send(body.toByteArray());
+    }
+
+    /** Asks for data, and leaves the answer to whoever reads. */
+    void sendGetData(int xid, String path) throws IOException {
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        DataOutputStream fields = new DataOutputStream(body);
+        fields.writeInt(xid);
+        fields.writeInt(GET_DATA);
+        text(fields, path);
+        fields.writeBoolean(false);
+        send(body.toByteArray());
     }
 
     /** Creates an ephemeral znode that is open to all, and returns the error code. */
