@@ -3,10 +3,14 @@
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::server::Server;
 use crate::stats::Stats;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Change, Observer, OpResult, Tree, Updates, WatcherId, Watches};
+use stoa_tree::{Caller, Change, Observer, OpResult, SoftQuota, Tree, Updates, WatcherId, Watches};
 use stoa_wire::{
-    EventKind, KeeperState, MultiResults, Opcode, ReplyHeader, WatcherEvent, begin_frame, end_frame, put, xid,
+    EventKind, KeeperState, MultiResults, Opcode, ReplyHeader, WatcherEvent, begin_frame, end_frame, perms,
+    put, xid,
 };
 
 impl Server {
@@ -42,14 +46,21 @@ impl Server {
             stats: &mut self.stats,
             body: &mut body,
             opcode: writer.as_ref().map(|writer| writer.opcode),
+            created: None,
             ended: None,
-            last_event: None,
+            warnings: &mut self.warnings,
+            output_max: self.config.limits.output_close_bytes,
+            overflowing: Vec::new(),
         };
         let tree: &mut Tree = &mut self.partition.tree;
         tree.apply(update, &mut effects).expect("an update that this server prepared can be applied");
-        let (ended, last_event) = (effects.ended, effects.last_event);
-        if let Some(id) = last_event {
+        let Effects { created, ended, overflowing, .. } = effects;
+        for id in overflowing {
             self.check_output(id);
+        }
+        if let Some((session, timeout_ms)) = created {
+            // Also when its connection is gone already: then it expires like any silent session.
+            self.sessions.insert(session, timeout_ms, self.now);
         }
         self.snapshots.applied();
         if let Some(writer) = writer {
@@ -107,6 +118,9 @@ impl Server {
     }
 }
 
+/// Warnings that are kept until the driver asks for them.
+const WARNINGS_MAX: usize = 16;
+
 /// Whose request an update answers.
 #[derive(Debug, Clone, Copy)]
 struct Writer {
@@ -125,31 +139,46 @@ struct Effects<'a> {
     body: &'a mut Vec<u8>,
     /// The request's opcode, when somebody here waits for its reply.
     opcode: Option<Opcode>,
+    /// The session that began, with its timeout in milliseconds.
+    created: Option<(i64, i32)>,
     /// The session that ended.
     ended: Option<i64>,
-    last_event: Option<ConnectionId>,
+    warnings: &'a mut VecDeque<String>,
+    /// A connection with more output than this is closed, bytes.
+    output_max: usize,
+    overflowing: Vec<ConnectionId>,
 }
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
-        let Self { watches, connections, stats, last_event, .. } = self;
+        let Self { watches, connections, stats, output_max, overflowing, .. } = self;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             let id = ConnectionId(watcher.0);
             let Some(connection) = connections.get(id) else { return };
             let caller = Caller { session: connection.session, identities: &connection.identities };
-            if !change.readable_by(&caller) {
+            if !change.acl.permits(perms::READ, &caller) {
                 return;
             }
-            if notify(connections, stats, id, change.zxid, kind, path) {
-                *last_event = Some(id);
+            notify(connections, stats, id, change.zxid, kind, path);
+            if connections.get(id).is_some_and(|connection| connection.output_bytes() > *output_max) {
+                overflowing.push(id);
             }
         });
     }
 
+    fn quota_exceeded_softly(&mut self, quota: &SoftQuota<'_>) {
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push_back(quota_warning(quota));
+        }
+    }
+
     fn result(&mut self, result: OpResult<'_>) {
-        if let OpResult::SessionClosed { session } = result {
-            self.ended = Some(session);
-            return;
+        match result {
+            OpResult::SessionCreated { session, timeout_ms, .. } => {
+                self.created = Some((session, timeout_ms));
+            }
+            OpResult::SessionClosed { session } => self.ended = Some(session),
+            _ => {}
         }
         let Some(opcode) = self.opcode else { return };
         if opcode == Opcode::Multi {
@@ -178,6 +207,13 @@ impl Observer for Effects<'_> {
     }
 }
 
+/// Says which quota is exceeded, for the log.
+fn quota_warning(quota: &SoftQuota<'_>) -> String {
+    let SoftQuota { prefix, bytes, limit, usage } = quota;
+    let what = if *bytes { "bytes of data" } else { "znodes" };
+    format!("the soft quota of {prefix} is exceeded: {usage} {what}, the limit is {limit}")
+}
+
 /// Writes a watch notification.
 pub(crate) fn notify(
     connections: &mut Connections,
@@ -186,8 +222,8 @@ pub(crate) fn notify(
     zxid: i64,
     kind: EventKind,
     path: &str,
-) -> bool {
-    let Some(output) = connections.output(id) else { return false };
+) {
+    let Some(output) = connections.output(id) else { return };
     let start = begin_frame(output);
     ReplyHeader { xid: xid::NOTIFICATION, zxid, err: 0 }.encode(output);
     WatcherEvent { kind: kind as i32, state: KeeperState::SyncConnected as i32, path }.encode(output);
@@ -198,5 +234,4 @@ pub(crate) fn notify(
     if let Some(connection) = connections.get_mut(id) {
         connection.sent += 1;
     }
-    true
 }

@@ -162,6 +162,12 @@ impl Connection {
         self.queue.len()
     }
 
+    /// Whether nothing is read from it until there is room again.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Why the server closes it, once it does.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
@@ -208,8 +214,8 @@ pub(crate) struct Connections {
     spare: Vec<Vec<u8>>,
     /// Requests in all queues.
     pub(crate) outstanding: usize,
-    /// Connections that are not read from until there is room again, in order.
-    pub(crate) paused: VecDeque<ConnectionId>,
+    /// Connections that are not read from because the server has too much under way, in order.
+    pub(crate) congested: VecDeque<ConnectionId>,
 }
 
 const SPARE_BUFFERS: usize = 64;
@@ -220,7 +226,7 @@ impl Connections {
         self.slots.len()
     }
 
-    pub(crate) fn from_address(&self, address: IpAddr) -> usize {
+    pub(crate) fn count_from(&self, address: IpAddr) -> usize {
         self.by_address.get(&address).copied().unwrap_or(0)
     }
 

@@ -53,8 +53,9 @@ impl Server {
     pub(crate) fn session_created(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Phase::Creating(response) = connection.phase.clone() else { return };
-        let key = self.sessions.insert(response.session_id, response.timeout_ms, self.now);
+        let Some(key) = self.sessions.key(response.session_id) else { return };
         self.go_live(id, key, response);
+        self.resume(id);
     }
 
     fn reopen_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {

@@ -47,11 +47,12 @@ pub(crate) struct Partition {
 const SPARE_ENTRY_BYTES: usize = 1 << 20;
 
 impl Partition {
-    pub(crate) fn new(tree: Tree, applied: u64) -> Self {
+    /// `hash_seed` keeps clients from choosing paths whose watches collide.
+    pub(crate) fn new(tree: Tree, applied: u64, hash_seed: u64) -> Self {
         let proposed_zxid = tree.last_zxid();
         Self {
             tree,
-            watches: Watches::default(),
+            watches: Watches::new(hash_seed),
             entry: Vec::new(),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
@@ -123,6 +124,11 @@ impl Partition {
 
     fn next_stamp(&self, now: Now) -> Stamp {
         Stamp { zxid: self.proposed_zxid + 1, time_ms: now.wall_ms }
+    }
+
+    /// Whether there is an entry under construction.
+    pub(crate) fn has_entry(&self) -> bool {
+        !self.entry.is_empty()
     }
 
     /// Closes the entry under construction and hands it to the log.

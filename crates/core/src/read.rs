@@ -103,7 +103,9 @@ impl Server {
             match tree.get(path).map(|znode| znode.stat().mzxid) {
                 None => missed(EventKind::Deleted, path),
                 Some(mzxid) if mzxid > since => missed(EventKind::DataChanged, path),
-                Some(_) => watches.add(path, watcher, WatchMode::Data),
+                Some(_) => {
+                    watches.add(path, watcher, WatchMode::Data);
+                }
             }
         }
         for path in request.exist.iter() {
@@ -117,7 +119,9 @@ impl Server {
             match tree.get(path).map(|znode| znode.stat().pzxid) {
                 None => missed(EventKind::Deleted, path),
                 Some(pzxid) if pzxid > since => missed(EventKind::ChildrenChanged, path),
-                Some(_) => watches.add(path, watcher, WatchMode::Child),
+                Some(_) => {
+                    watches.add(path, watcher, WatchMode::Child);
+                }
             }
         }
         for path in request.persistent.iter() {
@@ -284,9 +288,10 @@ impl Read<'_> {
             return Err(ErrorCode::NoAuth);
         }
         let administrates = tree.permits(znode, perms::ADMIN, &self.caller());
-        put::len(out, znode.acl().count());
+        let acl = znode.acl().list();
+        put::len(out, acl.len());
         let mut masked = String::new();
-        for entry in znode.acl() {
+        for entry in acl.iter() {
             let mut id = entry.id;
             if !administrates
                 && entry.scheme == "digest"
@@ -307,14 +312,14 @@ impl Read<'_> {
         let prefix = prefix.filter(|prefix| !matches!(prefix.trim(), "" | "/")).unwrap_or_default();
         let start = out.len();
         put::len(out, 0);
-        let mut count = 0;
+        let mut count = 0_i32;
         for path in self.partition.tree.ephemerals_of(self.connection.session) {
             if path.starts_with(prefix) {
                 put::str(out, &path);
                 count += 1;
             }
         }
-        out[start..start + 4].copy_from_slice(&i32::try_from(count).unwrap_or(i32::MAX).to_be_bytes());
+        out[start..start + 4].copy_from_slice(&count.to_be_bytes());
     }
 
     fn who_am_i(&self, out: &mut Vec<u8>) {

@@ -173,24 +173,24 @@ impl Server {
     /// Lets go what stands at the head of a connection's queue and has nothing to wait for.
     pub(crate) fn drain(&mut self, id: ConnectionId) {
         let applied = self.partition.tree.last_zxid();
-        loop {
-            let Some(connection) = self.connections.get(id) else { return };
-            if connection.phase == Phase::Closing {
-                return;
-            }
-            match connection.queue.front() {
-                Some(Slot::Answer { after, .. }) if *after <= applied => {}
-                Some(Slot::Request { .. }) => {}
-                _ => return,
+        while let Some(connection) = self.connections.get(id) {
+            let ready = match connection.queue.front() {
+                Some(Slot::Answer { after, .. }) => *after <= applied,
+                Some(Slot::Request { .. }) => true,
+                Some(Slot::Write { .. }) | None => false,
+            };
+            if !ready || connection.phase == Phase::Closing {
+                break;
             }
             match self.connections.pop_slot(id) {
                 Some(Slot::Answer { xid, opcode, err, body, arrived_us, .. }) => {
                     self.reply(id, xid, opcode, err, &body, arrived_us);
                 }
                 Some(Slot::Request { frame, arrived_us }) => self.read_queued(id, &frame, arrived_us),
-                _ => return,
+                _ => break,
             }
         }
+        self.resume(id);
     }
 
     /// A read whose turn has come.

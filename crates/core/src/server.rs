@@ -8,6 +8,7 @@ use crate::session::{LiveSession, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::SocketAddr;
@@ -88,6 +89,8 @@ pub struct Server {
     /// Until when writes are refused, because the log had no room; microseconds.
     pub(crate) no_room_until_us: Option<u64>,
     pub(crate) reap_at_us: u64,
+    /// For the log of whoever drives the server.
+    pub(crate) warnings: VecDeque<String>,
     /// Scratch for the body of the reply under construction.
     pub(crate) body: Vec<u8>,
 }
@@ -98,6 +101,7 @@ impl Server {
     /// come from it.
     #[must_use]
     pub fn new(config: Config, tree: Tree, applied: u64, secret: [u8; 32], now: Now) -> Self {
+        let secret_seed = secret.first_chunk().copied().map_or(0, u64::from_le_bytes);
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
         for session in tree.sessions() {
             sessions.insert(session.id, session.timeout_ms, now);
@@ -108,12 +112,13 @@ impl Server {
             config,
             connections: Connections::default(),
             sessions,
-            partition: Partition::new(tree, applied),
+            partition: Partition::new(tree, applied, secret_seed),
             stats: Stats::default(),
             turn: Turn::default(),
             now,
             waiters: VecDeque::new(),
             outputs: VecDeque::new(),
+            warnings: VecDeque::new(),
             handshakes: VecDeque::new(),
             no_room_until_us: None,
             body: Vec::new(),
@@ -130,7 +135,7 @@ impl Server {
         let refused = if limits.connections != 0 && self.connections.len() >= limits.connections {
             Some(ConnectError::TooMany { limit: limits.connections })
         } else if limits.connections_per_address != 0
-            && self.connections.from_address(peer.ip()) >= limits.connections_per_address
+            && self.connections.count_from(peer.ip()) >= limits.connections_per_address
         {
             Some(ConnectError::TooManyFromAddress { limit: limits.connections_per_address })
         } else {
@@ -172,7 +177,9 @@ impl Server {
             }
             if congested || is_saturated(connection, &self.config) {
                 connection.paused = true;
-                self.connections.paused.push_back(id);
+                if congested {
+                    self.connections.congested.push_back(id);
+                }
                 break;
             }
             match next_frame(rest, self.config.limits.frame_bytes) {
@@ -221,7 +228,7 @@ impl Server {
         {
             self.sessions.attach(key, None);
         }
-        self.resume_paused();
+        self.resume_congested();
     }
 
     /// Time has passed.
@@ -250,7 +257,7 @@ impl Server {
                 self.reap();
             }
         }
-        self.resume_paused();
+        self.resume_congested();
     }
 
     /// When [`Server::tick`] is next needed, in microseconds of the clock that never goes back.
@@ -272,6 +279,11 @@ impl Server {
         self.outputs.pop_front()
     }
 
+    /// Something that an operator should know: a soft quota that is exceeded.
+    pub fn poll_warning(&mut self) -> Option<String> {
+        self.warnings.pop_front()
+    }
+
     /// Bytes to send on a connection; say with [`Server::sent`] how many were.
     #[must_use]
     pub fn output(&self, id: ConnectionId) -> &[u8] {
@@ -284,7 +296,7 @@ impl Server {
     /// `bytes` of [`Server::output`] have been sent.
     pub fn sent(&mut self, id: ConnectionId, bytes: usize) {
         self.connections.advance(id, bytes);
-        self.resume_paused();
+        self.resume(id);
     }
 
     /// The next entry for the log. Asking closes the entry under construction, so the driver asks
@@ -297,11 +309,17 @@ impl Server {
         Some(append)
     }
 
+    /// Whether [`Server::poll_append`] has an entry.
+    #[must_use]
+    pub fn has_append(&self) -> bool {
+        self.partition.has_entry()
+    }
+
     /// Everything up to `position` is durable: apply it and answer.
     pub fn appended(&mut self, position: u64, now: Now) {
         self.now = now;
         self.apply_durable(position);
-        self.resume_paused();
+        self.resume_congested();
     }
 
     /// The log had no room for entries of `generation`, and holds none of them. Their writes are
@@ -318,7 +336,7 @@ impl Server {
         for waiter in waiters {
             self.refuse_waiting(waiter.connection);
         }
-        self.resume_paused();
+        self.resume_congested();
     }
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
@@ -337,6 +355,7 @@ impl Server {
                 Slot::Request { frame, arrived_us } => self.read_queued(id, &frame, arrived_us),
             }
         }
+        self.resume(id);
     }
 
     // ---- shared by the other modules ----
@@ -351,7 +370,8 @@ impl Server {
         body: &[u8],
         arrived_us: u64,
     ) {
-        let zxid = self.partition.tree.last_zxid();
+        // ZooKeeper answers an auth packet outside the order of zxids, with 0.
+        let zxid = if opcode == Opcode::Auth { 0 } else { self.partition.tree.last_zxid() };
         let latency_us = self.now.mono_us.saturating_sub(arrived_us);
         if err != 0 {
             self.stats.error(opcode);
@@ -411,27 +431,33 @@ impl Server {
             || self.partition.queued_bytes() >= limits.log_queue_bytes
     }
 
-    /// Lets paused connections go on that have room again. Congestion is the server's doing, so
-    /// their sessions count as heard of.
-    pub(crate) fn resume_paused(&mut self) {
-        if self.connections.paused.is_empty() || self.is_congested() {
+    /// Lets a paused connection go on if it has room again. Congestion is the server's doing, so its
+    /// session counts as heard of.
+    pub(crate) fn resume(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id).filter(|connection| connection.paused) else {
+            return;
+        };
+        if is_saturated(connection, &self.config) {
             return;
         }
-        for _ in 0..self.connections.paused.len() {
-            let Some(id) = self.connections.paused.pop_front() else { break };
-            let now = self.now;
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            let waits =
-                matches!(connection.phase, Phase::Creating(_)) || is_saturated(connection, &self.config);
-            if waits {
-                self.connections.paused.push_back(id);
-                continue;
+        if self.is_congested() {
+            self.connections.congested.push_back(id);
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.paused = false;
+        if let Phase::Live(key) = connection.phase {
+            self.sessions.touch(key, self.now);
+        }
+        self.outputs.push_back(Output::Resume(id));
+    }
+
+    /// Lets the connections go on that were stopped when the server had too much under way.
+    fn resume_congested(&mut self) {
+        while !self.connections.congested.is_empty() && !self.is_congested() {
+            if let Some(id) = self.connections.congested.pop_front() {
+                self.resume(id);
             }
-            connection.paused = false;
-            if let Phase::Live(key) = connection.phase {
-                self.sessions.touch(key, now);
-            }
-            self.outputs.push_back(Output::Resume(id));
         }
     }
 

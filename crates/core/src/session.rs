@@ -29,6 +29,14 @@ pub struct LiveSession {
     closing: bool,
 }
 
+impl LiveSession {
+    /// When it ends unless its client is heard of, microseconds of the clock that never goes back.
+    #[must_use]
+    pub fn deadline_us(&self) -> u64 {
+        self.deadline_us
+    }
+}
+
 /// Index of a live session; a connection keeps it, so that a touch needs no look-up.
 pub(crate) type SessionKey = usize;
 

@@ -182,10 +182,17 @@ impl Stats {
 }
 
 /// Reads answered since the driver last told the time: their latency is known when it does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turn {
     counts: [u32; SLOTS],
+    /// One bit for each count that is not 0.
     used: u64,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self { counts: [0; SLOTS], used: 0 }
+    }
 }
 
 impl Turn {

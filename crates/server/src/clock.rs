@@ -20,11 +20,6 @@ impl Clock {
     pub(crate) fn now(&self) -> Now {
         Now { mono_us: micros(self.started.elapsed()), wall_ms: wall_ms() }
     }
-
-    /// The moment at which [`Now::mono_us`] reads `mono_us`.
-    pub(crate) fn at(&self, mono_us: u64) -> Instant {
-        self.started + std::time::Duration::from_micros(mono_us)
-    }
 }
 
 /// Milliseconds since the epoch; 0 when the clock stands before it.

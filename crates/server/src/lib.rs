@@ -1,8 +1,56 @@
 //! The server: the only room with threads, sockets, files and clocks.
+//!
+//! | thread | what it does |
+//! | --- | --- |
+//! | main | the partition: client connections, the core, timers ([`driver`]) |
+//! | log | writes and syncs entries, whatever has queued up at a time ([`log_thread`]) |
+//! | snapshot | writes snapshots ([`snapshot_thread`]) |
+//! | admin | HTTP for operators and metrics ([`admin`]) |
 
+pub mod admin;
+mod clock;
 pub mod config;
+mod date;
+mod driver;
+pub mod file_disk;
+mod listen;
+mod log_thread;
 pub mod logging;
+mod meter;
+pub mod metrics;
 pub mod process;
 pub mod progress;
+mod random;
+mod recovery;
+mod serve;
+mod snapshot_thread;
+mod source;
 pub mod view;
 pub mod words;
+
+use std::process::ExitCode;
+
+use config::ServeArgs;
+
+/// Runs a server with the settings that flags, environment and file give, until it is told to stop.
+/// The exit code is 2 when the settings are wrong and 1 when the server could not start or go on.
+pub fn run(arguments: &ServeArgs) -> ExitCode {
+    let loaded = match arguments.load() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("stoa: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let problem = logging::start(&loaded.settings);
+    for warning in loaded.warnings.iter().chain(&problem) {
+        tracing::warn!("{warning}");
+    }
+    match serve::serve(loaded.settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -49,6 +49,12 @@ impl Process {
         self.serving.store(serving, Ordering::Release);
     }
 
+    /// Whether `user:password` is the super user's.
+    pub fn is_super(&self, user_password: &str) -> bool {
+        let digest = self.settings.super_digest.as_ref();
+        digest.is_some_and(|digest| *digest == stoa_core::digest_id(user_password))
+    }
+
     /// The trace mask.
     pub fn trace_mask(&self) -> i64 {
         self.trace_mask.load(Ordering::Relaxed)

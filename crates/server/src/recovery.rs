@@ -75,9 +75,9 @@ impl Recovery for Restore {
     fn entry(&mut self, _timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
         for update in Updates::new(payload) {
             let update = update.map_err(|error| format!("position {position}: {error}"))?;
-            self.tree.apply(&update, &mut ()).map_err(|error| {
-                format!("position {position}, zxid {:#x}: {error}", update.zxid)
-            })?;
+            self.tree
+                .apply(&update, &mut ())
+                .map_err(|error| format!("position {position}, zxid {:#x}: {error}", update.zxid))?;
             self.report.updates += 1;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use stoa_core::SnapshotOutput;
-use stoa_storage::{SnapshotHeader, SnapshotWriter};
+use stoa_storage::{SnapshotHeader, SnapshotWriter, list_snapshots};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
@@ -18,8 +18,6 @@ use crate::meter::{LogMeter, micros};
 /// How the snapshots' thread works.
 pub(crate) struct SnapshotThread {
     pub(crate) disk: FileDisk,
-    /// Number of the next snapshot.
-    pub(crate) next_sequence: u64,
     pub(crate) requests: Receiver<SnapshotOutput>,
     pub(crate) events: UnboundedSender<DiskEvent>,
     /// To have old files removed when a snapshot is durable.
@@ -76,9 +74,9 @@ impl SnapshotThread {
     }
 
     fn begin(&mut self, positions: Vec<(u32, u64)>, zxid: i64) -> Result<Writing, String> {
-        let header =
-            SnapshotHeader { sequence: self.next_sequence, created_ms: clock::wall_ms(), positions };
-        self.next_sequence += 1;
+        let newest = list_snapshots(&mut self.disk).map_err(|error| error.to_string())?;
+        let sequence = newest.iter().map(|snapshot| snapshot.sequence).max().unwrap_or(0) + 1;
+        let header = SnapshotHeader { sequence, created_ms: clock::wall_ms(), positions };
         let writer = SnapshotWriter::begin(&mut self.disk, header).map_err(|error| error.to_string())?;
         Ok(Writing { writer, began: Instant::now(), zxid })
     }

@@ -513,7 +513,8 @@ pub(crate) mod tests {
         }
 
         fn sessions(&self) -> Vec<Session> {
-            let session = |id, expires_ms, ephemerals| Session { id, timeout_ms: 30_000, expires_ms, ephemerals };
+            let session =
+                |id, expires_ms, ephemerals| Session { id, timeout_ms: 30_000, expires_ms, ephemerals };
             vec![
                 session(FIRST, 1_700_000_020_000, vec!["/a".to_owned(), "/b".to_owned()]),
                 session(SECOND, 1_700_000_030_000, Vec::new()),

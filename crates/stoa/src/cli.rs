@@ -1,6 +1,9 @@
 //! The command line.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
+use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
 use crate::failure::Result;
@@ -15,15 +18,18 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs a server
+    Serve(ServeArgs),
     /// Measures a server
     Bench(BenchArgs),
 }
 
 impl Cli {
     /// Does what the arguments say.
-    pub(crate) fn execute(self) -> Result<()> {
+    pub(crate) fn execute(self) -> Result<ExitCode> {
         match self.command {
-            Command::Bench(args) => bench::execute(&args),
+            Command::Serve(args) => Ok(stoa_server::run(&args)),
+            Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
         }
     }
 }

@@ -48,6 +48,11 @@ impl Setting {
         self.expected == Flag::EXPECTED
     }
 
+    /// Whether its value must not be shown.
+    pub fn is_secret(&self) -> bool {
+        self.expected == Credential::EXPECTED
+    }
+
     /// The value that the settings hold, written as it would be read.
     pub fn get(&self, settings: &Settings) -> String {
         (self.get)(settings)

@@ -1,9 +1,9 @@
 //! Four-letter words: what an operator or a script asks a server by sending four bytes in place of a
 //! handshake.
 
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use text::answer;
 pub(crate) use text::{NOT_SERVING, by_path, interest_ops, java_address};

@@ -16,7 +16,7 @@ fn process(words: &[Word]) -> Process {
 }
 
 fn ask(name: &str) -> String {
-    answer(Word::from_name(name).unwrap(), b"\r\n", &process(Word::ALL), Some(&mut Example::default()))
+    answer(Word::from_name(name).unwrap(), b"\r\n", &process(Word::ALL), &mut Example::default())
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn latency_before_the_first_request_is_zero() {
         fn reset_connections(&mut self) {}
         fn snapshot(&mut self, _: oneshot::Sender<Result<crate::view::SnapshotDone, String>>) {}
     }
-    let text = answer(Word::Srvr, b"", &process(&[]), Some(&mut Fresh));
+    let text = answer(Word::Srvr, b"", &process(&[]), &mut Fresh);
     assert!(text.contains("Latency min/avg/max: 0/0.0/0\n"), "{text}");
 }
 
@@ -96,10 +96,7 @@ fn dump() {
 fn watches() {
     assert_eq!(ask("wchs"), "2 connections watching 2 paths\nTotal watches:3\n");
     assert_eq!(ask("wchc"), "0x100000000000001\n\t/a\n\t/b\n0x100000000000002\n\t/a\n\n");
-    assert_eq!(
-        ask("wchp"),
-        "/a\n\t0x100000000000001\n\t0x100000000000002\n/b\n\t0x100000000000001\n\n"
-    );
+    assert_eq!(ask("wchp"), "/a\n\t0x100000000000001\n\t0x100000000000002\n/b\n\t0x100000000000001\n\n");
 }
 
 #[test]
@@ -129,9 +126,9 @@ fn small_words() {
 #[test]
 fn the_trace_mask_is_kept() {
     let process = process(Word::ALL);
-    let text = answer(Word::Stmk, &7_i64.to_be_bytes(), &process, None);
+    let text = answer(Word::Stmk, &7_i64.to_be_bytes(), &process, &mut Example::default());
     assert_eq!((text.as_str(), process.trace_mask()), ("7", 7));
-    assert!(answer(Word::Stmk, b"7\n", &process, None).starts_with("stmk takes the mask"));
+    assert!(answer(Word::Stmk, b"7\n", &process, &mut Example::default()).starts_with("stmk takes the mask"));
     assert_eq!(process.trace_mask(), 7);
 }
 
@@ -139,9 +136,9 @@ fn the_trace_mask_is_kept() {
 fn resets_reach_the_server() {
     let mut example = Example::default();
     let process = process(Word::ALL);
-    answer(Word::Srst, b"", &process, Some(&mut example));
-    answer(Word::Crst, b"", &process, Some(&mut example));
-    answer(Word::Crst, b"", &process, Some(&mut example));
+    answer(Word::Srst, b"", &process, &mut example);
+    answer(Word::Crst, b"", &process, &mut example);
+    answer(Word::Crst, b"", &process, &mut example);
     assert_eq!((example.stats_resets, example.connection_resets), (1, 2));
 }
 
@@ -149,7 +146,7 @@ fn resets_reach_the_server() {
 fn only_srvr_is_answered_unless_others_are_allowed() {
     let process = process(&[]);
     for word in Word::ALL {
-        let text = answer(*word, b"", &process, Some(&mut Example::default()));
+        let text = answer(*word, b"", &process, &mut Example::default());
         let refusal = format!("{} is not executed because it is not in the whitelist.\n", word.name());
         assert_eq!(text == refusal, *word != Word::Srvr, "{text}");
     }
@@ -159,7 +156,7 @@ fn only_srvr_is_answered_unless_others_are_allowed() {
 fn a_server_that_does_not_serve_says_so() {
     let process = process(Word::ALL);
     process.set_serving(false);
-    let ask = |word| answer(word, b"", &process, None);
+    let ask = |word| answer(word, b"", &process, &mut Example::default());
     assert_eq!(ask(Word::Srvr), "This ZooKeeper instance is not currently serving requests\n");
     assert_eq!(ask(Word::Hash), "This ZooKeeper instance is not currently serving requests");
     assert_eq!(ask(Word::Isro), "null");

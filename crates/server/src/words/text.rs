@@ -16,28 +16,24 @@ use crate::view::{Connection, Session, SessionWatches, Source, Stats};
 /// What every word but a few answers while there is nothing to tell.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
 
-/// Whether a word is answered from the process alone, also before and after requests are served.
-fn is_always_answered(word: Word) -> bool {
-    matches!(word, Word::Ruok | Word::Envi | Word::Gtmk | Word::Stmk)
-}
-
 /// What a word answers: the bytes to send before the connection is closed.
 ///
 /// `argument` is what came after the word; only `stmk` looks at it, and a newline that a telnet or an
-/// `echo` left there does no harm. `source` is `None` while requests are not served.
-pub fn answer(word: Word, argument: &[u8], process: &Process, source: Option<&mut dyn Source>) -> String {
+/// `echo` left there does no harm.
+pub fn answer(word: Word, argument: &[u8], process: &Process, source: &mut dyn Source) -> String {
     if !process.settings.allows(word) {
         return format!("{} is not executed because it is not in the whitelist.\n", word.name());
     }
-    match source {
-        Some(source) if process.is_serving() => serving(word, argument, process, source),
-        _ if is_always_answered(word) => of_process(word, argument, process),
-        _ if word == Word::Isro => "null".to_owned(),
-        _ if word == Word::Hash => NOT_SERVING.to_owned(),
+    match word {
+        Word::Ruok | Word::Envi | Word::Gtmk | Word::Stmk => of_process(word, argument, process),
+        _ if process.is_serving() => of_server(word, process, source),
+        Word::Isro => "null".to_owned(),
+        Word::Hash => NOT_SERVING.to_owned(),
         _ => format!("{NOT_SERVING}\n"),
     }
 }
 
+/// Words that need nobody to be served.
 fn of_process(word: Word, argument: &[u8], process: &Process) -> String {
     match word {
         Word::Envi => environment(process),
@@ -53,7 +49,7 @@ fn of_process(word: Word, argument: &[u8], process: &Process) -> String {
     }
 }
 
-fn serving(word: Word, argument: &[u8], process: &Process, source: &mut dyn Source) -> String {
+fn of_server(word: Word, process: &Process, source: &mut dyn Source) -> String {
     match word {
         Word::Conf => configuration(process, &source.stats()),
         Word::Cons => connections(&source.connections()),
@@ -88,7 +84,7 @@ fn serving(word: Word, argument: &[u8], process: &Process, source: &mut dyn Sour
                 summary.sessions, summary.paths, summary.watches
             )
         }
-        Word::Ruok | Word::Envi | Word::Gtmk | Word::Stmk => of_process(word, argument, process),
+        Word::Ruok | Word::Envi | Word::Gtmk | Word::Stmk => of_process(word, &[], process),
     }
 }
 

@@ -1,0 +1,223 @@
+//! The commands of ZooKeeper's admin server.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::connection::Deadline;
+use super::{Admin, Unanswered, json_response, render};
+use crate::metrics::Figures;
+use crate::view::{Question, SnapshotDone};
+use crate::words::NOT_SERVING;
+
+/// How long a snapshot may take.
+const SNAPSHOT_TIME: Duration = Duration::from_secs(600);
+/// Time for the reply after it.
+const REPLY_TIME: Duration = Duration::from_secs(10);
+
+/// What a query says.
+pub(super) type Parameters = HashMap<String, String>;
+
+macro_rules! commands {
+    ($($command:ident [$($name:literal),+];)+) => {
+        /// A command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Command { $($command),+ }
+
+        /// Every command with its names; the first is the one that answers carry.
+        pub(super) const COMMANDS: &[(&[&str], Command)] = &[$((&[$($name),+], Command::$command)),+];
+    };
+}
+
+commands! {
+    ConnectionStatReset ["connection_stat_reset", "crst"];
+    Configuration ["configuration", "conf", "config"];
+    Connections ["connections", "cons"];
+    Dirs ["dirs"];
+    Dump ["dump"];
+    Environment ["environment", "env", "envi"];
+    GetTraceMask ["get_trace_mask", "gtmk"];
+    Hash ["hash"];
+    InitialConfiguration ["initial_configuration", "icfg"];
+    IsReadOnly ["is_read_only", "isro"];
+    LastSnapshot ["last_snapshot", "lsnp"];
+    Leader ["leader", "lead"];
+    Monitor ["monitor", "mntr"];
+    Observers ["observers", "obsr"];
+    ObserverConnectionStatReset ["observer_connection_stat_reset", "orst"];
+    Ruok ["ruok"];
+    SetTraceMask ["set_trace_mask", "stmk"];
+    ServerStats ["server_stats", "srvr"];
+    Snapshot ["snapshot", "snap"];
+    Stats ["stats", "stat"];
+    StatReset ["stat_reset", "srst"];
+    SystemProperties ["system_properties", "sysp"];
+    VotingView ["voting_view"];
+    Watches ["watches", "wchc"];
+    WatchesByPath ["watches_by_path", "wchp"];
+    WatchSummary ["watch_summary", "wchs"];
+    ZabState ["zabstate"];
+}
+
+/// What a command answers.
+pub(super) struct Reply {
+    status: StatusCode,
+    headers: Vec<(&'static str, String)>,
+    body: Map<String, Value>,
+}
+
+impl Reply {
+    /// Data, and after it the two fields that every answer has: `command`, and `error` unless the data
+    /// has one of its own.
+    fn new(name: &str, data: Map<String, Value>) -> Reply {
+        let mut body = data;
+        body.insert("command".to_owned(), name.into());
+        body.entry("error").or_insert(Value::Null);
+        Reply { status: StatusCode::OK, headers: Vec::new(), body }
+    }
+
+    fn error(name: &str, status: StatusCode, error: &str) -> Reply {
+        let mut reply = Reply::new(name, Map::new());
+        reply.status = status;
+        reply.body.insert("error".to_owned(), error.into());
+        reply
+    }
+
+    /// A command that is not carried out.
+    pub(super) fn refused(command: Command, status: StatusCode, why: &str) -> Reply {
+        Reply::error(command.name(), status, why)
+    }
+
+    /// There is no such command; the status is 200 all the same, as it is in ZooKeeper.
+    pub(super) fn unknown(name: &str) -> Reply {
+        Reply::error(name, StatusCode::OK, &format!("Unknown command: {name}"))
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let mut response = json_response(self.status, &Value::Object(self.body));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+impl Command {
+    /// The command with this name, be it a short one.
+    pub(super) fn by_name(name: &str) -> Option<Command> {
+        COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, command)| *command)
+    }
+
+    fn name(self) -> &'static str {
+        let (names, _) = COMMANDS.iter().find(|(_, command)| *command == self).expect("every one is listed");
+        names[0]
+    }
+
+    /// Carries out a command that is asked for by GET.
+    pub(super) async fn run(self, admin: &Admin, parameters: &Parameters) -> Reply {
+        match self.data(admin, parameters).await {
+            Ok(data) => Reply::new(self.name(), data),
+            // With status 200, as in ZooKeeper.
+            Err(Unanswered) => Reply::error(self.name(), StatusCode::OK, NOT_SERVING),
+        }
+    }
+
+    async fn data(self, admin: &Admin, parameters: &Parameters) -> Result<Map<String, Value>, Unanswered> {
+        let process = &admin.process;
+        Ok(match self {
+            Command::Environment => {
+                process.environment().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+            }
+            Command::GetTraceMask => fields(json!({ "tracemask": process.trace_mask() })),
+            Command::SetTraceMask => set_trace_mask(admin, parameters),
+            Command::SystemProperties => render::properties(&process.settings),
+            Command::ZabState => fields(json!({ "voting": false, "zabstate": "" })),
+
+            Command::ConnectionStatReset => {
+                admin.ask(Question::ResetConnections).await?;
+                Map::new()
+            }
+            Command::StatReset => {
+                admin.ask(Question::ResetStats).await?;
+                Map::new()
+            }
+            Command::Connections => render::connections(&admin.ask(Question::Connections).await?),
+            Command::Dirs => render::dirs(&*admin.ask(Question::Stats).await?),
+            Command::Dump => render::dump(&admin.ask(Question::Sessions).await?),
+            Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
+            Command::LastSnapshot => render::last_snapshot(&*admin.ask(Question::Stats).await?),
+            Command::Monitor => render::monitor(&Figures::now(*admin.ask(Question::Stats).await?)),
+            Command::ServerStats => render::server_stats(&*admin.ask(Question::Stats).await?),
+            Command::Stats => {
+                let mut data = render::server_stats(&*admin.ask(Question::Stats).await?);
+                data.extend(render::connections_in_short(&admin.ask(Question::Connections).await?));
+                data
+            }
+            Command::Watches => render::watches(&admin.ask(Question::Watches).await?),
+            Command::WatchesByPath => render::watches_by_path(&admin.ask(Question::Watches).await?),
+            Command::WatchSummary => render::watch_summary(&admin.ask(Question::WatchSummary).await?),
+
+            // From here on nothing is asked of the partition, but like ZooKeeper only a server that
+            // serves answers.
+            _ if !process.is_serving() => return Err(Unanswered),
+            Command::Configuration => render::configuration(process),
+            Command::InitialConfiguration => {
+                fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
+            }
+            Command::IsReadOnly => fields(json!({ "read_only": false })),
+            Command::Leader => fields(json!({ "error": "server is not initialized" })),
+            Command::Observers => fields(json!({ "synced_observers": 0, "observers": [] })),
+            Command::VotingView => fields(json!({ "current_config": {} })),
+            Command::ObserverConnectionStatReset | Command::Ruok | Command::Snapshot => Map::new(),
+        })
+    }
+}
+
+/// The fields of an object.
+pub(super) fn fields(object: Value) -> Map<String, Value> {
+    match object {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn set_trace_mask(admin: &Admin, parameters: &Parameters) -> Map<String, Value> {
+    let Some(text) = parameters.get("traceMask") else {
+        return fields(json!({ "error": "setTraceMask requires long traceMask argument" }));
+    };
+    match text.parse() {
+        Ok(mask) => {
+            admin.process.set_trace_mask(mask);
+            fields(json!({ "tracemask": mask }))
+        }
+        Err(_) => {
+            let error = format!("setTraceMask requires long traceMask argument, got {text}");
+            fields(json!({ "error": error }))
+        }
+    }
+}
+
+/// Takes a snapshot and answers when it is on disk.
+pub(super) async fn snapshot(admin: &Admin, deadline: &Deadline) -> Reply {
+    let name = Command::Snapshot.name();
+    deadline.put_off(SNAPSHOT_TIME + REPLY_TIME);
+    let done = admin.ask_within(SNAPSHOT_TIME, Question::Snapshot).await;
+    deadline.put_off(REPLY_TIME);
+    match done {
+        Ok(Ok(SnapshotDone { zxid, bytes })) => {
+            let zxid = format!("0x{zxid:x}");
+            let mut reply = Reply::new(name, fields(json!({ "last_zxid": zxid, "snapshot_size": bytes })));
+            reply.headers = vec![("last_zxid", zxid), ("snapshot_size", bytes.to_string())];
+            reply
+        }
+        Ok(Err(why)) => Reply::error(name, StatusCode::INTERNAL_SERVER_ERROR, &why),
+        Err(Unanswered) => Reply::error(name, StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
+    }
+}

@@ -1,0 +1,188 @@
+//! What commands answer, as JSON with the field names of ZooKeeper's admin server.
+
+use serde_json::{Map, Value, json};
+
+use super::command::fields;
+use crate::config::{SETTINGS, Settings};
+use crate::metrics::{Figures, average_ms, latency_min_us, monitor_values};
+use crate::process::{Process, VERSION};
+use crate::view::{Connection, Digest, Session, SessionWatches, Stats, WatchSummary};
+use crate::words::{by_path, interest_ops, java_address};
+
+/// ZooKeeper's digests have the versions 1 and 2. Ours are of another kind, not to be compared with them.
+const DIGEST_VERSION: u32 = 100;
+
+pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
+    // Before the first reply ZooKeeper says -1.
+    let size = |size: Option<u64>| size.map_or(Value::from(-1), Value::from);
+    let replies = json!({
+        "last_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.last)),
+        "min_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.min)),
+        "max_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.max)),
+    });
+    fields(json!({
+        "version": VERSION,
+        "read_only": false,
+        "server_stats": {
+            "packets_sent": stats.packets_sent,
+            "packets_received": stats.packets_received,
+            "fsync_threshold_exceed_count": stats.log.fsync_slow,
+            "client_response_stats": replies,
+            "uptime": stats.uptime_ms,
+            "data_dir_size": stats.snapshots.bytes,
+            "log_dir_size": stats.log.bytes,
+            "last_processed_zxid": stats.zxid,
+            "outstanding_requests": stats.outstanding,
+            "server_state": stats.mode.name(),
+            "avg_latency": average_ms(stats),
+            "max_latency": stats.latency_max_us / 1000,
+            "min_latency": latency_min_us(stats) / 1000,
+            "num_alive_client_connections": stats.connections,
+            "auth_failed_count": stats.auth_failed,
+            "provider_null": false,
+        },
+        "client_response": replies,
+        "node_count": stats.znodes,
+    }))
+}
+
+pub(super) fn monitor(figures: &Figures) -> Map<String, Value> {
+    let mut data = fields(json!({ "version": VERSION, "server_state": figures.stats.mode.name() }));
+    data.extend(monitor_values(figures).into_iter().map(|(name, value)| (name, Value::Number(value))));
+    data
+}
+
+pub(super) fn dirs(stats: &Stats) -> Map<String, Value> {
+    fields(json!({ "datadir_size": stats.snapshots.bytes, "logdir_size": stats.log.bytes }))
+}
+
+pub(super) fn last_snapshot(stats: &Stats) -> Map<String, Value> {
+    let zxid = stats.snapshots.last_zxid;
+    // Hexadecimal without 0x, and a timestamp in seconds; -1 when there is none.
+    fields(json!({
+        "zxid": format!("{:x}", zxid.unwrap_or(-1)),
+        "timestamp": zxid.map_or(-1, |_| stats.snapshots.last_wall_ms.div_euclid(1000)),
+    }))
+}
+
+pub(super) fn configuration(process: &Process) -> Map<String, Value> {
+    let settings = &process.settings;
+    let (min, max) = settings.session_timeouts();
+    let folder = process.data_dir.display().to_string();
+    let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    fields(json!({
+        "client_port": process.port,
+        "data_dir": folder,
+        "data_log_dir": folder,
+        "tick_time": ms(settings.tick_time),
+        "max_client_cnxns": settings.max_connections_per_address,
+        "min_session_timeout": ms(min),
+        "max_session_timeout": ms(max),
+        "server_id": 0,
+        "client_port_listen_backlog": settings.listen_backlog,
+    }))
+}
+
+/// Where a Java server has the properties of its machine, the settings of this one.
+pub(super) fn properties(settings: &Settings) -> Map<String, Value> {
+    SETTINGS.iter().map(|setting| (setting.key.to_owned(), setting.get(settings).into())).collect()
+}
+
+/// The settings as a configuration file; credentials and what has no value are left out.
+pub(super) fn as_toml(settings: &Settings) -> String {
+    SETTINGS
+        .iter()
+        .filter(|setting| !setting.is_secret())
+        .map(|setting| (setting.key, setting.get(settings)))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| format!("{key} = {}\n", Value::from(value)))
+        .collect()
+}
+
+pub(super) fn connections(connections: &[Connection]) -> Map<String, Value> {
+    connection_list(connections, false)
+}
+
+pub(super) fn connections_in_short(connections: &[Connection]) -> Map<String, Value> {
+    connection_list(connections, true)
+}
+
+fn connection_list(connections: &[Connection], brief: bool) -> Map<String, Value> {
+    let list: Vec<Value> = connections.iter().map(|connection| one_connection(connection, brief)).collect();
+    fields(json!({ "connections": list, "secure_connections": [] }))
+}
+
+fn one_connection(connection: &Connection, brief: bool) -> Value {
+    let mut info = fields(json!({
+        "remote_socket_address": java_address(connection.peer).trim_start_matches('/'),
+        "interest_ops": interest_ops(connection),
+        "outstanding_requests": connection.outstanding,
+        "packets_received": connection.packets_received,
+        "packets_sent": connection.packets_sent,
+    }));
+    if !brief {
+        // A connection without a session has the values that Java's fields begin with.
+        let session = connection.session.as_ref();
+        let number = |value: Option<u64>| value.unwrap_or(0);
+        info.extend(fields(json!({
+            "session_id": session.map_or(0, |session| session.id),
+            "last_operation":
+                session.and_then(|session| session.last_op).map_or("NA", |opcode| opcode.short_name()),
+            "established": connection.established_ms,
+            "session_timeout": session.map_or(0, |session| session.timeout_ms),
+            "last_cxid": session.and_then(|session| session.last_xid).unwrap_or(-1),
+            "last_zxid": session.map_or(-1, |session| session.last_zxid),
+            "last_response_time": number(session.map(|session| session.last_reply_ms)),
+            "last_latency": number(session.map(|session| session.latency_last_us / 1000)),
+            "min_latency": number(session.map(|session| session.latency_min_us / 1000)),
+            "avg_latency": number(session.map(|session| session.latency_avg_us / 1000)),
+            "max_latency": number(session.map(|session| session.latency_max_us / 1000)),
+        })));
+    }
+    Value::Object(info)
+}
+
+pub(super) fn dump(sessions: &[Session]) -> Map<String, Value> {
+    let mut by_expiry: std::collections::BTreeMap<i64, Vec<i64>> = std::collections::BTreeMap::new();
+    for session in sessions {
+        by_expiry.entry(session.expires_ms).or_default().push(session.id);
+    }
+    let expiry: Map<String, Value> =
+        by_expiry.into_iter().map(|(time, ids)| (time.to_string(), ids.into())).collect();
+    let ephemerals: Map<String, Value> = sessions
+        .iter()
+        .filter(|session| !session.ephemerals.is_empty())
+        .map(|session| (session.id.to_string(), session.ephemerals.clone().into()))
+        .collect();
+    fields(json!({ "expiry_time_to_session_ids": expiry, "session_id_to_ephemeral_paths": ephemerals }))
+}
+
+pub(super) fn digests(digests: &[Digest]) -> Map<String, Value> {
+    let list: Vec<Value> = digests
+        .iter()
+        .map(|point| {
+            json!({ "zxid": point.zxid, "digest_version": DIGEST_VERSION, "digest": point.digest.cast_signed() })
+        })
+        .collect();
+    fields(json!({ "digests": list }))
+}
+
+pub(super) fn watches(watches: &[SessionWatches]) -> Map<String, Value> {
+    let sessions: Map<String, Value> =
+        watches.iter().map(|watch| (watch.session.to_string(), watch.paths.clone().into())).collect();
+    fields(json!({ "session_id_to_watched_paths": sessions }))
+}
+
+pub(super) fn watches_by_path(watches: &[SessionWatches]) -> Map<String, Value> {
+    let paths: Map<String, Value> =
+        by_path(watches).into_iter().map(|(path, sessions)| (path.to_owned(), sessions.into())).collect();
+    fields(json!({ "path_to_session_ids": paths }))
+}
+
+pub(super) fn watch_summary(summary: &WatchSummary) -> Map<String, Value> {
+    fields(json!({
+        "num_connections": summary.sessions,
+        "num_paths": summary.paths,
+        "num_total_watches": summary.watches,
+    }))
+}

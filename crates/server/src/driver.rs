@@ -1,0 +1,494 @@
+//! The thread of a partition: moves bytes and time between sockets, the disk's threads and the core.
+//!
+//! One current-thread runtime, one task a connection, one shared read buffer. A turn of a connection
+//! is: read all that its socket has, hand it to the core, write all that came of it with one call.
+//! Entries for the log are collected while the runtime works off what is ready, and handed over by a
+//! task that was queued behind it: that is the group commit on this side.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use stoa_core::{CloseReason, ConnectionId, Output, Server, SnapshotOutput};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::clock::Clock;
+use crate::log_thread::{DiskEvent, LogRequest};
+use crate::meter::LogMeter;
+use crate::process::Process;
+use crate::view::{SnapshotDone, Startup};
+use crate::words::{self, Word};
+
+/// The read buffer that all connections of a thread share.
+const READ_BUFFER_BYTES: usize = 256 << 10;
+/// Up to this much of an unfinished frame is moved into the shared buffer before reading on.
+const CARRY_BYTES_MAX: usize = 64 << 10;
+/// How long a connection that we close may take to receive what is left for it.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bounds of the time between two looks at the core's timers.
+const TICK_MIN: Duration = Duration::from_millis(5);
+const TICK_MAX: Duration = Duration::from_millis(500);
+
+/// One connection's socket and what its task must know.
+pub(crate) struct Peer {
+    socket: TcpStream,
+    /// Bytes received that the core did not consume yet.
+    carry: RefCell<Vec<u8>>,
+    /// Output could not be written at once: the task waits for the socket.
+    blocked: Cell<bool>,
+    /// The core wants no more bytes for now.
+    paused: Cell<bool>,
+    /// The core can take more again.
+    resume: Cell<bool>,
+    /// The core closes the connection.
+    closing: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Peer {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// What a partition's thread shares with other threads.
+pub(crate) struct Surroundings {
+    pub(crate) log: Sender<LogRequest>,
+    pub(crate) snapshot: Sender<SnapshotOutput>,
+    pub(crate) meter: Arc<Mutex<LogMeter>>,
+    pub(crate) startup: Startup,
+}
+
+/// What the connections of a thread share.
+pub(crate) struct Driver {
+    pub(crate) server: RefCell<Server>,
+    pub(crate) clock: Clock,
+    pub(crate) process: Arc<Process>,
+    pub(crate) surroundings: Surroundings,
+    peers: RefCell<HashMap<ConnectionId, Rc<Peer>>>,
+    read_buffer: RefCell<Box<[u8]>>,
+    /// There may be an entry for the log.
+    append_due: Notify,
+    /// There may be a piece of a snapshot to hand out.
+    snapshot_due: Notify,
+    /// Whoever asked for a snapshot.
+    pub(crate) snapshot_waiters: RefCell<Vec<oneshot::Sender<Result<SnapshotDone, String>>>>,
+    pub(crate) handshakes_expired: Cell<u64>,
+    pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
+}
+
+/// What became of a read.
+enum Read {
+    /// All that was there has been handled.
+    Done,
+    /// There may be more.
+    More,
+    /// The other end has closed, or the socket failed.
+    Closed,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        server: Server,
+        clock: Clock,
+        process: Arc<Process>,
+        surroundings: Surroundings,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            server: RefCell::new(server),
+            clock,
+            process,
+            surroundings,
+            peers: RefCell::new(HashMap::new()),
+            read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
+            append_due: Notify::new(),
+            snapshot_due: Notify::new(),
+            snapshot_waiters: RefCell::new(Vec::new()),
+            handshakes_expired: Cell::new(0),
+            snapshot_progress: Cell::new(None),
+        })
+    }
+
+    /// Takes over an accepted socket; ends when the connection does.
+    pub(crate) async fn connection(self: Rc<Self>, socket: TcpStream, address: SocketAddr) {
+        let connected = self.server.borrow_mut().connect(address, self.clock.now());
+        let id = match connected {
+            Ok(id) => id,
+            Err(refused) => {
+                tracing::warn!("connection from {address} refused: {refused}");
+                return;
+            }
+        };
+        let peer = Rc::new(Peer {
+            socket,
+            carry: RefCell::new(Vec::new()),
+            blocked: Cell::new(false),
+            paused: Cell::new(false),
+            resume: Cell::new(false),
+            closing: Cell::new(false),
+            waker: RefCell::new(None),
+        });
+        self.peers.borrow_mut().insert(id, Rc::clone(&peer));
+        if let Some(first) = self.read_exactly(&peer, 4).await {
+            // A word, or the length of the handshake's frame.
+            match first.first_chunk().copied().and_then(words::parse) {
+                Some(word) => self.answer_word(word, &peer).await,
+                None => {
+                    peer.carry.borrow_mut().extend_from_slice(&first);
+                    self.serve(id, &peer).await;
+                }
+            }
+        }
+        self.peers.borrow_mut().remove(&id);
+        self.server.borrow_mut().disconnected(id, self.clock.now());
+        self.after_input();
+    }
+
+    /// The next `len` bytes. `None` when they do not come.
+    async fn read_exactly(&self, peer: &Peer, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            if !self.readable(peer).await {
+                return None;
+            }
+            let result = peer.socket.try_read(&mut bytes[filled..]);
+            match settle(&result) {
+                Some(more) => filled += more,
+                None if matches!(after(&result), Read::Closed) => return None,
+                None => {}
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Waits until there is something to read; false when the core closes the connection first, or
+    /// something else than reading is due.
+    async fn readable(&self, peer: &Peer) -> bool {
+        poll_fn(|context| {
+            if peer.closing.get() || peer.resume.get() {
+                return Poll::Ready(false);
+            }
+            if peer.blocked.get() && peer.socket.poll_write_ready(context).is_ready() {
+                return Poll::Ready(false);
+            }
+            if !peer.paused.get() && peer.socket.poll_read_ready(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            let mut waker = peer.waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn serve(&self, id: ConnectionId, peer: &Peer) {
+        loop {
+            if peer.resume.take() {
+                peer.paused.set(false);
+                let carried = std::mem::take(&mut *peer.carry.borrow_mut());
+                if !carried.is_empty() {
+                    self.hand_in(id, peer, &carried);
+                }
+            }
+            if peer.closing.get() {
+                let _ = tokio::time::timeout(LINGER, self.drain(id, peer)).await;
+                return;
+            }
+            let readable = self.readable(peer).await;
+            if peer.blocked.get() {
+                self.send(id, peer);
+                self.after_input();
+            }
+            if readable {
+                match self.read(id, peer) {
+                    Read::Done => {}
+                    // Others have their turn before this connection goes on.
+                    Read::More => tokio::task::yield_now().await,
+                    Read::Closed => return,
+                }
+            }
+        }
+    }
+
+    /// Answers a four-letter word; the connection ends with it.
+    async fn answer_word(&self, word: Word, peer: &Peer) {
+        let Some(argument) = self.read_exactly(peer, words::argument_len(word)).await else { return };
+        let mut source: &Self = self;
+        let answer = words::answer(word, &argument, &self.process, &mut source);
+        let mut rest = answer.as_bytes();
+        let write = async {
+            while !rest.is_empty() && peer.socket.writable().await.is_ok() {
+                match peer.socket.try_write(rest) {
+                    Ok(sent) => rest = &rest[sent..],
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, write).await;
+    }
+
+    /// Reads once and hands in what came.
+    fn read(&self, id: ConnectionId, peer: &Peer) -> Read {
+        let mut buffer = self.read_buffer.borrow_mut();
+        let mut carry = peer.carry.borrow_mut();
+        if carry.len() > CARRY_BYTES_MAX {
+            // The rest of a long frame: collected where its start is.
+            let result = peer.socket.try_read(&mut buffer);
+            let Some(len) = settle(&result) else { return after(&result) };
+            carry.extend_from_slice(&buffer[..len]);
+            let collected = std::mem::take(&mut *carry);
+            drop((buffer, carry));
+            self.hand_in(id, peer, &collected);
+            return Read::More;
+        }
+        let carried = carry.len();
+        buffer[..carried].copy_from_slice(&carry);
+        let room = buffer.len() - carried;
+        let result = peer.socket.try_read(&mut buffer[carried..]);
+        let Some(len) = settle(&result) else { return after(&result) };
+        carry.clear();
+        if carry.capacity() > CARRY_BYTES_MAX {
+            *carry = Vec::new();
+        }
+        drop(carry);
+        self.hand_in(id, peer, &buffer[..carried + len]);
+        if len == room { Read::More } else { Read::Done }
+    }
+
+    fn hand_in(&self, id: ConnectionId, peer: &Peer, bytes: &[u8]) {
+        {
+            let mut server = self.server.borrow_mut();
+            let consumed = server.receive(id, bytes, self.clock.now());
+            peer.paused.set(server.is_paused(id));
+            let rest = &bytes[consumed..];
+            if !rest.is_empty() {
+                peer.carry.borrow_mut().extend_from_slice(rest);
+            }
+            server.turn_ended(self.clock.now());
+        }
+        self.after_input();
+    }
+
+    /// Carries out what the core wants done after an input.
+    pub(crate) fn after_input(&self) {
+        loop {
+            let output = self.server.borrow_mut().poll_output();
+            match output {
+                Some(Output::Send(id)) => {
+                    if let Some(peer) = self.peer(id)
+                        && !peer.blocked.get()
+                    {
+                        self.send(id, &peer);
+                    }
+                }
+                Some(Output::Resume(id)) => {
+                    if let Some(peer) = self.peer(id) {
+                        peer.resume.set(true);
+                        peer.wake();
+                    }
+                }
+                Some(Output::Close(id, reason)) => self.close(id, reason),
+                None => break,
+            }
+        }
+        if self.server.borrow().has_append() {
+            self.append_due.notify_one();
+        }
+        if self.server.borrow().is_snapshotting() {
+            self.snapshot_due.notify_one();
+        }
+    }
+
+    fn peer(&self, id: ConnectionId) -> Option<Rc<Peer>> {
+        self.peers.borrow().get(&id).cloned()
+    }
+
+    fn close(&self, id: ConnectionId, reason: CloseReason) {
+        if reason == CloseReason::HandshakeTimeout {
+            self.handshakes_expired.set(self.handshakes_expired.get() + 1);
+        }
+        let Some(peer) = self.peer(id) else { return };
+        let address = self.server.borrow().connection(id).map(|connection| connection.peer);
+        if let Some(address) = address {
+            match reason {
+                CloseReason::SessionClosed => tracing::debug!("connection from {address}: {reason}"),
+                _ => tracing::info!("connection from {address} closed: {reason}"),
+            }
+        }
+        peer.closing.set(true);
+        peer.wake();
+    }
+
+    /// Writes what there is for a connection, as much as its socket takes.
+    fn send(&self, id: ConnectionId, peer: &Peer) {
+        let mut server = self.server.borrow_mut();
+        loop {
+            let output = server.output(id);
+            if output.is_empty() {
+                peer.blocked.set(false);
+                return;
+            }
+            match peer.socket.try_write(output) {
+                Ok(sent) => server.sent(id, sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    peer.blocked.set(true);
+                    peer.wake();
+                    return;
+                }
+                Err(_) => {
+                    // The read side learns of it too, and ends the connection.
+                    let len = output.len();
+                    server.sent(id, len);
+                    peer.closing.set(true);
+                    peer.wake();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends what is left on a connection that is being closed.
+    async fn drain(&self, id: ConnectionId, peer: &Peer) {
+        loop {
+            self.send(id, peer);
+            if !peer.blocked.get() || peer.socket.writable().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Hands entries to the log's thread, behind everything that was ready when they were made.
+    pub(crate) async fn feed_log(self: Rc<Self>) {
+        loop {
+            self.append_due.notified().await;
+            while let Some(append) = self.server.borrow_mut().poll_append() {
+                if self.surroundings.log.send(LogRequest::Append(append)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands a snapshot's slices to their thread, one between other work.
+    pub(crate) async fn feed_snapshot(self: Rc<Self>) {
+        loop {
+            self.snapshot_due.notified().await;
+            loop {
+                let piece = self.server.borrow_mut().poll_snapshot();
+                let Some(piece) = piece else { break };
+                self.follow_snapshot(&piece);
+                if self.surroundings.snapshot.send(piece).is_err() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn follow_snapshot(&self, piece: &SnapshotOutput) {
+        let progress = match piece {
+            SnapshotOutput::Begin { .. } => Some((0, self.server.borrow().tree().data_bytes() as u64)),
+            SnapshotOutput::Slice(bytes) => {
+                self.snapshot_progress.get().map(|(done, all)| (done + bytes.len() as u64, all))
+            }
+            SnapshotOutput::End => self.snapshot_progress.get(),
+        };
+        self.snapshot_progress.set(progress);
+    }
+
+    /// What the disk's threads report. `Err` when the server must stop.
+    pub(crate) fn disk_event(&self, event: DiskEvent) -> Result<(), String> {
+        let now = self.clock.now();
+        {
+            let mut server = self.server.borrow_mut();
+            match event {
+                DiskEvent::Durable(position) => server.appended(position, now),
+                DiskEvent::Refused(generation) => server.append_refused(generation, now),
+                DiskEvent::Failed(why) => return Err(why),
+                DiskEvent::SliceTaken => server.snapshot_taken(),
+                DiskEvent::SnapshotFinished(result) => {
+                    server.snapshot_finished(result.is_ok());
+                    self.snapshot_progress.set(None);
+                    let zxid = server.tree().last_zxid();
+                    let done = result.map(|bytes| SnapshotDone { zxid, bytes });
+                    for waiter in self.snapshot_waiters.borrow_mut().drain(..) {
+                        let _ = waiter.send(done.clone());
+                    }
+                }
+            }
+        }
+        self.after_input();
+        Ok(())
+    }
+
+    /// Lets the core look at its timers, for ever.
+    pub(crate) async fn keep_time(self: Rc<Self>) {
+        loop {
+            let now = self.clock.now();
+            let wake_us = self.server.borrow().next_wake_us();
+            let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us));
+            tokio::time::sleep(wait.clamp(TICK_MIN, TICK_MAX)).await;
+            let now = self.clock.now();
+            self.server.borrow_mut().tick(now);
+            self.after_input();
+        }
+    }
+
+    /// Whether nothing proposed waits for the log.
+    pub(crate) fn is_settled(&self) -> bool {
+        let server = self.server.borrow();
+        !server.has_append() && server.log_queue().0 == 0
+    }
+}
+
+/// Accepts connections until told to stop; `greet` looks at each one first.
+pub(crate) async fn accept<F, G>(listener: TcpListener, mut stop: watch::Receiver<bool>, greet: F)
+where
+    F: Fn(TcpStream, SocketAddr) -> G,
+    G: Future<Output = ()> + 'static,
+{
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, address)) => {
+                    // Replies are written in whole batches: waiting for more would only delay them.
+                    let _ = socket.set_nodelay(true);
+                    tokio::task::spawn_local(greet(socket, address));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: those that are connected go on.
+                    tracing::error!("a connection could not be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            _ = stop.changed() => return,
+        }
+    }
+}
+
+/// The number of bytes that a read brought, if it brought any.
+fn settle(result: &io::Result<usize>) -> Option<usize> {
+    result.as_ref().ok().copied().filter(|len| *len > 0)
+}
+
+fn after(result: &io::Result<usize>) -> Read {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Done,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Read::More,
+        _ => Read::Closed,
+    }
+}

@@ -1,0 +1,263 @@
+//! Starting and stopping: recovery, threads, signals.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use stoa_core::{Config, Limits, Server, TIMELINE};
+use stoa_storage::{FolderId, Log, Options as LogOptions};
+use stoa_tree::Options as TreeOptions;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+use crate::clock::{self, Clock};
+use crate::config::Settings;
+use crate::driver::{Driver, Surroundings, accept};
+use crate::file_disk::FileDisk;
+use crate::log_thread::{DiskEvent, LogThread};
+use crate::meter::LogMeter;
+use crate::process::Process;
+use crate::recovery::Restore;
+use crate::snapshot_thread::SnapshotThread;
+use crate::view::{Question, Startup};
+use crate::{admin, listen, random};
+
+/// How long a clean stop waits for what is under way.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves until told to stop. `Err` says what an operator must know.
+pub(crate) fn serve(settings: Settings) -> Result<(), String> {
+    let began = Instant::now();
+    raise_descriptor_limit();
+    let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
+    // Bound before the recovery, so that a port that is taken is found out at once; nobody is
+    // accepted until the state is there.
+    let (bind, port) = (settings.bind, settings.port);
+    let listener = listen::bind(bind, port, settings.listen_backlog).map_err(|error| {
+        format!("cannot listen for clients on {bind} port {port}: {error} (settings bind and port)")
+    })?;
+    let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
+    let process = Arc::new(Process::new(settings, address.port()));
+    let recovered = recover(&process.settings, disk)?;
+    let clock = Clock::start();
+    let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let startup = Startup {
+        total_ms,
+        snapshot_ms: recovered.snapshot_ms,
+        replay_ms: total_ms - recovered.snapshot_ms.min(total_ms),
+        updates_replayed: recovered.updates,
+    };
+    tracing::info!(
+        "data folder {}: {} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
+        process.data_dir.display(),
+        recovered.server.tree().znode_count(),
+        recovered.server.session_count(),
+        recovered.server.tree().last_zxid(),
+    );
+    run(process, listener, recovered, clock, startup)
+}
+
+struct Recovered {
+    server: Server,
+    log: Log,
+    disk: FileDisk,
+    snapshot_ms: u64,
+    updates: u64,
+}
+
+fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String> {
+    let options = LogOptions {
+        segment_bytes: settings.segment_bytes,
+        snapshots_kept: settings.snapshots_kept.max(1) as usize,
+        must_exist: !settings.create_data_dir,
+        new_folder_id: FolderId(random::bytes()?),
+        now_ms: clock::wall_ms(),
+    };
+    let tree_options = TreeOptions {
+        enforce_quota: settings.enforce_quota,
+        skip_acl: settings.skip_acl,
+        extended_types: settings.extended_types,
+        unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
+        hash_seed: u64::from_ne_bytes(random::bytes()?),
+        ..TreeOptions::default()
+    };
+    let mut restore = Restore::new(tree_options);
+    let log = Log::open(&mut disk, &options, &mut restore)
+        .map_err(|error| format!("the data folder {}: {error}", settings.data_dir.display()))?;
+    let (tree, report) = restore.finish();
+    let now = Clock::start().now();
+    let server = Server::new(core_config(settings), tree, log.position(TIMELINE), random::bytes()?, now);
+    Ok(Recovered { server, log, disk, snapshot_ms: report.snapshot_ms, updates: report.updates })
+}
+
+fn core_config(settings: &Settings) -> Config {
+    let millis = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+    let timeout = |duration: Duration| i32::try_from(duration.as_millis()).unwrap_or(i32::MAX);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let (min, max) = settings.session_timeouts();
+    let per_minute = u64::from(settings.container_max_per_minute);
+    let reap_interval_ms = millis(settings.container_check).max(1);
+    Config {
+        server_id: 1,
+        tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
+        session_timeout_min_ms: timeout(min),
+        session_timeout_max_ms: timeout(max),
+        super_digest: settings.super_digest.clone(),
+        reap_interval_ms,
+        reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(1))
+            .unwrap_or(u32::MAX),
+        snapshot_updates: u64::from(settings.snapshot_updates),
+        snapshot_log_bytes: if settings.snapshot_log_bytes == 0 {
+            u64::MAX
+        } else {
+            settings.snapshot_log_bytes
+        },
+        limits: Limits {
+            frame_bytes: size(settings.max_request_bytes),
+            connections: settings.max_connections as usize,
+            connections_per_address: settings.max_connections_per_address as usize,
+            outstanding: settings.max_outstanding.max(1) as usize,
+            outstanding_per_connection: settings.max_outstanding_per_connection.max(1) as usize,
+            output_pause_bytes: size(settings.write_buffer_bytes),
+            output_close_bytes: size(settings.write_buffer_max_bytes),
+            handshake_ms: millis(settings.handshake_timeout),
+            ..Limits::default()
+        },
+    }
+}
+
+/// Sessions expire on this grain at the coarsest: a long tick is no reason for late expiry.
+const EXPIRY_GRAIN_MS: u32 = 500;
+
+fn run(
+    process: Arc<Process>,
+    listener: std::net::TcpListener,
+    recovered: Recovered,
+    clock: Clock,
+    startup: Startup,
+) -> Result<(), String> {
+    let settings = &process.settings;
+    let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    let meter = Arc::new(Mutex::new(LogMeter::default()));
+    let (events_in, events) = unbounded_channel();
+    let (log_in, log_requests) = mpsc::channel();
+    let (snapshot_in, snapshot_requests) = mpsc::channel();
+    let snapshot_thread = SnapshotThread {
+        disk: recovered.disk.another(),
+        requests: snapshot_requests,
+        events: events_in.clone(),
+        log: log_in.clone(),
+        meter: Arc::clone(&meter),
+    }
+    .spawn()
+    .map_err(failed("the snapshot thread"))?;
+    let log_thread = LogThread {
+        log: recovered.log,
+        disk: recovered.disk,
+        fsync: settings.fsync,
+        slow: settings.fsync_warning,
+        requests: log_requests,
+        events: events_in,
+        meter: Arc::clone(&meter),
+    }
+    .spawn()
+    .map_err(failed("the log thread"))?;
+
+    let driver = Driver::new(
+        recovered.server,
+        clock,
+        Arc::clone(&process),
+        Surroundings { log: log_in, snapshot: snapshot_in, meter, startup },
+    );
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
+    let result = LocalSet::new().block_on(&runtime, partition(driver, process, listener, events));
+    // The driver is gone with its future, and with it the senders: the disk's threads end.
+    drop(runtime);
+    let _ = snapshot_thread.join();
+    let _ = log_thread.join();
+    if result.is_ok() {
+        tracing::info!("stopped");
+    }
+    result
+}
+
+async fn partition(
+    driver: Rc<Driver>,
+    process: Arc<Process>,
+    listener: std::net::TcpListener,
+    mut events: UnboundedReceiver<DiskEvent>,
+) -> Result<(), String> {
+    let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
+    let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
+    let (stop, stopped) = watch::channel(false);
+    let (questions_in, mut questions) = unbounded_channel::<Question>();
+    admin::start(&process, questions_in);
+
+    tokio::task::spawn_local(Rc::clone(&driver).feed_log());
+    tokio::task::spawn_local(Rc::clone(&driver).feed_snapshot());
+    tokio::task::spawn_local(Rc::clone(&driver).keep_time());
+    let acceptor = tokio::task::spawn_local(accept(listener, stopped, {
+        let driver = Rc::clone(&driver);
+        move |socket, address| Rc::clone(&driver).connection(socket, address)
+    }));
+
+    process.set_serving(true);
+    announce(address);
+    let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
+    let mut patience = None;
+    loop {
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                Some(event) => driver.disk_event(event)?,
+                None => return Err("the log's thread has ended".into()),
+            },
+            question = questions.recv() => {
+                if let Some(question) = question {
+                    question.answer(&mut &*driver);
+                }
+            }
+            _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
+            _ = interrupt.recv(), if patience.is_none() => patience = Some(Instant::now()),
+            () = tokio::time::sleep(Duration::from_millis(10)), if patience.is_some() => {}
+        }
+        if let Some(since) = patience {
+            if process.is_serving() {
+                tracing::info!("stopping: what is under way is finished first");
+                process.set_serving(false);
+                let _ = stop.send(true);
+                acceptor.abort();
+            }
+            // Nothing is acknowledged that is not durable, so stopping early loses nothing.
+            if driver.is_settled() || since.elapsed() > STOP_PATIENCE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn signal(kind: tokio::signal::unix::SignalKind) -> Result<tokio::signal::unix::Signal, String> {
+    tokio::signal::unix::signal(kind).map_err(|error| format!("signals: {error}"))
+}
+
+/// The one line on standard output: clients are accepted now.
+fn announce(address: SocketAddr) {
+    let mut out = std::io::stdout().lock();
+    // Whoever started us may not listen; the server runs all the same.
+    let _ = writeln!(out, "stoa is ready for clients on {address}");
+    let _ = out.flush();
+}
+
+/// As many descriptors as the system allows: each connection takes one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,192 @@
+//! Answers what is asked about the running server, on the partition's thread.
+
+use stoa_core::{Connection, Histogram};
+use stoa_tree::WatcherId;
+use stoa_wire::Opcode;
+use tokio::sync::oneshot;
+
+use crate::driver::Driver;
+use crate::view::{self, Source};
+
+fn histogram(of: &Histogram) -> view::Histogram {
+    view::Histogram { buckets: of.buckets().collect(), sum: of.sum_us() }
+}
+
+impl Driver {
+    fn log_view(&self, stats: &stoa_core::Stats, queued: usize) -> view::Log {
+        let Ok(meter) = self.surroundings.meter.lock() else { return view::Log::default() };
+        view::Log {
+            position: meter.position,
+            entries: stats.log_entries,
+            updates: stats.log_updates,
+            bytes_written: stats.log_bytes,
+            bytes: meter.log_bytes,
+            queued: queued as u64,
+            refusals: stats.log_refusals,
+            append: histogram(&meter.append),
+            fsync: histogram(&meter.fsync),
+            fsync_slow: meter.slow,
+            batch: histogram(&meter.batch),
+        }
+    }
+
+    fn snapshots_view(&self, errors: u64) -> view::Snapshots {
+        let Ok(meter) = self.surroundings.meter.lock() else { return view::Snapshots::default() };
+        let progress = self.snapshot_progress.get();
+        view::Snapshots {
+            time: histogram(&meter.snapshot),
+            errors,
+            last_zxid: meter.snapshot_zxid,
+            last_wall_ms: meter.snapshot_wall_ms,
+            bytes: meter.snapshot_bytes,
+            progress: progress.map(|(done, all)| (done as f64 / all.max(1) as f64).min(1.0)),
+        }
+    }
+}
+
+fn connection(of: &Connection) -> view::Connection {
+    let session = (of.session != 0).then(|| view::ConnectionSession {
+        id: of.session,
+        timeout_ms: u32::try_from(of.timeout_ms).unwrap_or(0),
+        last_op: of.last_op,
+        last_xid: of.last_op.map(|_| of.last_xid),
+        last_zxid: of.last_zxid,
+        last_reply_ms: of.last_reply_us / 1000,
+        latency_last_us: of.latency_last_us,
+        latency_min_us: if of.latency_min_us == u64::MAX { 0 } else { of.latency_min_us },
+        latency_avg_us: of.latency_sum_us.checked_div(of.sent).unwrap_or(0),
+        latency_max_us: of.latency_max_us,
+    });
+    view::Connection {
+        peer: of.peer,
+        reading: !of.is_paused(),
+        writing: of.output_bytes() > 0,
+        outstanding: of.outstanding() as u64,
+        packets_received: of.received,
+        packets_sent: of.sent,
+        established_ms: of.established.wall_ms,
+        session,
+    }
+}
+
+impl Source for &Driver {
+    fn stats(&self) -> view::Stats {
+        let server = self.server.borrow();
+        let stats = server.stats();
+        let tree = server.tree();
+        let (queued, _) = server.log_queue();
+        let (min, last, max) = stats.reply_bytes;
+        view::Stats {
+            mode: view::Mode::Standalone,
+            uptime_ms: self.clock.now().mono_us / 1000,
+            zxid: tree.last_zxid(),
+            znodes: tree.znode_count() as u64,
+            data_bytes: tree.data_bytes() as u64,
+            watches: server.watches().pair_count() as u64,
+            ephemerals: tree.ephemeral_count() as u64,
+            sessions: server.session_count() as u64,
+            connections: server.connection_count() as u64,
+            outstanding: server.outstanding() as u64,
+            latency_min_us: if stats.answered == 0 { 0 } else { stats.latency_min_us },
+            latency_max_us: stats.latency_max_us,
+            latency_sum_us: stats.latency_sum_us,
+            answered: stats.answered,
+            packets_received: stats.packets_received,
+            packets_sent: stats.packets_sent,
+            bytes_received: stats.bytes_received,
+            bytes_sent: stats.bytes_sent,
+            reply_bytes: (max > 0).then_some(view::ReplyBytes {
+                last: last as u64,
+                max: max as u64,
+                min: min as u64,
+            }),
+            connection_requests: stats.connection_requests,
+            connections_rejected: stats.connections_rejected,
+            connections_dropped: stats.connections_dropped,
+            handshakes_expired: self.handshakes_expired.get(),
+            sessions_expired: stats.sessions_expired,
+            auth_failed: stats.auth_failed,
+            frames_too_large: stats.frames_too_large,
+            watch_events: stats.watch_events,
+            containers_deleted: stats.containers_deleted,
+            ops: Opcode::ALL
+                .iter()
+                .map(|&opcode| {
+                    let op = stats.op(opcode);
+                    view::Op { opcode, latency: histogram(&op.latency), errors: op.errors }
+                })
+                .collect(),
+            log: self.log_view(stats, queued),
+            snapshots: self.snapshots_view(server.snapshot_counts().1),
+            startup: self.surroundings.startup,
+        }
+    }
+
+    fn connections(&self) -> Vec<view::Connection> {
+        let server = self.server.borrow();
+        server.connections().map(|(_, of)| connection(of)).collect()
+    }
+
+    fn sessions(&self) -> Vec<view::Session> {
+        let server = self.server.borrow();
+        let now = self.clock.now();
+        let mut sessions: Vec<_> = server
+            .live_sessions()
+            .map(|live| view::Session {
+                id: live.id,
+                timeout_ms: u32::try_from(live.timeout_ms).unwrap_or(0),
+                expires_ms: now.wall_ms
+                    + (i64::try_from(live.deadline_us()).unwrap_or(i64::MAX)
+                        - i64::try_from(now.mono_us).unwrap_or(0))
+                        / 1000,
+                ephemerals: server.tree().ephemerals_of(live.id).collect(),
+            })
+            .collect();
+        sessions.sort_unstable_by_key(|session| session.id);
+        sessions
+    }
+
+    fn watch_summary(&self) -> view::WatchSummary {
+        let server = self.server.borrow();
+        let watches = server.watches();
+        view::WatchSummary {
+            sessions: watches.watcher_count() as u64,
+            paths: watches.path_count() as u64,
+            watches: watches.pair_count() as u64,
+        }
+    }
+
+    fn watches(&self) -> Vec<view::SessionWatches> {
+        let server = self.server.borrow();
+        let mut all: Vec<_> = server
+            .connections()
+            .filter(|(_, connection)| connection.session != 0)
+            .map(|(id, connection)| view::SessionWatches {
+                session: connection.session,
+                paths: server.watches().paths_of(WatcherId(id.0)).map(str::to_owned).collect(),
+            })
+            .filter(|watches| !watches.paths.is_empty())
+            .collect();
+        all.sort_unstable_by_key(|watches| watches.session);
+        all
+    }
+
+    fn digests(&self) -> Vec<view::Digest> {
+        let server = self.server.borrow();
+        vec![view::Digest { zxid: server.tree().last_zxid(), digest: server.tree().digest() }]
+    }
+
+    fn reset_stats(&mut self) {
+        self.server.borrow_mut().reset_stats();
+    }
+
+    fn reset_connections(&mut self) {
+        self.server.borrow_mut().reset_connection_stats();
+    }
+
+    fn snapshot(&mut self, reply: oneshot::Sender<Result<view::SnapshotDone, String>>) {
+        self.snapshot_waiters.borrow_mut().push(reply);
+        self.server.borrow_mut().request_snapshot();
+        self.after_input();
+    }
+}
