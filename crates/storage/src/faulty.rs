@@ -98,6 +98,16 @@ impl File {
         self.touch(offset..offset + bytes.len());
     }
 
+    /// Writes to the disk what may be written before any sync asks for it.
+    fn write_back(&mut self) {
+        self.durable.resize(self.current.len(), 0);
+        for range in &self.dirty {
+            let end = range.end.min(self.current.len());
+            let start = range.start.min(end);
+            self.durable[start..end].copy_from_slice(&self.current[start..end]);
+        }
+    }
+
     fn set_len(&mut self, bytes: usize) {
         let length = self.current.len();
         self.current.resize(bytes, 0);
@@ -105,12 +115,8 @@ impl File {
     }
 
     fn sync(&mut self) {
-        self.durable.resize(self.current.len(), 0);
-        for range in self.dirty.drain(..) {
-            let end = range.end.min(self.current.len());
-            let start = range.start.min(end);
-            self.durable[start..end].copy_from_slice(&self.current[start..end]);
-        }
+        self.write_back();
+        self.dirty.clear();
     }
 
     /// Loses power: what was not synced survives as `survives` says, sector by sector.
@@ -424,7 +430,11 @@ impl Disk for FaultyDisk {
             }
             Some(fault) => {
                 if matches!(fault, Fault::Fail(_)) {
+                    let some_arrived = self.next_random().is_multiple_of(2);
                     let file = &mut self.files[index];
+                    if some_arrived {
+                        file.write_back();
+                    }
                     file.forgotten.append(&mut file.dirty);
                 }
                 Err(error(fault, file, "sync"))
@@ -438,6 +448,10 @@ impl Disk for FaultyDisk {
         let length = self.files[index].current.len() as u64;
         if bytes.saturating_sub(length) > self.capacity.saturating_sub(self.used) {
             return Err(error(Fault::Fail(DiskErrorKind::NoSpace), file, "extend"));
+        }
+        // What is cut off now may have reached the disk before; until the cut is synced it is there.
+        if bytes < length && self.next_random().is_multiple_of(2) {
+            self.files[index].write_back();
         }
         self.files[index].set_len(bytes as usize);
         self.used = self.used + bytes - length;

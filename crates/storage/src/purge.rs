@@ -58,11 +58,11 @@ impl Log {
         }
         for (sequence, bytes) in old.into_iter().rev() {
             remove_if_there(disk, &snapshot_name(sequence))?;
-            disk.sync_folder()?;
             report.snapshots_removed += 1;
             report.bytes_removed += bytes;
         }
-        // A segment ends where the next one starts; the last one stays.
+        // A segment ends where the next one starts; the last one stays. One removal is durable
+        // before the next, or a loss of power could leave a hole.
         while let [first, next, ..] = &self.segments[..]
             && next.start.within(&covered)
         {
@@ -71,6 +71,9 @@ impl Log {
             report.segments_removed += 1;
             report.bytes_removed += first.bytes;
             self.segments.remove(0);
+        }
+        if report.snapshots_removed > 0 {
+            disk.sync_folder()?;
         }
         Ok(report)
     }

@@ -38,6 +38,11 @@ impl Life {
         Self { disk: FaultyDisk::new(seed), model: Model::default(), log: None, step: 0 }
     }
 
+    /// The same disk with nobody using it.
+    fn without_log(&self) -> Self {
+        Self { disk: self.disk.clone(), model: self.model.clone(), log: None, step: self.step }
+    }
+
     /// Lives on until all steps are done or something fails; a failed step is tried again later.
     fn live(&mut self) -> Result<(), Trouble> {
         while self.step < STEPS {
@@ -119,8 +124,7 @@ fn power_loss_at_any_call_of_a_recovery_loses_nothing_acknowledged() {
             let _ = life.live();
             life.disk.crash();
             for again in 0.. {
-                let mut other =
-                    Life { disk: life.disk.clone(), model: life.model.clone(), log: None, step: life.step };
+                let mut other = life.without_log();
                 other.disk.reseed(seed + again * 7);
                 other.disk.fault_after(again, Fault::PowerLoss);
                 let done = open(&mut other.disk, &options());
@@ -146,11 +150,13 @@ fn a_full_disk_at_any_call_leaves_everything_usable() {
         match life.live() {
             Ok(()) => {}
             Err(Trouble::Append(AppendError::NoSpace(_)) | Trouble::Storage(StorageError::Disk(_))) => {
-                let mut survivor =
-                    Life { disk: life.disk.clone(), model: life.model.clone(), log: None, step: life.step };
-                survivor.disk.crash();
-                survivor.restart();
-                survivor.live().unwrap();
+                for seed in 0..12 {
+                    let mut survivor = life.without_log();
+                    survivor.disk.reseed(seed);
+                    survivor.disk.crash();
+                    survivor.restart();
+                    survivor.live().unwrap();
+                }
             }
             // The roll-back itself failed.
             Err(Trouble::Append(AppendError::Poisoned(_))) => {
