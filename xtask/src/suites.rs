@@ -27,6 +27,8 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
     let mut pytest = python::command()?;
     pytest
         .args(["-m", "pytest", "-p", "stoa_cluster", "-p", "no:cacheprovider", "--durations", "10"])
+        // Each process has a server of its own; a class of tests stays in one process.
+        .args(["--numprocesses", "2", "--dist", "loadscope"])
         .args(["--pyargs", "kazoo.tests", "--color", "no"])
         .args(more)
         .current_dir(workspace::target())
