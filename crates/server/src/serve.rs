@@ -218,11 +218,8 @@ async fn partition(
                 Some(event) => driver.disk_event(event)?,
                 None => return Err("the log's thread has ended".into()),
             },
-            question = questions.recv() => {
-                if let Some(question) = question {
-                    question.answer(&mut &*driver);
-                }
-            }
+            // Without admin HTTP nobody asks: then this never comes.
+            Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
             _ = interrupt.recv(), if patience.is_none() => patience = Some(Instant::now()),
             () = tokio::time::sleep(Duration::from_millis(10)), if patience.is_some() => {}
