@@ -217,11 +217,20 @@ impl Op {
         }
     }
 
-    /// Whether nothing may follow in the same burst: ZooKeeper judges what follows by the old ACL or
-    /// by the new one, as it happens.
+    /// Whether nothing may follow in the same burst: ZooKeeper judges what follows by the state
+    /// before or after, as it happens (see `differences`).
     #[must_use]
     pub fn ends_burst(&self) -> bool {
-        matches!(self, Self::SetAcl { .. })
+        match self {
+            Self::SetAcl { .. } => true,
+            Self::Create { opcode, flags, .. } => match opcode {
+                Opcode::CreateContainer => *flags != 4,
+                Opcode::CreateTtl => !matches!(flags, 5 | 6),
+                _ => !matches!(flags, 0..=3),
+            },
+            Self::Multi { ops, .. } => ops.iter().any(Self::ends_burst),
+            _ => false,
+        }
     }
 
     /// Appends the body.

@@ -59,6 +59,21 @@ pub const NOT_FIXED: &[Allowance] = &[
         reason: "ZooKeeper judges them by the ACL that has been applied so far",
     },
     Allowance {
+        subject: "requests in flight behind a create whose opcode and mode do not agree",
+        handling: "such a create is the last request of its burst",
+        reason: "while it is ordered, ZooKeeper takes the znode for what the mode says, then for what the opcode says",
+    },
+    Allowance {
+        subject: "createTTL with a mode without TTL and a negative TTL",
+        handling: "not sent",
+        reason: "ZooKeeper stops serving",
+    },
+    Allowance {
+        subject: "pings behind a request that ends the connection",
+        handling: "only whether the connection ends is compared",
+        reason: "ZooKeeper may still send an answer or two",
+    },
+    Allowance {
         subject: "auth, sasl, closeSession, unknown opcodes among other requests",
         handling: "sent alone",
         reason: "answered by another thread, or the connection ends before the answers before them",

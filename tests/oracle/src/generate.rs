@@ -167,7 +167,7 @@ impl Generator {
         }
         let mut steps = vec![Step::Burst { slot, calls: vec![superuser()] }];
         // The superuser may do everything under any ACL, so its own requests need not wait for it.
-        for chunk in open.chunks(self.pipeline).chain(calls.chunks(self.pipeline)) {
+        for chunk in calls.chunks(self.pipeline) {
             steps.push(Step::Burst { slot, calls: chunk.to_vec() });
         }
         steps.extend(self.seedlings());
@@ -332,6 +332,8 @@ impl Generator {
             0 => random.pick(&[0, -1, i64::MIN, i64::MAX, 1 << 40, (1 << 40) - 1, (1 << 40) + 1]),
             _ => 1_000_000_000 + random.below(1000) as i64,
         };
+        // A negative TTL with a mode that has none stops ZooKeeper.
+        let ttl_ms = if matches!(flags, 5 | 6) { ttl_ms } else { ttl_ms.max(0) };
         let path =
             if matches!(flags, 2 | 3 | 6) { menu::sequential_path(random) } else { menu::path(random) };
         let closed_percent = if self.profile == Profile::Access { 40 } else { 4 };

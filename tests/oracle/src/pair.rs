@@ -107,7 +107,7 @@ impl Pair {
                 self.settle(slot)?;
                 self.left.send_raw(slot, bytes);
                 self.right.send_raw(slot, bytes);
-                self.probe(slot)
+                self.probe_for_end(slot)
             }
         }
     }
@@ -153,7 +153,7 @@ impl Pair {
         if left.ended.is_some() {
             self.hang_up(slot);
         } else if alone {
-            self.probe(slot)?;
+            self.probe_for_end(slot)?;
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Pair {
         self.probe(slot)
     }
 
-    /// A ping: answered by a connection that is open, and by none that the server has closed.
+    /// A ping: answered by a connection that is open.
     fn probe(&mut self, slot: usize) -> Outcome {
         self.left.send_ping(slot);
         self.right.send_ping(slot);
@@ -267,6 +267,19 @@ impl Pair {
             self.hang_up(slot);
         }
         Ok(())
+    }
+
+    /// Looks whether the servers have ended the connection. One that is about to end may answer
+    /// another ping or two, so only what an open one brings is compared.
+    fn probe_for_end(&mut self, slot: usize) -> Outcome {
+        let left = self.left.ping_until_end(slot);
+        let right = self.right.ping_until_end(slot);
+        if left.ended.is_some() && right.ended.is_some() {
+            self.hang_up(slot);
+            return Ok(());
+        }
+        let pings = vec![Op::Bare(Opcode::Ping).into(); crate::side::PINGS_BEFORE_END];
+        self.compare(slot, pings, &left, &right)
     }
 
     fn hang_up(&mut self, slot: usize) {
@@ -375,7 +388,8 @@ impl Pair {
             self.hang_up(slot);
         } else {
             // Refused by an answer: the connection must end now.
-            self.probe(slot)?;
+            self.connected[slot] = true;
+            self.probe_for_end(slot)?;
         }
         Ok(())
     }

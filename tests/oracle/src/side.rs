@@ -10,6 +10,9 @@ use stoa_wire::{ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, put, xid}
 /// Where the sequential znodes are kept that were created and not deleted since.
 pub type Sequentials = std::collections::VecDeque<String>;
 
+/// A connection that answers so many pings, one after the other, is not about to end.
+pub const PINGS_BEFORE_END: usize = 3;
+
 /// A session as its client knows it.
 #[derive(Debug, Clone, Copy)]
 pub struct Session {
@@ -171,6 +174,21 @@ impl Side {
         put::i32(&mut bytes, xid::PING);
         put::i32(&mut bytes, Opcode::Ping as i32);
         self.send_raw(slot, &bytes);
+    }
+
+    /// Pings, one after the other, until one is not answered or it is clear that all will be.
+    pub fn ping_until_end(&mut self, slot: usize) -> Received {
+        let mut all = Received { frames: Vec::new(), ended: None };
+        for _ in 0..PINGS_BEFORE_END {
+            self.send_ping(slot);
+            let received = self.receive(slot, 1);
+            all.frames.extend(received.frames);
+            all.ended = received.ended;
+            if all.ended.is_some() {
+                break;
+            }
+        }
+        all
     }
 
     /// Reads until so many replies have come, or the connection has ended.
