@@ -175,6 +175,9 @@ impl Server {
             if connection.phase == Phase::Closing {
                 return bytes.len();
             }
+            if rest.is_empty() {
+                break;
+            }
             if congested || is_saturated(connection, &self.config) {
                 connection.paused = true;
                 if congested {

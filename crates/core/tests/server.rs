@@ -1,0 +1,481 @@
+//! One server, driven by hand: bytes in, bytes out, the log done when the test says so.
+
+use std::net::SocketAddr;
+
+use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Server};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, ErrorCode, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader,
+    WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
+};
+
+struct World {
+    server: Server,
+    now: Now,
+    closed: Vec<(ConnectionId, CloseReason)>,
+    resumed: Vec<ConnectionId>,
+    /// Entries handed to the log and not yet said to be durable.
+    log: Vec<stoa_core::Append>,
+}
+
+/// One frame from the server after the handshake.
+#[derive(Debug, PartialEq)]
+struct Frame {
+    xid: i32,
+    zxid: i64,
+    err: i32,
+    body: Vec<u8>,
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let tree = Tree::new(Options::default());
+        let server = Server::new(config, tree, 0, [7; 32], now);
+        Self { server, now, closed: Vec::new(), resumed: Vec::new(), log: Vec::new() }
+    }
+
+    fn poll(&mut self) {
+        while let Some(output) = self.server.poll_output() {
+            match output {
+                Output::Send(_) => {}
+                Output::Resume(id) => self.resumed.push(id),
+                Output::Close(id, reason) => self.closed.push((id, reason)),
+            }
+        }
+        while let Some(append) = self.server.poll_append() {
+            self.log.push(append);
+        }
+    }
+
+    fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
+        let consumed = self.server.receive(id, bytes, self.now);
+        self.poll();
+        consumed
+    }
+
+    /// The log stores everything it has.
+    fn settle(&mut self) {
+        while let Some(last) = self.log.drain(..).last() {
+            self.server.appended(last.position, self.now);
+            self.poll();
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        self.now.wall_ms += ms as i64;
+        self.server.tick(self.now);
+        self.poll();
+    }
+
+    fn take_bytes(&mut self, id: ConnectionId) -> Vec<u8> {
+        let bytes = self.server.output(id).to_vec();
+        self.server.sent(id, bytes.len());
+        self.poll();
+        bytes
+    }
+
+    fn take(&mut self, id: ConnectionId) -> Vec<Frame> {
+        let bytes = self.take_bytes(id);
+        let mut rest = bytes.as_slice();
+        let mut frames = Vec::new();
+        while let Some((payload, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let mut reader = Reader::new(payload);
+            let ReplyHeader { xid, zxid, err } = ReplyHeader::decode(&mut reader).unwrap();
+            frames.push(Frame { xid, zxid, err, body: reader.rest().to_vec() });
+            rest = tail;
+        }
+        assert!(rest.is_empty(), "whole frames only");
+        frames
+    }
+
+    fn connect_socket(&mut self) -> ConnectionId {
+        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        self.server.connect(peer, self.now).unwrap()
+    }
+
+    fn open(&mut self) -> (ConnectionId, ConnectResponse) {
+        self.reopen(0, &[0; 16])
+    }
+
+    fn reopen(&mut self, session_id: i64, password: &[u8]) -> (ConnectionId, ConnectResponse) {
+        let id = self.connect_socket();
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 10_000,
+            session_id,
+            password,
+            read_only: Some(false),
+        };
+        self.send(id, &frame(|out| request.encode(out)));
+        self.settle();
+        let bytes = self.take_bytes(id);
+        let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+        (id, ConnectResponse::decode(payload).unwrap())
+    }
+}
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+fn create(xid: i32, path: &str, flags: i32) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"x"), OPEN_ACL, flags, None))
+}
+
+fn set(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+}
+
+fn get(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, Opcode::GetData, |out| encode::path_watch(out, path, watch))
+}
+
+fn xids(frames: &[Frame]) -> Vec<i32> {
+    frames.iter().map(|frame| frame.xid).collect()
+}
+
+#[test]
+fn a_write_is_answered_only_when_it_is_durable() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    assert!(world.take(id).is_empty());
+    assert!(world.server.tree().get("/a").is_none(), "not applied either");
+    world.settle();
+    let frames = world.take(id);
+    assert_eq!((frames[0].xid, frames[0].err), (1, 0));
+    assert!(world.server.tree().get("/a").is_some());
+}
+
+#[test]
+fn an_error_that_rests_on_an_update_waits_for_it() {
+    let mut world = World::new(Config::default());
+    let (one, _) = world.open();
+    let (other, _) = world.open();
+    world.send(one, &create(1, "/a", 0));
+    world.send(other, &create(1, "/a", 0));
+    assert!(world.take(other).is_empty(), "the create that it lost to may still be lost itself");
+    world.settle();
+    assert_eq!(world.take(other)[0].err, ErrorCode::NodeExists as i32);
+}
+
+#[test]
+fn a_session_is_answered_in_the_order_of_its_requests() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    let sync = request(4, Opcode::Sync, |out| encode::path(out, "/"));
+    let pipeline = [
+        create(1, "/a", 0),
+        get(2, "/a", false),
+        create(3, "/a", 0),
+        sync,
+        set(5, "/a", b"new"),
+        get(6, "/a", false),
+    ];
+    world.send(id, &pipeline.concat());
+    assert!(world.take(id).is_empty());
+    world.settle();
+    let frames = world.take(id);
+    assert_eq!(xids(&frames), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(frames[2].err, ErrorCode::NodeExists as i32);
+    assert_eq!(&frames[1].body[..5], [0, 0, 0, 1, b'x']);
+    assert_eq!(&frames[5].body[..7], [0, 0, 0, 3, b'n', b'e', b'w']);
+}
+
+#[test]
+fn a_read_does_not_wait_for_the_writes_of_others() {
+    let mut world = World::new(Config::default());
+    let (writer, _) = world.open();
+    let (reader, _) = world.open();
+    world.send(writer, &create(1, "/a", 0));
+    world.send(reader, &get(1, "/a", false));
+    assert_eq!(world.take(reader)[0].err, ErrorCode::NoNode as i32);
+}
+
+#[test]
+fn a_ping_waits_for_nothing() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &[create(1, "/a", 0), request(xid::PING, Opcode::Ping, |_| {})].concat());
+    assert_eq!(xids(&world.take(id)), [xid::PING]);
+    world.settle();
+    assert_eq!(xids(&world.take(id)), [1]);
+}
+
+#[test]
+fn an_event_comes_before_the_reply_that_shows_the_change() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    world.settle();
+    world.send(id, &[get(2, "/a", true), set(3, "/a", b"y")].concat());
+    world.settle();
+    let frames = world.take(id);
+    assert_eq!(xids(&frames), [1, 2, xid::NOTIFICATION, 3]);
+    let event = WatcherEvent::decode(&mut Reader::new(&frames[2].body)).unwrap();
+    assert_eq!((event.kind, event.path), (3, "/a"));
+    assert_eq!(frames[2].zxid, frames[3].zxid);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_recovers() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &[create(1, "/a", 0), get(2, "/", false), create(3, "/a", 0)].concat());
+    let generation = world.log.drain(..).last().unwrap().generation;
+    world.server.append_refused(generation, world.now);
+    world.poll();
+    let frames = world.take(id);
+    assert_eq!(xids(&frames), [1, 2, 3]);
+    // The second create failed because of the first, which is void now.
+    assert_eq!(frames.iter().map(|frame| frame.err).collect::<Vec<_>>(), [-1, 0, -1]);
+
+    world.send(id, &[create(4, "/b", 0), get(5, "/", false)].concat());
+    let frames = world.take(id);
+    assert_eq!((frames[0].err, frames[1].err), (-1, 0), "refused at once, reads go on");
+    assert!(world.log.is_empty());
+
+    world.pass(600);
+    world.send(id, &create(6, "/a", 0));
+    world.settle();
+    assert_eq!(world.take(id)[0].err, 0);
+}
+
+#[test]
+fn entries_of_a_refused_generation_are_refused_once() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    let generation = world.log.drain(..).last().unwrap().generation;
+    world.server.append_refused(generation, world.now);
+    world.pass(600);
+    world.send(id, &create(2, "/a", 0));
+    // A late word about the generation before must not void what has been proposed since.
+    world.server.append_refused(generation, world.now);
+    world.settle();
+    assert_eq!(world.take(id).iter().map(|frame| frame.err).collect::<Vec<_>>(), [-1, 0]);
+}
+
+#[test]
+fn a_frame_over_the_limit_is_skipped_and_answered() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    let large = request(1, Opcode::SetData, |out| {
+        encode::set_data(out, "/a", Some(&vec![0; 3 << 20]), -1);
+    });
+    let stream = [large, get(2, "/", false)].concat();
+    let mut pending = Vec::new();
+    for chunk in stream.chunks(100_000) {
+        pending.extend_from_slice(chunk);
+        let consumed = world.send(id, &pending);
+        pending.drain(..consumed);
+        assert!(pending.len() <= 100_000, "what is skipped is not kept");
+    }
+    let frames = world.take(id);
+    assert_eq!((frames[0].xid, frames[0].err), (1, ErrorCode::MarshallingError as i32));
+    assert_eq!((frames[1].xid, frames[1].err), (2, 0));
+    assert!(world.closed.is_empty());
+}
+
+#[test]
+fn a_frame_of_two_gigabytes_ends_the_connection() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &0x7fff_ffff_u32.to_be_bytes());
+    assert_eq!(world.closed, [(id, CloseReason::BadFrame)]);
+}
+
+#[test]
+fn a_session_moves_to_its_new_connection() {
+    let mut world = World::new(Config::default());
+    let (old, opened) = world.open();
+    world.send(old, &get(1, "/", true));
+    let (new, response) = world.reopen(opened.session_id, &opened.password);
+    assert_eq!(response.session_id, opened.session_id);
+    assert_eq!(world.closed, [(old, CloseReason::SessionMoved)]);
+    world.server.disconnected(old, world.now);
+    world.send(new, &create(2, "/e", 1));
+    world.settle();
+    assert_eq!(xids(&world.take(new)), [2], "the old connection's watch is gone with it");
+}
+
+#[test]
+fn a_wrong_password_opens_nothing() {
+    let mut world = World::new(Config::default());
+    let (_, opened) = world.open();
+    let (id, response) = world.reopen(opened.session_id, &[1; 16]);
+    assert_eq!((response.session_id, response.timeout_ms), (0, 0));
+    assert_eq!(world.closed, [(id, CloseReason::SessionExpired)]);
+}
+
+#[test]
+fn a_client_that_is_ahead_is_sent_away_without_an_answer() {
+    let mut world = World::new(Config::default());
+    let id = world.connect_socket();
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 99,
+        timeout_ms: 10_000,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: None,
+    };
+    world.send(id, &frame(|out| request.encode(out)));
+    assert_eq!(world.closed, [(id, CloseReason::ClientAhead)]);
+    assert!(world.take_bytes(id).is_empty());
+}
+
+#[test]
+fn a_silent_session_expires_with_its_ephemerals() {
+    let mut world = World::new(Config::default());
+    let (id, opened) = world.open();
+    world.send(id, &create(1, "/e", 1));
+    world.settle();
+    world.pass(9_000);
+    assert!(world.log.is_empty(), "not before its timeout");
+    world.pass(5_000);
+    world.settle();
+    assert!(world.server.tree().get("/e").is_none());
+    assert_eq!(world.closed, [(id, CloseReason::SessionExpired)]);
+    assert_eq!(world.reopen(opened.session_id, &opened.password).1.session_id, 0);
+}
+
+#[test]
+fn a_session_whose_connection_ended_while_it_was_made_expires_too() {
+    let mut world = World::new(Config::default());
+    let id = world.connect_socket();
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: None,
+    };
+    world.send(id, &frame(|out| request.encode(out)));
+    world.server.disconnected(id, world.now);
+    world.settle();
+    assert_eq!(world.server.tree().sessions().count(), 1);
+    for _ in 0..30 {
+        world.pass(1_000);
+    }
+    world.settle();
+    assert_eq!(world.server.tree().sessions().count(), 0);
+}
+
+#[test]
+fn closing_a_session_is_its_last_answer() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(
+        id,
+        &[create(1, "/e", 1), request(2, Opcode::CloseSession, |_| {}), get(3, "/", false)].concat(),
+    );
+    world.settle();
+    assert_eq!(xids(&world.take(id)), [1, 2]);
+    assert_eq!(world.closed, [(id, CloseReason::SessionClosed)]);
+    assert!(world.server.tree().get("/e").is_none());
+}
+
+#[test]
+fn too_much_under_way_stops_the_reading_and_goes_on_later() {
+    let mut config = Config::default();
+    config.limits.outstanding = 4;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    let stream: Vec<u8> = (0..10).flat_map(|i| create(i, &format!("/n{i}"), 0)).collect();
+    let mut consumed = world.send(id, &stream);
+    assert!(consumed < stream.len());
+    assert!(world.server.is_paused(id));
+    while consumed < stream.len() {
+        world.settle();
+        assert_eq!(world.resumed.pop(), Some(id));
+        consumed += world.send(id, &stream[consumed..]);
+    }
+    world.settle();
+    assert_eq!(xids(&world.take(id)), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let mut config = Config::default();
+    config.limits.output_pause_bytes = 1000;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    let stream: Vec<u8> = (0..100).flat_map(|i| get(i, "/", false)).collect();
+    let consumed = world.send(id, &stream);
+    assert!(world.server.is_paused(id));
+    assert!(world.server.output(id).len() < 1200);
+    assert!(world.resumed.is_empty());
+    world.take(id);
+    assert_eq!(world.resumed, [id]);
+    assert!(world.send(id, &stream[consumed..]) > 0);
+}
+
+#[test]
+fn a_handshake_that_does_not_come_is_not_waited_for() {
+    let mut world = World::new(Config::default());
+    let id = world.connect_socket();
+    world.pass(11_000);
+    assert_eq!(world.closed, [(id, CloseReason::HandshakeTimeout)]);
+}
+
+#[test]
+fn connections_are_limited_per_address() {
+    let mut config = Config::default();
+    config.limits.connections_per_address = 2;
+    let mut world = World::new(config);
+    let (first, _) = world.open();
+    world.open();
+    let peer: SocketAddr = "127.0.0.1:4001".parse().unwrap();
+    assert!(world.server.connect(peer, world.now).is_err());
+    assert!(world.server.connect("127.0.0.2:4001".parse().unwrap(), world.now).is_ok());
+    world.server.disconnected(first, world.now);
+    assert!(world.server.connect(peer, world.now).is_ok());
+}
+
+#[test]
+fn any_bytes_at_all_are_survived() {
+    // A small generator of our own: the same bytes on each run.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut world = World::new(Config::default());
+    for round in 0..2000 {
+        let (id, _) = world.open();
+        let bytes = if round % 2 == 0 {
+            (0..next() % 200).map(|_| next() as u8).collect::<Vec<_>>()
+        } else {
+            // A frame that is announced rightly, with a body that may be anything.
+            let opcode = Opcode::ALL[next() as usize % Opcode::ALL.len()];
+            let body: Vec<u8> = (0..next() % 60).map(|_| (next() % 4) as u8).collect();
+            request(round, opcode, |out| out.extend_from_slice(&body))
+        };
+        world.send(id, &bytes);
+        world.settle();
+        world.server.disconnected(id, world.now);
+        world.closed.clear();
+    }
+    let (id, _) = world.open();
+    world.send(id, &get(1, "/", false));
+    assert_eq!(world.take(id)[0].err, 0);
+    assert_eq!(world.server.outstanding(), 0);
+}
