@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::client::{self, ConnectError, CreateOptions, MultiError};
 use crate::driver::Status;
 use crate::options::Options;
+use crate::protocol::{Call, Reply};
 use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult};
 use crate::watch::Watch;
 
@@ -135,6 +136,12 @@ impl Client {
     #[must_use]
     pub fn status(&self) -> Status {
         self.client().status().borrow().clone()
+    }
+
+    /// Makes calls one right after the other and waits for what they answer; see
+    /// [`crate::Client::call_all`].
+    pub fn call_all(&self, calls: impl IntoIterator<Item = Call>) -> Vec<Result<Reply>> {
+        self.wait(self.client().call_all(calls))
     }
 
     /// Waits for a future of the async client.

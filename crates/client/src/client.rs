@@ -151,6 +151,31 @@ impl Client {
         }
     }
 
+    /// Makes calls one right after the other, without waiting for replies in between, and waits for
+    /// what they answer. They take effect in their order.
+    pub async fn call_all(&self, calls: impl IntoIterator<Item = Call>) -> Vec<Result<Reply>> {
+        let mut results = Vec::new();
+        for call in calls {
+            let (done, result) = oneshot::channel();
+            // When the task has ended, so has the sender that the result would come from.
+            let _ = self.commands.send(Command { call, done, watch: None }).await;
+            results.push(result);
+        }
+        let ended = Err(ErrorCode::SessionExpired);
+        let mut replies = Vec::with_capacity(results.len());
+        for result in results {
+            let reply = match self.call_timeout {
+                None => Ok(result.await),
+                Some(limit) => timeout(limit, result).await,
+            };
+            replies.push(match reply {
+                Ok(reply) => reply.unwrap_or_else(|_| ended.clone()),
+                Err(_) => Err(ErrorCode::OperationTimeout),
+            });
+        }
+        replies
+    }
+
     /// Makes a call that sets a watch.
     async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call) -> (Result<Reply>, Watch) {
         let id = WatchId(self.next_watch.fetch_add(1, Ordering::Relaxed));
