@@ -1,5 +1,7 @@
 //! One server, driven by hand: bytes in, bytes out, the log done when the test says so.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
 use std::net::SocketAddr;
 
 use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Server};
@@ -56,7 +58,8 @@ impl World {
 
     /// The log stores everything it has.
     fn settle(&mut self) {
-        while let Some(last) = self.log.drain(..).last() {
+        while let Some(last) = self.log.pop() {
+            self.log.clear();
             self.server.appended(last.position, self.now);
             self.poll();
         }
@@ -236,7 +239,7 @@ fn a_full_disk_refuses_writes_and_recovers() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();
     world.send(id, &[create(1, "/a", 0), get(2, "/", false), create(3, "/a", 0)].concat());
-    let generation = world.log.drain(..).last().unwrap().generation;
+    let generation = world.log.drain(..).next_back().unwrap().generation;
     world.server.append_refused(generation, world.now);
     world.poll();
     let frames = world.take(id);
@@ -260,7 +263,7 @@ fn entries_of_a_refused_generation_are_refused_once() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();
     world.send(id, &create(1, "/a", 0));
-    let generation = world.log.drain(..).last().unwrap().generation;
+    let generation = world.log.drain(..).next_back().unwrap().generation;
     world.server.append_refused(generation, world.now);
     world.pass(600);
     world.send(id, &create(2, "/a", 0));
