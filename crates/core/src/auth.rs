@@ -7,13 +7,46 @@ use core::net::IpAddr;
 use sha1::{Digest, Sha1};
 use stoa_tree::Identity;
 
-/// The identity `user:base64(sha1(user:password))` that ZooKeeper's digest scheme gives to
-/// `user:password`.
+/// The hash behind the digest scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DigestAlgorithm {
+    /// ZooKeeper's default; what almost every client library computes.
+    #[default]
+    Sha1,
+    /// SHA-2 with 224 bits.
+    Sha224,
+    /// SHA-2 with 256 bits.
+    Sha256,
+    /// SHA-2 with 384 bits.
+    Sha384,
+    /// SHA-2 with 512 bits.
+    Sha512,
+}
+
+impl DigestAlgorithm {
+    /// The identity `user:base64(hash(user:password))` that the digest scheme gives to
+    /// `user:password`.
+    #[must_use]
+    pub fn id(self, user_password: &str) -> String {
+        fn base64_of<D: Digest>(text: &str) -> String {
+            base64::engine::general_purpose::STANDARD.encode(D::digest(text.as_bytes()))
+        }
+        let user = user_password.split_once(':').map_or(user_password, |(user, _)| user);
+        let hash = match self {
+            Self::Sha1 => base64_of::<Sha1>(user_password),
+            Self::Sha224 => base64_of::<sha2::Sha224>(user_password),
+            Self::Sha256 => base64_of::<sha2::Sha256>(user_password),
+            Self::Sha384 => base64_of::<sha2::Sha384>(user_password),
+            Self::Sha512 => base64_of::<sha2::Sha512>(user_password),
+        };
+        format!("{user}:{hash}")
+    }
+}
+
+/// The identity that the digest scheme gives to `user:password` unless another hash is set.
 #[must_use]
 pub fn digest_id(user_password: &str) -> String {
-    let user = user_password.split_once(':').map_or(user_password, |(user, _)| user);
-    let hash = Sha1::digest(user_password.as_bytes());
-    format!("{user}:{}", base64::engine::general_purpose::STANDARD.encode(hash))
+    DigestAlgorithm::Sha1.id(user_password)
 }
 
 /// What every connection may call itself from the start.
@@ -27,11 +60,12 @@ pub(crate) fn authenticate(
     scheme: &str,
     auth: &[u8],
     address: IpAddr,
+    algorithm: DigestAlgorithm,
     super_digest: Option<&str>,
 ) -> Option<(Option<Identity>, Identity)> {
     match scheme {
         "digest" => {
-            let id = digest_id(core::str::from_utf8(auth).ok()?);
+            let id = algorithm.id(core::str::from_utf8(auth).ok()?);
             let is_super = super_digest.is_some_and(|digest| digest == id);
             let rank = is_super.then(|| Identity { scheme: "super".into(), id: String::new() });
             Some((rank, Identity { scheme: "digest".into(), id }))
@@ -53,9 +87,22 @@ mod tests {
     }
 
     #[test]
+    fn other_hashes_give_other_identities() {
+        let sha256 = "super:wjySwxg860UATFtciuZ1lpzrCHrPeov6SPu/ZD56uig=";
+        assert_eq!(DigestAlgorithm::Sha256.id("super:test"), sha256);
+        let address = "127.0.0.1".parse().unwrap();
+        let proves_super = |algorithm| {
+            let (rank, _) = authenticate("digest", b"super:test", address, algorithm, Some(sha256)).unwrap();
+            rank.is_some()
+        };
+        assert!(proves_super(DigestAlgorithm::Sha256));
+        assert!(!proves_super(DigestAlgorithm::Sha1));
+    }
+
+    #[test]
     fn unknown_schemes_prove_nothing() {
         let address = "127.0.0.1".parse().unwrap();
-        assert!(authenticate("kerberos", b"x", address, None).is_none());
-        assert!(authenticate("digest", b"\xff", address, None).is_none());
+        assert!(authenticate("kerberos", b"x", address, DigestAlgorithm::Sha1, None).is_none());
+        assert!(authenticate("digest", b"\xff", address, DigestAlgorithm::Sha1, None).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! What the driver decides once.
 
+use crate::auth::DigestAlgorithm;
 use alloc::string::String;
 
 /// A moment, as the driver's clocks show it.
@@ -22,7 +23,9 @@ pub struct Config {
     pub session_timeout_min_ms: i32,
     /// Largest session timeout that is granted, milliseconds.
     pub session_timeout_max_ms: i32,
-    /// `user:base64(sha1(user:password))` of the super user.
+    /// The hash behind the digest scheme.
+    pub digest: DigestAlgorithm,
+    /// `user:base64(hash(user:password))` of the super user.
     pub super_digest: Option<String>,
     /// Time between two looks for containers and TTL znodes to delete, milliseconds.
     pub reap_interval_ms: u32,
@@ -71,6 +74,7 @@ impl Default for Config {
             tick_ms: 3000,
             session_timeout_min_ms: 6000,
             session_timeout_max_ms: 60_000,
+            digest: DigestAlgorithm::Sha1,
             super_digest: None,
             reap_interval_ms: 60_000,
             reap_max: 10_000,

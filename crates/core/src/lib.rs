@@ -34,7 +34,7 @@ mod session;
 mod snapshot;
 mod stats;
 
-pub use auth::digest_id;
+pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now};
 pub use connection::{CloseReason, Connection, ConnectionId};
 pub use partition::{Append, TIMELINE};

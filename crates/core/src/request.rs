@@ -119,7 +119,7 @@ impl Server {
         let proved = match Request::decode(Opcode::Auth, reader) {
             Ok(Request::Auth { scheme, auth }) => {
                 let super_digest = self.config.super_digest.as_deref();
-                auth::authenticate(scheme, auth, connection.peer.ip(), super_digest)
+                auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest)
             }
             _ => None,
         };
