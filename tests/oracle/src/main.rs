@@ -12,9 +12,6 @@ use stoa_oracle::servers::{Kind, Server};
 use stoa_oracle::shrink::{Trial, shrink};
 use stoa_wire::Opcode;
 
-/// Requests of the differing session that a report shows.
-const REPORTED: usize = 12;
-
 #[derive(Debug, Parser)]
 #[command(about = "The same random requests to two servers, every answer compared")]
 struct Options {
@@ -42,6 +39,9 @@ struct Options {
     /// After a difference, look for a short stream that shows it (on servers that it starts itself).
     #[arg(long, conflicts_with_all = ["left", "right"])]
     shrink: bool,
+    /// Requests that a report shows: the last of all sessions.
+    #[arg(long, default_value_t = 24)]
+    context: usize,
     /// Print how often each opcode was answered with each error code.
     #[arg(long)]
     coverage: bool,
@@ -147,14 +147,7 @@ fn run(options: &Options) -> Result<bool, String> {
         }
         Err(Stop::Difference(difference)) => {
             println!("\ndifference at step {steps}, request {requests}\n");
-            let past: Vec<_> =
-                pair.history.iter().rev().filter(|past| past.slot == difference.slot).collect();
-            let text: String = past.iter().take(REPORTED).rev().map(ToString::to_string).collect();
-            let lines: Vec<&str> = text.lines().collect();
-            println!("the last requests of the session, answered alike:");
-            for line in &lines[lines.len().saturating_sub(2 * REPORTED)..] {
-                println!("{line}");
-            }
+            println!("the last requests, answered alike:\n{}", context(pair, options.context));
             println!("\n{difference}");
             println!("again, and shorter: {}\n0 passed, 1 failed", options.replay());
             if options.shrink {
@@ -164,6 +157,19 @@ fn run(options: &Options) -> Result<bool, String> {
             Ok(false)
         }
     }
+}
+
+/// The last `requests` requests of all sessions with their answers.
+fn context(pair: &Pair, requests: usize) -> String {
+    let mut left = requests;
+    let wanted = pair.history.iter().rev().take_while(|past| {
+        let wanted = left > 0;
+        left = left.saturating_sub(past.calls.len());
+        wanted
+    });
+    let mut bursts: Vec<String> = wanted.map(|past| format!("session {}:\n{past}", past.slot)).collect();
+    bursts.reverse();
+    bursts.concat()
 }
 
 fn drive(pair: &mut Pair, options: &Options, steps: &mut usize) -> Result<(), Stop> {
