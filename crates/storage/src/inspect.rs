@@ -94,6 +94,11 @@ pub enum Finding<'a> {
         /// How many chunks it has.
         chunks: u64,
     },
+    /// Zeros at the end of the last segment, written ahead to be overwritten.
+    Ahead {
+        /// How many there are.
+        bytes: u64,
+    },
     /// Bytes at the end of the last segment that are no frame: an interrupted write, or damage to
     /// the last batch. A server starting here would cut them.
     TornTail {
@@ -224,6 +229,8 @@ struct LogWalk<'a, 'v> {
     folder_id: Option<FolderId>,
     /// The first frame of the segment before.
     before: Option<u64>,
+    /// The first frame of the segment after, if the one before has its end.
+    after: Option<u64>,
     /// The positions so far; `None` after damage, until the next segment tells them.
     positions: Option<Positions>,
 }
@@ -231,7 +238,7 @@ struct LogWalk<'a, 'v> {
 fn walk_log<D: Disk + ?Sized>(disk: &mut D, visit: &mut Visit<'_>) -> Walked {
     let folder = Folder::list(disk)?;
     let start = Place { file: FORMAT_FILE, offset: 0 };
-    let mut walk = LogWalk { visit, folder_id: None, before: None, positions: None };
+    let mut walk = LogWalk { visit, folder_id: None, before: None, after: None, positions: None };
     let mut flow = match folder.format_bytes.map(|bytes| read_format(disk, bytes)) {
         Some(Ok((folder_id, created_ms))) => {
             walk.folder_id = Some(folder_id);
@@ -245,6 +252,10 @@ fn walk_log<D: Disk + ?Sized>(disk: &mut D, visit: &mut Visit<'_>) -> Walked {
         if flow.is_continue() {
             flow = walk.segment(disk, first_frame, bytes, first_frame >= torn_from)?;
         }
+    }
+    if let Some(after) = walk.after.filter(|_| flow.is_continue()) {
+        let place = Place { file: &segment_name(after), offset: 0 };
+        flow = (walk.visit)(place, damage("the file is missing, the log goes on in it"));
     }
     for file in &folder.leftovers {
         if flow.is_continue() {
@@ -280,6 +291,7 @@ impl LogWalk<'_, '_> {
         let file = segment_name(first_frame);
         let mut reader = FileReader::new(file.clone(), bytes);
         let before = self.before.replace(first_frame);
+        let ended = self.after.take().is_some();
         let preamble = match reader.preamble(disk, FileKind::Segment) {
             Ok(preamble) => preamble,
             Err(error) => {
@@ -290,7 +302,8 @@ impl LogWalk<'_, '_> {
         let positions = preamble.positions.rows();
         let found = Finding::Segment { bytes, first_frame: preamble.words[0], positions };
         let mut flow = (self.visit)(Place { file: &file, offset: 0 }, found);
-        if let Some((offset, what)) = self.misplaced(&preamble, first_frame, before)
+        if let Some((offset, what)) =
+            self.misplaced(&preamble, first_frame, before, ended, bytes == preamble.encoded_bytes())
             && flow.is_continue()
         {
             flow = (self.visit)(Place { file: &file, offset }, damage(what));
@@ -303,7 +316,14 @@ impl LogWalk<'_, '_> {
     }
 
     /// What is wrong with a segment in this place, if anything, and where it says so.
-    fn misplaced(&self, preamble: &Preamble, first_frame: u64, before: Option<u64>) -> Option<(u64, String)> {
+    fn misplaced(
+        &self,
+        preamble: &Preamble,
+        first_frame: u64,
+        before: Option<u64>,
+        ended: bool,
+        is_blank: bool,
+    ) -> Option<(u64, String)> {
         if self.folder_id.is_some_and(|id| id != preamble.folder_id) {
             return Some((16, "it belongs to another data folder".into()));
         }
@@ -312,6 +332,9 @@ impl LogWalk<'_, '_> {
         }
         if before.is_some_and(|before| before != preamble.words[1]) {
             return Some((40, format!("{} is missing before it", segment_name(preamble.words[1]))));
+        }
+        if before.is_some() && self.positions.is_some() && !ended && !is_blank {
+            return Some((40, "the segment before it has no end".into()));
         }
         let moved = self.positions.as_ref().is_some_and(|positions| *positions != preamble.positions);
         moved.then(|| (64, "its timelines do not go on where the segment before stopped".into()))
@@ -336,13 +359,16 @@ impl LogWalk<'_, '_> {
                 Found::Frame(header, body) => {
                     flow = self.frame(place, header, body);
                     sealed = header.kind == Kind::Seal;
+                    if header.kind == Kind::End {
+                        self.after = Some(number.wrapping_add(1));
+                        break;
+                    }
                     number += 1;
                     at += FRAME_BYTES as u64 + u64::from(header.body_bytes);
                     continue;
                 }
                 Found::Bad(bad) => bad,
             };
-            self.positions = None;
             // Behind a seal its number may be used once more, by a batch that overwrites it.
             let least = match bad.may_be_torn {
                 true => number.wrapping_add(u64::from(!sealed)),
@@ -351,15 +377,16 @@ impl LogWalk<'_, '_> {
             let later = reader.find_frame(disk, at, seed, least)?;
             let torn = may_be_torn && bad.may_be_torn && later.is_none();
             let bytes = reader.bytes() - at;
-            flow = (self.visit)(
-                place,
-                match torn {
-                    true => Finding::TornTail { bytes, what: bad.what },
-                    false => {
-                        Finding::Damage { what: bad.what.into(), resumes_at: later.map(|(later, _)| later) }
-                    }
-                },
-            );
+            if torn && reader.only_zeros(disk, at)? {
+                flow = (self.visit)(place, Finding::Ahead { bytes });
+                break;
+            }
+            self.positions = None;
+            let finding = match torn {
+                true => Finding::TornTail { bytes, what: bad.what },
+                false => Finding::Damage { what: bad.what.into(), resumes_at: later.map(|(later, _)| later) },
+            };
+            flow = (self.visit)(place, finding);
             let Some((later, header)) = later else { break };
             (at, number) = (later, header.number);
         }

@@ -24,6 +24,9 @@ const DIRECT_BYTES: usize = 64 << 10;
 pub struct Options {
     /// When a segment has this many bytes, the next one is begun.
     pub segment_bytes: u64,
+    /// How many zero bytes are written ahead of small batches, so that their syncs need not
+    /// record a new length: that about halves the time of a sync. 0 for none.
+    pub ahead_bytes: u64,
     /// How many good snapshots [`Log::purge`] leaves, at least one.
     pub snapshots_kept: usize,
     /// Refuse a folder without a log instead of making a new one.
@@ -38,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
+            ahead_bytes: 256 << 10,
             snapshots_kept: 3,
             must_exist: false,
             new_folder_id: FolderId::default(),
@@ -111,6 +115,8 @@ pub(crate) struct Active {
     pub(crate) next_frame: u64,
     /// Whether a seal was written at `end`.
     pub(crate) sealed: bool,
+    /// The length of the file; between the last frame and here are zeros.
+    pub(crate) file_bytes: u64,
 }
 
 /// Writes `Preamble` of a segment without frames.
@@ -134,6 +140,7 @@ pub(crate) fn create_segment<D: Disk + ?Sized>(
         end: first_at,
         next_frame: first_frame,
         sealed: false,
+        file_bytes: first_at,
     })
 }
 
@@ -195,18 +202,46 @@ impl Log {
         if end > first_at && end + frame_bytes > self.options.segment_bytes {
             self.change_segment(disk)?;
         }
-        let mut write = BatchWrite::new(disk, &self.active, &mut self.buffer);
-        let written = write.batch(entries, body_bytes);
-        match written.and_then(|()| disk.sync(&self.active.file)) {
-            Ok(()) => {
-                self.active.end += frame_bytes;
-                self.active.next_frame += 1;
-                self.active.sealed = false;
-                core::mem::swap(&mut self.positions, &mut self.staged);
-                Ok(())
-            }
-            Err(error) => Err(self.roll_back(disk, error)),
+        let ahead_bytes = self.bytes_ahead(frame_bytes);
+        let mut written = self.write(disk, entries, body_bytes, ahead_bytes);
+        if matches!(&written, Err(AppendError::NoSpace(_))) && ahead_bytes > 0 {
+            written = self.write(disk, entries, body_bytes, 0);
         }
+        written?;
+        self.active.end += frame_bytes;
+        self.active.next_frame += 1;
+        self.active.sealed = false;
+        core::mem::swap(&mut self.positions, &mut self.staged);
+        Ok(())
+    }
+
+    /// Writes and syncs a batch, or rolls it back.
+    fn write<D: Disk + ?Sized>(
+        &mut self,
+        disk: &mut D,
+        entries: &[Entry<'_>],
+        body_bytes: u64,
+        ahead_bytes: u64,
+    ) -> Result<(), AppendError> {
+        let mut write = BatchWrite::new(disk, &self.active, &mut self.buffer);
+        let written = write.batch(entries, body_bytes, ahead_bytes);
+        if let Err(error) = written.and_then(|()| disk.sync(&self.active.file)) {
+            return Err(self.roll_back(disk, error));
+        }
+        let written_end = self.active.end + FRAME_BYTES as u64 + body_bytes + ahead_bytes;
+        self.active.file_bytes = self.active.file_bytes.max(written_end);
+        Ok(())
+    }
+
+    /// How many zeros to write behind a batch: none if there is room in the file, or if the batch
+    /// is so large that they would be a waste.
+    fn bytes_ahead(&self, frame_bytes: u64) -> u64 {
+        let frame_end = self.active.end + frame_bytes;
+        if frame_end <= self.active.file_bytes || frame_bytes > self.options.ahead_bytes / 4 {
+            return 0;
+        }
+        let room = self.options.segment_bytes.saturating_sub(frame_end);
+        self.options.ahead_bytes.min(room)
     }
 
     /// Writes a seal behind the last batch, without waiting for the disk: call it when idle.
@@ -222,6 +257,8 @@ impl Log {
         match disk.write(&self.active.file, self.active.end, &seal) {
             Ok(()) => {
                 self.active.sealed = true;
+                let seal_end = self.active.end + FRAME_BYTES as u64;
+                self.active.file_bytes = self.active.file_bytes.max(seal_end);
                 Ok(())
             }
             // Part of a seal may be there: a torn tail, overwritten by the next batch.
@@ -292,6 +329,10 @@ impl Log {
         let next = create_segment(disk, self.folder_id, next_frame + 1, before, &self.positions)?;
         let mark = FrameHeader::bare(Kind::End, next_frame).encode(seed);
         disk.write(&self.active.file, end, &mark)?;
+        let end_bytes = end + FRAME_BYTES as u64;
+        if self.active.file_bytes > end_bytes {
+            disk.set_len(&self.active.file, end_bytes)?;
+        }
         disk.sync(&self.active.file)?;
         Ok(next)
     }
@@ -301,8 +342,8 @@ impl Log {
         if error.kind != DiskErrorKind::NoSpace {
             return self.poison(error);
         }
-        let Active { file, end, sealed, .. } = &mut self.active;
-        *sealed = false;
+        let Active { file, end, sealed, file_bytes, .. } = &mut self.active;
+        (*sealed, *file_bytes) = (false, *end);
         let mut cut = disk.set_len(file, *end).and_then(|()| disk.sync(file));
         if matches!(&cut, Err(again) if again.kind == DiskErrorKind::NoSpace) {
             // The first sync may have reported what happened to the bytes just cut off.
@@ -345,7 +386,7 @@ impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
     }
 
     /// Writes the frame: at once if it fits the buffer, else in pieces with the header last.
-    fn batch(&mut self, entries: &[Entry<'_>], body_bytes: u64) -> Result<(), DiskError> {
+    fn batch(&mut self, entries: &[Entry<'_>], body_bytes: u64, ahead_bytes: u64) -> Result<(), DiskError> {
         let frame_bytes = FRAME_BYTES + body_bytes as usize;
         self.buffer.clear();
         self.buffer.reserve(frame_bytes.min(BUFFER_BYTES + DIRECT_BYTES));
@@ -369,7 +410,7 @@ impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
         let end = self.active.end + frame_bytes as u64;
         let padding = end - self.at - self.buffer.len() as u64;
         self.buffer.resize(self.buffer.len() + padding as usize, 0);
-        self.finish(entries.len() as u32, body_bytes as u32)
+        self.finish(entries.len() as u32, body_bytes as u32, ahead_bytes)
     }
 
     /// Writes what is in the buffer; the header's place stays empty for now.
@@ -384,7 +425,7 @@ impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
         Ok(())
     }
 
-    fn finish(&mut self, entries: u32, body_bytes: u32) -> Result<(), DiskError> {
+    fn finish(&mut self, entries: u32, body_bytes: u32, ahead_bytes: u64) -> Result<(), DiskError> {
         let at_once = self.header_waits;
         if at_once {
             self.body_crc.update(&self.buffer[FRAME_BYTES..]);
@@ -401,6 +442,7 @@ impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
         .encode(self.active.seed);
         if at_once {
             self.buffer[..FRAME_BYTES].copy_from_slice(&header);
+            self.buffer.resize(self.buffer.len() + ahead_bytes as usize, 0);
             self.disk.write(&self.active.file, self.at, self.buffer)
         } else {
             self.disk.write(&self.active.file, self.active.end, &header)

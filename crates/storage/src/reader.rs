@@ -191,6 +191,23 @@ impl FileReader {
         Ok(None)
     }
 
+    /// Whether there are only zeros from `offset` on, and at least one.
+    pub(crate) fn only_zeros<D: Disk + ?Sized>(
+        &mut self,
+        disk: &mut D,
+        offset: u64,
+    ) -> Result<bool, DiskError> {
+        let mut at = offset;
+        while at < self.bytes {
+            let count = WINDOW_BYTES.min(self.bytes - at);
+            if !self.get(disk, at, count)?.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0)) {
+                return Ok(false);
+            }
+            at += count;
+        }
+        Ok(offset < self.bytes)
+    }
+
     pub(crate) fn damaged(&self, offset: u64, what: impl Into<String>) -> StorageError {
         StorageError::Damaged { file: self.file.clone(), offset, what: what.into() }
     }

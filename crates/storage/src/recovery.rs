@@ -44,6 +44,7 @@ pub trait Recovery {
 /// A segment whose preamble was read.
 struct Link {
     file: String,
+    /// The length of the file; of a segment with a successor, up to the end frame.
     bytes: u64,
     preamble: Preamble,
 }
@@ -117,6 +118,7 @@ pub(crate) fn open<D: Disk + ?Sized, R: Recovery + ?Sized>(
         end: end.at,
         next_frame: end.next_frame,
         sealed: end.sealed,
+        file_bytes: end.file_bytes(),
     };
     Ok(assemble(options, folder_id, created_ms, segments, active, positions))
 }
@@ -185,7 +187,7 @@ fn read_chain<D: Disk + ?Sized>(
             return Err(reader.damaged(32, "it is another segment than its name says"));
         }
         let link = Link { file: segment_name(first_frame), bytes, preamble };
-        if let Some(before) = links.last() {
+        if let Some(before) = links.last_mut() {
             let is_last = index + 1 == folder.segments.len();
             if !follows(disk, before, &link)? {
                 if !(is_last && link.is_blank()) {
@@ -195,6 +197,8 @@ fn read_chain<D: Disk + ?Sized>(
                 unfinished = Some(link);
                 break;
             }
+            // What may be left behind the end are zeros that were written ahead.
+            before.bytes = link.preamble.words[2] + FRAME_BYTES as u64;
         }
         links.push(link);
     }
@@ -207,7 +211,7 @@ fn read_chain<D: Disk + ?Sized>(
     Ok(Chain { links, unfinished })
 }
 
-/// Whether `before` ends where `link` says; an error if `link` names another segment.
+/// Whether `before` has its end frame where `link` says; an error if `link` names another segment.
 fn follows<D: Disk + ?Sized>(disk: &mut D, before: &Link, link: &Link) -> Result<bool, StorageError> {
     let [first_frame, before_frame, end] = link.preamble.words;
     if before_frame != before.first_frame() {
@@ -216,13 +220,12 @@ fn follows<D: Disk + ?Sized>(disk: &mut D, before: &Link, link: &Link) -> Result
             what: format!("{} follows it, {} comes before it", link.file, before.file),
         });
     }
-    let fits = end.checked_add(FRAME_BYTES as u64) == Some(before.bytes);
     let mut reader = FileReader::spot(before.file.clone(), before.bytes);
     let found = match end <= before.bytes {
         true => reader.frame(disk, end, before.seed(), first_frame.wrapping_sub(1))?,
         false => Found::End,
     };
-    Ok(fits && matches!(found, Found::Frame(header, _) if header.kind == Kind::End))
+    Ok(matches!(found, Found::Frame(header, _) if header.kind == Kind::End && header.body_bytes == 0))
 }
 
 /// Hands out the newest good snapshot; returns the positions it covers and its file.
@@ -323,8 +326,15 @@ struct LogEnd {
     at: u64,
     next_frame: u64,
     sealed: bool,
-    /// Where the last batch or, if the last segment has none, nothing begins.
+    /// Where the last segment's last batch begins, if it has one.
     last_batch: Option<u64>,
+}
+
+impl LogEnd {
+    /// How long the last segment's file is to be.
+    fn file_bytes(&self) -> u64 {
+        self.at + if self.sealed { FRAME_BYTES as u64 } else { 0 }
+    }
 }
 
 /// Walks through the segments behind the snapshot.
@@ -529,9 +539,8 @@ fn settle<D: Disk + ?Sized>(
     end: &LogEnd,
 ) -> Result<(), DiskError> {
     let (last, full) = chain.links.split_last().expect("a chain has a segment");
-    let seal_bytes = if end.sealed { FRAME_BYTES as u64 } else { 0 };
-    if last.bytes > end.at + seal_bytes {
-        disk.set_len(&last.file, end.at + seal_bytes)?;
+    if last.bytes > end.file_bytes() {
+        disk.set_len(&last.file, end.file_bytes())?;
         disk.sync(&last.file)?;
     }
     if !end.sealed {
@@ -539,6 +548,7 @@ fn settle<D: Disk + ?Sized>(
             (Some(at), _) => write_again(disk, &last.file, at, end.at)?,
             (None, Some(before)) => {
                 write_again(disk, &before.file, before.bytes - FRAME_BYTES as u64, before.bytes)?;
+                disk.set_len(&before.file, before.bytes)?;
                 disk.sync(&before.file)?;
             }
             (None, None) => {}

@@ -36,6 +36,42 @@ fn one_append_is_one_write_and_one_sync() {
 }
 
 #[test]
+fn small_batches_do_not_change_the_length_of_the_file_each_time() {
+    let mut disk = FaultyDisk::new(1);
+    let ahead = Options { segment_bytes: 1 << 20, ahead_bytes: 10_000, ..options() };
+    let (mut log, _) = open(&mut disk, &ahead).unwrap();
+    let mut model = Model::default();
+    let mut lengths = Vec::new();
+    for _ in 0..200 {
+        let (calls, syncs) = (disk.calls(), disk.syncs());
+        model.append(&mut log, &mut disk, &[1, 2]).unwrap();
+        assert_eq!((disk.calls(), disk.syncs()), (calls + 2, syncs + 1));
+        lengths.push(disk.used());
+    }
+    let used = log.stats().bytes;
+    lengths.dedup();
+    assert!((3..=6).contains(&lengths.len()), "{lengths:?} for {used} bytes");
+    let (_, recovered) = open(&mut disk, &ahead).unwrap();
+    model.check(&recovered);
+    assert_eq!(log.stats().bytes, used);
+    assert_eq!(disk.used(), used + 64, "the zeros are gone, beside the log there is FORMAT");
+}
+
+#[test]
+fn a_disk_with_room_for_the_batch_alone_takes_it() {
+    let mut disk = FaultyDisk::new(1);
+    let ahead = Options { segment_bytes: 1 << 20, ahead_bytes: 10_000, ..options() };
+    let (mut log, _) = open(&mut disk, &ahead).unwrap();
+    let mut model = Model::default();
+    disk.set_capacity(2000);
+    let stored = (0..).take_while(|_| model.append(&mut log, &mut disk, &[1]).is_ok()).count();
+    assert!(stored > 10, "{stored}");
+    disk.crash_losing_all();
+    let (_, recovered) = open(&mut disk, &ahead).unwrap();
+    model.check(&recovered);
+}
+
+#[test]
 fn an_empty_batch_touches_no_disk() {
     let mut disk = FaultyDisk::new(1);
     let (mut log, _) = open(&mut disk, &options()).unwrap();

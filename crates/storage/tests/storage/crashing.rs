@@ -2,7 +2,7 @@
 
 use crate::world::{Model, Recovered, open, options};
 use stoa_storage::faulty::{Fault, FaultyDisk};
-use stoa_storage::{AppendError, DiskErrorKind, Log, StorageError};
+use stoa_storage::{AppendError, DiskErrorKind, Log, Options, StorageError};
 
 /// A server's life in small: batches over several segments, seals, snapshots, purges.
 struct Life {
@@ -10,6 +10,7 @@ struct Life {
     model: Model,
     log: Option<Log>,
     step: u32,
+    options: Options,
 }
 
 /// Why a life stopped for a while.
@@ -35,12 +36,25 @@ const STEPS: u32 = 30;
 
 impl Life {
     fn new(seed: u64) -> Self {
-        Self { disk: FaultyDisk::new(seed), model: Model::default(), log: None, step: 0 }
+        let ahead_bytes = [0, 400, 2000][(seed % 3) as usize];
+        Self {
+            disk: FaultyDisk::new(seed),
+            model: Model::default(),
+            log: None,
+            step: 0,
+            options: Options { ahead_bytes, ..options() },
+        }
     }
 
     /// The same disk with nobody using it.
     fn without_log(&self) -> Self {
-        Self { disk: self.disk.clone(), model: self.model.clone(), log: None, step: self.step }
+        Self {
+            disk: self.disk.clone(),
+            model: self.model.clone(),
+            log: None,
+            step: self.step,
+            options: self.options.clone(),
+        }
     }
 
     /// Lives on until all steps are done or something fails; a failed step is tried again later.
@@ -53,11 +67,11 @@ impl Life {
     }
 
     fn one_step(&mut self) -> Result<(), Trouble> {
-        let Self { disk, model, log, step } = self;
+        let Self { disk, model, log, step, options } = self;
         let log = match log {
             Some(log) => log,
             None => {
-                let (opened, recovered) = open(disk, &options())?;
+                let (opened, recovered) = open(disk, options)?;
                 model.check(&recovered);
                 log.insert(opened)
             }
@@ -79,7 +93,7 @@ impl Life {
     /// The process ends and starts again.
     fn restart(&mut self) -> Recovered {
         self.log = None;
-        let (log, recovered) = open(&mut self.disk, &options()).unwrap_or_else(|error| {
+        let (log, recovered) = open(&mut self.disk, &self.options).unwrap_or_else(|error| {
             panic!("it does not start again: {error}");
         });
         self.model.check(&recovered);
@@ -89,7 +103,11 @@ impl Life {
 }
 
 fn calls_of_a_life() -> u64 {
-    let mut life = Life::new(0);
+    (0..3).map(calls_of_the_life_of).max().unwrap()
+}
+
+fn calls_of_the_life_of(seed: u64) -> u64 {
+    let mut life = Life::new(seed);
     life.live().unwrap();
     let stats = life.log.as_ref().unwrap().stats();
     assert!(stats.next_frame > stats.segments as u64 + 20, "segments changed: {stats:?}");
@@ -101,7 +119,7 @@ fn calls_of_a_life() -> u64 {
 fn power_loss_at_any_call_loses_nothing_acknowledged() {
     for call in 0..calls_of_a_life() {
         for seed in 0..24 {
-            let mut life = Life::new(seed * 1000 + call);
+            let mut life = Life::new(seed * 1000 + call + seed);
             life.disk.fault_after(call, Fault::PowerLoss);
             if life.live().is_ok() {
                 life.disk.clear_fault();
@@ -119,7 +137,7 @@ fn power_loss_at_any_call_loses_nothing_acknowledged() {
 fn power_loss_at_any_call_of_a_recovery_loses_nothing_acknowledged() {
     for call in 0..calls_of_a_life() {
         for seed in 0..3 {
-            let mut life = Life::new(seed * 1000 + call);
+            let mut life = Life::new(seed * 1000 + call + seed);
             life.disk.fault_after(call, Fault::PowerLoss);
             let _ = life.live();
             life.disk.crash();
@@ -127,7 +145,7 @@ fn power_loss_at_any_call_of_a_recovery_loses_nothing_acknowledged() {
                 let mut other = life.without_log();
                 other.disk.reseed(seed + again * 7);
                 other.disk.fault_after(again, Fault::PowerLoss);
-                let done = open(&mut other.disk, &options());
+                let done = open(&mut other.disk, &other.options);
                 if let Ok((_, recovered)) = &done {
                     other.model.check(recovered);
                 }
@@ -199,7 +217,7 @@ fn a_disk_of_any_size_fills_up_without_loss() {
 fn an_error_at_any_call_is_survived_by_a_restart_and_then_by_power_loss() {
     for call in 0..calls_of_a_life() {
         for seed in 0..4 {
-            let mut life = Life::new(seed * 1000 + call);
+            let mut life = Life::new(seed * 1000 + call + seed);
             life.disk.fault_after(call, Fault::Fail(DiskErrorKind::Other));
             match life.live() {
                 Ok(()) => life.disk.clear_fault(),

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use crate::world::{Model, open, options};
-use stoa_storage::Disk;
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::inspect::{self, Finding, Tally};
+use stoa_storage::{Disk, Entry, Options};
 
 fn folder() -> FaultyDisk {
     let (mut disk, mut model) = (FaultyDisk::new(1), Model::default());
@@ -100,6 +100,29 @@ fn a_torn_tail_is_not_called_damage() {
     disk.set_len(&file, last.1 - 40).unwrap();
     let (log, _, _) = look(&mut disk);
     assert_eq!((log.damages, log.torn_tails), (0, 1));
+}
+
+#[test]
+fn zeros_written_ahead_are_called_so() {
+    let mut disk = folder();
+    let ahead = Options { ahead_bytes: 4000, segment_bytes: 100_000, ..options() };
+    let (mut log, recovered) = open(&mut disk, &ahead).unwrap();
+    let (timeline, position) = (1, recovered.last(1) + 1);
+    log.append(&mut disk, &[Entry { timeline, position, payload: b"x" }]).unwrap();
+    let (tally, _, lines) = look(&mut disk);
+    assert_eq!((tally.damages, tally.torn_tails), (0, 0));
+    assert!(lines.iter().any(|line| line.ends_with("Ahead { bytes: 4000 }")), "{lines:#?}");
+}
+
+#[test]
+fn a_log_that_goes_on_nowhere_is_reported() {
+    let mut disk = folder();
+    let last = inspect::files(&mut disk).unwrap().segments.last().copied().unwrap();
+    let file = format!("log-{:016x}", last.0);
+    disk.take(&file).unwrap();
+    let (log, _, lines) = look(&mut disk);
+    assert_eq!(log.damages, 1);
+    assert!(lines.iter().any(|line| line.starts_with(&file) && line.contains("Damage")), "{lines:#?}");
 }
 
 #[test]

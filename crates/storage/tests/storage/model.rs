@@ -35,8 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-fn live(seed: u64, segment_bytes: u64, steps: &[Step]) {
-    let options = Options { segment_bytes, ..options() };
+fn live(seed: u64, segment_bytes: u64, ahead_bytes: u64, steps: &[Step]) {
+    let options = Options { segment_bytes, ahead_bytes, ..options() };
     let (mut disk, mut model) = (FaultyDisk::new(seed), Model::default());
     let mut running = None;
     let mut sequence = 0;
@@ -109,8 +109,9 @@ proptest! {
     fn what_was_acknowledged_comes_back_and_nothing_else(
         seed in any::<u64>(),
         segment_bytes in prop_oneof![Just(0_u64), 100..3000_u64],
+        ahead_bytes in prop_oneof![Just(0_u64), 100..4000_u64],
         steps in steps(),
     ) {
-        live(seed, segment_bytes, &steps);
+        live(seed, segment_bytes, ahead_bytes, &steps);
     }
 }

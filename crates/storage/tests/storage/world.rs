@@ -8,6 +8,7 @@ use stoa_storage::{
 pub(crate) fn options() -> Options {
     Options {
         segment_bytes: 700,
+        ahead_bytes: 0,
         snapshots_kept: 2,
         new_folder_id: FolderId(*b"0123456789abcdef"),
         now_ms: 1_700_000_000_000,
