@@ -46,9 +46,10 @@ pub enum OpOutcome {
 }
 
 /// The body of a reply without error. Lists whose order means nothing are sorted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the protocol")]
 pub enum Body {
+    #[default]
     Empty,
     Path(String),
     PathStat(String, Stat),

@@ -21,7 +21,7 @@ pub struct Stamp {
 }
 
 /// What a write did.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Done {
     /// The body of the reply.
     pub body: Body,
@@ -54,6 +54,10 @@ impl Model {
         self.undo.clear();
         let mut writer = Writer { session, identities, stamp, changes: Vec::new() };
         let body = if let Request::Multi(ops) = request {
+            let reads = |op: Request<'_>| matches!(op, Request::GetData { .. } | Request::GetChildren { .. });
+            if ops.iter().any(reads) {
+                return Err(Failure::Error(ErrorCode::MarshallingError));
+            }
             self.multi(ops, &mut writer)
         } else {
             self.single(request, &mut writer).map_err(Failure::Error)
@@ -127,10 +131,10 @@ impl Model {
 
     fn op(&mut self, request: &Request<'_>, writer: &mut Writer<'_>) -> Result<OpOutcome> {
         match *request {
-            Request::Create(ref create) => self.create(create, None, false, writer),
-            Request::Create2(ref create) => self.create(create, None, true, writer),
-            Request::CreateContainer(ref create) => self.create(create, None, true, writer),
-            Request::CreateTtl(ref create) => self.create(create, Some(create.ttl_ms), true, writer),
+            Request::Create(ref create)
+            | Request::Create2(ref create)
+            | Request::CreateContainer(ref create)
+            | Request::CreateTtl(ref create) => self.create(request, create, writer),
             Request::Delete { path, version } => self.delete(path, version, writer),
             Request::SetData { path, data, version } => self.set_data(path, data, version, writer),
             Request::SetAcl { path, acl, version } => self.set_acl(path, &acl, version, writer),
@@ -141,21 +145,25 @@ impl Model {
                 expect_version(node.version, version)?;
                 Ok(OpOutcome::Checked)
             }
+            Request::DeleteContainer { .. } => {
+                self.check_session(writer.session)?;
+                // The server's own business.
+                Err(ErrorCode::NoAuth)
+            }
             _ => Err(ErrorCode::Unimplemented),
         }
     }
 
     fn create(
         &mut self,
+        request: &Request<'_>,
         create: &Create<'_>,
-        ttl_ms: Option<i64>,
-        with_stat: bool,
         writer: &mut Writer<'_>,
     ) -> Result<OpOutcome> {
         let mode = CreateMode::from_i32(create.flags).ok_or(ErrorCode::BadArguments)?;
-        let ttl_ms = ttl_ms.unwrap_or(-1);
-        let ttl_fits = if mode.is_ttl() { (1..=TTL_MAX_MS).contains(&ttl_ms) } else { ttl_ms < 0 };
-        if !ttl_fits {
+        let with_ttl = matches!(request, Request::CreateTtl(_));
+        let ttl_fits = (1..=TTL_MAX_MS).contains(&create.ttl_ms);
+        if mode.is_ttl() != with_ttl || (with_ttl && !ttl_fits) {
             return Err(ErrorCode::BadArguments);
         }
         self.check_session(writer.session)?;
@@ -177,10 +185,10 @@ impl Model {
         if matches!(parent.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        let kind = match mode {
+        let kind = match request {
+            Request::CreateContainer(_) => Kind::Container,
+            Request::CreateTtl(_) => Kind::Ttl(create.ttl_ms),
             _ if mode.is_ephemeral() => Kind::Ephemeral(writer.session),
-            _ if mode.is_ttl() => Kind::Ttl(ttl_ms),
-            CreateMode::Container => Kind::Container,
             _ => Kind::Persistent,
         };
         let Stamp { zxid, time_ms } = writer.stamp;
@@ -198,7 +206,7 @@ impl Model {
             version: 0,
             aversion: 0,
         };
-        let stat = with_stat.then(|| node.stat());
+        let stat = (!matches!(request, Request::Create(_))).then(|| node.stat());
         self.insert(&path, node, &mut writer.changes);
         Ok(OpOutcome::Created { path, stat })
     }

@@ -8,9 +8,6 @@ use stoa_wire::{ErrorCode, EventKind, Stat, perms};
 
 pub use super::acl::Entry;
 
-const CONTAINER_OWNER: i64 = i64::MIN;
-const TTL_OWNER: u64 = 0xff << 56;
-
 /// Most milliseconds that a TTL can have.
 pub(super) const TTL_MAX_MS: i64 = (1 << 40) - 1;
 
@@ -28,14 +25,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the field `ephemeralOwner` shows it.
+    /// As the field `ephemeralOwner` shows it: clients see sessions only.
     #[must_use]
     pub fn owner(self) -> i64 {
         match self {
-            Self::Persistent => 0,
             Self::Ephemeral(session) => session,
-            Self::Container => CONTAINER_OWNER,
-            Self::Ttl(ms) => TTL_OWNER as i64 | ms,
+            Self::Persistent | Self::Container | Self::Ttl(_) => 0,
         }
     }
 }
@@ -225,6 +220,12 @@ impl Model {
             };
             due && node.children.is_empty()
         })
+    }
+
+    /// Whether a znode is empty and of a kind that the server may delete.
+    #[must_use]
+    pub fn may_be_reaped(&self, path: &str) -> bool {
+        self.nodes.get(path).is_some_and(|node| node.kind == Kind::Container && node.children.is_empty())
     }
 
     /// What a session may do at all.

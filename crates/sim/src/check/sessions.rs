@@ -1,0 +1,104 @@
+//! When a session may end, and when it must.
+
+use super::Violation;
+use crate::model::ConnectionKey;
+use std::collections::BTreeMap;
+
+/// What decides over a session's end.
+#[derive(Debug, Clone)]
+pub(super) struct Timer {
+    pub(super) timeout_ms: i32,
+    /// When the server last heard of the client.
+    pub(super) heard_us: u64,
+    pub(super) connection: Option<ConnectionKey>,
+    /// Its end is proposed.
+    pub(super) closing: bool,
+    /// By its client.
+    pub(super) closed_by_client: bool,
+}
+
+/// The timers of all live sessions.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    pub(super) by_session: BTreeMap<i64, Timer>,
+    /// Before this nobody must be expired: the server was not able to.
+    grace_until_us: u64,
+}
+
+impl Timers {
+    pub(super) fn start(&mut self, session: i64, timeout_ms: i32, now_us: u64) {
+        let timer = Timer { timeout_ms, heard_us: now_us, connection: None, closing: false, closed_by_client: false };
+        self.by_session.insert(session, timer);
+    }
+
+    pub(super) fn heard(&mut self, session: i64, now_us: u64) {
+        if let Some(timer) = self.by_session.get_mut(&session) {
+            timer.heard_us = now_us;
+        }
+    }
+
+    /// The client asks for its session's end.
+    pub(super) fn closing(&mut self, session: i64) {
+        if let Some(timer) = self.by_session.get_mut(&session) {
+            timer.closing = true;
+            timer.closed_by_client = true;
+        }
+    }
+
+    /// What was proposed is void.
+    pub(super) fn reopen(&mut self, grace_until_us: u64) {
+        for timer in self.by_session.values_mut() {
+            timer.closing = false;
+            timer.closed_by_client = false;
+        }
+        self.grace(grace_until_us);
+    }
+
+    pub(super) fn grace(&mut self, until_us: u64) {
+        self.grace_until_us = self.grace_until_us.max(until_us);
+    }
+
+    /// The server ends a session by itself.
+    pub(super) fn expire(&mut self, session: i64, now_us: u64) -> Result<(), Violation> {
+        let Some(timer) = self.by_session.get_mut(&session) else {
+            return Err(Violation::new(format!("session {session:#x} was expired, but does not exist")));
+        };
+        let silent_us = now_us - timer.heard_us;
+        if timer.closing {
+            return Err(Violation::new(format!("session {session:#x} was expired twice")));
+        }
+        if silent_us < timeout_us(timer) {
+            let timeout_ms = timer.timeout_ms;
+            return Err(Violation::new(format!(
+                "session {session:#x} was expired {} ms after its client was heard of, its timeout is {timeout_ms} ms",
+                silent_us / 1000
+            )));
+        }
+        timer.closing = true;
+        Ok(())
+    }
+
+    /// Finds a session that has been silent for too long and was not expired. `slack_us` is what
+    /// the server's resolution allows.
+    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Result<(), Violation> {
+        if now_us < self.grace_until_us {
+            return Ok(());
+        }
+        let overdue = self
+            .by_session
+            .iter()
+            .find(|(_, timer)| !timer.closing && timer.heard_us + timeout_us(timer) + slack_us < now_us);
+        match overdue {
+            None => Ok(()),
+            Some((session, timer)) => Err(Violation::new(format!(
+                "session {session:#x} has been silent for {} ms, its timeout is {} ms, and it is still there",
+                (now_us - timer.heard_us) / 1000,
+                timer.timeout_ms
+            ))),
+        }
+    }
+}
+
+fn timeout_us(timer: &Timer) -> u64 {
+    u64::try_from(timer.timeout_ms).unwrap_or(0) * 1000
+}

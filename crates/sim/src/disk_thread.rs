@@ -1,0 +1,214 @@
+//! The server's two threads for the disk, under simulated time: one appends to the log, one writes
+//! snapshots. Both work on the same faulty disk.
+
+use std::collections::VecDeque;
+use stoa_core::{Append, SnapshotOutput};
+use stoa_storage::faulty::FaultyDisk;
+use stoa_storage::{AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, list_snapshots};
+
+/// What the log's thread has to say when a piece of work is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogDone {
+    /// Everything up to this position is durable.
+    Durable(u64),
+    /// There was no room for entries of this generation.
+    Refused(u64),
+    /// All that had arrived was void.
+    Nothing,
+}
+
+/// Why a thread ended, and with it the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stopped {
+    /// The power is lost.
+    PowerLoss,
+    /// The disk failed; the server says so and stops.
+    Failed(String),
+}
+
+/// The thread that appends to the log.
+#[derive(Debug)]
+pub struct LogThread {
+    log: Log,
+    queue: VecDeque<Append>,
+    /// Entries up to this generation are void.
+    refused: Option<u64>,
+    last_batch: Option<(String, u64)>,
+}
+
+impl LogThread {
+    /// On an open log.
+    #[must_use]
+    pub fn new(log: Log) -> Self {
+        Self { log, queue: VecDeque::new(), refused: None, last_batch: None }
+    }
+
+    /// An entry has arrived.
+    pub fn push(&mut self, append: Append) {
+        self.queue.push_back(append);
+    }
+
+    /// Whether there is something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Where the last batch begins: what is before it cannot be mistaken for an interrupted write.
+    #[must_use]
+    pub fn last_batch(&self) -> Option<&(String, u64)> {
+        self.last_batch.as_ref()
+    }
+
+    /// Appends everything that has arrived, with one sync.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn work(&mut self, disk: &mut FaultyDisk) -> Result<LogDone, Stopped> {
+        let refused = self.refused;
+        let batch: Vec<Append> =
+            self.queue.drain(..).filter(|append| Some(append.generation) > refused).collect();
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(LogDone::Nothing) };
+        let entries: Vec<Entry<'_>> = batch
+            .iter()
+            .map(|append| Entry {
+                timeline: append.timeline,
+                position: append.position,
+                payload: &append.payload,
+            })
+            .collect();
+        let before = last_segment(disk);
+        match self.log.append(disk, &entries) {
+            Ok(()) => {
+                let after = last_segment(disk);
+                // In a new segment the batch begins behind the header, of which every bit is checked.
+                self.last_batch = match (before, after) {
+                    (Some(before), Some(after)) if before.0 == after.0 => Some(before),
+                    (_, after) => after.map(|(name, _)| (name, 0)),
+                };
+                Ok(LogDone::Durable(last.position))
+            }
+            Err(AppendError::NoSpace(_)) => {
+                self.refused = Some(first.generation);
+                Ok(LogDone::Refused(first.generation))
+            }
+            Err(error) => Err(stopped(disk, error.to_string())),
+        }
+    }
+
+    /// Marks the end of the log as whole, when there is nothing to do.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn seal(&mut self, disk: &mut FaultyDisk) -> Result<(), Stopped> {
+        self.log.seal(disk).map_err(|error| stopped(disk, error.to_string()))
+    }
+
+    /// Removes what is not needed any more.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn purge(&mut self, disk: &mut FaultyDisk) -> Result<usize, Stopped> {
+        match self.log.purge(disk) {
+            Ok(report) => Ok(report.segments_removed + report.snapshots_removed),
+            Err(error) => Err(stopped(disk, error.to_string())),
+        }
+    }
+}
+
+fn stopped(disk: &FaultyDisk, message: String) -> Stopped {
+    if disk.is_powerless() { Stopped::PowerLoss } else { Stopped::Failed(message) }
+}
+
+/// The segment that is written to, and its length.
+fn last_segment(disk: &mut FaultyDisk) -> Option<(String, u64)> {
+    let files = disk.list().ok()?;
+    let segments = files.into_iter().filter(|file| is_segment(&file.name));
+    segments.max_by(|a, b| a.name.cmp(&b.name)).map(|file| (file.name, file.bytes))
+}
+
+/// Whether a file is a whole segment of the log, by its name.
+pub(crate) fn is_segment(name: &str) -> bool {
+    name.starts_with("log-") && !name.ends_with(".tmp")
+}
+
+/// What the snapshot's thread has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotDone {
+    /// A new one was begun.
+    Begun,
+    /// A slice was taken.
+    Taken,
+    /// The snapshot is durable, or could not be written.
+    Finished(bool),
+}
+
+/// The thread that writes snapshots.
+#[derive(Debug, Default)]
+pub struct SnapshotThread {
+    queue: VecDeque<SnapshotOutput>,
+    writer: Option<SnapshotWriter>,
+}
+
+impl SnapshotThread {
+    /// A piece of a snapshot has arrived.
+    pub fn push(&mut self, piece: SnapshotOutput) {
+        self.queue.push_back(piece);
+    }
+
+    /// Whether there is something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Handles the next piece.
+    ///
+    /// # Errors
+    /// When the power is lost. A snapshot that cannot be written is given up; the log has everything.
+    pub fn work(&mut self, disk: &mut FaultyDisk, now_ms: i64) -> Result<SnapshotDone, Stopped> {
+        let Some(piece) = self.queue.pop_front() else { return Ok(SnapshotDone::Taken) };
+        let outcome = self.handle(piece, disk, now_ms);
+        if disk.is_powerless() {
+            return Err(Stopped::PowerLoss);
+        }
+        Ok(outcome.unwrap_or_else(|_| {
+            self.queue.clear();
+            if let Some(writer) = self.writer.take() {
+                writer.abandon(disk);
+            }
+            SnapshotDone::Finished(false)
+        }))
+    }
+
+    fn handle(
+        &mut self,
+        piece: SnapshotOutput,
+        disk: &mut FaultyDisk,
+        now_ms: i64,
+    ) -> Result<SnapshotDone, StorageError> {
+        match piece {
+            SnapshotOutput::Begin { positions, .. } => {
+                let newest = list_snapshots(disk)?.iter().map(|snapshot| snapshot.sequence).max();
+                let sequence = newest.unwrap_or(0) + 1;
+                let header = SnapshotHeader { sequence, created_ms: now_ms, positions };
+                self.writer = Some(SnapshotWriter::begin(disk, header)?);
+                Ok(SnapshotDone::Begun)
+            }
+            SnapshotOutput::Slice(bytes) => {
+                if let Some(writer) = &mut self.writer {
+                    writer.chunk(disk, &bytes)?;
+                }
+                Ok(SnapshotDone::Taken)
+            }
+            SnapshotOutput::End => match self.writer.take() {
+                Some(writer) => {
+                    writer.finish(disk)?;
+                    Ok(SnapshotDone::Finished(true))
+                }
+                // It has failed already, and the server knows.
+                None => Ok(SnapshotDone::Taken),
+            },
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Profiles: what kind of life a simulated server has.
+
+use stoa_core::{Config, Limits};
+
+/// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Faults {
+    /// The machine loses power at any moment.
+    pub crash_ms: u64,
+    /// The machine loses power in the middle of a call to the disk.
+    pub power_loss_ms: u64,
+    /// The disk is full for a while.
+    pub disk_full_ms: u64,
+    /// The disk is slow for a while.
+    pub slow_disk_ms: u64,
+    /// A call to the disk fails.
+    pub disk_error_ms: u64,
+    /// The wall clock jumps.
+    pub clock_jump_ms: u64,
+    /// The process stands still for a while.
+    pub pause_ms: u64,
+    /// In so many of a hundred restarts, copies of the folder with a flipped bit are opened too.
+    pub bit_rot_percent: u32,
+}
+
+/// How clients behave. Weights are relative to one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manners {
+    /// How many clients.
+    pub clients: usize,
+    /// Most requests that one client has under way.
+    pub window: usize,
+    /// Mean time between two bursts of a client, microseconds.
+    pub think_us: u64,
+    /// Once in so many bursts a client does something else: drops its connection, ...
+    pub drop_one_in: u64,
+    /// ... closes its session,
+    pub close_one_in: u64,
+    /// ... is silent until its session may have expired,
+    pub silent_one_in: u64,
+    /// ... does not read for a while,
+    pub stall_one_in: u64,
+    /// ... moves its session to another connection,
+    pub move_one_in: u64,
+    /// ... sends what no client should.
+    pub garbage_one_in: u64,
+    /// Names per level of the tree: few make many collisions.
+    pub names: usize,
+    /// Largest data, bytes.
+    pub data_bytes: usize,
+    /// Weight of writes among the requests, in a hundred.
+    pub writes_percent: u32,
+}
+
+/// What kind of life a simulated server has.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Requests that the clients send before everything is healed.
+    pub requests: u64,
+    /// The server's settings.
+    pub config: Config,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What the clients do.
+    pub manners: Manners,
+}
+
+const CALM: Faults = Faults {
+    crash_ms: 0,
+    power_loss_ms: 0,
+    disk_full_ms: 0,
+    slow_disk_ms: 0,
+    disk_error_ms: 0,
+    clock_jump_ms: 0,
+    pause_ms: 0,
+    bit_rot_percent: 0,
+};
+
+const MANNERS: Manners = Manners {
+    clients: 6,
+    window: 8,
+    think_us: 3000,
+    drop_one_in: 120,
+    close_one_in: 200,
+    silent_one_in: 300,
+    stall_one_in: 200,
+    move_one_in: 250,
+    garbage_one_in: 300,
+    names: 4,
+    data_bytes: 64,
+    writes_percent: 55,
+};
+
+/// Small limits and short times, so that they are reached.
+fn config() -> Config {
+    Config {
+        tick_ms: 100,
+        session_timeout_min_ms: 400,
+        session_timeout_max_ms: 4000,
+        reap_interval_ms: 700,
+        reap_max: 8,
+        snapshot_updates: 150,
+        snapshot_log_bytes: 1 << 20,
+        limits: Limits {
+            frame_bytes: 16 << 10,
+            frame_skip_bytes: 64 << 10,
+            connections_per_address: 4,
+            outstanding: 512,
+            outstanding_per_connection: 64,
+            queued_bytes_per_connection: 32 << 10,
+            log_queue_bytes: 256 << 10,
+            output_pause_bytes: 16 << 10,
+            output_close_bytes: 96 << 10,
+            handshake_ms: 500,
+            ..Limits::default()
+        },
+        ..Config::default()
+    }
+}
+
+impl Profile {
+    /// Every profile.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let base = Self {
+            name: "default",
+            about: "a bit of everything",
+            requests: 3000,
+            config: config(),
+            segment_bytes: 12 << 10,
+            faults: Faults {
+                crash_ms: 300,
+                power_loss_ms: 400,
+                disk_full_ms: 700,
+                slow_disk_ms: 800,
+                disk_error_ms: 1500,
+                clock_jump_ms: 700,
+                pause_ms: 1500,
+                bit_rot_percent: 15,
+            },
+            manners: MANNERS,
+        };
+        let variant = |name, about, change: &dyn Fn(&mut Self)| {
+            let mut profile = Self { name, about, ..base.clone() };
+            change(&mut profile);
+            profile
+        };
+        vec![
+            base.clone(),
+            variant("calm", "no faults: everything must be answered at once", &|p| p.faults = CALM),
+            variant("disk-full", "the log's disk is full again and again", &|p| {
+                p.faults = Faults { crash_ms: 500, power_loss_ms: 900, disk_full_ms: 150, ..CALM };
+                p.manners.writes_percent = 75;
+            }),
+            variant("bit-rot", "restarts, each with damaged copies of the folder", &|p| {
+                p.faults = Faults { crash_ms: 120, power_loss_ms: 150, bit_rot_percent: 100, ..CALM };
+                p.requests = 2000;
+            }),
+            variant("slow-disk", "a disk that stalls, and a server that stands still", &|p| {
+                p.faults = Faults { crash_ms: 700, slow_disk_ms: 200, pause_ms: 500, ..CALM };
+                p.manners.window = 24;
+            }),
+            variant("churn", "sessions that come, go, move and expire", &|p| {
+                p.manners = Manners {
+                    clients: 12,
+                    drop_one_in: 15,
+                    close_one_in: 25,
+                    silent_one_in: 30,
+                    move_one_in: 20,
+                    ..MANNERS
+                };
+                p.requests = 2500;
+            }),
+            variant("big", "more znodes, more data, snapshots all the time", &|p| {
+                p.config.snapshot_updates = 80;
+                p.segment_bytes = 64 << 10;
+                p.manners.names = 40;
+                p.manners.data_bytes = 8 << 10;
+                p.manners.writes_percent = 70;
+                p.faults = Faults { crash_ms: 400, power_loss_ms: 300, ..CALM };
+            }),
+            variant("pipelined", "long pipelines against small limits", &|p| {
+                p.manners.window = 100;
+                p.manners.stall_one_in = 40;
+                p.config.limits.outstanding = 96;
+                p.config.limits.outstanding_per_connection = 24;
+                p.config.limits.queued_bytes_per_connection = 4 << 10;
+                p.config.limits.log_queue_bytes = 16 << 10;
+                p.config.limits.output_pause_bytes = 4 << 10;
+                p.config.limits.output_close_bytes = 40 << 10;
+                p.requests = 5000;
+            }),
+        ]
+    }
+
+    /// The profile with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|profile| profile.name == name)
+    }
+}

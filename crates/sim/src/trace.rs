@@ -1,0 +1,53 @@
+//! What happened, as a fingerprint always and as text when somebody reads along.
+
+use std::fmt;
+
+/// The record of a run.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    hash: u64,
+    events: u64,
+    printing: bool,
+}
+
+impl Trace {
+    /// Prints each event if `printing`.
+    #[must_use]
+    pub fn new(printing: bool) -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, printing }
+    }
+
+    /// Takes bytes into the fingerprint: equal runs have equal fingerprints.
+    pub fn mix(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.hash = (self.hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3);
+            self.hash ^= self.hash >> 29;
+        }
+        self.hash = (self.hash ^ bytes.len() as u64).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    /// The fingerprint so far.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.hash
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Notes an event: one line in fixed columns.
+    #[allow(clippy::print_stdout, reason = "the trace is what `replay` is for")]
+    pub fn event(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
+        self.events += 1;
+        self.mix(&now_us.to_le_bytes());
+        self.mix(who.as_bytes());
+        if self.printing {
+            println!("{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
+        }
+    }
+}

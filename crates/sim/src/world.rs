@@ -1,0 +1,802 @@
+//! The world: time, the machine and its disk, the network, the clients. One seed decides everything.
+
+use crate::check::{Checker, Counts, Violation, compare};
+use crate::client::{Act, Client};
+use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, is_segment};
+use crate::model::ConnectionKey;
+use crate::process::{Completion, Process, Scene};
+use crate::profile::Profile;
+use crate::recover::{Recovered, recover};
+use crate::rng::Rng;
+use crate::trace::Trace;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use stoa_core::{Now, Server};
+use stoa_storage::faulty::{Fault, FaultyDisk};
+use stoa_storage::{Disk, DiskErrorKind, Options, StorageError};
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Something must never happen, and happened.
+    Correctness(Violation),
+    /// Something must happen in the end, and did not.
+    Liveness(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Correctness(violation) => write!(f, "correctness: {violation}"),
+            Self::Liveness(what) => write!(f, "liveness: {what}"),
+        }
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::Correctness(violation)
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Equal runs have equal fingerprints.
+    pub fingerprint: u64,
+    /// How much was compared.
+    pub counts: Counts,
+    /// Times that the server was started.
+    pub starts: u64,
+    /// Damaged copies of the folder that were opened.
+    pub damaged: u64,
+    /// Those of them that were refused.
+    pub refused: u64,
+    /// Snapshots that became durable.
+    pub snapshots: u64,
+    /// Simulated time, microseconds.
+    pub lasted_us: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A client may do something.
+    Wake(usize),
+    /// A connection arrives at the server.
+    Arrive(ConnectionKey, usize),
+    /// Bytes of a client arrive at the server.
+    ToServer(ConnectionKey, Vec<u8>),
+    /// The end of a connection arrives at the server.
+    HangUp(ConnectionKey),
+    /// Bytes of the server arrive at a client.
+    ToClient(ConnectionKey, Vec<u8>),
+    /// The end of a connection arrives at a client.
+    ServerGone(ConnectionKey),
+    /// The server's driver has a turn.
+    Turn,
+    /// The log's thread is done, in this life of the server.
+    LogDone(u64),
+    /// The snapshot's thread is done, in this life of the server.
+    SnapshotDone(u64),
+    /// The machine starts again.
+    Restart,
+    /// Something goes wrong.
+    Trouble(Trouble),
+    /// The disk has room again.
+    Room,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Crash,
+    PowerLoss,
+    DiskFull,
+    SlowDisk,
+    DiskError,
+    ClockJump,
+    Pause,
+}
+
+/// Where a connection's two directions stand: bytes never overtake one another.
+#[derive(Debug, Default)]
+struct Cable {
+    client: usize,
+    to_server_us: u64,
+    to_client_us: u64,
+}
+
+/// How long the healed world may take to finish everything.
+const HEALING_US: u64 = 60_000_000;
+/// More events than any run has.
+const EVENTS_MAX: u64 = 5_000_000;
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// One run.
+pub struct World {
+    profile: Profile,
+    rng: Rng,
+    trace: Trace,
+    now_us: u64,
+    wall_offset_ms: i64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    next_event: u64,
+    disk: FaultyDisk,
+    process: Option<Process>,
+    /// Counts the server's lives.
+    starts: u64,
+    pending_log: Option<LogDone>,
+    pending_snapshot: Option<SnapshotDone>,
+    turn_at: Option<u64>,
+    paused_until_us: u64,
+    slow_until_us: u64,
+    disk_is_full: bool,
+    last_batch: Option<(String, u64)>,
+    checker: Checker,
+    clients: Vec<Client>,
+    cables: BTreeMap<ConnectionKey, Cable>,
+    current: Vec<Option<ConnectionKey>>,
+    next_key: ConnectionKey,
+    healing: bool,
+    damaged: u64,
+    refused: u64,
+    snapshots: u64,
+    plant: Plant,
+}
+
+/// Plants a bug in each server that is started.
+pub type Plant = fn(&mut Server);
+
+impl World {
+    /// A world before its first moment.
+    #[must_use]
+    pub fn new(seed: u64, profile: Profile, printing: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let clients: Vec<Client> = (0..profile.manners.clients)
+            .map(|index| {
+                let address = std::net::SocketAddr::from(([10, 0, 0, index as u8 + 1], 4000));
+                Client::new(address, rng.fork(), profile.manners)
+            })
+            .collect();
+        Self {
+            disk: FaultyDisk::new(rng.next_u64()),
+            checker: Checker::new(profile.config.clone()),
+            current: vec![None; clients.len()],
+            clients,
+            profile,
+            rng,
+            trace: Trace::new(printing),
+            now_us: 1_000_000,
+            wall_offset_ms: 0,
+            events: BinaryHeap::new(),
+            next_event: 0,
+            process: None,
+            starts: 0,
+            pending_log: None,
+            pending_snapshot: None,
+            turn_at: None,
+            paused_until_us: 0,
+            slow_until_us: 0,
+            disk_is_full: false,
+            last_batch: None,
+            cables: BTreeMap::new(),
+            next_key: 1,
+            healing: false,
+            damaged: 0,
+            refused: 0,
+            snapshots: 0,
+            plant: |_| {},
+        }
+    }
+
+    /// Plants a bug in each server that is started from now on: the alarm is tested too.
+    pub fn plant(&mut self, plant: Plant) {
+        self.plant = plant;
+    }
+
+    /// Lives through everything.
+    ///
+    /// # Errors
+    /// The first thing that went wrong for good.
+    pub fn run(mut self) -> Result<Outcome, Failure> {
+        self.schedule(0, Event::Restart);
+        for client in 0..self.clients.len() {
+            let after = self.rng.below(5000);
+            self.schedule(after, Event::Wake(client));
+        }
+        for trouble in TROUBLES {
+            self.schedule_trouble(trouble);
+        }
+        let requests = |world: &Self| world.clients.iter().map(|client| client.requests).sum::<u64>();
+        while requests(&self) < self.profile.requests {
+            self.step()?;
+        }
+        self.heal()?;
+        self.end()
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        let Some(Reverse((at, _, event))) = self.events.pop() else {
+            return Err(Failure::Liveness("nothing is going to happen any more".into()));
+        };
+        if self.next_event > EVENTS_MAX {
+            return Err(Failure::Liveness(format!("the end is not reached after {EVENTS_MAX} events")));
+        }
+        self.now_us = self.now_us.max(at);
+        self.handle(event)
+    }
+
+    fn now(&self) -> Now {
+        let wall_ms = EPOCH_MS + (self.now_us / 1000) as i64 + self.wall_offset_ms;
+        Now { mono_us: self.now_us, wall_ms }
+    }
+
+    fn schedule(&mut self, after_us: u64, event: Event) {
+        self.schedule_at(self.now_us + after_us, event);
+    }
+
+    fn schedule_at(&mut self, at_us: u64, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at_us, self.next_event, event)));
+    }
+
+    fn schedule_turn(&mut self, at_us: u64) {
+        let at_us = at_us.max(self.paused_until_us).max(self.now_us);
+        if self.process.is_some() && self.turn_at.is_none_or(|turn| at_us < turn) {
+            self.turn_at = Some(at_us);
+            self.schedule_at(at_us, Event::Turn);
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Wake(client) => self.wake(client),
+            Event::Arrive(key, client) => self.arrive(key, client),
+            Event::ToServer(key, bytes) => {
+                if let Some(process) = &mut self.process
+                    && process.arrive(key, &bytes)
+                {
+                    let after = self.rng.below(200);
+                    self.schedule_turn(self.now_us + after);
+                }
+            }
+            Event::HangUp(key) => {
+                if let Some(process) = &mut self.process {
+                    process.hang_up(key);
+                    self.schedule_turn(self.now_us);
+                }
+            }
+            Event::ToClient(key, bytes) => self.to_client(key, &bytes)?,
+            Event::ServerGone(key) => self.server_gone(key),
+            Event::Turn => {
+                if self.turn_at == Some(self.now_us) {
+                    self.turn_at = None;
+                    self.turn()?;
+                }
+            }
+            Event::LogDone(start) => {
+                if start == self.starts
+                    && let (Some(process), Some(done)) = (&mut self.process, self.pending_log.take())
+                {
+                    process.complete(Completion::Log(done));
+                    self.schedule_turn(self.now_us);
+                }
+            }
+            Event::SnapshotDone(start) => {
+                if start == self.starts
+                    && let (Some(process), Some(done)) = (&mut self.process, self.pending_snapshot.take())
+                {
+                    process.complete(Completion::Snapshot(done));
+                    self.schedule_turn(self.now_us);
+                }
+            }
+            Event::Restart => self.restart()?,
+            Event::Trouble(trouble) => self.trouble(trouble),
+            Event::Room => {
+                self.disk.set_capacity(u64::MAX);
+                self.disk_is_full = false;
+                self.trace.event(self.now_us, "disk", format_args!("has room again"));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- clients and their connections ----
+
+    fn wake(&mut self, index: usize) {
+        if self.clients[index].is_done() {
+            return;
+        }
+        let (acts, pause_us) = self.clients[index].wake(self.now_us);
+        for act in acts {
+            self.act(index, act);
+        }
+        self.schedule(pause_us, Event::Wake(index));
+    }
+
+    fn act(&mut self, index: usize, act: Act) {
+        match act {
+            Act::Connect(hello) => {
+                let key = self.next_key;
+                self.next_key += 1;
+                let arrives_us = self.now_us + self.rng.range(50, 400);
+                let cable =
+                    Cable { client: index, to_server_us: arrives_us, to_client_us: arrives_us };
+                self.cables.insert(key, cable);
+                self.current[index] = Some(key);
+                self.schedule_at(arrives_us, Event::Arrive(key, index));
+                self.send(key, &hello);
+            }
+            Act::Send(bytes) => {
+                if let Some(key) = self.current[index] {
+                    self.send(key, &bytes);
+                }
+            }
+            Act::Drop => {
+                if let Some(key) = self.current[index].take()
+                    && let Some(cable) = self.cables.get(&key)
+                {
+                    self.schedule_at(cable.to_server_us, Event::HangUp(key));
+                }
+            }
+            Act::Stall(for_us) => {
+                if let (Some(key), Some(process)) = (self.current[index], &mut self.process) {
+                    process.stall(key, self.now_us + for_us);
+                    self.schedule_turn(self.now_us + for_us);
+                }
+            }
+        }
+    }
+
+    /// Puts bytes on their way to the server, cut at random places.
+    fn send(&mut self, key: ConnectionKey, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let cut = if self.rng.one_in(4) { self.rng.index(rest.len()) + 1 } else { rest.len() };
+            let (piece, tail) = rest.split_at(cut);
+            rest = tail;
+            let after = self.rng.around(150);
+            let Some(cable) = self.cables.get_mut(&key) else { return };
+            cable.to_server_us = cable.to_server_us.max(self.now_us + after);
+            let at = cable.to_server_us;
+            self.schedule_at(at, Event::ToServer(key, piece.to_vec()));
+        }
+    }
+
+    fn arrive(&mut self, key: ConnectionKey, client: usize) {
+        let address = self.clients[client].address;
+        let now = self.now();
+        let accepted = self.process.as_mut().is_some_and(|process| {
+            process.accept(key, address, &mut Scene { checker: &mut self.checker, trace: &mut self.trace, now })
+        });
+        let what = if accepted { "accepted" } else { "refused" };
+        self.trace.event(self.now_us, "connect", format_args!("client {client}: connection {key} {what}"));
+        if !accepted {
+            let after = self.rng.range(100, 5000);
+            self.schedule(after, Event::ServerGone(key));
+        }
+    }
+
+    fn to_client(&mut self, key: ConnectionKey, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(index) = self.cables.get(&key).map(|cable| cable.client) else { return Ok(()) };
+        if self.current[index] == Some(key) {
+            for act in self.clients[index].receive(bytes)? {
+                self.act(index, act);
+            }
+        }
+        Ok(())
+    }
+
+    fn server_gone(&mut self, key: ConnectionKey) {
+        let Some(cable) = self.cables.remove(&key) else { return };
+        if self.current[cable.client] == Some(key) {
+            self.current[cable.client] = None;
+            self.clients[cable.client].gone();
+        }
+    }
+
+    // ---- the server ----
+
+    fn turn(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let mut scene = Scene { checker: &mut self.checker, trace: &mut self.trace, now };
+        let out = process.turn(&mut self.rng, &mut scene)?;
+        let wake_us = process.server.next_wake_us();
+        let ready = process.is_ready();
+        for (key, bytes) in out.sent {
+            let after = self.rng.around(150);
+            if let Some(cable) = self.cables.get_mut(&key) {
+                cable.to_client_us = cable.to_client_us.max(self.now_us + after);
+                let at = cable.to_client_us;
+                self.schedule_at(at, Event::ToClient(key, bytes));
+            }
+        }
+        for key in out.closed {
+            let at = self.cables.get(&key).map_or(0, |cable| cable.to_client_us).max(self.now_us);
+            self.schedule_at(at, Event::ServerGone(key));
+        }
+        self.work_log()?;
+        self.work_snapshot()?;
+        let late = self.rng.below(3000);
+        self.schedule_turn(wake_us.max(self.now_us + 1) + late);
+        if ready {
+            self.schedule_turn(self.now_us + 1);
+        }
+        Ok(())
+    }
+
+    /// The time that a piece of work takes the disk.
+    fn disk_takes(&mut self, usual_us: u64) -> u64 {
+        let slow = if self.now_us < self.slow_until_us { 60 } else { 1 };
+        self.rng.around(usual_us * slow)
+    }
+
+    fn work_log(&mut self) -> Result<(), Failure> {
+        let Some(process) = self.process.as_mut().filter(|process| !process.log_busy) else { return Ok(()) };
+        if !process.log.has_work() {
+            if self.rng.one_in(30) {
+                let sealed = process.log.seal(&mut self.disk);
+                self.stop_on(sealed);
+            }
+            return Ok(());
+        }
+        let worked = process.log.work(&mut self.disk);
+        if let Some(done) = self.stop_on(worked) {
+            self.pending_log = Some(done);
+            if let Some(process) = &mut self.process {
+                process.log_busy = true;
+            }
+            let after = self.disk_takes(400);
+            self.schedule(after, Event::LogDone(self.starts));
+        }
+        Ok(())
+    }
+
+    fn work_snapshot(&mut self) -> Result<(), Failure> {
+        let wall_ms = self.now().wall_ms;
+        let Some(process) = self.process.as_mut().filter(|process| !process.snapshot_busy) else {
+            return Ok(());
+        };
+        if !process.snapshot.has_work() {
+            return Ok(());
+        }
+        let worked = process.snapshot.work(&mut self.disk, wall_ms);
+        let Some(done) = self.stop_on(worked) else { return Ok(()) };
+        self.pending_snapshot = Some(done);
+        if let Some(process) = &mut self.process {
+            process.snapshot_busy = true;
+        }
+        if done == SnapshotDone::Finished(true) {
+            self.snapshots += 1;
+            self.trace.event(self.now_us, "snapshot", format_args!("is durable"));
+            self.purge();
+        }
+        let after = self.disk_takes(600);
+        self.schedule(after, Event::SnapshotDone(self.starts));
+        Ok(())
+    }
+
+    /// Removes old files. When that fails, the server goes on, unless the power went.
+    fn purge(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if let Err(Stopped::PowerLoss) = process.log.purge(&mut self.disk) {
+            self.crash("power loss while purging", true);
+        }
+    }
+
+    fn stop_on<T>(&mut self, worked: Result<T, Stopped>) -> Option<T> {
+        match worked {
+            Ok(done) => Some(done),
+            Err(Stopped::PowerLoss) => {
+                self.crash("power loss in a call to the disk", true);
+                None
+            }
+            Err(Stopped::Failed(message)) => {
+                let power_too = self.rng.one_in(2);
+                self.crash(&message, power_too);
+                None
+            }
+        }
+    }
+
+    /// The process ends at once; when the power goes too, so does what was not synced.
+    fn crash(&mut self, why: &str, power: bool) {
+        let Some(process) = self.process.take() else { return };
+        self.trace.event(self.now_us, "crash", format_args!("{why}{}", if power { ", power lost" } else { "" }));
+        if let Some(last) = process.log.last_batch() {
+            self.last_batch = Some(last.clone());
+        }
+        self.checker.crashed();
+        self.turn_at = None;
+        self.pending_log = None;
+        self.pending_snapshot = None;
+        self.disk.clear_fault();
+        if power {
+            self.disk.crash();
+        }
+        let keys: Vec<ConnectionKey> = self.cables.keys().copied().collect();
+        for key in keys {
+            let after = self.rng.below(2000);
+            self.schedule(after, Event::ServerGone(key));
+        }
+        let after = self.rng.range(500, 60_000);
+        self.schedule(after, Event::Restart);
+    }
+
+    fn options(&mut self) -> Options {
+        Options {
+            segment_bytes: self.profile.segment_bytes,
+            snapshots_kept: 2,
+            now_ms: self.now().wall_ms,
+            ..Options::default()
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), Failure> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let options = self.options();
+        let tree_options =
+            stoa_tree::Options { hash_seed: self.rng.next_u64(), ..stoa_tree::Options::default() };
+        let before = self.disk.clone();
+        if !self.healing && self.rng.one_in(6) {
+            // The power may go again while the server starts.
+            self.disk.fault_after(self.rng.below(8), Fault::PowerLoss);
+        }
+        let recovered = recover(&mut self.disk, &options, &tree_options);
+        if self.disk.is_powerless() {
+            self.trace.event(self.now_us, "restart", format_args!("power lost while starting"));
+            self.disk.crash();
+            let after = self.rng.range(500, 5000);
+            self.schedule(after, Event::Restart);
+            return Ok(());
+        }
+        self.disk.clear_fault();
+        let Recovered { log, tree, position, .. } = match recovered {
+            Ok(recovered) => recovered,
+            Err(StorageError::Disk(error)) if error.kind == DiskErrorKind::NoSpace && self.disk_is_full => {
+                self.schedule(100_000, Event::Restart);
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(Violation::new(format!("the folder is whole, and was refused: {error}")).into());
+            }
+        };
+        let now = self.now();
+        self.trace.event(
+            self.now_us,
+            "restart",
+            format_args!("recovered position {position}, zxid {}", tree.last_zxid()),
+        );
+        self.checker.recovered(&tree, position, now)?;
+        self.open_damaged(&before, &options, &tree_options, position)?;
+        let mut secret = [0; 32];
+        for chunk in secret.chunks_mut(8) {
+            chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+        }
+        let mut server = Server::new(self.profile.config.clone(), tree, position, secret, now);
+        (self.plant)(&mut server);
+        self.process = Some(Process::new(server, LogThread::new(log)));
+        self.starts += 1;
+        self.paused_until_us = 0;
+        self.schedule_turn(self.now_us + 1);
+        Ok(())
+    }
+
+    /// Opens copies of the folder with a bit flipped: each is refused, or gives the state exactly.
+    fn open_damaged(
+        &mut self,
+        whole: &FaultyDisk,
+        options: &Options,
+        tree_options: &stoa_tree::Options,
+        position: u64,
+    ) -> Result<(), Failure> {
+        if !self.rng.percent(self.profile.faults.bit_rot_percent) {
+            return Ok(());
+        }
+        for _ in 0..3 {
+            let mut damaged = whole.clone();
+            let Some((file, bit)) = self.choose_bit(&mut damaged) else { return Ok(()) };
+            damaged.flip_bit(&file, bit);
+            self.damaged += 1;
+            match recover(&mut damaged, options, tree_options) {
+                Err(_) => self.refused += 1,
+                Ok(recovered) => {
+                    let unnoticed = |what: String| {
+                        Violation::new(format!("with bit {bit} of {file} flipped, recovery led to {what}"))
+                    };
+                    if recovered.position != position {
+                        return Err(unnoticed(format!("position {}", recovered.position)).into());
+                    }
+                    compare(&recovered.tree, self.checker.applied())
+                        .map_err(|violation| unnoticed(violation.to_string()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A bit whose loss must be noticed. The last batch is left alone: if it is damaged, it cannot be
+    /// told from an interrupted write.
+    fn choose_bit(&mut self, disk: &mut FaultyDisk) -> Option<(String, u64)> {
+        let files = disk.list().ok()?;
+        let newest = files.iter().map(|file| file.name.clone()).filter(|name| is_segment(name)).max()?;
+        let (limit_file, limit) = self.last_batch.clone().unwrap_or((newest, 0));
+        let bytes_of = |name: &str, bytes: u64| match is_segment(name) {
+            true if *name == *limit_file => limit.min(bytes),
+            true if *name > *limit_file => 0,
+            _ => bytes,
+        };
+        let candidates: Vec<(String, u64)> = files
+            .into_iter()
+            .map(|file| (file.name.clone(), bytes_of(&file.name, file.bytes)))
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        if candidates.is_empty() {
+            return None;
+        }
+        let (file, bytes) = self.rng.pick(&candidates).clone();
+        Some((file, self.rng.below(bytes * 8)))
+    }
+
+    // ---- trouble ----
+
+    fn schedule_trouble(&mut self, trouble: Trouble) {
+        let faults = &self.profile.faults;
+        let mean_ms = match trouble {
+            Trouble::Crash => faults.crash_ms,
+            Trouble::PowerLoss => faults.power_loss_ms,
+            Trouble::DiskFull => faults.disk_full_ms,
+            Trouble::SlowDisk => faults.slow_disk_ms,
+            Trouble::DiskError => faults.disk_error_ms,
+            Trouble::ClockJump => faults.clock_jump_ms,
+            Trouble::Pause => faults.pause_ms,
+        };
+        if mean_ms != 0 && !self.healing {
+            let after = self.rng.range(1, mean_ms * 2000);
+            self.schedule(after, Event::Trouble(trouble));
+        }
+    }
+
+    fn trouble(&mut self, trouble: Trouble) {
+        if self.healing {
+            return;
+        }
+        self.trace.event(self.now_us, "trouble", format_args!("{trouble:?}"));
+        match trouble {
+            Trouble::Crash => {
+                let power = !self.rng.one_in(4);
+                self.crash("it was time", power);
+            }
+            Trouble::PowerLoss => self.disk.fault_after(self.rng.below(30), Fault::PowerLoss),
+            Trouble::DiskError => {
+                self.disk.fault_after(self.rng.below(30), Fault::Fail(DiskErrorKind::Other));
+            }
+            Trouble::DiskFull => {
+                let room = self.rng.below(8 << 10);
+                self.disk.set_capacity(self.disk.used() + room);
+                self.disk_is_full = true;
+                let after = self.rng.range(1000, 700_000);
+                self.schedule(after, Event::Room);
+            }
+            Trouble::SlowDisk => self.slow_until_us = self.now_us + self.rng.range(10_000, 500_000),
+            Trouble::ClockJump => {
+                let jump_ms = self.rng.range(0, 20_000) as i64 - 10_000;
+                self.wall_offset_ms += jump_ms;
+            }
+            Trouble::Pause => {
+                let until_us = self.now_us + self.rng.range(10_000, 3_000_000);
+                self.paused_until_us = until_us;
+                self.turn_at = None;
+                self.schedule_turn(until_us);
+            }
+        }
+        self.schedule_trouble(trouble);
+    }
+
+    // ---- the end ----
+
+    /// Nothing goes wrong any more: everybody must be able to finish.
+    fn heal(&mut self) -> Result<(), Failure> {
+        self.trace.event(self.now_us, "heal", format_args!("nothing goes wrong from here on"));
+        self.healing = true;
+        self.disk.clear_fault();
+        self.disk.set_capacity(u64::MAX);
+        self.disk_is_full = false;
+        self.slow_until_us = 0;
+        for index in 0..self.clients.len() {
+            self.clients[index].finish();
+            self.schedule(0, Event::Wake(index));
+        }
+        let deadline_us = self.now_us + HEALING_US;
+        while !self.is_quiet() {
+            if self.now_us > deadline_us {
+                return Err(Failure::Liveness(self.unfinished()));
+            }
+            self.step()?;
+        }
+        self.checker.is_quiet()?;
+        Ok(())
+    }
+
+    fn is_quiet(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let server = &process.server;
+        self.clients.iter().all(Client::is_done)
+            && process.connection_count() == 0
+            && server.session_count() == 0
+            && server.outstanding() == 0
+            && server.log_queue() == (0, 0)
+            && !server.is_snapshotting()
+            && server.tree().container_count() + server.tree().ttl_count() == self.reapable_never()
+    }
+
+    /// Containers that never had a child, and TTL znodes with children or a TTL beyond this run.
+    fn reapable_never(&self) -> usize {
+        use crate::model::Kind;
+        let later_ms = self.now().wall_ms;
+        let model = self.checker.applied();
+        let special = model.nodes().filter(|(_, node)| matches!(node.kind, Kind::Container | Kind::Ttl(_)));
+        special.filter(|(path, _)| !model.is_reapable(path, later_ms)).count()
+    }
+
+    /// What the healed world has not finished.
+    fn unfinished(&self) -> String {
+        let Some(process) = &self.process else { return "the server does not start".into() };
+        let server = &process.server;
+        let clients = self.clients.iter().filter(|client| !client.is_done()).count();
+        format!(
+            "{} s after the last fault {clients} clients are not done, {} connections, {} sessions and {} requests \
+             are left, the log's queue is {:?}, a snapshot is {}under way",
+            HEALING_US / 1_000_000,
+            process.connection_count(),
+            server.session_count(),
+            server.outstanding(),
+            server.log_queue(),
+            if server.is_snapshotting() { "" } else { "not " }
+        )
+    }
+
+    /// Compares everything once more, before and after a last loss of power.
+    fn end(mut self) -> Result<Outcome, Failure> {
+        if let Some(process) = &self.process {
+            let server = &process.server;
+            self.checker.compare_state(server.tree())?;
+            if server.watches().count() != 0 {
+                let count = server.watches().count();
+                return Err(Violation::new(format!("{count} watches are left, and nobody is connected")).into());
+            }
+            if server.tree().ephemeral_count() != 0 {
+                let count = server.tree().ephemeral_count();
+                return Err(Violation::new(format!("{count} ephemerals are left without a session")).into());
+            }
+        }
+        let zxid = self.checker.applied().zxid();
+        self.crash("the end", true);
+        self.restart()?;
+        if self.checker.applied().zxid() != zxid {
+            return Err(Violation::new("the last restart changed the state").into());
+        }
+        Ok(Outcome {
+            fingerprint: self.trace.fingerprint(),
+            counts: self.checker.counts(),
+            starts: self.starts,
+            damaged: self.damaged,
+            refused: self.refused,
+            snapshots: self.snapshots,
+            lasted_us: self.now_us,
+        })
+    }
+}
+
+const TROUBLES: [Trouble; 7] = [
+    Trouble::Crash,
+    Trouble::PowerLoss,
+    Trouble::DiskFull,
+    Trouble::SlowDisk,
+    Trouble::DiskError,
+    Trouble::ClockJump,
+    Trouble::Pause,
+];
