@@ -78,7 +78,8 @@ struct Watch {
 
 #[derive(Debug)]
 struct WatchedPath {
-    path: Box<str>,
+    /// `None` when the slot is free: clients may watch any path, the empty one too.
+    path: Option<Box<str>>,
     hash: u32,
     /// For a free slot: the next free one.
     first: u32,
@@ -112,15 +113,21 @@ impl Slot for Watch {
     }
 }
 
+impl WatchedPath {
+    fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or_default()
+    }
+}
+
 impl Slot for WatchedPath {
     fn vacant(next_free: u32) -> Self {
-        Self { path: Box::default(), hash: 0, first: next_free }
+        Self { path: None, hash: 0, first: next_free }
     }
     fn next_free(&self) -> u32 {
         self.first
     }
     fn is_vacant(&self) -> bool {
-        self.path.is_empty()
+        self.path.is_none()
     }
 }
 
@@ -350,7 +357,7 @@ impl Watches {
                 let watch = &self.watches[next];
                 next = watch.next_of_watcher;
                 if watch.modes & DATA_TABLE != 0 {
-                    return Some(&*self.paths[watch.path].path);
+                    return Some(self.paths[watch.path].path());
                 }
             }
             None
@@ -369,7 +376,7 @@ impl Watches {
                     watchers.push(self.watchers[watch.watcher].id);
                 }
             }
-            (!watchers.is_empty()).then(|| (&*self.paths[*slot].path, watchers))
+            (!watchers.is_empty()).then(|| (self.paths[*slot].path(), watchers))
         })
     }
 
@@ -378,7 +385,7 @@ impl Watches {
     fn find_path(&self, path: &str, hash: u32) -> Option<u32> {
         let is_it = |slot: &u32| {
             let watched = &self.paths[*slot];
-            watched.hash == hash && *watched.path == *path
+            watched.hash == hash && watched.path() == path
         };
         self.by_path.find(spread(hash), is_it).copied()
     }
@@ -388,7 +395,7 @@ impl Watches {
         if let Some(slot) = self.find_path(path, hash) {
             return slot;
         }
-        let slot = self.paths.insert(WatchedPath { path: path.into(), hash, first: NONE });
+        let slot = self.paths.insert(WatchedPath { path: Some(path.into()), hash, first: NONE });
         let paths = &self.paths;
         self.by_path.insert_unique(spread(hash), slot, |slot| spread(paths[*slot].hash));
         slot
@@ -495,4 +502,18 @@ impl Watches {
 
 fn hash_of_pair(path: u32, watcher: u32) -> u64 {
     fold(u64::from(path) << 32 | u64::from(watcher), 0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_can_be_watched_the_empty_one_too() {
+        let mut watches = Watches::new(0);
+        watches.add("", WatcherId(1), WatchMode::Data);
+        assert_eq!(watches.by_path().collect::<Vec<_>>(), [("", vec![WatcherId(1)])]);
+        watches.remove_watcher(WatcherId(1));
+        assert_eq!(watches.path_count(), 0);
+    }
 }
