@@ -143,6 +143,7 @@ impl Driver {
             // A word, or the length of the handshake's frame.
             match first.first_chunk().copied().and_then(words::parse) {
                 Some(word) => self.answer_word(word, &peer).await,
+                None if first == words::TELNET_END => {}
                 None => {
                     peer.carry.borrow_mut().extend_from_slice(&first);
                     self.serve(id, &peer).await;
@@ -229,7 +230,7 @@ impl Driver {
         let mut source: &Self = self;
         let answer = words::answer(word, &argument, &self.process, &mut source);
         let mut rest = answer.as_bytes();
-        let write = async {
+        let finish = async {
             while !rest.is_empty() && peer.socket.writable().await.is_ok() {
                 match peer.socket.try_write(rest) {
                     Ok(sent) => rest = &rest[sent..],
@@ -237,8 +238,19 @@ impl Driver {
                     Err(_) => return,
                 }
             }
+            // A socket that is closed with something unread (a newline after the word) is reset, and
+            // the reset may overtake the answer: so the client is the one to close first.
+            let _ = socket2::SockRef::from(&peer.socket).shutdown(std::net::Shutdown::Write);
+            let mut unread = [0; 256];
+            while peer.socket.readable().await.is_ok() {
+                match peer.socket.try_read(&mut unread) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
         };
-        let _ = tokio::time::timeout(LINGER, write).await;
+        let _ = tokio::time::timeout(LINGER, finish).await;
     }
 
     /// Reads once and hands in what came.
@@ -401,7 +413,7 @@ impl Driver {
 
     fn follow_snapshot(&self, piece: &SnapshotOutput) {
         let progress = match piece {
-            SnapshotOutput::Begin { .. } => Some((0, self.server.borrow().tree().data_bytes() as u64)),
+            SnapshotOutput::Begin { .. } => Some((0, self.server.borrow().tree().data_bytes())),
             SnapshotOutput::Slice(bytes) => {
                 self.snapshot_progress.get().map(|(done, all)| (done + bytes.len() as u64, all))
             }

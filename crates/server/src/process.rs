@@ -52,7 +52,7 @@ impl Process {
     /// Whether `user:password` is the super user's.
     pub fn is_super(&self, user_password: &str) -> bool {
         let digest = self.settings.super_digest.as_ref();
-        digest.is_some_and(|digest| *digest == stoa_core::digest_id(user_password))
+        digest.is_some_and(|digest| *digest == self.settings.digest_algorithm.id(user_password))
     }
 
     /// The trace mask.

@@ -42,6 +42,9 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
     })?;
     let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let process = Arc::new(Process::new(settings, address.port()));
+    // From now on, so that it can be seen that the server is up but not ready.
+    let (questions_in, questions) = unbounded_channel();
+    admin::start(&process, questions_in);
     let recovered = recover(&process.settings, disk)?;
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -58,7 +61,7 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
         recovered.server.session_count(),
         recovered.server.tree().last_zxid(),
     );
-    run(process, listener, recovered, clock, startup)
+    run(process, listener, recovered, clock, startup, questions)
 }
 
 struct Recovered {
@@ -76,6 +79,7 @@ fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String>
         must_exist: !settings.create_data_dir,
         new_folder_id: FolderId(random::bytes()?),
         now_ms: clock::wall_ms(),
+        ..LogOptions::default()
     };
     let tree_options = TreeOptions {
         enforce_quota: settings.enforce_quota,
@@ -106,6 +110,7 @@ fn core_config(settings: &Settings) -> Config {
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
+        digest: settings.digest_algorithm,
         super_digest: settings.super_digest.clone(),
         reap_interval_ms,
         reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(1))
@@ -139,6 +144,7 @@ fn run(
     recovered: Recovered,
     clock: Clock,
     startup: Startup,
+    questions: UnboundedReceiver<Question>,
 ) -> Result<(), String> {
     let settings = &process.settings;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
@@ -175,7 +181,7 @@ fn run(
     );
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
-    let result = LocalSet::new().block_on(&runtime, partition(driver, process, listener, events));
+    let result = LocalSet::new().block_on(&runtime, partition(driver, process, listener, events, questions));
     // The driver is gone with its future, and with it the senders: the disk's threads end.
     drop(runtime);
     let _ = snapshot_thread.join();
@@ -191,12 +197,11 @@ async fn partition(
     process: Arc<Process>,
     listener: std::net::TcpListener,
     mut events: UnboundedReceiver<DiskEvent>,
+    mut questions: UnboundedReceiver<Question>,
 ) -> Result<(), String> {
     let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let (stop, stopped) = watch::channel(false);
-    let (questions_in, mut questions) = unbounded_channel::<Question>();
-    admin::start(&process, questions_in);
 
     tokio::task::spawn_local(Rc::clone(&driver).feed_log());
     tokio::task::spawn_local(Rc::clone(&driver).feed_snapshot());

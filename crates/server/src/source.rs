@@ -81,8 +81,8 @@ impl Source for &Driver {
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
             znodes: tree.znode_count() as u64,
-            data_bytes: tree.data_bytes() as u64,
-            watches: server.watches().pair_count() as u64,
+            data_bytes: tree.data_bytes(),
+            watches: server.watches().count() as u64,
             ephemerals: tree.ephemeral_count() as u64,
             sessions: server.session_count() as u64,
             connections: server.connection_count() as u64,
@@ -147,12 +147,11 @@ impl Source for &Driver {
     }
 
     fn watch_summary(&self) -> view::WatchSummary {
-        let server = self.server.borrow();
-        let watches = server.watches();
+        let summary = self.server.borrow().watches().summary();
         view::WatchSummary {
-            sessions: watches.watcher_count() as u64,
-            paths: watches.path_count() as u64,
-            watches: watches.pair_count() as u64,
+            sessions: summary.watchers as u64,
+            paths: summary.paths as u64,
+            watches: summary.watches as u64,
         }
     }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stoa_core::DigestAlgorithm;
+
 use crate::words::Word;
 
 /// How the value of a setting is written as text.
@@ -220,9 +222,31 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 }
 
+/// The hash behind the digest scheme, by the names that Java has for them.
+pub(super) struct DigestHash;
+const HASHES: [(DigestAlgorithm, &str); 5] = [
+    (DigestAlgorithm::Sha1, "SHA1"),
+    (DigestAlgorithm::Sha224, "SHA-224"),
+    (DigestAlgorithm::Sha256, "SHA-256"),
+    (DigestAlgorithm::Sha384, "SHA-384"),
+    (DigestAlgorithm::Sha512, "SHA-512"),
+];
+impl Kind for DigestHash {
+    type Value = DigestAlgorithm;
+    const PLACEHOLDER: &'static str = "ALGORITHM";
+    const EXPECTED: &'static str = "one of SHA1 SHA-224 SHA-256 SHA-384 SHA-512";
+    fn parse(text: &str) -> Option<DigestAlgorithm> {
+        let text = if text.eq_ignore_ascii_case("SHA-1") { "SHA1" } else { text };
+        HASHES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(hash, _)| *hash)
+    }
+    fn show(value: &DigestAlgorithm) -> String {
+        HASHES.iter().find(|(hash, _)| hash == value).map_or("", |(_, name)| *name).to_owned()
+    }
+}
+
 /// A closed list of names, each standing for a value.
 macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident, $placeholder:literal { $($(#[$value_doc:meta])* $value:ident = $text:literal $(| $other:literal)*),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident, $placeholder:literal { $($(#[$value_doc:meta])* $value:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name { $($(#[$value_doc])* $value),+ }
@@ -237,28 +261,12 @@ macro_rules! choice {
             const PLACEHOLDER: &'static str = $placeholder;
             const EXPECTED: &'static str = concat!("one of" $(, " ", $text)+);
             fn parse(text: &str) -> Option<$name> {
-                $(if text.eq_ignore_ascii_case($text) $(|| text.eq_ignore_ascii_case($other))* { return Some($name::$value); })+
+                $(if text.eq_ignore_ascii_case($text) { return Some($name::$value); })+
                 None
             }
             fn show(value: &$name) -> String { value.name().to_owned() }
         }
     };
-}
-
-choice! {
-    /// The hash behind the `digest` authentication scheme.
-    DigestAlgorithm, "ALGORITHM" {
-        /// ZooKeeper's default; what almost every client library computes.
-        Sha1 = "SHA1" | "SHA-1",
-        /// SHA-2 with 224 bits.
-        Sha224 = "SHA-224",
-        /// SHA-2 with 256 bits.
-        Sha256 = "SHA-256",
-        /// SHA-2 with 384 bits.
-        Sha384 = "SHA-384",
-        /// SHA-2 with 512 bits.
-        Sha512 = "SHA-512",
-    }
 }
 
 choice! {

@@ -16,6 +16,6 @@ mod zoo;
 pub use args::ServeArgs;
 pub use document::settings_table;
 pub use error::ConfigError;
-pub use kind::{DigestAlgorithm, LogFormat, LogLevel};
+pub use kind::{LogFormat, LogLevel};
 pub use load::{Loaded, Origin};
 pub use settings::{SETTINGS, Setting, Settings};

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kind::{
-    Address, Bytes, Count, Credential, DigestAlgorithm, Flag, Folder, Kind, LogFormat, LogLevel, Maybe, Port,
+    Address, Bytes, Count, Credential, DigestHash, Flag, Folder, Kind, LogFormat, LogLevel, Maybe, Port,
     Time, Words,
 };
+use stoa_core::DigestAlgorithm;
+
 use crate::words::Word;
 
 /// One row of the table of settings.
@@ -161,7 +163,7 @@ settings! {
     /// The super user, who passes every ACL, as `super:base64(hash(super:password))`.
     super_digest: Option<String> = "super-digest" "STOA_SUPER_DIGEST" Maybe<Credential>, "", zoo ["DigestAuthenticationProvider.superDigest"];
     /// The hash of the digest scheme.
-    digest_algorithm: DigestAlgorithm = "digest-algorithm" "STOA_DIGEST_ALGORITHM" DigestAlgorithm, "SHA1", zoo ["DigestAuthenticationProvider.digestAlg"];
+    digest_algorithm: DigestAlgorithm = "digest-algorithm" "STOA_DIGEST_ALGORITHM" DigestHash, "SHA1", zoo ["DigestAuthenticationProvider.digestAlg"];
     /// Whether ACLs are ignored: everybody may do everything.
     skip_acl: bool = "skip-acl" "STOA_SKIP_ACL" Flag, "false", zoo ["skipACL"];
     /// Whether a write beyond a hard quota is refused; without it quotas only warn.
