@@ -1,16 +1,18 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::shell::{self, ShellArgs};
 
 /// Arguments of the program.
 #[derive(Debug, Parser)]
-#[command(name = "stoa", version, about)]
+#[command(name = "stoa", version, about, after_long_help = words_help())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -20,16 +22,45 @@ pub(crate) struct Cli {
 enum Command {
     /// Runs a server
     Serve(ServeArgs),
+    /// Talks to a server, line by line
+    Shell(ShellArgs),
     /// Measures a server
     Bench(BenchArgs),
+    /// A word of the shell: `--help` lists them
+    #[command(external_subcommand)]
+    Word(Vec<OsString>),
+}
+
+fn words_help() -> String {
+    format!(
+        "Words of the shell, which are commands too (with the options of `stoa shell`):\n{}",
+        shell::overview()
+    )
 }
 
 impl Cli {
-    /// Does what the arguments say.
-    pub(crate) fn execute(self) -> Result<ExitCode> {
+    /// Does what the command line says.
+    pub(crate) fn run() -> Result<ExitCode> {
+        let parts: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let first = parts.first().and_then(|part| part.to_str()).unwrap_or_default();
+        if shell::begins_with_option(first) { word(parts) } else { Self::parse().execute() }
+    }
+
+    fn execute(self) -> Result<ExitCode> {
         match self.command {
             Command::Serve(args) => Ok(stoa_server::run(&args)),
+            Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
+            Command::Word(parts) => word(parts),
         }
     }
+}
+
+/// Carries out a word of the shell.
+fn word(parts: Vec<OsString>) -> Result<ExitCode> {
+    let text = |part: OsString| {
+        part.into_string().map_err(|part| Failure::usage(format!("{} is not UTF-8", part.display())))
+    };
+    let parts = parts.into_iter().map(text).collect::<Result<_>>()?;
+    shell::run_word(parts).map(|()| ExitCode::SUCCESS)
 }

@@ -3,17 +3,16 @@
 mod bench;
 mod cli;
 mod failure;
+mod shell;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().execute() {
+    match cli::Cli::run() {
         Ok(code) => code,
         Err(failure) => {
             // Nothing is left to be done about a closed standard error.

@@ -97,7 +97,9 @@ impl Arguments {
     /// The value of a flag as a number.
     pub(super) fn number<T: std::str::FromStr>(&self, letter: char) -> Result<Option<T>> {
         self.option(letter)
-            .map(|text| text.parse().map_err(|_| Failure::usage(format!("-{letter} {text}: not a number that fits"))))
+            .map(|text| {
+                text.parse().map_err(|_| Failure::usage(format!("-{letter} {text}: not a number that fits")))
+            })
             .transpose()
     }
 
@@ -121,8 +123,12 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    const SYNTAX: Syntax =
-        Syntax { usage: "[-s] [-e] [-v version] path [data]", switches: "se", options: "v", arguments: (1, 2) };
+    const SYNTAX: Syntax = Syntax {
+        usage: "[-s] [-e] [-v version] path [data]",
+        switches: "se",
+        options: "v",
+        arguments: (1, 2),
+    };
 
     fn parse(line: &str) -> Result<Arguments> {
         Arguments::parse("word", &SYNTAX, &split(line))
