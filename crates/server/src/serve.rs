@@ -124,6 +124,7 @@ fn core_config(settings: &Settings) -> Config {
         },
         limits: Limits {
             frame_bytes: size(settings.max_request_bytes),
+            frame_skip_bytes: size(settings.skip_request_bytes),
             connections: settings.max_connections as usize,
             connections_per_address: settings.max_connections_per_address as usize,
             outstanding: settings.max_outstanding.max(1) as usize,

@@ -30,8 +30,6 @@ pub struct Setting {
     /// The keys of a `zoo.cfg` that mean the same, and the unit that ZooKeeper takes them in when it
     /// is not the one that a bare number has here.
     pub zoo: &'static [(&'static str, &'static str)],
-    /// Whether a change takes effect without a restart.
-    pub hot: bool,
     /// Reads a value into the settings; false if it is not of the right kind.
     set: fn(&mut Settings, &str) -> bool,
     /// Writes the value that the settings hold.
@@ -65,7 +63,7 @@ macro_rules! settings {
     ($(
         #[doc = $help:literal]
         $field:ident: $type:ty = $key:literal $environment:literal $kind:ty, $default:literal,
-            zoo [$($zoo:literal $($unit:literal)?),*] $(, $hot:ident)?;
+            zoo [$($zoo:literal $($unit:literal)?),*];
     )+) => {
         /// What a server runs with: every setting, with defaults filled in.
         #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +89,6 @@ macro_rules! settings {
                 placeholder: <$kind>::PLACEHOLDER,
                 expected: <$kind>::EXPECTED,
                 zoo: &[$(($zoo, concat!($($unit)?))),*],
-                hot: settings!(@hot $($hot)?),
                 set: |settings, text| match <$kind>::parse(text) {
                     Some(value) => {
                         settings.$field = value;
@@ -103,8 +100,6 @@ macro_rules! settings {
             },
         )+];
     };
-    (@hot hot) => { true };
-    (@hot) => { false };
 }
 
 settings! {
@@ -131,11 +126,13 @@ settings! {
     /// The longest session timeout that a client can have; by default twenty ticks.
     max_session_timeout: Option<Duration> = "max-session-timeout" "STOA_MAX_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["maxSessionTimeout"];
     /// How many connections one client address may have; 0 is no limit.
-    max_connections_per_address: u32 = "max-connections-per-address" "STOA_MAX_CONNECTIONS_PER_ADDRESS" Count, "60", zoo ["maxClientCnxns"], hot;
+    max_connections_per_address: u32 = "max-connections-per-address" "STOA_MAX_CONNECTIONS_PER_ADDRESS" Count, "60", zoo ["maxClientCnxns"];
     /// How many connections the server takes in total; 0 is no limit.
-    max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns"], hot;
+    max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns"];
     /// The longest request that is taken; ZooKeeper calls it jute.maxbuffer, and clients have the same limit for replies.
     max_request_bytes: u64 = "max-request-bytes" "STOA_MAX_REQUEST_BYTES" Bytes, "1048575", zoo ["jute.maxbuffer"];
+    /// A longer request, up to this length, is passed over and answered with MarshallingError; beyond it, or with 0 always, the connection is closed, as ZooKeeper does.
+    skip_request_bytes: u64 = "skip-request-bytes" "STOA_SKIP_REQUEST_BYTES" Bytes, "64MiB", zoo [];
     /// How many requests of all clients may be under way before the server reads no more from any of them.
     max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "16384", zoo ["globalOutstandingLimit"];
     /// How many requests of one connection may be under way before the server reads no more from it.
@@ -159,7 +156,7 @@ settings! {
     /// A flush of the log that takes longer than this is logged as a warning.
     fsync_warning: Duration = "fsync-warning" "STOA_FSYNC_WARNING" Time, "1s", zoo ["fsync.warningthresholdms"];
     /// Which four-letter words are answered, `*` for all; srvr always is.
-    words: Vec<Word> = "words" "STOA_WORDS" Words, "srvr", zoo ["4lw.commands.whitelist"], hot;
+    words: Vec<Word> = "words" "STOA_WORDS" Words, "srvr", zoo ["4lw.commands.whitelist"];
     /// The super user, who passes every ACL, as `super:base64(hash(super:password))`.
     super_digest: Option<String> = "super-digest" "STOA_SUPER_DIGEST" Maybe<Credential>, "", zoo ["DigestAuthenticationProvider.superDigest"];
     /// The hash of the digest scheme.
