@@ -287,7 +287,7 @@ impl Tree {
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.pzxid = parent_ext.pzxid.max(zxid);
         self.after_change(parent, parent_digest);
-        self.index.remove(self.nodes[id].hash, id);
+        self.index.remove(&mut self.nodes, id);
         let node = self.nodes.remove(id);
         if node.ext != NONE {
             self.exts.remove(node.ext);

@@ -34,9 +34,20 @@ fn number(state: u64, number: i64) -> u64 {
     fold(state ^ number as u64, C).wrapping_add(state.rotate_left(9))
 }
 
-/// What each of a znode's terms starts from.
+/// The digest of the root's path.
+pub(crate) const ROOT_PATH: u64 = A;
+
+/// The digest of the path of a child, from that of its parent: what each of a znode's terms
+/// starts from.
+pub(crate) fn child_path(parent: u64, name: &[u8]) -> u64 {
+    bytes(parent, name)
+}
+
+/// The digest of a valid path.
 pub(crate) fn of_path(path: &str) -> u64 {
-    bytes(A, path.as_bytes())
+    let names = path.as_bytes().get(1..).filter(|tail| !tail.is_empty());
+    let names = names.into_iter().flat_map(|tail| tail.split(|byte| *byte == b'/'));
+    names.fold(ROOT_PATH, child_path)
 }
 
 /// The term of a znode's data; null is not empty.

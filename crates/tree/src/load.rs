@@ -1,11 +1,12 @@
 //! Loading a snapshot. The format is described where it is written.
 
-use crate::Options;
+use crate::index::ROOT_HASH;
 use crate::node::{Ext, NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
 use crate::slab::NONE;
 use crate::snapshot::{FORMAT, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
-use alloc::string::String;
+use crate::{Options, digest, quota};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use foldhash::fast::FixedState;
@@ -168,12 +169,16 @@ impl Loader {
         if format != FORMAT {
             return Err(LoadError::UnknownFormat(format));
         }
-        self.header = Some(Header {
+        let header = Header {
             last_zxid: decoder.i64()?,
             digest: decoder.u64()?,
             znodes: decoder.u64()?,
             sessions: decoder.u64()?,
-        });
+        };
+        // The number is not to be trusted with more than this.
+        const ROOM_MAX: u64 = 1 << 20;
+        self.ids.reserve(header.znodes.min(ROOM_MAX) as usize);
+        self.header = Some(header);
         Ok(())
     }
 
@@ -302,49 +307,77 @@ impl Loader {
         Ok(())
     }
 
-    /// Walks from the root to give every znode its hash, its place in the index and its part in
-    /// all counts.
+    /// Gives every znode its hash, its place in the index and its part in all counts: in the
+    /// order of memory where possible, but each after its parent.
     fn settle(&mut self) -> Result<()> {
-        let tree = &mut self.tree;
-        tree.index.reserve(tree.nodes.live(), |_| 0);
-        let mut reached = 0;
-        let mut path = String::new();
-        let mut pending = Vec::from([(ROOT_ID, 0)]);
-        while let Some((id, parent_len)) = pending.pop() {
-            path.truncate(parent_len);
-            if id == ROOT_ID {
-                tree.nodes[id].hash = crate::index::ROOT_HASH;
-                tree.account_new(id, "/");
-            } else {
-                let node = &tree.nodes[id];
-                let (parent, name) = (node.parent, node.name_bytes());
-                let hash = tree.hasher.child(tree.nodes[parent].hash, name);
-                path.push('/');
-                path.push_str(node.name());
-                let is_twin = |other: u32| {
-                    let other = &tree.nodes[other];
-                    other.parent == parent && other.name_bytes() == name
-                };
-                if tree.index.find(hash, is_twin).is_some() {
-                    return Err(LoadError::Malformed("two znodes have the same path"));
+        let mut settled = vec![Place::default(); self.tree.nodes.end() as usize];
+        let mut pending = Vec::new();
+        for id in ROOT_ID..self.tree.nodes.end() {
+            let mut at = id;
+            while settled[at as usize].path_len == 0 {
+                settled[at as usize].path_len = UNDER_WAY;
+                pending.push(at);
+                if at == ROOT_ID {
+                    break;
                 }
-                tree.nodes[id].hash = hash;
-                let nodes = &tree.nodes;
-                tree.index.insert(hash, id, |id| nodes[id].hash);
-                tree.account_new(id, &path);
-                tree.quota_loaded(&path);
+                at = self.tree.nodes[at].parent;
+                if settled[at as usize].path_len == UNDER_WAY {
+                    return Err(LoadError::Malformed("znodes are not below the root"));
+                }
             }
-            reached += 1;
-            let len = path.len();
-            pending.extend(tree.child_ids(id).map(|child| (child, len)));
+            while let Some(id) = pending.pop() {
+                settled[id as usize] = self.settle_znode(id, &settled)?;
+            }
         }
-        if reached == self.znodes {
-            Ok(())
-        } else {
-            Err(LoadError::Malformed("znodes are not below the root"))
+        Ok(())
+    }
+
+    /// Settles a znode whose parent is settled.
+    fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
+        let tree = &mut self.tree;
+        if id == ROOT_ID {
+            tree.nodes[id].hash = ROOT_HASH;
+            tree.account_loaded(id, digest::ROOT_PATH, 1);
+            return Ok(Place { path_digest: digest::ROOT_PATH, path_len: 1 });
         }
+        let node = &tree.nodes[id];
+        let (parent, name) = (node.parent, node.name_bytes());
+        let above = &settled[parent as usize];
+        let slash_len = if parent == ROOT_ID { 0 } else { 1 };
+        let place = Place {
+            path_digest: digest::child_path(above.path_digest, name),
+            path_len: above.path_len + slash_len + name.len(),
+        };
+        let hash = tree.hasher.child(tree.nodes[parent].hash, name);
+        let is_twin = |other: u32| {
+            let other = &tree.nodes[other];
+            other.parent == parent && other.name_bytes() == name
+        };
+        if tree.index.find(&tree.nodes, hash, is_twin).is_some() {
+            return Err(LoadError::Malformed("two znodes have the same path"));
+        }
+        let may_be_quota = name == quota::LIMITS.as_bytes();
+        tree.nodes[id].hash = hash;
+        tree.index.insert(&mut tree.nodes, id);
+        tree.account_loaded(id, place.path_digest, place.path_len);
+        if may_be_quota {
+            let path = tree.path_of(id);
+            tree.quota_loaded(&path);
+        }
+        Ok(place)
     }
 }
+
+/// What a settled znode leaves to its children.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    path_digest: u64,
+    /// Bytes; 0 before the znode's turn.
+    path_len: usize,
+}
+
+/// The length of the path of a znode that waits for its parent.
+const UNDER_WAY: usize = usize::MAX;
 
 /// Marks a slot whose znode was mentioned as a parent and is still to come. Fewer ACLs than that
 /// fit into any memory.

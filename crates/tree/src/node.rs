@@ -61,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) acl: u32,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
+    /// The next znode in the same bucket of the index.
+    pub(crate) next_in_bucket: u32,
     name_len: u16,
     flags: u16,
 }
@@ -98,6 +100,7 @@ impl Node {
             acl: 0,
             version: 0,
             aversion: 0,
+            next_in_bucket: NONE,
             name_len: u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX"),
             flags: if data.is_none() { NULL_DATA } else { 0 },
         }
@@ -177,13 +180,18 @@ pub(crate) struct Ext {
     pub(crate) pzxid: i64,
     /// Children ever created; what a client sees as cversion is computed from it.
     pub(crate) cversion: i32,
+    /// [`VACANT_EXT`] when the slot is free.
     pub(crate) num_children: u32,
     pub(crate) first_child: u32,
     /// Neighbours in the list of the owner's ephemerals, or in that of containers and TTL znodes.
     pub(crate) next_owned: u32,
     pub(crate) prev_owned: u32,
-    vacant: bool,
 }
+
+const _: () = assert!(size_of::<Ext>() == 40);
+
+/// More children than ids.
+const VACANT_EXT: u32 = u32::MAX;
 
 impl Ext {
     /// What a znode has while it has no `Ext`: a new znode's pzxid is its czxid.
@@ -196,14 +204,13 @@ impl Ext {
             first_child: NONE,
             next_owned: NONE,
             prev_owned: NONE,
-            vacant: false,
         }
     }
 }
 
 impl Slot for Ext {
     fn vacant(next_free: u32) -> Self {
-        Self { first_child: next_free, vacant: true, ..Self::of_leaf(0) }
+        Self { first_child: next_free, num_children: VACANT_EXT, ..Self::of_leaf(0) }
     }
 
     fn next_free(&self) -> u32 {
@@ -211,7 +218,7 @@ impl Slot for Ext {
     }
 
     fn is_vacant(&self) -> bool {
-        self.vacant
+        self.num_children == VACANT_EXT
     }
 }
 

@@ -16,7 +16,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use stoa_wire::{ErrorCode, path};
 
-const LIMITS: &str = "zookeeper_limits";
+pub(crate) const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
 /// The subtrees that have a quota.

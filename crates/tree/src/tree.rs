@@ -122,7 +122,7 @@ impl Tree {
         if path == reserved::ROOT {
             return Some(ROOT_ID);
         }
-        self.index.find(hash, |id| self.nodes[id].hash == hash && self.is_at(id, path))
+        self.index.find(&self.nodes, hash, |id| self.is_at(id, path))
     }
 
     /// Whether the znode `id` has this path: compares names up to the root.
@@ -175,8 +175,7 @@ impl Tree {
         let id = self.nodes.insert(node);
         self.leave_out_of_walk(id);
         self.link_child(parent, id);
-        let nodes = &self.nodes;
-        self.index.insert(hash, id, |id| nodes[id].hash);
+        self.index.insert(&mut self.nodes, id);
         self.link_owned(id, kind);
         id
     }
@@ -350,8 +349,12 @@ impl Tree {
 
     /// Counts a znode that has just been added.
     pub(crate) fn account_new(&mut self, id: u32, path: &str) {
-        let path_digest = digest::of_path(path);
-        self.counts.data_bytes += path.len() as u64;
+        self.account_loaded(id, digest::of_path(path), path.len());
+    }
+
+    /// The same, for who knows the path's digest and length.
+    pub(crate) fn account_loaded(&mut self, id: u32, path_digest: u64, path_len: usize) {
+        self.counts.data_bytes += path_len as u64;
         self.after_data_change(id, path_digest);
         self.after_change(id, path_digest);
         *self.count_of_kind(id) += 1;
