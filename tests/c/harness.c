@@ -76,10 +76,10 @@ static void become_server(const struct server *server) {
     static char command[COMMAND_SIZE];
     char *words[WORDS_MAX + 1];
     int count = 0;
-    const char *given = getenv("STOA_SERVER_COMMAND");
+    const char *given = getenv("SERVER_COMMAND");
     char output[PATH_SIZE];
     if (given == NULL) {
-        fprintf(stderr, "STOA_SERVER_COMMAND is not set; run `cargo xtask c`\n");
+        fprintf(stderr, "SERVER_COMMAND is not set; run `cargo xtask c`\n");
         _exit(2);
     }
     snprintf(command, sizeof command, "%s --port %d --data-dir %s/data", given, server->port,

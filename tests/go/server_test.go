@@ -1,5 +1,5 @@
 // Package tests drives a server with the Go client. The server comes from
-// STOA_SERVER_COMMAND, to which the port and the data directory are added.
+// SERVER_COMMAND, to which the port and the data directory are added.
 package tests
 
 import (
@@ -74,9 +74,9 @@ func ownServer(t *testing.T) *server {
 }
 
 func (s *server) start() error {
-	words := strings.Fields(os.Getenv("STOA_SERVER_COMMAND"))
+	words := strings.Fields(os.Getenv("SERVER_COMMAND"))
 	if len(words) == 0 {
-		return fmt.Errorf("STOA_SERVER_COMMAND is not set; run `cargo xtask go`")
+		return fmt.Errorf("SERVER_COMMAND is not set; run `cargo xtask go`")
 	}
 	words = append(words, "--port", strconv.Itoa(s.port), "--data-dir", filepath.Join(s.dir, "data"))
 	output, err := os.OpenFile(filepath.Join(s.dir, "output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

@@ -1,6 +1,6 @@
 """A server under test as a child process.
 
-The command comes from STOA_SERVER_COMMAND; `--port` and `--data-dir` are added to it, so the same
+The command comes from SERVER_COMMAND; `--port` and `--data-dir` are added to it, so the same
 suites drive Stoa and Apache ZooKeeper.
 """
 
@@ -59,7 +59,7 @@ class ServerProcess:
 
     def launch(self):
         """Starts the server and returns at once."""
-        command = shlex.split(os.environ["STOA_SERVER_COMMAND"])
+        command = shlex.split(os.environ["SERVER_COMMAND"])
         command += ["--port", str(self.port), "--data-dir", self.data]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(

@@ -9,7 +9,7 @@ use crate::tally::{self, Tally};
 use crate::{python, run, workspace};
 
 /// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
-const SERVER_COMMAND: &str = "STOA_SERVER_COMMAND";
+const SERVER_COMMAND: &str = "SERVER_COMMAND";
 
 /// kazoo's harness wants to know which ZooKeeper it talks to.
 const ZOOKEEPER_VERSION: &str = "3.9.5";

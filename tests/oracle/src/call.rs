@@ -15,8 +15,6 @@ pub enum Name {
     Sequential(usize),
     /// A null string.
     Null,
-    /// Bytes that are not UTF-8.
-    Bytes(Vec<u8>),
 }
 
 impl Name {
@@ -312,7 +310,6 @@ fn put_name(out: &mut Vec<u8>, name: &Name, known: &impl Resolve) {
         Name::Text(text) => put::str(out, text),
         Name::Sequential(nth) => put::str(out, known.sequential(*nth)),
         Name::Null => put::i32(out, -1),
-        Name::Bytes(bytes) => put::buffer(out, bytes),
     }
 }
 

@@ -19,7 +19,6 @@ impl fmt::Display for Name {
             }
             Self::Sequential(nth) => write!(f, "<sequential znode {nth}>"),
             Self::Null => f.write_str("null"),
-            Self::Bytes(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
         }
     }
 }

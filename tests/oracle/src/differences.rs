@@ -96,4 +96,20 @@ pub const NOT_FIXED: &[Allowance] = &[
 ];
 
 /// Deliberate differences between Stoa and ZooKeeper.
-pub const DELIBERATE: &[Allowance] = &[];
+pub const DELIBERATE: &[Allowance] = &[
+    Allowance {
+        subject: "deleteContainer from a client",
+        handling: "not sent",
+        reason: "Stoa answers NoAuth; ZooKeeper deletes the container or TTL znode without asking its ACL",
+    },
+    Allowance {
+        subject: "paths that are not UTF-8",
+        handling: "not sent",
+        reason: "Stoa answers MarshallingError; ZooKeeper reads each bad byte as U+FFFD",
+    },
+    Allowance {
+        subject: "null paths in sync, addWatch, checkWatches, removeWatches, setWatches",
+        handling: "not sent",
+        reason: "Stoa answers MarshallingError, as both do for other requests; ZooKeeper has no use for them either",
+    },
+];

@@ -241,6 +241,7 @@ impl Generator {
 
     fn call(&mut self) -> Call {
         let mut call = Call::from(self.op());
+        without_null_where_zookeeper_takes_it(&mut call.op);
         if self.random.once_in(300) {
             call.cut = 1 + self.random.below(24);
         } else if self.random.once_in(300) {
@@ -342,16 +343,12 @@ impl Generator {
     }
 
     fn delete(&mut self) -> Op {
-        let opcode = if self.random.once_in(40) { Opcode::DeleteContainer } else { Opcode::Delete };
         let path = if self.random.percent(15) {
             Name::Sequential(self.random.below(64))
         } else {
             menu::path(&mut self.random)
         };
-        match opcode {
-            Opcode::Delete => Op::Number { opcode, path, number: menu::version(&mut self.random) },
-            _ => Op::Path { opcode, path },
-        }
+        Op::Number { opcode: Opcode::Delete, path, number: menu::version(&mut self.random) }
     }
 
     fn set_data(&mut self) -> Op {
@@ -562,6 +559,25 @@ fn approximate_bytes(op: &Op) -> usize {
     }
 }
 
+/// See `differences`: some requests of a null path are answered as if it were a znode's.
+fn without_null_where_zookeeper_takes_it(op: &mut Op) {
+    let replace = |path: &mut Name| {
+        if *path == Name::Null {
+            *path = Name::text("");
+        }
+    };
+    match op {
+        Op::Path { opcode: Opcode::Sync, path }
+        | Op::Number {
+            opcode: Opcode::AddWatch | Opcode::CheckWatches | Opcode::RemoveWatches, path, ..
+        } => {
+            replace(path);
+        }
+        Op::SetWatches { lists, .. } => lists.iter_mut().flatten().for_each(replace),
+        _ => {}
+    }
+}
+
 fn superuser() -> Call {
     let (scheme, auth) = menu::SUPERUSER;
     Op::Auth { scheme, auth }.into()
@@ -615,7 +631,9 @@ mod tests {
 
     #[test]
     fn a_long_stream_asks_for_every_opcode_of_a_client() {
+        // See `differences` for the one that is left out.
         let mut missing: Vec<Opcode> = Opcode::ALL.to_vec();
+        missing.retain(|opcode| *opcode != Opcode::DeleteContainer);
         for step in Generator::new(1, 8, 32).take(50_000) {
             if let Step::Burst { calls, .. } = step {
                 missing.retain(|opcode| calls.iter().all(|call| call.op.opcode() != *opcode as i32));

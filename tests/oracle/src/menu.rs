@@ -247,8 +247,6 @@ pub fn sequential_path(random: &mut Random) -> Name {
 fn crooked(random: &mut Random) -> Name {
     match random.below(20) {
         0 => Name::Null,
-        1 => Name::Bytes(b"/a/\xff\xfe".to_vec()),
-        2 => Name::Bytes(b"/\xc3".to_vec()),
         3 => Name::text(format!("/c/{}", "n".repeat(250))),
         4 => Name::text(format!("/c/{}", "\u{4e2d}".repeat(3_000))),
         _ => Name::text(random.pick(CROOKED)),

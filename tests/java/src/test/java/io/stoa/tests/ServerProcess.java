@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The server under test as a child process. Its command comes from STOA_SERVER_COMMAND, to which
+ * The server under test as a child process. Its command comes from SERVER_COMMAND, to which
  * the port and the data directory are added; both stay the same over a restart.
  */
 final class ServerProcess implements AutoCloseable {
@@ -62,9 +62,9 @@ final class ServerProcess implements AutoCloseable {
     }
 
     void start() throws IOException {
-        String given = System.getenv("STOA_SERVER_COMMAND");
+        String given = System.getenv("SERVER_COMMAND");
         if (given == null) {
-            throw new IllegalStateException("STOA_SERVER_COMMAND is not set; run `cargo xtask java`");
+            throw new IllegalStateException("SERVER_COMMAND is not set; run `cargo xtask java`");
         }
         List<String> command = new ArrayList<>(Arrays.asList(given.trim().split("\\s+")));
         command.addAll(List.of("--port", Integer.toString(port)));
