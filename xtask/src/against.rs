@@ -1,5 +1,6 @@
 //! Which server a suite drives.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,23 +39,20 @@ impl Against {
     }
 
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
-    pub(crate) fn command(self) -> Result<String, String> {
+    pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let (program, words) = match self {
-            Against::Stoa => {
-                let config = peer::config();
-                let words = format!("serve --admin-port 0 --config {}", config.display());
-                (workspace::target().join("release").join("stoa"), words)
-            }
+            Against::Stoa => (workspace::target().join("release").join("stoa"), "serve --admin-port 0"),
             Against::ZooKeeper => {
                 let own = std::env::current_exe().map_err(|error| format!("xtask's own program: {error}"))?;
-                (own, "peer --heap 256m".to_owned())
+                (own, "peer --heap 256m")
             }
         };
-        let program = program.display().to_string();
-        if program.contains(char::is_whitespace) {
-            return Err(format!("the suites need a checkout whose path has no blanks: {program}"));
+        let paths = [program.display().to_string(), config.display().to_string()];
+        if let Some(path) = paths.iter().find(|path| path.contains(char::is_whitespace)) {
+            return Err(format!("the suites need a checkout whose path has no blanks: {path}"));
         }
-        Ok(format!("{program} {words}"))
+        let [program, config] = paths;
+        Ok(format!("{program} {words} --config {config}"))
     }
 }
 

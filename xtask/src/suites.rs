@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::against::Against;
 use crate::tally::{self, Tally};
-use crate::{python, run, workspace};
+use crate::{peer, python, run, workspace};
 
 /// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
 const SERVER_COMMAND: &str = "SERVER_COMMAND";
@@ -32,7 +32,7 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
         .args(["--pyargs", "kazoo.tests", "--color", "no"])
         .args(more)
         .current_dir(workspace::target())
-        .env(SERVER_COMMAND, against.command()?)
+        .env(SERVER_COMMAND, against.command(&peer::config())?)
         .env("ZOOKEEPER_VERSION", ZOOKEEPER_VERSION)
         // Under this variable kazoo tests its own build and waits for its own slow machines.
         .env_remove("CI");
@@ -48,7 +48,7 @@ pub(crate) fn java(against: Against, more: &[String]) -> Result<Tally, String> {
         .args(["--batch-mode", "--no-transfer-progress", "test"])
         .args(more)
         .current_dir(workspace::suite("java"))
-        .env(SERVER_COMMAND, against.command()?);
+        .env(SERVER_COMMAND, against.command(&peer::config())?);
     let outcome = run::run(&mut maven, JAVA_LIMIT)?;
     Ok(tally::surefire(&outcome.output).judged(outcome.succeeded()))
 }
@@ -60,7 +60,7 @@ pub(crate) fn go(against: Against, more: &[String]) -> Result<Tally, String> {
     go.args(["test", "-v", "-count=1", "./..."])
         .args(more)
         .current_dir(workspace::suite("go"))
-        .env(SERVER_COMMAND, against.command()?);
+        .env(SERVER_COMMAND, against.command(&peer::config())?);
     let outcome = run::run(&mut go, GO_LIMIT)?;
     Ok(tally::go(&outcome.output).judged(outcome.succeeded()))
 }
@@ -87,7 +87,7 @@ pub(crate) fn c(against: Against) -> Result<Tally, String> {
         .args(["-lzookeeper_mt", "-lpthread"]);
     run::must(&mut compiler, C_LIMIT)?;
     let mut tests = Command::new(&program);
-    tests.current_dir(&directory).env(SERVER_COMMAND, against.command()?);
+    tests.current_dir(&directory).env(SERVER_COMMAND, against.command(&peer::config())?);
     let outcome = run::run(&mut tests, C_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
@@ -149,7 +149,7 @@ pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tal
         .arg(rounds.to_string())
         .args(more)
         .current_dir(workspace::target())
-        .env(SERVER_COMMAND, against.command()?);
+        .env(SERVER_COMMAND, against.command(&workspace::suite("kill").join("zoo.cfg"))?);
     let limit = Duration::from_secs(120 + 30 * rounds);
     let outcome = run::run(&mut program, limit)?;
     sum += tally::plain(&outcome.output).judged(outcome.succeeded());

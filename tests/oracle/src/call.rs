@@ -209,10 +209,21 @@ impl Op {
         match Opcode::from_i32(self.opcode()) {
             Some(opcode) => matches!(
                 opcode,
-                Opcode::Auth | Opcode::Sasl | Opcode::CloseSession | Opcode::CreateSession | Opcode::Check
+                Opcode::Auth
+                    | Opcode::Sasl
+                    | Opcode::CloseSession
+                    | Opcode::CreateSession
+                    | Opcode::Check
+                    | Opcode::Ping
             ),
             None => true,
         }
+    }
+
+    /// Whether the server may end the connection after its answer.
+    #[must_use]
+    pub fn may_end_connection(&self) -> bool {
+        self.travels_alone() && self.opcode() != Opcode::Ping as i32
     }
 
     /// Whether nothing may follow in the same burst: ZooKeeper judges what follows by the state

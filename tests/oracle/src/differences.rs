@@ -103,6 +103,21 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa answers NoAuth; ZooKeeper deletes the container or TTL znode without asking its ACL",
     },
     Allowance {
+        subject: "createSession on an open connection",
+        handling: "not sent",
+        reason: "Stoa answers Unimplemented; ZooKeeper greets a second time, without a reply header",
+    },
+    Allowance {
+        subject: "sasl to a server that does not know it",
+        handling: "not sent",
+        reason: "Stoa answers Unimplemented; ZooKeeper answers a null token as if all were well",
+    },
+    Allowance {
+        subject: "pings among other requests",
+        handling: "sent alone",
+        reason: "Stoa answers them ahead of writes that are on their way to the disk",
+    },
+    Allowance {
         subject: "paths that are not UTF-8",
         handling: "not sent",
         reason: "Stoa answers MarshallingError; ZooKeeper reads each bad byte as U+FFFD",

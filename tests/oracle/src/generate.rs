@@ -497,7 +497,6 @@ impl Generator {
             0..=5 => Op::Path { opcode: Opcode::GetEphemerals, path: menu::prefix(&mut self.random) },
             6..=9 => Op::Bare(Opcode::WhoAmI),
             10..=15 => Op::Bare(Opcode::Ping),
-            16 => Op::Raw { opcode: Opcode::CreateSession as i32, body: 650_000_i32.to_be_bytes().to_vec() },
             _ => Op::Bare(Opcode::CloseSession),
         }
     }
@@ -518,18 +517,17 @@ impl Generator {
 
     fn odd_op(&mut self) -> Op {
         let random = &mut self.random;
-        match random.below(6) {
+        match random.below(5) {
             0 => Op::Raw { opcode: random.pick(STRANGE_OPCODES), body: vec![0; random.below(20)] },
             1 => {
                 Op::Number { opcode: Opcode::Check, path: menu::path(random), number: menu::version(random) }
             }
-            2 => Op::Raw { opcode: Opcode::Sasl as i32, body: vec![0, 0, 0, 2, b'h', b'i'] },
-            3 => {
+            2 => {
                 let mut body = vec![0xff; 12];
                 body.extend_from_slice(&(-1_i64).to_be_bytes());
                 Op::Raw { opcode: Opcode::Reconfig as i32, body }
             }
-            4 => {
+            3 => {
                 // A known opcode with a body of noise.
                 let opcode = random.pick(&[
                     Opcode::Create,
@@ -631,9 +629,10 @@ mod tests {
 
     #[test]
     fn a_long_stream_asks_for_every_opcode_of_a_client() {
-        // See `differences` for the one that is left out.
+        // See `differences` for those that are left out.
+        let not_sent = [Opcode::DeleteContainer, Opcode::CreateSession, Opcode::Sasl];
         let mut missing: Vec<Opcode> = Opcode::ALL.to_vec();
-        missing.retain(|opcode| *opcode != Opcode::DeleteContainer);
+        missing.retain(|opcode| !not_sent.contains(opcode));
         for step in Generator::new(1, 8, 32).take(50_000) {
             if let Step::Burst { calls, .. } = step {
                 missing.retain(|opcode| calls.iter().all(|call| call.op.opcode() != *opcode as i32));

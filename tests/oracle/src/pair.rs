@@ -136,10 +136,10 @@ impl Pair {
         let right = self.right.receive(slot, calls.len());
         self.note_writes(slot, &calls, &left, &right)?;
         self.note_names(&calls, &left);
-        let alone = calls.first().is_some_and(|call| call.op.travels_alone());
+        let may_end = calls.iter().any(|call| call.op.may_end_connection());
         let closes = calls.iter().any(|call| call.op.opcode() == Opcode::CloseSession as i32);
         self.compare(slot, calls, &left, &right)?;
-        if left.ended.is_some() && !alone {
+        if left.ended.is_some() && !may_end {
             // Nothing in such a burst asks for it: most likely both servers have stopped.
             let last = self.history.back().map(ToString::to_string).unwrap_or_default();
             return Err(Stop::Broken(format!(
@@ -152,7 +152,7 @@ impl Pair {
         }
         if left.ended.is_some() {
             self.hang_up(slot);
-        } else if alone {
+        } else if may_end {
             self.probe_for_end(slot)?;
         }
         Ok(())
