@@ -77,12 +77,11 @@ impl LogThread {
                 payload: &append.payload,
             })
             .collect();
-        let before = last_segment(disk);
+        let before = self.end(disk);
         match self.log.append(disk, &entries) {
             Ok(()) => {
-                let after = last_segment(disk);
-                // In a new segment the batch begins behind the header, of which every bit is checked.
-                self.last_batch = match (before, after) {
+                // A batch that went into a new segment began behind its header.
+                self.last_batch = match (before, self.end(disk)) {
                     (Some(before), Some(after)) if before.0 == after.0 => Some(before),
                     (_, after) => after.map(|(name, _)| (name, 0)),
                 };
@@ -94,6 +93,16 @@ impl LogThread {
             }
             Err(error) => Err(stopped(disk, error.to_string())),
         }
+    }
+
+    /// The segment that is written to, and where its last batch ends. Zeros may follow there.
+    fn end(&self, disk: &mut FaultyDisk) -> Option<(String, u64)> {
+        let mut segments = disk.list().ok()?;
+        segments.retain(|file| is_segment(&file.name));
+        segments.sort_unstable();
+        let last = segments.pop()?;
+        let earlier: u64 = segments.iter().map(|file| file.bytes).sum();
+        Some((last.name, self.log.stats().bytes.checked_sub(earlier)?))
     }
 
     /// Marks the end of the log as whole, when there is nothing to do.
@@ -118,13 +127,6 @@ impl LogThread {
 
 fn stopped(disk: &FaultyDisk, message: String) -> Stopped {
     if disk.is_powerless() { Stopped::PowerLoss } else { Stopped::Failed(message) }
-}
-
-/// The segment that is written to, and its length.
-fn last_segment(disk: &mut FaultyDisk) -> Option<(String, u64)> {
-    let files = disk.list().ok()?;
-    let segments = files.into_iter().filter(|file| is_segment(&file.name));
-    segments.max_by(|a, b| a.name.cmp(&b.name)).map(|file| (file.name, file.bytes))
 }
 
 /// Whether a file is a whole segment of the log, by its name.

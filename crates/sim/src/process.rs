@@ -5,7 +5,7 @@
 //! moves output to the clients as fast as they read. Every call of the core goes through
 //! [`Process::observe`], which shows the checker what came of it.
 
-use crate::check::{Checker, Inlet, Moment, Violation};
+use crate::check::{Checker, Inbound, Inlet, Moment, Violation};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::model::ConnectionKey;
 use crate::rng::Rng;
@@ -13,7 +13,7 @@ use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, Server};
-use stoa_wire::next_frame;
+use stoa_wire::{Opcode, Reader, ReplyHeader, RequestHeader, next_frame};
 
 /// The server's end of one connection.
 #[derive(Debug)]
@@ -216,7 +216,8 @@ impl Process {
             if frames.len() < handled {
                 return Err(Violation::new(format!("{handled} frames were handled, {} came", frames.len())));
             }
-            let frames = frames.into_iter().take(handled).collect();
+            let frames: Vec<Inbound> = frames.into_iter().take(handled).collect();
+            show_requests(key, &frames, scene);
             scene.checker.received(key, frames, moment);
             socket.inbox = inbox[consumed..].to_vec();
             socket.paused = self.server.is_paused(id);
@@ -292,7 +293,9 @@ impl Process {
             let new = &output[socket.seen..];
             socket.seen = output.len();
             scene.trace.mix(new);
-            frames.push((key, split(new)?));
+            let new = split(new)?;
+            show_replies(key, &new, scene);
+            frames.push((key, new));
         }
         let closes: Vec<(ConnectionKey, CloseReason, usize)> = closes
             .into_iter()
@@ -386,6 +389,33 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// What the server adds by itself in a tick: the ends of sessions and of znodes.
 const OWN_UPDATES_BYTES_MAX: usize = 16 << 10;
+
+fn show_requests(key: ConnectionKey, frames: &[Inbound], scene: &mut Scene<'_>) {
+    if !scene.trace.is_printing() {
+        return;
+    }
+    for frame in frames {
+        let (header, bytes) = match frame {
+            Inbound::Frame(frame) => (RequestHeader::decode(&mut Reader::new(frame)), frame.len()),
+            Inbound::Oversized { header } => (RequestHeader::decode(&mut Reader::new(header)), usize::MAX),
+        };
+        let Ok(RequestHeader { xid, opcode }) = header else { continue };
+        let name = Opcode::from_i32(opcode).map_or("?", Opcode::name);
+        let what = format_args!("connection {key}: {name} xid {xid}, {bytes} bytes");
+        scene.trace.event(scene.now.mono_us, "in", what);
+    }
+}
+
+fn show_replies(key: ConnectionKey, frames: &[Vec<u8>], scene: &mut Scene<'_>) {
+    if !scene.trace.is_printing() {
+        return;
+    }
+    for frame in frames {
+        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut Reader::new(frame)) else { continue };
+        let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {} bytes", frame.len());
+        scene.trace.event(scene.now.mono_us, "out", what);
+    }
+}
 
 fn split(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Violation> {
     let mut frames = Vec::new();

@@ -40,6 +40,12 @@ impl Trace {
         self.events
     }
 
+    /// Whether somebody reads along.
+    #[must_use]
+    pub fn is_printing(&self) -> bool {
+        self.printing
+    }
+
     /// Notes an event: one line in fixed columns.
     #[allow(clippy::print_stdout, reason = "the trace is what `replay` is for")]
     pub fn event(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {

@@ -553,10 +553,13 @@ impl World {
             self.schedule(after, Event::Restart);
             return Ok(());
         }
+        // What was armed and has not happened yet would strike a later life.
         self.disk.clear_fault();
         let Recovered { log, tree, position, .. } = match recovered {
             Ok(recovered) => recovered,
-            Err(StorageError::Disk(error)) if error.kind == DiskErrorKind::NoSpace && self.disk_is_full => {
+            Err(StorageError::Disk(error)) if self.disk_is_full || error.kind == DiskErrorKind::Other => {
+                // The operator tries again.
+                self.trace.event(self.now_us, "restart", format_args!("{error}"));
                 self.schedule(100_000, Event::Restart);
                 return Ok(());
             }

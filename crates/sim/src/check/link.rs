@@ -135,13 +135,12 @@ impl Link {
         self.phase != Phase::Closed
     }
 
-    /// Nothing is read from it any more, and nothing further is written.
+    /// Nothing is read from it any more. What was asked before may still be answered in this call.
     pub(super) fn shut(&mut self, reason: Option<CloseReason>) {
         if self.is_open() {
             self.phase = Phase::Closed;
             self.must_close = reason;
         }
-        self.queue.clear();
     }
 }
 

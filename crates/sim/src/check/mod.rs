@@ -408,6 +408,7 @@ impl Checker {
         if !justified {
             return violation(format!("{} was closed without reason: {reason}", name(key)));
         }
+        link.queue.clear();
         self.shut(key, None);
         Ok(())
     }

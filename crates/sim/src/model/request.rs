@@ -354,10 +354,13 @@ impl Model {
     fn multi_read(&self, ops: &MultiOps<'_>, reader: Reader<'_>, watches: &mut Watches) -> Result<Body> {
         let mut results = Vec::new();
         for op in ops.iter() {
+            if !matches!(op, Request::GetData { .. } | Request::GetChildren { .. }) {
+                return Err(ErrorCode::MarshallingError);
+            }
             results.push(match self.read(&op, reader, watches) {
                 Ok(Body::Data(data, stat)) => OpOutcome::Data(data, stat),
                 Ok(Body::Names(names)) => OpOutcome::Children(names),
-                Ok(_) => return Err(ErrorCode::MarshallingError),
+                Ok(other) => unreachable!("a read of data or children was answered {other:?}"),
                 Err(code) => OpOutcome::Error(code as i32),
             });
         }
