@@ -43,6 +43,7 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
         }
     };
     let problem = logging::start(&loaded.settings);
+    tracing::info!("stoa {}; {}", env!("CARGO_PKG_VERSION"), loaded.summary());
     for warning in loaded.warnings.iter().chain(&problem) {
         tracing::warn!("{warning}");
     }

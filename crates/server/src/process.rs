@@ -79,7 +79,7 @@ impl Process {
             ("os.name", text(system.sysname())),
             ("os.arch", text(system.machine())),
             ("os.version", text(system.release())),
-            ("user.name", variable("USER")),
+            ("user.name", user_name().unwrap_or_else(|| variable("USER"))),
             ("user.home", variable("HOME")),
             ("user.dir", current.unwrap_or_else(|_| "<NA>".to_owned())),
             ("os.memory.free", megabytes(memory.available)),
@@ -87,6 +87,14 @@ impl Process {
             ("os.memory.total", megabytes(memory.resident)),
         ]
     }
+}
+
+/// The name of the user that the process runs as, if the machine's own list has it.
+fn user_name() -> Option<String> {
+    let id = rustix::process::getuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut users = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    users.find(|fields| fields.get(2) == Some(&id.as_str())).map(|fields| fields[0].to_owned())
 }
 
 /// Memory in bytes; 0 where the system does not tell.

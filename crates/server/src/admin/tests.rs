@@ -213,6 +213,16 @@ fn every_command_answers_by_all_its_names() {
 }
 
 #[test]
+fn every_command_is_on_the_page_about_compatibility() {
+    let page = include_str!("../../../../COMPAT.md");
+    for (names, _) in command::COMMANDS {
+        let short = names[1..].iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let row = format!("| `{}` | {short} |", names[0]).replace("|  |", "| |");
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
+#[test]
 fn a_snapshot_is_taken_by_post() {
     let served = Served::example();
     let post = "POST /commands/snapshot HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n";

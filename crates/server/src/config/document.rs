@@ -1,28 +1,36 @@
 //! The table of settings for the documentation.
 
 use super::settings::{SETTINGS, Settings};
+use super::zoo::WITHOUT_EFFECT;
 
 /// The table of settings in Markdown, one row a setting.
 pub fn settings_table() -> String {
     let defaults = Settings::default();
-    let mut table = String::from(
-        "| setting | default | what it is | environment | in a zoo.cfg | restart |\n\
-         | --- | --- | --- | --- | --- | --- |\n",
-    );
+    let mut table =
+        String::from("| setting | default | what it is | in a zoo.cfg |\n| --- | --- | --- | --- |\n");
     for setting in SETTINGS {
         let default = match setting.get(&defaults) {
             text if text.is_empty() => String::new(),
             text => format!("`{text}`"),
         };
         let zoo: Vec<String> = setting.zoo.iter().map(|(key, _)| format!("`{key}`")).collect();
-        let restart = if setting.hot { "no" } else { "yes" };
-        table += &format!(
-            "| `{}` | {default} | {} | `{}` | {} | {restart} |\n",
-            setting.key,
-            setting.help.trim().replace('|', "\\|"),
-            setting.environment,
-            zoo.join(", "),
-        );
+        let help = setting.help.trim().replace('|', "\\|");
+        table += &format!("| `{}` | {default} | {help} | {} |\n", setting.key, zoo.join(", "));
+    }
+    table
+}
+
+/// The keys of a `zoo.cfg` in Markdown: what each sets here, or why it has no effect.
+pub fn zoo_table() -> String {
+    let mut rows: Vec<(&str, String)> = SETTINGS
+        .iter()
+        .flat_map(|setting| setting.zoo.iter().map(|(key, _)| (*key, format!("yes: `{}`", setting.key))))
+        .chain(WITHOUT_EFFECT.iter().map(|(key, why)| (*key, format!("no: {why}"))))
+        .collect();
+    rows.sort_unstable_by_key(|(key, _)| key.to_ascii_lowercase());
+    let mut table = String::from("| key | here |\n| --- | --- |\n");
+    for (key, here) in rows {
+        table += &format!("| `{key}` | {here} |\n");
     }
     table
 }

@@ -101,6 +101,7 @@ pub(super) fn resolve(
         places[index] = place;
     }
     check(&settings, &places)?;
+    warnings.extend(dangers(&settings).map(str::to_owned));
     Ok(Loaded {
         settings,
         file: file.map(|(path, _)| path.to_owned()),
@@ -208,6 +209,40 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// What somebody may have set for a test and forgotten.
+fn dangers(settings: &Settings) -> impl Iterator<Item = &'static str> {
+    let dangers = [
+        (!settings.fsync, "fsync is false: a power failure loses updates that were acknowledged"),
+        (settings.skip_acl, "skip-acl is true: every client may read and change everything"),
+    ];
+    dangers.into_iter().filter(|(applies, _)| *applies).map(|(_, danger)| danger)
+}
+
+impl Loaded {
+    /// What the server runs with, in a line: where it is not the default, and who said so.
+    pub fn summary(&self) -> String {
+        let changed: Vec<String> = SETTINGS
+            .iter()
+            .zip(&self.origins)
+            .filter(|(_, origin)| **origin != Origin::Default)
+            .map(|(setting, origin)| {
+                let by = match origin {
+                    Origin::Flag => "flag",
+                    Origin::Environment => "environment",
+                    Origin::File | Origin::Default => "file",
+                };
+                format!("{}={} ({by})", setting.key, setting.get(&self.settings))
+            })
+            .collect();
+        let file = self.file.as_ref().map(|file| format!(" from {}", file.display())).unwrap_or_default();
+        if changed.is_empty() {
+            format!("settings{file}: the defaults")
+        } else {
+            format!("settings{file}: {}", changed.join(", "))
+        }
+    }
+}
+
 /// The index of the setting with this key.
 pub(super) fn by_key(key: &str) -> Option<usize> {
     SETTINGS.iter().position(|setting| setting.key == key)
@@ -276,6 +311,18 @@ mod tests {
         assert_eq!(origin("segment-bytes"), Origin::File);
         assert_eq!(origin("data-dir"), Origin::Default);
         assert!(loaded.warnings.is_empty());
+        assert_eq!(
+            loaded.summary(),
+            "settings from stoa.toml: port=3 (flag), tick-time=20ms (environment), segment-bytes=8MiB (file)"
+        );
+    }
+
+    #[test]
+    fn dangerous_settings_are_warned_of() {
+        let loaded = resolve(&[flag("fsync", "no"), flag("skip-acl", "yes")], &[], None).unwrap();
+        assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
+        let secret = resolve(&[flag("super-digest", "super:abc")], &[], None).unwrap().summary();
+        assert_eq!(secret, "settings: super-digest=set (flag)");
     }
 
     #[test]

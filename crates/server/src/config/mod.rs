@@ -14,7 +14,7 @@ mod toml_file;
 mod zoo;
 
 pub use args::ServeArgs;
-pub use document::settings_table;
+pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
 pub use kind::{LogFormat, LogLevel};
 pub use load::{Loaded, Origin};

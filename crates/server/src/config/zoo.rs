@@ -273,7 +273,7 @@ mod tests {
              db.autocreate=true\n",
         )
         .unwrap();
-        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
         let settings = &loaded.settings;
         let shown: Vec<(&str, String)> = SETTINGS
             .iter()
