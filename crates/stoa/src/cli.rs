@@ -8,6 +8,7 @@ use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
 use crate::failure::{Failure, Result};
+use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::shell::{self, ShellArgs};
 
 /// Arguments of the program.
@@ -26,6 +27,12 @@ enum Command {
     Shell(ShellArgs),
     /// Measures a server
     Bench(BenchArgs),
+    /// Looks into a server's log
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// Looks into a server's snapshots
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// A word of the shell: `--help` lists them
     #[command(external_subcommand)]
     Word(Vec<OsString>),
@@ -51,6 +58,8 @@ impl Cli {
             Command::Serve(args) => Ok(stoa_server::run(&args)),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
+            Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),
+            Command::Snapshot(command) => inspect::snapshot(&command).map(|()| ExitCode::SUCCESS),
             Command::Word(parts) => word(parts),
         }
     }

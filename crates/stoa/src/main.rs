@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod failure;
+mod inspect;
 mod shell;
 
 use std::io::Write as _;

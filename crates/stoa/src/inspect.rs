@@ -1,0 +1,279 @@
+//! `stoa log` and `stoa snapshot`: what a server has on disk, for people. Nothing is changed, so
+//! they work beside a running server; what it is just writing may then look torn.
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use stoa_server::file_disk::FileDisk;
+use stoa_storage::SnapshotHeader;
+use stoa_storage::inspect::{self, Finding, Place};
+use stoa_tree::{Loader, Options, Tree, Updates, ZnodeKind};
+
+use crate::failure::{Context as _, Failure, Result};
+
+const SNAPSHOT_PREFIX: &str = "snapshot-";
+
+/// `stoa log`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Prints the log: every file, batch, entry and update, and every damage
+    Dump(LogDumpArgs),
+}
+
+/// Options of `stoa log dump`.
+#[derive(Debug, Args)]
+pub(crate) struct LogDumpArgs {
+    /// The server's data folder
+    folder: PathBuf,
+    /// Leave out entries before this position
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+}
+
+/// `stoa snapshot`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Prints every znode and session of the newest snapshot, or of the one named
+    Dump(SnapshotArgs),
+    /// Checks every snapshot, or the one named, down to the digest of its content
+    Verify(SnapshotArgs),
+}
+
+/// Options of `stoa snapshot`.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    /// The server's data folder, or one snapshot in it
+    path: PathBuf,
+}
+
+/// Carries out `stoa log ...`.
+pub(crate) fn log(command: &LogCommand) -> Result<()> {
+    let LogCommand::Dump(args) = command;
+    let mut disk = read_only(&args.folder)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut printed = Ok(());
+    let tally = inspect::log(&mut disk, &mut |place, finding| {
+        printed = print_finding(&mut out, place, &finding, args.from);
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .context(format!("cannot read {}", args.folder.display()))?;
+    let printed = printed.and_then(|()| {
+        writeln!(out, "{} files, {} batches, {} entries", tally.files, tally.frames, tally.entries)?;
+        out.flush()
+    });
+    until_closed(printed)?;
+    if tally.damages > 0 {
+        return Err(Failure::failed(format!("the log is damaged in {} places", tally.damages)));
+    }
+    Ok(())
+}
+
+fn print_finding(
+    out: &mut impl Write,
+    Place { file, offset }: Place<'_>,
+    finding: &Finding<'_>,
+    from: u64,
+) -> io::Result<()> {
+    match finding {
+        Finding::Entry { position, .. } if *position < from => return Ok(()),
+        Finding::Batch { .. } | Finding::Seal { .. } if from > 0 => return Ok(()),
+        _ => write!(out, "{file}:{offset}: ")?,
+    }
+    match finding {
+        Finding::Format { folder_id, created_ms } => {
+            let id: String = folder_id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(out, "folder {id} created_ms={created_ms}")
+        }
+        Finding::Segment { bytes, first_frame, positions } => {
+            writeln!(out, "segment bytes={bytes} first_frame={first_frame} after={positions:?}")
+        }
+        Finding::Batch { number, entries, bytes } => {
+            writeln!(out, "batch {number} entries={entries} bytes={bytes}")
+        }
+        Finding::Entry { timeline, position, payload } => {
+            writeln!(out, "entry timeline={timeline} position={position} bytes={}", payload.len())?;
+            for update in Updates::new(payload) {
+                match update {
+                    Ok(update) => writeln!(out, "  {}", update.describe())?,
+                    Err(corrupt) => writeln!(out, "  unreadable: {corrupt}")?,
+                }
+            }
+            Ok(())
+        }
+        Finding::Seal { number } => writeln!(out, "seal {number}"),
+        Finding::SegmentEnd { number } => writeln!(out, "end {number}"),
+        Finding::TornTail { bytes, what } => {
+            writeln!(out, "torn tail, {bytes} bytes ({what}); a start would cut it")
+        }
+        Finding::Damage { what, resumes_at } => {
+            writeln!(out, "DAMAGE: {what}; readable again at {resumes_at:?}")
+        }
+        Finding::Ahead { bytes } => writeln!(out, "space written ahead, {bytes} bytes"),
+        Finding::Leftover => writeln!(out, "not finished; a start would remove it"),
+        Finding::Snapshot { .. } | Finding::Chunk { .. } | Finding::SnapshotEnd { .. } => {
+            writeln!(out, "part of a snapshot")
+        }
+    }
+}
+
+/// Carries out `stoa snapshot ...`.
+pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<()> {
+    match command {
+        SnapshotCommand::Dump(args) => {
+            let (mut disk, named) = open(&args.path)?;
+            let newest = || Ok(sequences(&mut disk, &args.path)?.last().copied());
+            let Some(sequence) = named.map_or_else(newest, |named| Ok(Some(named)))? else {
+                return Err(no_snapshot(&args.path));
+            };
+            let loaded = load(&mut disk, sequence)?;
+            until_closed(dump(&mut BufWriter::new(io::stdout().lock()), sequence, &loaded))
+        }
+        SnapshotCommand::Verify(args) => {
+            let (mut disk, named) = open(&args.path)?;
+            let sequences =
+                named.map_or_else(|| sequences(&mut disk, &args.path), |named| Ok(vec![named]))?;
+            if sequences.is_empty() {
+                return Err(no_snapshot(&args.path));
+            }
+            let mut damaged = 0;
+            for sequence in sequences {
+                let line = match load(&mut disk, sequence) {
+                    Ok(loaded) => format!("{}: whole, {}", name(sequence), summary(&loaded)),
+                    Err(failure) => {
+                        damaged += 1;
+                        format!("DAMAGED: {failure}")
+                    }
+                };
+                until_closed(writeln!(io::stdout(), "{line}"))?;
+            }
+            if damaged > 0 { Err(Failure::failed(format!("damaged snapshots: {damaged}"))) } else { Ok(()) }
+        }
+    }
+}
+
+/// A snapshot that was read to its end and found whole.
+struct Loaded {
+    header: SnapshotHeader,
+    tree: Tree,
+}
+
+/// Reads a snapshot; the tree that comes of it has the digest that the snapshot promised.
+fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
+    let mut header = None;
+    let mut loader = Some(Loader::new(Options::default()));
+    let mut problem = None;
+    let mut is_whole = false;
+    inspect::snapshots(disk, Some(sequence), &mut |place, finding| {
+        match finding {
+            Finding::Snapshot { header: found, .. } => header = Some(found.clone()),
+            Finding::Chunk { bytes, .. } => {
+                if let Some(Err(error)) = loader.as_mut().map(|loader| loader.chunk(bytes)) {
+                    problem = Some(error.to_string());
+                }
+            }
+            Finding::SnapshotEnd { .. } => is_whole = true,
+            Finding::Damage { what, .. } => problem = Some(format!("at byte {}: {what}", place.offset)),
+            _ => {}
+        }
+        if problem.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .context(format!("cannot read {}", name(sequence)))?;
+    let damaged = |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", name(sequence)));
+    if let Some(problem) = problem {
+        return Err(damaged(&problem));
+    }
+    match (header, loader.take()) {
+        (Some(header), Some(loader)) if is_whole => {
+            let tree = loader.finish().map_err(|error| damaged(&error))?;
+            Ok(Loaded { header, tree })
+        }
+        (None, _) => Err(damaged(&"there is no such snapshot")),
+        _ => Err(damaged(&"it has no end")),
+    }
+}
+
+fn summary(Loaded { header, tree }: &Loaded) -> String {
+    format!(
+        "created_ms={} positions={:?} zxid=0x{:x} znodes={} sessions={} data_bytes={} digest={:016x}",
+        header.created_ms,
+        header.positions,
+        tree.last_zxid(),
+        tree.znode_count(),
+        tree.session_count(),
+        tree.data_bytes(),
+        tree.digest(),
+    )
+}
+
+fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> {
+    writeln!(out, "{}: {}", name(sequence), summary(loaded))?;
+    let tree = &loaded.tree;
+    let mut sessions: Vec<_> = tree.sessions().collect();
+    sessions.sort_unstable_by_key(|session| session.id);
+    for session in sessions {
+        writeln!(out, "session 0x{:x} timeout_ms={}", session.id, session.timeout_ms)?;
+    }
+    let mut to_visit = vec!["/".to_owned()];
+    while let Some(path) = to_visit.pop() {
+        let Some(znode) = tree.get(&path) else { continue };
+        let stat = znode.stat();
+        write!(
+            out,
+            "{path} bytes={} version={} cversion={} aversion={} czxid=0x{:x} mzxid=0x{:x} pzxid=0x{:x}",
+            stat.data_length, stat.version, stat.cversion, stat.aversion, stat.czxid, stat.mzxid, stat.pzxid,
+        )?;
+        match znode.kind() {
+            ZnodeKind::Persistent => writeln!(out)?,
+            ZnodeKind::Ephemeral { session } => writeln!(out, " ephemeral=0x{session:x}")?,
+            ZnodeKind::Container => writeln!(out, " container")?,
+            ZnodeKind::Ttl { ttl_ms } => writeln!(out, " ttl_ms={ttl_ms}")?,
+        }
+        let mut names: Vec<&str> = znode.children().collect();
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        let parent = if path == "/" { "" } else { &path };
+        to_visit.extend(names.into_iter().map(|name| format!("{parent}/{name}")));
+    }
+    out.flush()
+}
+
+fn name(sequence: u64) -> String {
+    format!("{SNAPSHOT_PREFIX}{sequence:016x}")
+}
+
+fn no_snapshot(folder: &Path) -> Failure {
+    Failure::failed(format!("{} has no snapshot yet", folder.display()))
+}
+
+fn sequences(disk: &mut FileDisk, folder: &Path) -> Result<Vec<u64>> {
+    let files = inspect::files(disk).context(format!("cannot read {}", folder.display()))?;
+    Ok(files.snapshots.into_iter().map(|(sequence, _)| sequence).collect())
+}
+
+/// The folder, and the sequence of the snapshot if `path` is one.
+fn open(path: &Path) -> Result<(FileDisk, Option<u64>)> {
+    let digits = path.file_name().and_then(|name| name.to_str()?.strip_prefix(SNAPSHOT_PREFIX));
+    match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+        Some(sequence) if !path.is_dir() => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            Ok((read_only(folder.unwrap_or(Path::new(".")))?, Some(sequence)))
+        }
+        _ => Ok((read_only(path)?, None)),
+    }
+}
+
+fn read_only(folder: &Path) -> Result<FileDisk> {
+    if folder.is_dir() {
+        return Ok(FileDisk::read_only(folder));
+    }
+    Err(Failure::usage(format!("{} is no folder; expected a server's data folder", folder.display())))
+}
+
+/// A reader who has seen enough (`| head`) is no failure.
+fn until_closed(printed: io::Result<()>) -> Result<()> {
+    match printed {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.context("cannot print"),
+    }
+}
