@@ -106,6 +106,13 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
     }
 
+    /// A path: null is refused, as ZooKeeper does.
+    #[inline]
+    pub fn path(&mut self) -> Result<&'a str> {
+        let bytes = self.buffer()?.ok_or(DecodeError::UnexpectedNull)?;
+        core::str::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
+    }
+
     /// A string that keeps null apart from "".
     pub fn opt_str(&mut self) -> Result<Option<&'a str>> {
         self.buffer()?.map(core::str::from_utf8).transpose().map_err(|_| DecodeError::NotUtf8)

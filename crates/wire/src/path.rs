@@ -1,7 +1,8 @@
 //! What a znode's path may look like.
 
 /// Whether `path` names a znode: absolute, no empty, `.` or `..` component, no `/` at the end, and
-/// none of the characters that ZooKeeper refuses (NUL, 01-1F, 7F-9F, D800-F8FF, FFF0-FFFF).
+/// none of the characters that ZooKeeper refuses (NUL, 01-1F, 7F-9F, D800-F8FF, FFF0-FFFF, and all
+/// beyond FFFF, which it sees as surrogates).
 #[must_use]
 pub fn is_valid(path: &str) -> bool {
     let Some(tail) = path.strip_prefix('/') else {
@@ -44,7 +45,7 @@ pub fn is_valid(path: &str) -> bool {
 }
 
 fn is_refused(c: char) -> bool {
-    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
+    matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
 
 /// Splits a valid path into its parent and its last component; `None` for the root.
@@ -89,6 +90,7 @@ mod tests {
             "/\u{e000}",
             "/\u{fff0}",
             "/\u{ffff}",
+            "/\u{1f600}",
             "/a\n",
         ] {
             assert!(!is_valid(path), "{path:?}");

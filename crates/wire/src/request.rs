@@ -169,7 +169,7 @@ impl WatcherKind {
     }
 }
 
-/// A vector of strings as it stands in a frame.
+/// A vector of paths or names as it stands in a frame; none of them is null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StrList<'a> {
     count: usize,
@@ -180,12 +180,12 @@ impl<'a> StrList<'a> {
     /// Checks the vector and borrows it.
     ///
     /// # Errors
-    /// When an item is cut short or not UTF-8.
+    /// When an item is cut short, null or not UTF-8.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let count = reader.count(4)?;
         let start = reader.rest();
         for _ in 0..count {
-            reader.str()?;
+            reader.path()?;
         }
         let used = start.len() - reader.rest().len();
         Ok(Self { count, bytes: start.get(..used).unwrap_or_default() })
@@ -207,7 +207,7 @@ impl<'a> StrList<'a> {
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         // The bytes were checked by `decode`, so no item is lost to `ok()`.
-        (0..self.count).map_while(move |_| reader.str().ok())
+        (0..self.count).map_while(move |_| reader.path().ok())
     }
 }
 
@@ -287,22 +287,22 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn decode(opcode: Opcode, r: &mut Reader<'a>) -> Result<Self> {
         Ok(match opcode {
-            Opcode::GetData => Self::GetData { path: r.str()?, watch: r.bool()? },
-            Opcode::Exists => Self::Exists { path: r.str()?, watch: r.bool()? },
-            Opcode::SetData => Self::SetData { path: r.str()?, data: r.buffer()?, version: r.i32()? },
+            Opcode::GetData => Self::GetData { path: r.path()?, watch: r.bool()? },
+            Opcode::Exists => Self::Exists { path: r.path()?, watch: r.bool()? },
+            Opcode::SetData => Self::SetData { path: r.path()?, data: r.buffer()?, version: r.i32()? },
             Opcode::Create => Self::Create(Create::decode(r, false)?),
             Opcode::Create2 => Self::Create2(Create::decode(r, false)?),
             Opcode::CreateContainer => Self::CreateContainer(Create::decode(r, false)?),
             Opcode::CreateTtl => Self::CreateTtl(Create::decode(r, true)?),
-            Opcode::Delete => Self::Delete { path: r.str()?, version: r.i32()? },
-            Opcode::DeleteContainer => Self::DeleteContainer { path: r.str()? },
-            Opcode::GetAcl => Self::GetAcl { path: r.str()? },
-            Opcode::SetAcl => Self::SetAcl { path: r.str()?, acl: AclList::decode(r)?, version: r.i32()? },
-            Opcode::GetChildren => Self::GetChildren { path: r.str()?, watch: r.bool()? },
-            Opcode::GetChildren2 => Self::GetChildren2 { path: r.str()?, watch: r.bool()? },
-            Opcode::Sync => Self::Sync { path: r.str()? },
+            Opcode::Delete => Self::Delete { path: r.path()?, version: r.i32()? },
+            Opcode::DeleteContainer => Self::DeleteContainer { path: r.path()? },
+            Opcode::GetAcl => Self::GetAcl { path: r.path()? },
+            Opcode::SetAcl => Self::SetAcl { path: r.path()?, acl: AclList::decode(r)?, version: r.i32()? },
+            Opcode::GetChildren => Self::GetChildren { path: r.path()?, watch: r.bool()? },
+            Opcode::GetChildren2 => Self::GetChildren2 { path: r.path()?, watch: r.bool()? },
+            Opcode::Sync => Self::Sync { path: r.path()? },
             Opcode::Ping => Self::Ping,
-            Opcode::Check => Self::Check { path: r.str()?, version: r.i32()? },
+            Opcode::Check => Self::Check { path: r.path()?, version: r.i32()? },
             Opcode::Multi => Self::Multi(MultiOps::decode(r)?),
             Opcode::MultiRead => Self::MultiRead(MultiOps::decode(r)?),
             Opcode::Reconfig => Self::Reconfig(Reconfig {
@@ -311,8 +311,8 @@ impl<'a> Request<'a> {
                 new_members: r.opt_str()?,
                 current_config: r.i64()?,
             }),
-            Opcode::CheckWatches => Self::CheckWatches { path: r.str()?, kind: r.i32()? },
-            Opcode::RemoveWatches => Self::RemoveWatches { path: r.str()?, kind: r.i32()? },
+            Opcode::CheckWatches => Self::CheckWatches { path: r.path()?, kind: r.i32()? },
+            Opcode::RemoveWatches => Self::RemoveWatches { path: r.path()?, kind: r.i32()? },
             Opcode::Auth => {
                 r.i32()?; // The field `type`: always 0, never looked at.
                 Self::Auth { scheme: r.str()?, auth: r.buffer()?.unwrap_or_default() }
@@ -321,8 +321,8 @@ impl<'a> Request<'a> {
             Opcode::SetWatches => Self::SetWatches(SetWatches::decode(r, false)?),
             Opcode::SetWatches2 => Self::SetWatches2(SetWatches::decode(r, true)?),
             Opcode::GetEphemerals => Self::GetEphemerals { prefix: r.opt_str()? },
-            Opcode::GetAllChildrenNumber => Self::GetAllChildrenNumber { path: r.str()? },
-            Opcode::AddWatch => Self::AddWatch { path: r.str()?, mode: r.i32()? },
+            Opcode::GetAllChildrenNumber => Self::GetAllChildrenNumber { path: r.path()? },
+            Opcode::AddWatch => Self::AddWatch { path: r.path()?, mode: r.i32()? },
             Opcode::WhoAmI => Self::WhoAmI,
             Opcode::CreateSession => Self::CreateSession { timeout_ms: r.i32()? },
             Opcode::CloseSession => Self::CloseSession,
@@ -371,7 +371,7 @@ impl<'a> Request<'a> {
 impl<'a> Create<'a> {
     fn decode(r: &mut Reader<'a>, with_ttl: bool) -> Result<Self> {
         Ok(Self {
-            path: r.str()?,
+            path: r.path()?,
             data: r.buffer()?,
             acl: AclList::decode(r)?,
             flags: r.i32()?,
