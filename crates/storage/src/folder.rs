@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{Disk, DiskError, DiskErrorKind};
 use crate::error::StorageError;
 use crate::format::{FORMAT_FILE, FileKind, FileName, FolderId, Preamble, TEMPORARY};
 use crate::positions::Positions;
@@ -59,10 +59,24 @@ pub(crate) fn write_format<D: Disk + ?Sized>(
     publish(disk, FORMAT_FILE, &preamble.encode(FileKind::Format))
 }
 
+/// Removes unfinished files, durably: if a new file of the same name were made at once, a loss of power
+/// could keep the renaming of the new one and lose the rest, and so give the old one its name.
+pub(crate) fn remove_leftovers<D: Disk + ?Sized>(disk: &mut D, names: &[String]) -> Result<(), DiskError> {
+    let mut removed = false;
+    for name in names {
+        match disk.remove(name) {
+            Ok(()) => removed = true,
+            Err(error) if error.kind == DiskErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if removed { disk.sync_folder() } else { Ok(()) }
+}
+
 /// Writes a small file so that it has its name only once it is whole and durable.
 pub(crate) fn publish<D: Disk + ?Sized>(disk: &mut D, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
     let temporary = String::from(file) + TEMPORARY;
-    crate::disk::remove_if_there(disk, &temporary)?;
+    remove_leftovers(disk, core::slice::from_ref(&temporary))?;
     disk.write(&temporary, 0, bytes)?;
     disk.sync(&temporary)?;
     disk.rename(&temporary, file)?;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::disk::{Disk, DiskError, remove_if_there};
 use crate::error::StorageError;
-use crate::folder::{Folder, read_format, write_format};
+use crate::folder::{Folder, read_format, remove_leftovers, write_format};
 use crate::format::{
     Entries, FORMAT_FILE, FRAME_ALIGNMENT, FRAME_BYTES, FileKind, FolderId, FrameHeader, Kind,
     PREAMBLE_BYTES, Preamble, segment_name, snapshot_name,
@@ -160,9 +160,7 @@ fn create<D: Disk + ?Sized>(disk: &mut D, options: &Options, folder: &Folder) ->
     if options.must_exist {
         return Err(StorageError::NoLog);
     }
-    for leftover in &folder.leftovers {
-        remove_if_there(disk, leftover)?;
-    }
+    remove_leftovers(disk, &folder.leftovers)?;
     let (folder_id, start) = (options.new_folder_id, Positions::default());
     let active = create_segment(disk, folder_id, 1, None, &start)?;
     write_format(disk, folder_id, options.now_ms)?;

@@ -4,9 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::disk::{Disk, DiskError, remove_if_there};
+use crate::disk::{Disk, DiskError};
 use crate::error::StorageError;
-use crate::folder::{Folder, read_format};
+use crate::folder::{Folder, read_format, remove_leftovers};
 use crate::format::{
     FOOTER_BYTES, FORMAT_FILE, FRAME_BYTES, FileKind, FolderId, Footer, FrameHeader, Kind, Preamble,
     TEMPORARY, TIMELINES_MAX, checksum, snapshot_name,
@@ -88,7 +88,7 @@ impl SnapshotWriter {
         }
         let file = snapshot_name(header.sequence);
         let temporary = file.clone() + TEMPORARY;
-        remove_if_there(disk, &temporary)?;
+        remove_leftovers(disk, core::slice::from_ref(&temporary))?;
         let buffer = preamble.encode(FileKind::Snapshot);
         let seed = preamble.frame_seed(FileKind::Snapshot);
         let header = SnapshotHeader { positions: preamble.positions.rows().to_vec(), ..header };

@@ -245,3 +245,22 @@ fn an_error_at_any_call_is_survived_by_a_restart_and_then_by_power_loss() {
         }
     }
 }
+
+/// A half-written file of the first attempt must not get the name of the second one's.
+#[test]
+fn making_a_folder_can_be_interrupted_twice() {
+    for seed in 0..400 {
+        for (first, second) in (0..12).flat_map(|first| (0..12).map(move |second| (first, second))) {
+            let mut disk = FaultyDisk::new(seed);
+            for calls in [first, second] {
+                disk.fault_after(calls, Fault::PowerLoss);
+                if let Err(error) = open(&mut disk, &options()) {
+                    assert!(disk.is_powerless(), "seed {seed}, {first}, {second}: {error}");
+                }
+                disk.crash();
+            }
+            open(&mut disk, &options())
+                .unwrap_or_else(|error| panic!("seed {seed}, {first}, {second}: {error}"));
+        }
+    }
+}
