@@ -276,6 +276,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// That of a single value.
+    pub fn of_one(value: u64) -> Histogram {
+        let below = value.checked_sub(1).map(|below| (below, 0));
+        Histogram { buckets: below.into_iter().chain([(value, 1)]).collect(), sum: value }
+    }
+
     /// How many values there are.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
@@ -291,8 +297,8 @@ impl Histogram {
 
     /// About the value that a share of the values (0 to 1) does not exceed, 0 if there are none.
     ///
-    /// Values are taken to lie evenly within their range. Of the last range, which has no upper bound,
-    /// its lower bound is all that is known.
+    /// Values are whole, and taken to lie evenly within their range. Of the last range, which has no
+    /// upper bound, its lower bound is all that is known.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = share * self.count() as f64;
         let (mut below, mut lower) = (0, 0);
@@ -301,8 +307,9 @@ impl Histogram {
                 if upper == u64::MAX {
                     return lower as f64;
                 }
+                let least = upper.min(lower + 1);
                 let part = ((rank - below as f64) / count as f64).clamp(0.0, 1.0);
-                return lower as f64 + part * (upper - lower) as f64;
+                return least as f64 + part * (upper - least) as f64;
             }
             below += count;
             lower = upper;
@@ -313,13 +320,14 @@ impl Histogram {
     /// A bound that every value reaches: that of the lowest range with a value in it.
     pub fn min(&self) -> u64 {
         let first = self.buckets.iter().position(|(_, count)| *count > 0).unwrap_or(0);
-        first.checked_sub(1).map_or(0, |below| self.buckets[below].0)
+        first.checked_sub(1).map_or(0, |below| self.buckets[below].0 + 1)
     }
 
     /// A bound that no value exceeds, as far as there is one.
     pub fn max(&self) -> u64 {
-        let bounds = self.buckets.iter().rev().skip_while(|(_, count)| *count == 0).map(|(bound, _)| *bound);
-        bounds.into_iter().find(|bound| *bound != u64::MAX).unwrap_or(0)
+        let bounded = self.buckets.iter().rev().skip_while(|(_, count)| *count == 0);
+        let bound = bounded.map(|(bound, _)| *bound).find(|bound| *bound != u64::MAX);
+        bound.unwrap_or(0).max(self.min())
     }
 
     /// Adds the values of another histogram with the same ranges.
@@ -558,17 +566,26 @@ pub(crate) mod tests {
         assert_eq!(histogram.count(), 100);
         assert_eq!(histogram.mean(), 3.0);
         assert_eq!(histogram.quantile(0.5), 2.0);
-        assert_eq!(histogram.quantile(0.7), 3.0);
+        assert_eq!(histogram.quantile(0.7), 3.5);
         assert_eq!(histogram.quantile(0.9), 4.0);
         assert_eq!(histogram.quantile(1.0), 8.0);
-        assert_eq!((histogram.min(), histogram.max()), (1, 8));
+        assert_eq!((histogram.min(), histogram.max()), (2, 8));
     }
 
     #[test]
     fn a_range_without_an_upper_bound_counts_as_its_lower_one() {
         let histogram = Histogram { buckets: vec![(10, 0), (u64::MAX, 1)], sum: 99 };
         assert_eq!(histogram.quantile(0.99), 10.0);
-        assert_eq!((histogram.min(), histogram.max()), (10, 10));
+        assert_eq!((histogram.min(), histogram.max()), (11, 11));
+    }
+
+    #[test]
+    fn a_single_value_is_itself() {
+        for value in [0, 1, 2, 1000] {
+            let histogram = Histogram::of_one(value);
+            assert_eq!((histogram.min(), histogram.max(), histogram.sum), (value, value, value));
+            assert_eq!((histogram.quantile(0.5), histogram.quantile(0.999)), (value as f64, value as f64));
+        }
     }
 
     #[test]

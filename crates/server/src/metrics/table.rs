@@ -78,13 +78,13 @@ metrics! {
     "snapshot_error_count", Counter, "Snapshots that could not be taken.",
         |f| Value::Whole(f.stats.snapshots.errors);
     "dbinittime", Summary, "Time from opening the data folder to serving, in milliseconds.",
-        |f| Value::Spread(once(f.stats.startup.total_ms), COUNT);
+        |f| Value::Spread(Histogram::of_one(f.stats.startup.total_ms), COUNT);
     "startup_snap_load_time", Summary, "Time to load the snapshot at the start, in milliseconds.",
-        |f| Value::Spread(once(f.stats.startup.snapshot_ms), COUNT);
+        |f| Value::Spread(Histogram::of_one(f.stats.startup.snapshot_ms), COUNT);
     "startup_txns_load_time", Summary, "Time to apply the log after the snapshot at the start, in milliseconds.",
-        |f| Value::Spread(once(f.stats.startup.replay_ms), COUNT);
+        |f| Value::Spread(Histogram::of_one(f.stats.startup.replay_ms), COUNT);
     "startup_txns_loaded", Summary, "Updates of the log that were applied at the start.",
-        |f| Value::Spread(once(f.stats.startup.updates_replayed), COUNT);
+        |f| Value::Spread(Histogram::of_one(f.stats.startup.updates_replayed), COUNT);
 
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
@@ -148,11 +148,6 @@ pub(crate) fn average_ms(stats: &Stats) -> f64 {
 
 fn reply(stats: &Stats, which: fn(&crate::view::ReplyBytes) -> u64) -> Value {
     stats.reply_bytes.as_ref().map_or(Value::Real(-1.0), |bytes| Value::Whole(which(bytes)))
-}
-
-/// A single value, as a histogram.
-fn once(value: u64) -> Histogram {
-    Histogram { buckets: vec![(value, 1)], sum: value }
 }
 
 fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Value {
