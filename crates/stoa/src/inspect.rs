@@ -83,8 +83,7 @@ fn print_finding(
     }
     match finding {
         Finding::Format { folder_id, created_ms } => {
-            let id: String = folder_id.0.iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(out, "folder {id} created_ms={created_ms}")
+            writeln!(out, "folder {folder_id} created_ms={created_ms}")
         }
         Finding::Segment { bytes, first_frame, positions } => {
             writeln!(out, "segment bytes={bytes} first_frame={first_frame} after={positions:?}")

@@ -1,0 +1,236 @@
+//! The binary as its users meet it: a server, the shell's words, the generator, the readers of files.
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const STOA: &str = env!("CARGO_BIN_EXE_stoa");
+
+/// A server on a port of the system's choice; killed when dropped.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Self {
+        let mut process = Command::new(STOA)
+            .args(["serve", "--port", "0", "--admin-port", "0", "--data-dir"])
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let port = ready.trim().rsplit(':').next().unwrap().to_owned();
+        Self { process, address: format!("127.0.0.1:{port}") }
+    }
+
+    /// Runs a command line against the server.
+    fn run(&self, line: &str) -> Output {
+        let command = Command::new(STOA).args(line.split(' ')).env("STOA_SERVER", &self.address).output();
+        command.unwrap()
+    }
+
+    /// Standard output of a command that succeeds.
+    fn text(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Exit code and standard error of a command that fails.
+    fn failure(&self, line: &str) -> (i32, String) {
+        let output = self.run(line);
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap().trim().to_owned())
+    }
+
+    /// Feeds lines to the shell; returns what it prints.
+    fn shell(&self, lines: &str) -> Output {
+        let mut shell = Command::new(STOA)
+            .args(["shell", "--server", &self.address])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        shell.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        shell.wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn words_are_commands_with_text_json_and_exit_codes() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    assert_eq!(server.text("create /a hello"), "Created /a\n");
+    assert_eq!(server.text("get /a"), "hello\n");
+    assert_eq!(server.text("--json get /a"), "{\"data\":\"hello\"}\n");
+    let stat: Value = serde_json::from_str(&server.text("stat /a --json")).unwrap();
+    assert_eq!(stat["stat"]["dataLength"], 5);
+    assert_eq!(server.text("create -s /a/n- x"), "Created /a/n-0000000000\n");
+    assert_eq!(server.text("create -s /a/n- x"), "Created /a/n-0000000001\n");
+    assert_eq!(server.text("ls /a"), "[n-0000000000, n-0000000001]\n");
+    assert_eq!(server.text("ls -R /a"), "/a\n/a/n-0000000000\n/a/n-0000000001\n");
+    assert_eq!(server.text("getAcl /a"), "'world,'anyone\n: cdrwa\n");
+    assert!(server.text("set -s -v 0 /a new").contains("dataVersion = 1"));
+    assert_eq!(server.failure("set -v 0 /a old"), (1, "stoa: version No is not valid : /a".to_owned()));
+    assert_eq!(server.failure("get /none"), (1, "stoa: Node does not exist: /none".to_owned()));
+    assert_eq!(server.failure("delete /a"), (1, "stoa: Node not empty: /a".to_owned()));
+    let (code, message) = server.failure("gte /a");
+    assert!(code == 2 && message.contains("did you mean `get`?"), "{message}");
+    assert_eq!(server.failure("get").0, 2);
+    assert_eq!(server.text("deleteall /a"), "");
+    assert_eq!(server.text("ls /"), "[zookeeper]\n");
+}
+
+#[test]
+fn quotas_are_set_listed_and_lifted() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    server.text("create /q abc");
+    server.text("create /q/below x");
+    server.text("setquota -n 5 -B 1000 /q");
+    let listed = server.text("listquota /q");
+    assert!(listed.contains("Output quota for /q count=5,bytes=-1=;byteHardLimit=1000;countHardLimit=-1"));
+    assert!(listed.contains("Output stat for /q count=2,bytes=4"), "{listed}");
+    let (code, message) = server.failure("setquota -n 1 /q/below");
+    assert!(code == 1 && message.contains("has a parent /q which has a quota"), "{message}");
+    server.text("delquota /q");
+    assert_eq!(server.failure("listquota /q").0, 1);
+    assert_eq!(server.text("ls /zookeeper/quota"), "[]\n");
+}
+
+#[test]
+fn a_fed_shell_keeps_one_session_and_ends_as_its_last_line_did() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let output = server.shell("create -e /mine x\ngetEphemerals\nfrobnicate\nls /\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Created /mine\n[/mine]\n[mine, zookeeper]\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown word frobnicate"));
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(server.text("ls /"), "[zookeeper]\n", "the ephemeral goes with the shell's session");
+    assert_eq!(server.shell("ls /\nget /none\n").status.code(), Some(1));
+    assert_eq!(server.shell("get\n").status.code(), Some(2));
+}
+
+#[test]
+fn a_word_with_a_watch_waits_for_its_event() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    server.text("create /w a");
+    let mut watcher = Command::new(STOA)
+        .args(["get", "-w", "/w", "--json"])
+        .env("STOA_SERVER", &server.address)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "{\"data\":\"a\"}");
+    server.text("set /w b");
+    let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&event["event"], &event["path"]), (&"NodeDataChanged".into(), &"/w".into()));
+    assert!(watcher.wait().unwrap().success());
+}
+
+#[test]
+fn the_generator_measures_without_errors() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let pid = server.process.id();
+    for op in ["get", "set", "exists", "create-delete", "mixed", "idle"] {
+        let line = format!(
+            "bench --server {} --server-pid {pid} --op {op} --sessions 3 --pipeline 8 --timeout 4 \
+             --warmup 0.1 --duration 1.5 --json",
+            server.address
+        );
+        let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+        assert!(report["operations"].as_u64().unwrap() > 0, "{op}: {report}");
+        assert_eq!(report["errors"], Value::Object(serde_json::Map::new()), "{op}");
+        assert_eq!(report["unanswered"], 0, "{op}");
+        assert!(report["server"]["rss_kib_after"].as_u64().unwrap() > 0, "{op}");
+    }
+    let line = format!(
+        "bench --server {} --rate 500 --sessions 2 --probe --warmup 0 --duration 0.6 --json",
+        server.address
+    );
+    let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+    assert_eq!(report["latency_us"]["get"]["count"], 300, "an open loop sends what it should");
+    assert_eq!(report["latency_us"]["probe"]["count"], 600);
+    let loaded = server.text(&format!("bench load --server {} --znodes 2500 --payload 10", server.address));
+    assert!(loaded.starts_with("2500 operations"), "{loaded}");
+    let kept = server.text("getAllChildrenNumber /bench");
+    assert!(kept.trim().parse::<u64>().unwrap() >= 2503, "{kept}");
+}
+
+#[test]
+fn the_generator_drives_the_echo_server() {
+    let mut echo = Command::new(STOA)
+        .args(["bench", "echo-server", "--port", "0", "--reply-bytes", "100"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(echo.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready.trim().rsplit(' ').next().unwrap();
+    let output = Command::new(STOA)
+        .args(["bench", "--op", "echo", "--sessions", "2", "--payload", "40", "--server", address])
+        .args(["--warmup", "0", "--duration", "0.3", "--json"])
+        .output();
+    echo.kill().unwrap();
+    echo.wait().unwrap();
+    let report: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    assert_eq!((&report["request_bytes"], &report["reply_bytes"]), (&44.0.into(), &104.0.into()));
+}
+
+#[test]
+fn what_is_on_disk_can_be_looked_into_and_damage_is_found() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start(folder.path());
+    server.text("create /kept some-data");
+    let log = server.text(&format!("log dump {data}"));
+    assert!(log.contains("create \"/kept\" bytes=9"), "{log}");
+    assert_eq!(server.failure(&format!("snapshot verify {data}")).0, 1, "there is no snapshot yet");
+    let line = format!("bench --server {} --op set --payload 2000 --sessions 8 --duration 2", server.address);
+    while !has_snapshot(folder.path()) {
+        server.text(&line);
+    }
+    assert!(server.text(&format!("snapshot verify {data}")).contains(": whole, "));
+    assert!(server.text(&format!("snapshot dump {data}")).contains("\n/kept bytes=9 version=0"));
+    let snapshot = newest_snapshot(folder.path());
+    let mut bytes = fs::read(&snapshot).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&snapshot, bytes).unwrap();
+    let output = server.run(&format!("snapshot verify {}", snapshot.display()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("DAMAGED"), "{output:?}");
+}
+
+fn newest_snapshot(folder: &Path) -> std::path::PathBuf {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    names.filter(|path| is_snapshot(path)).max().unwrap()
+}
+
+fn has_snapshot(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().any(|entry| is_snapshot(&entry.unwrap().path()))
+}
+
+fn is_snapshot(path: &Path) -> bool {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    name.starts_with("snapshot-") && path.extension().is_none()
+}
