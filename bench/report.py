@@ -1,0 +1,151 @@
+"""The results: a table of targets, the samples behind it, and plots."""
+
+import dataclasses
+import html
+import json
+import math
+
+
+@dataclasses.dataclass
+class Row:
+    """A line of the table. `ratio` is Stoa's figure over the other's."""
+
+    title: str
+    target: str
+    stoa: float
+    other: float | None
+    unit: str
+    bound: float
+    at_least: bool = False
+
+    @property
+    def ratio(self):
+        return self.stoa / self.other if self.other else self.stoa
+
+    @property
+    def is_met(self):
+        return self.ratio >= self.bound if self.at_least else self.ratio <= self.bound
+
+
+def rows(medians):
+    """The rows, from medians by name and server."""
+    made = []
+
+    def row(title, target, name, unit, bound, at_least=False, other="zookeeper"):
+        values = medians[name]
+        made.append(Row(title, target, values["stoa"], values.get(other), unit, bound, at_least))
+
+    shape = "32 sessions x 64 outstanding"
+    row(f"get 100 B, {shape}: server CPU per operation", "at most 1/20", "get cpu us", "us", 1 / 20)
+    row("set 100 B, the same", "at most 1/8", "set cpu us", "us", 1 / 8)
+    row("create + delete 1 KB, the same", "at most 1/8", "create-delete cpu us", "us", 1 / 8)
+    row("get 100 B: throughput, server on one core", "at least 8x", "get ops/s", "/s", 8, True)
+    row("set 100 B: throughput", "at least 5x", "set ops/s", "/s", 5, True)
+    row("create + delete 1 KB: throughput", "at least 5x", "create-delete ops/s", "/s", 5, True)
+    row("50 sessions, one outstanding each: gets", "at least 2x", "get ops/s, 50 x 1", "/s", 2, True)
+    row("50 sessions, one outstanding each: sets", "at least 2x", "set ops/s, 50 x 1", "/s", 2, True)
+    for op in ["get", "set"]:
+        name = f"{op} p99 us at the peer's best"
+        row(f"{op} p99 at the rate that ZooKeeper reaches at its best", "at most 1/4", name, "us", 1 / 4)
+    for op in ["get", "set"]:
+        name = f"{op} p50 us, 1 x 1"
+        row(f"one session, one outstanding: median {op} latency", "no slower", name, "us", 1)
+    row("memory with 1,000,000 znodes of 100 B", "at most 1/4", "rss MiB with the znodes", "MiB", 1 / 4)
+    row("restart with them until the first reply", "at most 1/5", "restart s", "s", 1 / 5)
+    row("longest stall of a 1 ms probe during a snapshot", "under 10 ms", "longest stall ms", "ms", 10)
+    row("memory of 10,000 idle sessions", "at most 1/2", "rss MiB of idle sessions", "MiB", 1 / 2)
+    row("get: server CPU per operation against a bare echo server", "at most 3x", "get cpu us", "us", 3, other="echo")
+    return made
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def ratio(row):
+    if row.other is None:
+        return ""
+    value = row.ratio
+    return f"{value:.2f}x" if value >= 1 else f"1/{1 / value:.1f}"
+
+
+def table(rows):
+    lines = ["| row | target | Stoa | other | ratio | |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    for row in rows:
+        other = f"{number(row.other)} {row.unit}" if row.other is not None else ""
+        verdict = "met" if row.is_met else "**missed**"
+        stoa = f"{number(row.stoa)} {row.unit}"
+        lines.append(f"| {row.title} | {row.target} | {stoa} | {other} | {ratio(row)} | {verdict} |")
+    return "\n".join(lines)
+
+
+def write(stem, facts, rows, samples, medians, commands):
+    """Writes `<stem>.json`, `<stem>.md` and the plots."""
+    stem.with_suffix(".json").write_text(
+        json.dumps({**facts, "medians": medians, "samples": samples, "commands": commands}, indent=1) + "\n"
+    )
+    plot(rows, stem.with_name(stem.name + "-ratios.svg"))
+    machine = "".join(f"- {key}: {value}\n" for key, value in facts["machine"].items())
+    spread = ["| figure | server | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: |"]
+    for name, by_kind in samples.items():
+        for kind, values in by_kind.items():
+            low, high = min(values), max(values)
+            spread.append(f"| {name} | {kind} | {number(low)} | {number(medians[name][kind])} | {number(high)} |")
+    stem.with_suffix(".md").write_text(f"""# Stoa beside Apache ZooKeeper, {stem.name}
+
+Medians of {facts["alternations"]} alternations on one machine in one run of `bench/run.py`. Both servers sync every write before they answer it. The server has one core, the generator the other; both run at nice level {facts["nice"]}. The JVM runs with its defaults, after {facts["warmup_jvm_s"]} s of warm-up; with `-Xms1g -Xmx2g` where a million znodes are held. Restart means after `kill -9`. The other server is Apache ZooKeeper, in the last row the echo server with frames of the same sizes.
+
+{table(rows)}
+
+![ratios]({stem.name}-ratios.svg)
+
+## The machine
+
+{machine}
+## The spread
+
+{chr(10).join(spread)}
+
+## The commands
+
+Ports, process ids and rates differ from turn to turn.
+
+```
+{chr(10).join(commands)}
+```
+""")
+
+
+def plot(rows, path):
+    """How many times better than the other server each row is, on a logarithmic scale, and the target."""
+    bars = [row for row in rows if row.other]
+    left, width, step, top = 430, 420, 26, 40
+    better = [row.ratio if row.at_least else 1 / row.ratio for row in bars]
+    wanted = [row.bound if row.at_least else 1 / row.bound for row in bars]
+    low = min(0, math.floor(math.log10(min(better + wanted))))
+    high = math.ceil(math.log10(max(better + wanted)))
+
+    def x(value):
+        return left + width * (math.log10(value) - low) / (high - low)
+
+    height = top + step * len(bars) + 30
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{left}" y="18">times better than the other server; the mark is the target</text>',
+    ]
+    for exponent in range(low, high + 1):
+        at = x(10**exponent)
+        out.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top - 8}" y2="{height - 24}" stroke="#ddd"/>')
+        out.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{10**exponent:g}</text>')
+    for index, (row, value, goal) in enumerate(zip(bars, better, wanted)):
+        y = top + step * index
+        color = "#2a7f62" if row.is_met else "#b5482a"
+        start, end = sorted((x(1), x(value)))
+        out.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{html.escape(row.title)}</text>')
+        out.append(f'<rect x="{start:.1f}" y="{y}" width="{max(end - start, 1):.1f}" height="16" fill="{color}"/>')
+        out.append(f'<rect x="{x(goal) - 1:.1f}" y="{y - 3}" width="2" height="22" fill="black"/>')
+        out.append(f'<text x="{end + 6:.1f}" y="{y + 12}">{value:.3g}</text>')
+    out.append("</svg>")
+    path.write_text("\n".join(out) + "\n")

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Compares Stoa with Apache ZooKeeper: same machine, same run, in turns, same durability.
+
+The server has one core to itself and the load generator another. Every figure is the median over
+the alternations. Results go to bench/results/<date>.{json,md} with plots beside them.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+
+import report
+import servers
+from servers import ROOT, STOA, EchoServer, Server, build, peer_version, shown
+
+BIG_HEAP = ["-Xms1g", "-Xmx2g"]
+
+
+class Size:
+    """How long and how large everything is."""
+
+    def __init__(self, quick):
+        self.warmup_jvm = 2 if quick else 20
+        self.warmup = 0.3 if quick else 2
+        self.duration = 0.7 if quick else 8
+        self.alternations = 1 if quick else 5
+        self.alternations_big = 1 if quick else 5
+        self.znodes = 20_000 if quick else 1_000_000
+        self.idle_sessions = 200 if quick else 10_000
+        self.idle_seconds = 1 if quick else 10
+
+
+class Run:
+    def __init__(self, args):
+        self.args = args
+        self.size = Size(args.quick)
+        if args.alternations:
+            self.size.alternations = self.size.alternations_big = args.alternations
+        self.samples = {}
+
+    def note(self, name, kind, value):
+        self.samples.setdefault(name, {}).setdefault(kind, []).append(value)
+        print(f"  {name} [{kind}]: {value:.4g}", flush=True)
+
+    def bench(self, server, *options):
+        """Runs the generator; returns its report."""
+        pid = server.process.pid
+        command = self.generator(*options)
+        command += ["--server", f"127.0.0.1:{server.port}", "--server-pid", pid, "--json"]
+        command = [str(part) for part in command]
+        shown(command)
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        result = json.loads(output)
+        if result["errors"]:
+            raise RuntimeError(f"{command} met errors: {result['errors']}")
+        return result
+
+    def generator(self, *options):
+        return servers.pinned(self.args.load_core) + [STOA, "bench", *options]
+
+    def load(self, server, op, payload, sessions, pipeline, *options):
+        shape = ["--op", op, "--payload", payload, "--sessions", sessions, "--pipeline", pipeline]
+        times = ["--warmup", self.size.warmup, "--duration", self.size.duration]
+        return self.bench(server, *shape, *times, *options)
+
+    def server(self, kind, heap=None):
+        return Server(kind, self.args.server_core, heap)
+
+    def speed(self, kind, peer_best):
+        """CPU, throughput and latency of one server; returns its best rates."""
+        best = {}
+        with self.server(kind) as server:
+            if kind == "zookeeper":
+                for op in ["mixed", "create-delete"]:
+                    seconds = self.size.warmup_jvm / 2
+                    self.bench(server, "--op", op, "--mix", "get=50,set=50", "--duration", seconds)
+            frames = None
+            for op, payload in [("get", 100), ("set", 100), ("create-delete", 1024)]:
+                result = self.load(server, op, payload, 32, 64)
+                self.note(f"{op} cpu us", kind, result["server"]["cpu_us_per_operation"])
+                self.note(f"{op} ops/s", kind, result["throughput"])
+                best[op] = result["throughput"]
+                frames = frames or (result["request_bytes"], result["reply_bytes"])
+            for op in ["get", "set"]:
+                result = self.load(server, op, 100, 50, 1)
+                self.note(f"{op} ops/s, 50 x 1", kind, result["throughput"])
+                result = self.load(server, op, 100, 1, 1)
+                self.note(f"{op} p50 us, 1 x 1", kind, result["latency_us"][op]["p50"])
+                rate = int((peer_best or best)[op])
+                result = self.load(server, op, 100, 32, 64, "--rate", rate)
+                self.note(f"{op} p99 us at the peer's best", kind, result["latency_us"][op]["p99"])
+        return best, frames
+
+    def echo(self, frames):
+        """The limit: an echo server with the frames of a get."""
+        request_bytes, reply_bytes = (round(size) - 4 for size in frames)
+        with EchoServer(self.args.server_core, reply_bytes) as server:
+            result = self.load(server, "echo", request_bytes, 32, 64)
+            self.note("get cpu us", "echo", result["server"]["cpu_us_per_operation"])
+
+    def big(self, kind):
+        """Memory, restart and snapshots with many znodes."""
+        with self.server(kind, BIG_HEAP) as server:
+            result = self.bench(server, "load", "--znodes", self.size.znodes, "--payload", 100)
+            self.note("znodes loaded/s", kind, result["throughput"])
+            time.sleep(2)
+            self.note("rss MiB with the znodes", kind, server.rss_mib())
+            last = self.size.znodes - 1
+            path = f"/bench/{last // 1000:07}/{last % 1000:03}"
+            self.note("restart s", kind, server.restart_after_crash(path))
+            if kind == "stoa":
+                self.snapshot(server)
+
+    def snapshot(self, server):
+        """Probes once a millisecond while the server takes a snapshot."""
+        seconds = 2 if self.args.quick else 12
+        options = ["--sessions", 0, "--probe", "--prepared", "--znodes", self.size.znodes]
+        command = self.generator(*options)
+        command += ["--warmup", 0.5, "--duration", seconds, "--server", f"127.0.0.1:{server.port}", "--json"]
+        command = [str(part) for part in command]
+        shown(command)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as probe:
+            time.sleep(1)
+            url = f"http://127.0.0.1:{server.admin_port}/commands/snapshot"
+            shown(["curl", "--request", "POST", url])
+            start = time.monotonic()
+            with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60) as answer:
+                answer.read()
+            taken = time.monotonic() - start
+            result = json.loads(probe.communicate()[0])
+        if taken > seconds - 1:
+            raise RuntimeError(f"the snapshot took {taken:.1f} s, longer than the probe")
+        self.note("snapshot s", "stoa", taken)
+        self.note("longest stall ms", "stoa", result["latency_us"]["probe"]["max"] / 1000)
+
+    def idle(self, kind):
+        with self.server(kind) as server:
+            # A first round, so that what is only needed once is there before the measurement.
+            few = ["--op", "idle", "--sessions", 50, "--timeout", 30, "--warmup", 0, "--duration", 2]
+            self.bench(server, *few)
+            before = server.rss_mib()
+            sessions = ["--op", "idle", "--sessions", self.size.idle_sessions, "--timeout", 30]
+            times = ["--warmup", self.size.idle_seconds, "--duration", self.size.idle_seconds]
+            result = self.bench(server, *sessions, *times)
+            with_sessions = result["server"]["rss_kib_after"] / 1024
+            self.note("rss MiB with idle sessions", kind, with_sessions)
+            self.note("rss MiB of idle sessions", kind, with_sessions - before)
+
+    def all(self):
+        for turn in range(self.size.alternations):
+            print(f"== speed, turn {turn + 1} of {self.size.alternations}", flush=True)
+            best, _ = self.speed("zookeeper", None)
+            _, frames = self.speed("stoa", best)
+            self.echo(frames)
+        for turn in range(self.size.alternations_big):
+            print(f"== size, turn {turn + 1} of {self.size.alternations_big}", flush=True)
+            for kind in ["zookeeper", "stoa"]:
+                self.big(kind)
+                self.idle(kind)
+
+
+def machine():
+    cpu = pathlib.Path("/proc/cpuinfo").read_text()
+    models = [line.split(":", 1)[1].strip() for line in cpu.splitlines() if line.startswith("model name")]
+    memory = pathlib.Path("/proc/meminfo").read_text().split()[1]
+    java = subprocess.run(["java", "-version"], check=True, stderr=subprocess.PIPE, text=True).stderr
+    commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return {
+        "cpu": f"{len(models)} x {models[0]}" if models else platform.machine(),
+        "memory_gib": round(int(memory) / 1024 / 1024, 1),
+        "kernel": platform.release(),
+        "java": java.splitlines()[0],
+        "zookeeper": peer_version(),
+        "stoa": subprocess.run(commit, check=True, stdout=subprocess.PIPE, text=True).stdout.strip(),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="only check that everything runs")
+    parser.add_argument("--alternations", type=int, help="turns of each server (5)")
+    parser.add_argument("--server-core", type=int, default=0)
+    parser.add_argument("--load-core", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=0, help="nice level of servers and generator")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--check", action="store_true", help="fail when a target is missed")
+    args = parser.parse_args()
+    servers.nice = args.nice
+    build()
+    run = Run(args)
+    run.all()
+    medians = {
+        name: {kind: statistics.median(values) for kind, values in by_kind.items()}
+        for name, by_kind in run.samples.items()
+    }
+    rows = report.rows(medians)
+    print(report.table(rows))
+    if args.quick:
+        return
+    args.results.mkdir(parents=True, exist_ok=True)
+    stem = args.results / datetime.date.today().isoformat()
+    facts = {
+        "machine": machine(),
+        "alternations": run.size.alternations,
+        "warmup_jvm_s": run.size.warmup_jvm,
+        "nice": args.nice,
+    }
+    report.write(stem, facts, rows, run.samples, medians, servers.commands)
+    print(f"written: {stem}.md")
+    if args.check and not all(row.is_met for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
