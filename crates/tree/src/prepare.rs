@@ -140,22 +140,17 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
+        if ops.iter().any(|op| multi_op(op).is_none()) {
+            return Err(Refusal::Error(ErrorCode::MarshallingError));
+        }
         update::begin_multi(batch, ops.len());
         let savepoint = self.overlay.savepoint();
-        for (index, op) in ops.iter().enumerate() {
-            let refusal = match op {
-                // A multiRead in the guise of a multi.
-                Request::GetData { .. } | Request::GetChildren { .. } => {
-                    Refusal::Error(ErrorCode::MarshallingError)
-                }
-                _ => match self.prepare_op(&op, caller, stamp, batch) {
-                    Ok(()) => continue,
-                    Err(code) => Refusal::Multi { count: ops.len(), failed: index, code },
-                },
-            };
-            let acls = &mut self.acls;
-            self.overlay.undo(savepoint, |acl| acls.release(acl));
-            return Err(refusal);
+        for (index, op) in ops.iter().filter_map(multi_op).enumerate() {
+            if let Err(code) = self.prepare_op(&op, caller, stamp, batch) {
+                let acls = &mut self.acls;
+                self.overlay.undo(savepoint, |acl| acls.release(acl));
+                return Err(Refusal::Multi { count: ops.len(), failed: index, code });
+            }
         }
         self.overlay.keep(savepoint);
         Ok(())
@@ -497,6 +492,29 @@ impl Tree {
         };
         id.is_some_and(|id| self.child_ids(id).any(stays))
             || self.overlay.children_of(parent).any(|state| self.will_be_there(&state))
+    }
+}
+
+/// What ZooKeeper takes an operation of a multi for; `None` where it refuses the whole multi. Unlike
+/// outside of a multi, the flags say which create it is, and a TTL needs its own opcode.
+fn multi_op(op: Request<'_>) -> Option<Request<'_>> {
+    match op {
+        // A multiRead in the guise of a multi.
+        Request::GetData { .. } | Request::GetChildren { .. } => None,
+        Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+            match CreateMode::from_i32(create.flags)? {
+                CreateMode::Container => Some(Request::CreateContainer(create)),
+                CreateMode::PersistentTtl | CreateMode::PersistentSequentialTtl => None,
+                _ => Some(op),
+            }
+        }
+        // Flags that do not exist are an error of this operation alone.
+        Request::CreateTtl(create) => Some(match CreateMode::from_i32(create.flags) {
+            Some(CreateMode::PersistentTtl | CreateMode::PersistentSequentialTtl) => op,
+            Some(CreateMode::Container) => Request::CreateContainer(create),
+            _ => Request::Create(create),
+        }),
+        _ => Some(op),
     }
 }
 
