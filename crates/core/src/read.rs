@@ -261,12 +261,13 @@ impl Read<'_> {
         Ok(())
     }
 
+    /// The operations' own `watch` fields are not looked at: a multiRead sets no watches.
     fn multi_read(&mut self, ops: &MultiOps<'_>, out: &mut Vec<u8>) -> Answer {
         let start = out.len();
         for op in ops.iter() {
             let result = match op {
-                Request::GetData { path, watch } => self.get_data(path, watch, out, true),
-                Request::GetChildren { path, watch } => self.get_children(path, watch, out, true),
+                Request::GetData { path, .. } => self.get_data(path, false, out, true),
+                Request::GetChildren { path, .. } => self.get_children(path, false, out, true),
                 _ => return Err(ErrorCode::MarshallingError),
             };
             if let Err(code) = result {

@@ -14,7 +14,9 @@ impl Server {
             self.close(id, CloseReason::Malformed);
             return;
         };
-        let Some(opcode) = Opcode::from_i32(header.opcode) else {
+        // A check is known in a multi only.
+        let opcode = Opcode::from_i32(header.opcode).filter(|opcode| *opcode != Opcode::Check);
+        let Some(opcode) = opcode else {
             // As ZooKeeper: an answer, then the end.
             self.reply(id, header.xid, Opcode::Ping, ErrorCode::Unimplemented as i32, &[], arrived_us);
             self.close(id, CloseReason::UnknownOpcode);
@@ -41,7 +43,6 @@ impl Server {
             | Opcode::DeleteContainer
             | Opcode::SetData
             | Opcode::SetAcl
-            | Opcode::Check
             | Opcode::Multi => self.write(id, header, opcode, &mut reader, arrived_us),
             _ if connection.queue.is_empty() => self.read(id, header, opcode, &mut reader, None),
             _ => self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us }),

@@ -3,7 +3,9 @@
 use crate::call::Op;
 use crate::ledger::{Ledger, Value};
 use crate::link::Ended;
-use stoa_wire::{ConnectResponse, DecodeError, MultiHeader, Opcode, Reader, ReplyHeader, Stat, xid};
+use stoa_wire::{
+    ConnectResponse, DecodeError, ErrorCode, MultiHeader, Opcode, Reader, ReplyHeader, Stat, xid,
+};
 
 /// A named value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,9 +125,13 @@ impl Fields<'_> {
     fn reply(&mut self, opcode: Option<Opcode>, reader: &mut Reader<'_>) -> Outcome {
         let header = ReplyHeader::decode(reader)?;
         self.number("xid", header.xid);
-        let seen = self.ledger.seen(header.zxid);
-        self.put("zxid", seen);
         self.number("err", header.err);
+        let unknown = opcode.is_none_or(|opcode| opcode == Opcode::Check);
+        if !(unknown && header.err == ErrorCode::Unimplemented as i32) {
+            // See `differences`: an unknown opcode has nothing to do with any zxid.
+            let seen = self.ledger.seen(header.zxid);
+            self.put("zxid", seen);
+        }
         if header.err != 0 {
             if opcode == Some(Opcode::MultiRead) {
                 // See `differences`: the results that came before the failure, which nobody reads.

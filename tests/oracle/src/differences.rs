@@ -118,12 +118,27 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa answers them ahead of writes that are on their way to the disk",
     },
     Allowance {
+        subject: "the zxid in the answer to an unknown opcode",
+        handling: "not compared",
+        reason: "Stoa sends the last zxid, ZooKeeper -1",
+    },
+    Allowance {
+        subject: "reads of the path \"\"",
+        handling: "not sent",
+        reason: "Stoa answers NoNode; ZooKeeper keeps the root under this name too",
+    },
+    Allowance {
+        subject: "a null ACL in a create of a multi",
+        handling: "not sent",
+        reason: "Stoa answers InvalidACL, as both do outside of a multi; ZooKeeper answers MarshallingError",
+    },
+    Allowance {
         subject: "paths that are not UTF-8",
         handling: "not sent",
         reason: "Stoa answers MarshallingError; ZooKeeper reads each bad byte as U+FFFD",
     },
     Allowance {
-        subject: "null paths in sync, addWatch, checkWatches, removeWatches, setWatches",
+        subject: "null paths in setData, setACL, sync, addWatch, checkWatches, removeWatches, setWatches",
         handling: "not sent",
         reason: "Stoa answers MarshallingError, as both do for other requests; ZooKeeper has no use for them either",
     },

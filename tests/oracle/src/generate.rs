@@ -241,7 +241,7 @@ impl Generator {
 
     fn call(&mut self) -> Call {
         let mut call = Call::from(self.op());
-        without_null_where_zookeeper_takes_it(&mut call.op);
+        avoid_paths_that_zookeeper_takes_for_another(&mut call.op);
         if self.random.once_in(300) {
             call.cut = 1 + self.random.below(24);
         } else if self.random.once_in(300) {
@@ -460,7 +460,14 @@ impl Generator {
             };
         }
         match random.below(10) {
-            0..=3 => self.create(),
+            0..=3 => {
+                let mut op = self.create();
+                if let Op::Create { acl, .. } = &mut op {
+                    // See `differences`: a null ACL.
+                    acl.get_or_insert_default();
+                }
+                op
+            }
             4..=5 => {
                 let path = menu::path(random);
                 Op::Number { opcode: Opcode::Delete, path, number: menu::version(random) }
@@ -557,21 +564,35 @@ fn approximate_bytes(op: &Op) -> usize {
     }
 }
 
-/// See `differences`: some requests of a null path are answered as if it were a znode's.
-fn without_null_where_zookeeper_takes_it(op: &mut Op) {
-    let replace = |path: &mut Name| {
+/// See `differences`: a null or empty path that ZooKeeper does not refuse becomes one that it does.
+fn avoid_paths_that_zookeeper_takes_for_another(op: &mut Op) {
+    let not_null = |path: &mut Name| {
         if *path == Name::Null {
-            *path = Name::text("");
+            *path = Name::text("/..");
+        }
+    };
+    let not_empty = |path: &mut Name| {
+        if *path == Name::text("") {
+            *path = Name::text("/..");
         }
     };
     match op {
-        Op::Path { opcode: Opcode::Sync, path }
-        | Op::Number {
+        Op::Path { opcode: Opcode::Sync, path } | Op::SetData { path, .. } | Op::SetAcl { path, .. } => {
+            not_null(path)
+        }
+        Op::Path { opcode: Opcode::GetAcl | Opcode::GetAllChildrenNumber, path } | Op::Watch { path, .. } => {
+            not_empty(path);
+        }
+        Op::Number {
             opcode: Opcode::AddWatch | Opcode::CheckWatches | Opcode::RemoveWatches, path, ..
         } => {
-            replace(path);
+            not_null(path);
         }
-        Op::SetWatches { lists, .. } => lists.iter_mut().flatten().for_each(replace),
+        Op::SetWatches { lists, .. } => lists.iter_mut().flatten().for_each(|path| {
+            not_null(path);
+            not_empty(path);
+        }),
+        Op::Multi { ops, .. } => ops.iter_mut().for_each(avoid_paths_that_zookeeper_takes_for_another),
         _ => {}
     }
 }
