@@ -77,7 +77,7 @@ words! {
         "lift limits, or all of them";
     "addWatch" ["[-m PERSISTENT|PERSISTENT_RECURSIVE] path"] "" "m" 1..=1 watches::add,
         "watch for good; recursive unless -m says otherwise";
-    "removewatches" ["path [-c|-d|-p|-r|-a] [-l]"] "cdpral" "" 1..=1 watches::remove,
+    "removewatches" ["path [-c|-d|-p|-r|-a]"] "cdpra" "" 1..=1 watches::remove,
         "remove watches: -c children, -d data, -p persistent, -r recursive, -a all";
     "printwatches" ["[on|off]"] "" "" 0..=1 session::print_watches,
         "print watch events, or not";
