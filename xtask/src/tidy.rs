@@ -36,15 +36,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks at every file that git knows or would add. Each file is one count.
+/// Looks at every file that git knows or would add. All rules together are one test; what they find
+/// is counted by file.
 pub(crate) fn run() -> Result<Tally, String> {
     let paths = files()?;
     let mut violations = Vec::new();
-    let mut looked_at = 0;
     for path in &paths {
         let Ok(bytes) = std::fs::read(workspace::root().join(path)) else { continue };
         let Ok(content) = String::from_utf8(bytes) else { continue };
-        looked_at += 1;
         violations.extend(text::check(path, &content));
         if path.ends_with("Cargo.toml") {
             violations.extend(arrows::check(path, &content));
@@ -57,8 +56,10 @@ pub(crate) fn run() -> Result<Tally, String> {
         println!("{violation}");
     }
     let broken: BTreeSet<&str> = violations.iter().map(|violation| violation.path.as_str()).collect();
-    let failed = broken.len() as u64;
-    Ok(Tally { passed: u64::saturating_sub(looked_at, failed), failed })
+    Ok(match broken.len() as u64 {
+        0 => Tally::one(true),
+        failed => Tally { passed: 0, failed },
+    })
 }
 
 /// Paths from the root, with `/`.
