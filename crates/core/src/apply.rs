@@ -1,6 +1,7 @@
 //! What is durable is applied: watches are triggered, replies written, waiting reads let go.
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
+use crate::planted::Bug;
 use crate::server::Server;
 use crate::stats::Stats;
 use alloc::collections::VecDeque;
@@ -40,6 +41,7 @@ impl Server {
         });
         let mut body = core::mem::take(&mut self.body);
         body.clear();
+        let written = self.planted_mark(writer.as_ref().map(|writer| writer.connection));
         let mut effects = Effects {
             watches: &mut self.partition.watches,
             connections: &mut self.connections,
@@ -51,6 +53,7 @@ impl Server {
             warnings: &mut self.warnings,
             output_max: self.config.limits.output_close_bytes,
             overflowing: Vec::new(),
+            deaf: self.planted.is(Bug::EventIsLost) && update.zxid % 32 == 0,
         };
         let tree: &mut Tree = &mut self.partition.tree;
         tree.apply(update, &mut effects).expect("an update that this server prepared can be applied");
@@ -68,6 +71,7 @@ impl Server {
                 MultiResults::end(&mut body);
             }
             self.reply(writer.connection, writer.xid, writer.opcode, 0, &body, writer.arrived_us);
+            self.planted_swap(writer.connection, written, body.len());
         } else if let Some(waiter) = own {
             self.session_created(waiter.connection);
         }
@@ -147,16 +151,18 @@ struct Effects<'a> {
     /// A connection with more output than this is closed, bytes.
     output_max: usize,
     overflowing: Vec<ConnectionId>,
+    /// A planted bug: nobody is told.
+    deaf: bool,
 }
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
-        let Self { watches, connections, stats, output_max, overflowing, .. } = self;
+        let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             let id = ConnectionId(watcher.0);
             let Some(connection) = connections.get(id) else { return };
             let caller = Caller { session: connection.session, identities: &connection.identities };
-            if !change.acl.permits(perms::READ, &caller) {
+            if *deaf || !change.acl.permits(perms::READ, &caller) {
                 return;
             }
             notify(connections, stats, id, change.zxid, kind, path);

@@ -26,6 +26,7 @@ mod config;
 mod connection;
 mod handshake;
 mod partition;
+mod planted;
 mod read;
 mod reaper;
 mod request;
@@ -38,6 +39,8 @@ pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now};
 pub use connection::{CloseReason, Connection, ConnectionId};
 pub use partition::{Append, TIMELINE};
+#[cfg(feature = "planted-bugs")]
+pub use planted::Bug;
 pub use server::{ConnectError, Output, Server};
 pub use session::LiveSession;
 pub use snapshot::SnapshotOutput;

@@ -2,6 +2,7 @@
 
 use crate::auth;
 use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
+use crate::planted::Bug;
 use crate::server::{Server, Waiter};
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Refusal};
@@ -44,7 +45,9 @@ impl Server {
             | Opcode::SetData
             | Opcode::SetAcl
             | Opcode::Multi => self.write(id, header, opcode, &mut reader, arrived_us),
-            _ if connection.queue.is_empty() => self.read(id, header, opcode, &mut reader, None),
+            _ if connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite) => {
+                self.read(id, header, opcode, &mut reader, None);
+            }
             _ => self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us }),
         }
     }
@@ -117,13 +120,12 @@ impl Server {
 
     fn auth(&mut self, id: ConnectionId, header: RequestHeader, reader: &mut Reader<'_>, arrived_us: u64) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let proved = match Request::decode(Opcode::Auth, reader) {
-            Ok(Request::Auth { scheme, auth }) => {
-                let super_digest = self.config.super_digest.as_deref();
-                auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest)
-            }
-            _ => None,
+        let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else {
+            self.close(id, CloseReason::Malformed);
+            return;
         };
+        let super_digest = self.config.super_digest.as_deref();
+        let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
         let Some((rank, identity)) = proved else {
             self.stats.auth_failed += 1;
             self.reply(id, header.xid, Opcode::Auth, ErrorCode::AuthFailed as i32, &[], arrived_us);
@@ -162,7 +164,8 @@ impl Server {
         arrived_us: u64,
     ) {
         let Some(connection) = self.connections.get(id) else { return };
-        if connection.queue.is_empty() && self.partition.is_settled() {
+        let nothing_before = connection.queue.is_empty() && self.partition.is_settled();
+        if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             return;
         }

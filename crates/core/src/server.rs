@@ -4,6 +4,7 @@ use crate::auth;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::partition::{Append, Partition};
+use crate::planted::{Bug, Planted};
 use crate::session::{LiveSession, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
@@ -93,6 +94,7 @@ pub struct Server {
     pub(crate) warnings: VecDeque<String>,
     /// Scratch for the body of the reply under construction.
     pub(crate) body: Vec<u8>,
+    pub(crate) planted: Planted,
 }
 
 impl Server {
@@ -122,6 +124,7 @@ impl Server {
             handshakes: VecDeque::new(),
             no_room_until_us: None,
             body: Vec::new(),
+            planted: Planted::default(),
         }
     }
 
@@ -159,7 +162,9 @@ impl Server {
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         self.now = now;
         let mut rest = bytes;
-        if let Some(&Phase::Live(session)) = self.connections.get(id).map(|connection| &connection.phase) {
+        if let Some(&Phase::Live(session)) = self.connections.get(id).map(|connection| &connection.phase)
+            && !self.planted.is(Bug::SessionExpiresEarly)
+        {
             self.sessions.touch(session, now);
         }
         loop {
@@ -253,6 +258,9 @@ impl Server {
         if self.no_room_until_us.is_none() {
             for session in self.sessions.expired(now) {
                 self.stats.sessions_expired += 1;
+                if self.planted.is(Bug::EphemeralOutlivesSession) {
+                    continue;
+                }
                 self.partition.propose_session_end(session, now);
             }
             if self.reap_at_us <= now.mono_us {
@@ -309,6 +317,9 @@ impl Server {
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
         self.snapshots.logged(append.payload.len());
+        if self.planted.is(Bug::AckBeforeDurable) {
+            self.apply_durable(append.position);
+        }
         Some(append)
     }
 

@@ -6,6 +6,7 @@
 //! the walk, never the memory.
 
 use crate::partition::TIMELINE;
+use crate::planted::Bug;
 use crate::server::Server;
 use alloc::vec::Vec;
 
@@ -105,8 +106,9 @@ impl Server {
             State::Begun => {
                 self.partition.tree.snapshot_begin();
                 self.snapshots.state = State::Walking;
+                let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
                 Some(SnapshotOutput::Begin {
-                    positions: [(TIMELINE, self.partition.applied())].into(),
+                    positions: [(TIMELINE, self.partition.applied() + one_more)].into(),
                     zxid: self.partition.tree.last_zxid(),
                 })
             }

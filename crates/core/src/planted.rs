@@ -1,0 +1,83 @@
+//! Bugs on purpose, for the simulator's tests: an alarm that never rings proves nothing.
+//!
+//! Without the feature `planted-bugs` there are none, and every question after one is answered "no"
+//! at compile time.
+
+use crate::connection::ConnectionId;
+use crate::server::Server;
+use stoa_wire::ReplyHeader;
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub, reason = "nobody can plant one"))]
+pub enum Bug {
+    /// A write is applied and answered when its entry is handed to the log.
+    AckBeforeDurable,
+    /// The reply to a write stands before the events that the write caused on the same connection.
+    ReplyBeforeEvent,
+    /// A read does not wait for the writes before it.
+    ReadOvertakesWrite,
+    /// A refusal does not wait for the updates that it rests on.
+    RefusalOvertakesWrite,
+    /// Now and then nobody is told of a change.
+    EventIsLost,
+    /// A session that expires is forgotten; its state and its ephemerals stay.
+    EphemeralOutlivesSession,
+    /// What a client sends does not keep its session alive.
+    SessionExpiresEarly,
+    /// A snapshot says that it holds one entry more than it does.
+    SnapshotClaimsTooMuch,
+}
+
+/// The bug of a server, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    #[inline]
+    pub(crate) fn is(&self, bug: Bug) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}
+
+impl Server {
+    /// Where the output of a write's connection stands before its update is applied.
+    #[inline]
+    pub(crate) fn planted_mark(&self, writer: Option<ConnectionId>) -> usize {
+        match writer {
+            Some(id) if self.planted.is(Bug::ReplyBeforeEvent) => {
+                self.connections.get(id).map_or(0, |connection| connection.output.len())
+            }
+            _ => 0,
+        }
+    }
+
+    /// Moves a reply that was just written before everything that was written since `mark`.
+    #[inline]
+    pub(crate) fn planted_swap(&mut self, id: ConnectionId, mark: usize, body_bytes: usize) {
+        if self.planted.is(Bug::ReplyBeforeEvent)
+            && let Some(connection) = self.connections.get_mut(id)
+            && let Some(written) = connection.output.get_mut(mark..)
+        {
+            let reply_bytes = 4 + ReplyHeader::LEN + body_bytes;
+            written.rotate_right(reply_bytes.min(written.len()));
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+impl Server {
+    /// Plants a bug.
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted.bug = Some(bug);
+    }
+}
