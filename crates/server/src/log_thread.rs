@@ -12,7 +12,7 @@ use stoa_storage::{AppendError, Disk, DiskError, Entry, FileInfo, Log};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::file_disk::FileDisk;
-use crate::meter::LogMeter;
+use crate::meter::{LogMeter, snapshot_bytes};
 
 /// Most bytes that one write and fsync carry; more waits for the next.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -120,6 +120,10 @@ impl LogThread {
             batch.clear();
             if purge {
                 remove_old(&mut log, &mut disk);
+                let bytes = snapshot_bytes(&mut disk.disk);
+                if let Ok(mut meter) = meter.lock() {
+                    meter.snapshot_bytes = bytes;
+                }
             }
             let stats = log.stats();
             if let Ok(mut meter) = meter.lock() {

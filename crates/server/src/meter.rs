@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use stoa_core::Histogram;
+use stoa_storage::list_snapshots;
+
+use crate::file_disk::FileDisk;
 
 /// Figures of the log and of the snapshots.
 #[derive(Debug, Default)]
@@ -21,7 +24,7 @@ pub(crate) struct LogMeter {
     pub(crate) position: u64,
     /// From the beginning of a snapshot to its being durable.
     pub(crate) snapshot: Histogram,
-    /// Bytes of the newest snapshot.
+    /// Bytes of all snapshots.
     pub(crate) snapshot_bytes: u64,
     /// zxid of the newest snapshot.
     pub(crate) snapshot_zxid: Option<i64>,
@@ -36,6 +39,12 @@ impl LogMeter {
         self.batch.record(entries as u64, 1);
         self.slow += u64::from(slow);
     }
+}
+
+/// Bytes of all whole snapshots on a disk; 0 if it cannot be told.
+pub(crate) fn snapshot_bytes(disk: &mut FileDisk) -> u64 {
+    let found = list_snapshots(disk).unwrap_or_default();
+    found.iter().filter_map(|snapshot| snapshot.state.as_ref().ok()).map(|info| info.bytes).sum()
 }
 
 /// Whole microseconds of a duration.

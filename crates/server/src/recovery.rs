@@ -14,6 +14,8 @@ pub(crate) struct Restore {
     tree: Tree,
     progress: Progress,
     began: Instant,
+    /// When the snapshot that is being loaded was begun.
+    created_ms: i64,
     /// How it went.
     pub(crate) report: RestoreReport,
 }
@@ -23,10 +25,19 @@ pub(crate) struct Restore {
 pub(crate) struct RestoreReport {
     /// Time until the snapshot was loaded.
     pub(crate) snapshot_ms: u64,
-    /// Whether there was one.
-    pub(crate) from_snapshot: bool,
+    /// What it holds, if there was one.
+    pub(crate) snapshot: Option<LoadedSnapshot>,
     /// Updates applied after it.
     pub(crate) updates: u64,
+}
+
+/// A snapshot that the tree was loaded from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadedSnapshot {
+    /// The last update in it.
+    pub(crate) zxid: i64,
+    /// When it was begun, milliseconds since the epoch.
+    pub(crate) created_ms: i64,
 }
 
 impl Restore {
@@ -37,6 +48,7 @@ impl Restore {
             loader: None,
             progress: Progress::new("recovery"),
             began: Instant::now(),
+            created_ms: 0,
             report: RestoreReport::default(),
         }
     }
@@ -48,7 +60,8 @@ impl Restore {
 }
 
 impl Recovery for Restore {
-    fn snapshot_begin(&mut self, _header: &SnapshotHeader) -> Result<(), String> {
+    fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
+        self.created_ms = header.created_ms;
         self.loader = Some(Loader::new(self.options.clone()));
         Ok(())
     }
@@ -61,7 +74,8 @@ impl Recovery for Restore {
     fn snapshot_end(&mut self) -> Result<(), String> {
         let loader = self.loader.take().ok_or("the end of a snapshot that never began")?;
         self.tree = loader.finish().map_err(|error| error.to_string())?;
-        self.report.from_snapshot = true;
+        let zxid = self.tree.last_zxid();
+        self.report.snapshot = Some(LoadedSnapshot { zxid, created_ms: self.created_ms });
         self.report.snapshot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(())
     }
@@ -69,7 +83,7 @@ impl Recovery for Restore {
     fn snapshot_discard(&mut self) {
         self.loader = None;
         self.tree = Tree::new(self.options.clone());
-        self.report.from_snapshot = false;
+        self.report.snapshot = None;
     }
 
     fn entry(&mut self, _timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {

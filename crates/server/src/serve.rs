@@ -19,9 +19,9 @@ use crate::config::Settings;
 use crate::driver::{Driver, Surroundings, accept};
 use crate::file_disk::FileDisk;
 use crate::log_thread::{DiskEvent, LogThread};
-use crate::meter::LogMeter;
+use crate::meter::{LogMeter, snapshot_bytes};
 use crate::process::Process;
-use crate::recovery::Restore;
+use crate::recovery::{Restore, RestoreReport};
 use crate::snapshot_thread::SnapshotThread;
 use crate::view::{Question, Startup};
 use crate::{admin, listen, random};
@@ -51,9 +51,9 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
         total_ms,
-        snapshot_ms: recovered.snapshot_ms,
-        replay_ms: total_ms - recovered.snapshot_ms.min(total_ms),
-        updates_replayed: recovered.updates,
+        snapshot_ms: recovered.report.snapshot_ms,
+        replay_ms: total_ms - recovered.report.snapshot_ms.min(total_ms),
+        updates_replayed: recovered.report.updates,
     };
     tracing::info!(
         "data folder {}: {} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
@@ -69,8 +69,21 @@ struct Recovered {
     server: Server,
     log: Log,
     disk: FileDisk,
-    snapshot_ms: u64,
-    updates: u64,
+    report: RestoreReport,
+}
+
+impl Recovered {
+    /// What is known of the disk before anything is written to it.
+    fn meter(&mut self) -> LogMeter {
+        LogMeter {
+            log_bytes: self.log.stats().bytes,
+            position: self.log.position(TIMELINE),
+            snapshot_bytes: snapshot_bytes(&mut self.disk),
+            snapshot_zxid: self.report.snapshot.map(|snapshot| snapshot.zxid),
+            snapshot_wall_ms: self.report.snapshot.map_or(0, |snapshot| snapshot.created_ms),
+            ..LogMeter::default()
+        }
+    }
 }
 
 fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String> {
@@ -96,7 +109,7 @@ fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String>
     let (tree, report) = restore.finish();
     let now = Clock::start().now();
     let server = Server::new(core_config(settings), tree, log.position(TIMELINE), random::bytes()?, now);
-    Ok(Recovered { server, log, disk, snapshot_ms: report.snapshot_ms, updates: report.updates })
+    Ok(Recovered { server, log, disk, report })
 }
 
 fn core_config(settings: &Settings) -> Config {
@@ -143,14 +156,14 @@ const EXPIRY_GRAIN_MS: u32 = 500;
 fn run(
     process: Arc<Process>,
     listener: std::net::TcpListener,
-    recovered: Recovered,
+    mut recovered: Recovered,
     clock: Clock,
     startup: Startup,
     questions: UnboundedReceiver<Question>,
 ) -> Result<(), String> {
     let settings = &process.settings;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
-    let meter = Arc::new(Mutex::new(LogMeter::default()));
+    let meter = Arc::new(Mutex::new(recovered.meter()));
     let (events_in, events) = unbounded_channel();
     let (log_in, log_requests) = mpsc::channel();
     let (snapshot_in, snapshot_requests) = mpsc::channel();

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::clock;
 use crate::file_disk::FileDisk;
 use crate::log_thread::{DiskEvent, LogRequest};
-use crate::meter::{LogMeter, micros};
+use crate::meter::{LogMeter, micros, snapshot_bytes};
 
 /// How the snapshots' thread works.
 pub(crate) struct SnapshotThread {
@@ -86,9 +86,10 @@ impl SnapshotThread {
         let info = writer.finish(&mut self.disk).map_err(|error| error.to_string())?;
         let took = began.elapsed();
         tracing::info!("snapshot {} taken: {} bytes in {} ms", info.file, info.bytes, took.as_millis());
+        let bytes = snapshot_bytes(&mut self.disk);
         if let Ok(mut meter) = self.meter.lock() {
             meter.snapshot.record(micros(took), 1);
-            meter.snapshot_bytes = info.bytes;
+            meter.snapshot_bytes = bytes;
             meter.snapshot_zxid = Some(zxid);
             meter.snapshot_wall_ms = clock::wall_ms();
         }

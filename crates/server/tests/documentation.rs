@@ -1,6 +1,6 @@
 //! The documentation says what the source does: its tables are made from the tables of the source.
 //!
-//! `STOA_REWRITE_DOCS=1 cargo test -p stoa-server --test documentation` writes them anew.
+//! `REWRITE_DOCS=1 cargo test -p stoa-server --test documentation` writes them anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -32,10 +32,10 @@ fn check(page: &str, name: &str, table: &str) {
     if found == table {
         return;
     }
-    if std::env::var_os("STOA_REWRITE_DOCS").is_some() {
+    if std::env::var_os("REWRITE_DOCS").is_some() {
         fs::write(path(page), format!("{before}{begin}{table}<!-- end -->{after}")).unwrap();
     } else {
-        panic!("{page}: the table `{name}` is not what the source says; STOA_REWRITE_DOCS=1 rewrites it");
+        panic!("{page}: the table `{name}` is not what the source says; REWRITE_DOCS=1 rewrites it");
     }
 }
 

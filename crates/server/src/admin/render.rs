@@ -39,6 +39,9 @@ pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
             "min_latency": latency_min_us(stats) / 1000,
             "num_alive_client_connections": stats.connections,
             "auth_failed_count": stats.auth_failed,
+            // Counted by a server with TLS only.
+            "non_mtlsremote_conn_count": 0,
+            "non_mtlslocal_conn_count": 0,
             "provider_null": false,
         },
         "client_response": replies,
@@ -130,7 +133,8 @@ fn one_connection(connection: &Connection, brief: bool) -> Value {
                 session.and_then(|session| session.last_op).map_or("NA", |opcode| opcode.short_name()),
             "established": connection.established_ms,
             "session_timeout": session.map_or(0, |session| session.timeout_ms),
-            "last_cxid": session.and_then(|session| session.last_xid).unwrap_or(-1),
+            // Heartbeats and the like have an xid below zero, which is not told.
+            "last_cxid": session.and_then(|session| session.last_xid).filter(|xid| *xid >= 0).unwrap_or(-1),
             "last_zxid": session.map_or(-1, |session| session.last_zxid),
             "last_response_time": number(session.map(|session| session.last_reply_ms)),
             "last_latency": number(session.map(|session| session.latency_last_us / 1000)),

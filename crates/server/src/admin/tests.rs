@@ -89,6 +89,8 @@ fn commands_answer_in_the_fields_of_zookeeper() {
                     "min_latency": 0,
                     "num_alive_client_connections": 2,
                     "auth_failed_count": 0,
+                    "non_mtlsremote_conn_count": 0,
+                    "non_mtlslocal_conn_count": 0,
                     "provider_null": false
                 },
                 "client_response": { "last_buffer_size": 20, "min_buffer_size": 16, "max_buffer_size": 400 },

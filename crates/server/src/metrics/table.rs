@@ -116,7 +116,7 @@ metrics! {
         |f| Value::Whole(f.stats.log.refusals);
     "stoa_snapshot_progress", Gauge, "How far the snapshot is that is being taken, 0 to 1; absent while none is.",
         |f| f.stats.snapshots.progress.map_or(Value::Absent, Value::Real);
-    "stoa_snapshot_bytes", Gauge, "Bytes of the newest snapshot.", |f| Value::Whole(f.stats.snapshots.bytes);
+    "stoa_snapshot_bytes", Gauge, "Bytes of the snapshots that are kept.", |f| Value::Whole(f.stats.snapshots.bytes);
     "stoa_snapshot_zxid", Gauge, "The last update in the newest snapshot; absent before the first.",
         |f| f.stats.snapshots.last_zxid.map_or(Value::Absent, |zxid| Value::Whole(zxid.cast_unsigned()));
     "stoa_snapshot_timestamp_seconds", Gauge, "When the newest snapshot was finished; absent before the first.",
