@@ -598,3 +598,57 @@ impl<'a> Znode<'a> {
         tree.child_ids(self.id).map(move |id| tree.nodes[id].name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+
+    /// Two names with the same hash below the root: by the birthday, 300,000 names have about
+    /// ten such pairs.
+    fn colliding_names(hasher: PathHasher) -> (String, String) {
+        let mut names = BTreeMap::new();
+        for n in 0..300_000 {
+            let name = format!("name-{n}");
+            if let Some(other) = names.insert(hasher.child(ROOT_HASH, name.as_bytes()), name.clone()) {
+                return (other, name);
+            }
+        }
+        panic!("no two of many names have the same hash");
+    }
+
+    fn add(tree: &mut Tree, parent: u32, name: &str) -> u32 {
+        let id = tree.add(parent, Node::new(name, Some(b""), 1, 1), ZnodeKind::Persistent);
+        let path = tree.path_of(id);
+        tree.account_new(id, &path);
+        id
+    }
+
+    #[test]
+    fn paths_with_the_same_hash_are_told_apart() {
+        let mut tree = Tree::new(Options::default());
+        let (first, second) = colliding_names(tree.hasher);
+        let first_id = add(&mut tree, ROOT_ID, &first);
+        assert_eq!(tree.lookup(&format!("/{second}")), None);
+        let second_id = add(&mut tree, ROOT_ID, &second);
+        assert_eq!(tree.nodes[first_id].hash, tree.nodes[second_id].hash);
+        assert_eq!(tree.lookup(&format!("/{first}")), Some(first_id));
+        assert_eq!(tree.lookup(&format!("/{second}")), Some(second_id));
+        // What is below them collides too: only the names above differ.
+        let first_child = add(&mut tree, first_id, "child");
+        assert_eq!(tree.lookup(&format!("/{second}/child")), None);
+        let second_child = add(&mut tree, second_id, "child");
+        assert_eq!(tree.lookup(&format!("/{first}/child")), Some(first_child));
+        assert_eq!(tree.lookup(&format!("/{second}/child")), Some(second_child));
+    }
+
+    #[test]
+    fn what_is_no_path_leads_nowhere() {
+        let mut tree = Tree::new(Options::default());
+        add(&mut tree, ROOT_ID, "a");
+        for text in ["", "a", "/a/", "//a", "//", "/a//", "xa", "a/a", "/\0"] {
+            assert_eq!(tree.lookup(text), None, "{text:?}");
+        }
+        assert_eq!(tree.lookup("/"), Some(ROOT_ID));
+    }
+}

@@ -1,7 +1,13 @@
 //! Tests of the tree through its public face.
 #![allow(clippy::unwrap_used, reason = "these are tests, also where a helper function unwraps")]
 
+mod limits;
 mod model;
+mod multi;
 mod naive;
+mod quota;
+mod reap;
+mod sessions;
+mod watches;
 mod world;
 mod writes;
