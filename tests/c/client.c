@@ -137,6 +137,24 @@ static void nearly_a_megabyte_fits(struct fixture *f) {
     CHECK(same);
 }
 
+/* ZooKeeper closes the connection; Stoa says what is wrong, and the connection stays. */
+static void too_large_is_refused(struct fixture *f) {
+    enum { SIZE = 2000000 };
+    const char *server = getenv("SERVER_NAME");
+    bool answers = server != NULL && strcmp(server, "stoa") == 0;
+    int64_t id = zoo_client_id(f->zk)->client_id;
+    char *data = calloc(1, SIZE);
+    int rc = zoo_set(f->zk, f->base, data, SIZE, -1);
+    free(data);
+    CHECK_RC(answers ? ZMARSHALLINGERROR : ZCONNECTIONLOSS, rc);
+    CHECK(!answers || zoo_state(f->zk) == ZOO_CONNECTED_STATE);
+    struct Stat stat;
+    while ((rc = zoo_exists(f->zk, f->base, 0, &stat)) == ZCONNECTIONLOSS && !answers)
+        pause_ms(20);
+    CHECK_RC(ZOK, rc);
+    CHECK(stat.version == 0 && zoo_client_id(f->zk)->client_id == id);
+}
+
 static void bad_paths_are_refused(struct fixture *f) {
     CHECK_RC(ZBADARGUMENTS, make(f->zk, "relative", "", 0));
     CHECK_RC(ZBADARGUMENTS, make(f->zk, "/a//b", "", 0));
@@ -379,6 +397,7 @@ static const struct {
     TEST(sequences_and_ephemerals),
     TEST(containers_and_ttl_znodes_go),
     TEST(nearly_a_megabyte_fits),
+    TEST(too_large_is_refused),
     TEST(bad_paths_are_refused),
     TEST(multi_is_one_step),
     TEST(multi_is_all_or_nothing),

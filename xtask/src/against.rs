@@ -26,6 +26,14 @@ impl Against {
         }
     }
 
+    /// How the command line and the suites call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Against::Stoa => "stoa",
+            Against::ZooKeeper => "zookeeper",
+        }
+    }
+
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {

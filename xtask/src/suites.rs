@@ -14,6 +14,10 @@ const SERVER_COMMAND: &str = "SERVER_COMMAND";
 /// kazoo's harness wants to know which ZooKeeper it talks to.
 const ZOOKEEPER_VERSION: &str = "3.9.5";
 
+/// Stoa answers a request that is too large, and keeps the connection; ZooKeeper closes it, and the
+/// tests of its clients ask for that. The C client tests what Stoa does by itself.
+const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
+
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
 const JAVA_LIMIT: Duration = Duration::from_secs(600);
 const GO_LIMIT: Duration = Duration::from_secs(300);
@@ -24,6 +28,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// kazoo's own tests, all but those in `tests/kazoo/left-out.txt`.
 pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> {
     against.prepare()?;
+    let server = as_zookeeper(against)?;
     let mut pytest = python::command()?;
     pytest
         .args(["-m", "pytest", "-p", "stoa_cluster", "-p", "no:cacheprovider", "--durations", "10"])
@@ -32,7 +37,7 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
         .args(["--pyargs", "kazoo.tests", "--color", "no"])
         .args(more)
         .current_dir(workspace::target())
-        .env(SERVER_COMMAND, against.command(&peer::config())?)
+        .env(SERVER_COMMAND, server)
         .env("ZOOKEEPER_VERSION", ZOOKEEPER_VERSION)
         // Under this variable kazoo tests its own build and waits for its own slow machines.
         .env_remove("CI");
@@ -43,14 +48,24 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
 /// The Apache client and Curator's recipes, by JUnit.
 pub(crate) fn java(against: Against, more: &[String]) -> Result<Tally, String> {
     against.prepare()?;
+    let server = as_zookeeper(against)?;
     let mut maven = Command::new("mvn");
     maven
         .args(["--batch-mode", "--no-transfer-progress", "test"])
         .args(more)
         .current_dir(workspace::suite("java"))
-        .env(SERVER_COMMAND, against.command(&peer::config())?);
+        .env(SERVER_COMMAND, server);
     let outcome = run::run(&mut maven, JAVA_LIMIT)?;
     Ok(tally::surefire(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// The server's command, where the two servers have to do the same in everything.
+fn as_zookeeper(against: Against) -> Result<String, String> {
+    let command = against.command(&peer::config())?;
+    Ok(match against {
+        Against::Stoa => command + CLOSE_ON_TOO_LARGE,
+        Against::ZooKeeper => command,
+    })
 }
 
 /// The Go client.
@@ -87,7 +102,10 @@ pub(crate) fn c(against: Against) -> Result<Tally, String> {
         .args(["-lzookeeper_mt", "-lpthread"]);
     run::must(&mut compiler, C_LIMIT)?;
     let mut tests = Command::new(&program);
-    tests.current_dir(&directory).env(SERVER_COMMAND, against.command(&peer::config())?);
+    tests
+        .current_dir(&directory)
+        .env(SERVER_COMMAND, against.command(&peer::config())?)
+        .env("SERVER_NAME", against.name());
     let outcome = run::run(&mut tests, C_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }

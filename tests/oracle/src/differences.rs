@@ -123,6 +123,16 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa sends the last zxid, ZooKeeper -1",
     },
     Allowance {
+        subject: "characters beyond U+FFFF in sync and setWatches, which send a path back",
+        handling: "not sent",
+        reason: "ZooKeeper sends them as two surrogates, which is no UTF-8; no znode can have such a name",
+    },
+    Allowance {
+        subject: "a null scheme in an ACL of several entries",
+        handling: "not sent",
+        reason: "Stoa answers InvalidACL, as both do for one entry; ZooKeeper answers MarshallingError",
+    },
+    Allowance {
         subject: "reads of the path \"\"",
         handling: "not sent",
         reason: "Stoa answers NoNode; ZooKeeper keeps the root under this name too",

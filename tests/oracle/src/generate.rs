@@ -241,7 +241,7 @@ impl Generator {
 
     fn call(&mut self) -> Call {
         let mut call = Call::from(self.op());
-        avoid_paths_that_zookeeper_takes_for_another(&mut call.op);
+        avoid_misread_paths(&mut call.op);
         if self.random.once_in(300) {
             call.cut = 1 + self.random.below(24);
         } else if self.random.once_in(300) {
@@ -564,35 +564,41 @@ fn approximate_bytes(op: &Op) -> usize {
     }
 }
 
-/// See `differences`: a null or empty path that ZooKeeper does not refuse becomes one that it does.
-fn avoid_paths_that_zookeeper_takes_for_another(op: &mut Op) {
-    let not_null = |path: &mut Name| {
-        if *path == Name::Null {
-            *path = Name::text("/..");
-        }
-    };
-    let not_empty = |path: &mut Name| {
-        if *path == Name::text("") {
-            *path = Name::text("/..");
+/// See `differences`: a path that ZooKeeper takes for another, or sends back as no UTF-8, becomes one
+/// that it refuses.
+fn avoid_misread_paths(op: &mut Op) {
+    const REFUSED: &str = "/..";
+    let never = |_: &str| false;
+    let empty = |text: &str| text.is_empty();
+    let beyond_plane = |text: &str| text.chars().any(|c| c > '\u{ffff}');
+    let avoid = |path: &mut Name, null: bool, bad: &dyn Fn(&str) -> bool| {
+        if (null && *path == Name::Null) || matches!(path, Name::Text(text) if bad(text)) {
+            *path = Name::text(REFUSED);
         }
     };
     match op {
-        Op::Path { opcode: Opcode::Sync, path } | Op::SetData { path, .. } | Op::SetAcl { path, .. } => {
-            not_null(path)
-        }
+        Op::Path { opcode: Opcode::Sync, path } => avoid(path, true, &beyond_plane),
+        Op::SetData { path, .. } | Op::SetAcl { path, .. } => avoid(path, true, &never),
         Op::Path { opcode: Opcode::GetAcl | Opcode::GetAllChildrenNumber, path } | Op::Watch { path, .. } => {
-            not_empty(path);
+            avoid(path, false, &empty);
         }
         Op::Number {
             opcode: Opcode::AddWatch | Opcode::CheckWatches | Opcode::RemoveWatches, path, ..
         } => {
-            not_null(path);
+            avoid(path, true, &never);
         }
-        Op::SetWatches { lists, .. } => lists.iter_mut().flatten().for_each(|path| {
-            not_null(path);
-            not_empty(path);
-        }),
-        Op::Multi { ops, .. } => ops.iter_mut().for_each(avoid_paths_that_zookeeper_takes_for_another),
+        Op::SetWatches { lists, .. } => {
+            for path in lists.iter_mut().flatten() {
+                avoid(path, true, &|text| empty(text) || beyond_plane(text));
+            }
+        }
+        // ZooKeeper looks at the mode first and only then stumbles over the null.
+        Op::Create { path: path @ Name::Null, opcode, flags, .. } => {
+            if *flags != 0 || *opcode != Opcode::Create {
+                *path = Name::text(REFUSED);
+            }
+        }
+        Op::Multi { ops, .. } => ops.iter_mut().for_each(avoid_misread_paths),
         _ => {}
     }
 }

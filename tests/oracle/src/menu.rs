@@ -136,7 +136,14 @@ pub fn acl(random: &mut Random, closed_percent: usize) -> Option<Vec<AclEntry>> 
         return None;
     }
     let len = random.pick(&[0, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4]);
-    Some((0..len).map(|_| acl_entry(random)).collect())
+    let mut entries: Vec<AclEntry> = (0..len).map(|_| acl_entry(random)).collect();
+    if entries.len() > 1 {
+        // See `differences`.
+        entries.iter_mut().for_each(|entry| {
+            entry.scheme.get_or_insert_default();
+        });
+    }
+    Some(entries)
 }
 
 fn acl_entry(random: &mut Random) -> AclEntry {
