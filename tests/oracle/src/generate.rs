@@ -544,9 +544,14 @@ impl Generator {
                     Opcode::SetWatches2,
                     Opcode::SetAcl,
                 ]);
-                let body =
-                    (0..random.below(64)).map(|_| if random.percent(60) { 0 } else { random.bits() as u8 });
-                Op::Raw { opcode: opcode as i32, body: body.collect() }
+                let mut body: Vec<u8> = (0..random.below(64))
+                    .map(|_| if random.percent(60) { 0 } else { random.bits() as u8 })
+                    .collect();
+                if let Some(length) = body.get_mut(3) {
+                    // Not the path "" (see `differences`).
+                    *length |= 1;
+                }
+                Op::Raw { opcode: opcode as i32, body }
             }
             _ => Op::Bare(Opcode::WhoAmI),
         }
