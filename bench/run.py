@@ -56,8 +56,10 @@ class Run:
         command += ["--server", f"127.0.0.1:{server.port}", "--server-pid", pid, "--json"]
         command = [str(part) for part in command]
         shown(command)
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        result = json.loads(output)
+        process = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
+        )
+        result = json.loads(process.stdout)
         if result["errors"]:
             raise RuntimeError(f"{command} met errors: {result['errors']}")
         return result
@@ -126,7 +128,9 @@ class Run:
         command += ["--warmup", 0.5, "--duration", seconds, "--server", f"127.0.0.1:{server.port}", "--json"]
         command = [str(part) for part in command]
         shown(command)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as probe:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
+        ) as probe:
             time.sleep(1)
             url = f"http://127.0.0.1:{server.admin_port}/commands/snapshot"
             shown(["curl", "--request", "POST", url])

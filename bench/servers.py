@@ -1,6 +1,7 @@
 """The servers that are compared, each a process pinned to one core."""
 
 import contextlib
+import os
 import pathlib
 import resource
 import shlex
@@ -26,8 +27,19 @@ commands = []
 
 def pinned(core):
     """The start of a command that runs on one core only."""
-    level = ["nice", "-n", str(nice)] if nice else []
-    return level + ["taskset", "--cpu-list", str(core)]
+    return ["taskset", "--cpu-list", str(core)]
+
+
+def prepare():
+    """In a new process, before its program: priority, and as many open files as allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if nice:
+        # Linux may weigh whole sessions against each other before it looks at nice levels.
+        os.setsid()
+        with contextlib.suppress(OSError):
+            pathlib.Path("/proc/self/autogroup").write_text(str(nice))
+        os.nice(nice)
 
 
 def shown(command):
@@ -131,17 +143,13 @@ class Server:
 
     def start(self, path="/"):
         """Starts the server; returns the seconds until the first reply to a read of `path`."""
-        def allow_files():
-            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
         command = self.command()
         shown(command)
         log = (self.folder / "log").open("ab")
         start = time.monotonic()
         self.process = subprocess.Popen(
             [str(part) for part in command],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=allow_files,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=prepare,
         )
         while True:
             with contextlib.suppress(OSError):
@@ -180,7 +188,7 @@ class EchoServer:
         command = pinned(core) + [STOA, "bench", "echo-server", "--reply-bytes", str(reply_bytes)]
         shown(command)
         command = [str(part) for part in command]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=prepare)
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
     def __enter__(self):
