@@ -1,7 +1,7 @@
 //! Access control: each distinct ACL is stored once.
 
 use crate::address;
-use crate::index::spread;
+use crate::index::{PathHasher, spread};
 use crate::{Caller, Options, digest};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,6 +19,8 @@ struct Entry {
     /// The permissions that everybody has.
     world: i32,
     digest: u64,
+    /// For the table below; seeded, unlike the digest.
+    hash: u32,
 }
 
 /// The ACLs in use, by id. Ids are local to a server.
@@ -27,6 +29,7 @@ pub(crate) struct AclTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
     by_content: HashTable<u32>,
+    hasher: PathHasher,
     skip: bool,
 }
 
@@ -44,6 +47,7 @@ impl AclTable {
             entries: Vec::new(),
             free: Vec::new(),
             by_content: HashTable::new(),
+            hasher: PathHasher::new(options.hash_seed),
             skip: options.skip_acl,
         };
         let mut encoded = Vec::new();
@@ -55,10 +59,10 @@ impl AclTable {
 
     /// The id of an encoded ACL, with one use more. `None` when the bytes are not an ACL.
     pub(crate) fn intern(&mut self, encoded: &[u8]) -> Option<u32> {
-        let digest = digest::bytes(0, encoded);
-        let hash = spread(digest as u32);
+        let hash = self.hasher.child(0, encoded);
         let entries = &self.entries;
-        if let Some(id) = self.by_content.find(hash, |id| *entries[*id as usize].encoded == *encoded) {
+        if let Some(id) = self.by_content.find(spread(hash), |id| *entries[*id as usize].encoded == *encoded)
+        {
             let id = *id;
             self.retain(id);
             return Some(id);
@@ -69,7 +73,8 @@ impl AclTable {
             return None;
         }
         let world = list.iter().filter(is_world).fold(0, |perms, entry| perms | entry.perms);
-        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest };
+        let digest = digest::bytes(0, encoded);
+        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest, hash };
         let id = if let Some(id) = self.free.pop() {
             self.entries[id as usize] = entry;
             id
@@ -78,7 +83,7 @@ impl AclTable {
             u32::try_from(self.entries.len() - 1).expect("fewer ACLs than znodes, and those have 32-bit ids")
         };
         let entries = &self.entries;
-        self.by_content.insert_unique(hash, id, |id| spread(entries[*id as usize].digest as u32));
+        self.by_content.insert_unique(spread(hash), id, |id| spread(entries[*id as usize].hash));
         Some(id)
     }
 
@@ -102,7 +107,7 @@ impl AclTable {
             return;
         }
         entry.encoded = Box::default();
-        if let Ok(found) = self.by_content.find_entry(spread(entry.digest as u32), |other| *other == id) {
+        if let Ok(found) = self.by_content.find_entry(spread(entry.hash), |other| *other == id) {
             found.remove();
         }
         self.free.push(id);

@@ -6,7 +6,7 @@ use crate::node::{Node, ZnodeKind};
 use crate::quota::Usage;
 use crate::slab::NONE;
 use crate::tree::Tree;
-use crate::update::{CorruptUpdate, Op, OpAcl, Update};
+use crate::update::{CorruptUpdate, CreateOp, Op, OpAcl, Update};
 use alloc::string::String;
 use stoa_wire::{EventKind, PASSWORD_LEN, Stat, path};
 
@@ -127,7 +127,7 @@ impl Tree {
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
         match op {
-            Op::Create { .. } => self.apply_create(update, op, observer),
+            Op::Create(create) => self.apply_create(update, &create, observer),
             Op::Delete { path } => {
                 let id = self.expect_at(path, update)?;
                 let parent = self.nodes[id].parent;
@@ -165,12 +165,10 @@ impl Tree {
     fn apply_create(
         &mut self,
         update: &Update<'_>,
-        op: Op<'_>,
+        create: &CreateOp<'_>,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
-        let Op::Create { path, data, acl, kind, parent_cversion, with_stat } = op else {
-            return Err(update.corrupt("it is no create"));
-        };
+        let CreateOp { path, data, acl, kind, parent_cversion, with_stat } = *create;
         let Some((parent_path, name)) = path::split(path) else {
             return Err(update.corrupt("it creates the root"));
         };

@@ -9,7 +9,7 @@ use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
 use crate::proposed::Projected;
 use crate::quota::Usage;
 use crate::tree::{Tree, reserved};
-use crate::update::{self, Op};
+use crate::update::{self, CreateOp, Op};
 use crate::{Caller, Refusal, Stamp};
 use alloc::borrow::Cow;
 use alloc::format;
@@ -225,11 +225,11 @@ impl Tree {
         self.reserve_quota(path, Usage { count: 1, bytes: data_len as i64 }, stamp.zxid)?;
 
         let parent_cversion = parent.cversion.wrapping_add(1);
-        let op_acl = acl.as_deref();
-        Op::Create { path, data: create.data, acl: op_acl, kind, parent_cversion, with_stat }.encode(batch);
+        let (data, acl) = (create.data, acl.as_deref());
+        Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
         let parent = Projected { cversion: parent_cversion, ..parent };
         self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
-        let acl = self.intern_resolved(acl.as_deref());
+        let acl = self.intern_resolved(acl);
         let state = Projected {
             exists: true,
             kind,

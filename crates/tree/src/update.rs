@@ -61,37 +61,26 @@ pub(crate) type OpAcl<'a> = Option<&'a [u8]>;
 /// One change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
-    Create {
-        path: &'a str,
-        data: Option<&'a [u8]>,
-        acl: OpAcl<'a>,
-        /// An ephemeral's session is the update's.
-        kind: ZnodeKind,
-        parent_cversion: i32,
-        /// Whether the client is told the Stat.
-        with_stat: bool,
-    },
-    Delete {
-        path: &'a str,
-    },
-    SetData {
-        path: &'a str,
-        data: Option<&'a [u8]>,
-        version: i32,
-    },
-    SetAcl {
-        path: &'a str,
-        acl: OpAcl<'a>,
-        aversion: i32,
-    },
-    Check {
-        path: &'a str,
-    },
-    CreateSession {
-        timeout_ms: i32,
-        password: [u8; PASSWORD_LEN],
-    },
+    Create(CreateOp<'a>),
+    Delete { path: &'a str },
+    SetData { path: &'a str, data: Option<&'a [u8]>, version: i32 },
+    SetAcl { path: &'a str, acl: OpAcl<'a>, aversion: i32 },
+    Check { path: &'a str },
+    CreateSession { timeout_ms: i32, password: [u8; PASSWORD_LEN] },
     CloseSession,
+}
+
+/// What is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CreateOp<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) data: Option<&'a [u8]>,
+    pub(crate) acl: OpAcl<'a>,
+    /// An ephemeral's session is the update's.
+    pub(crate) kind: ZnodeKind,
+    pub(crate) parent_cversion: i32,
+    /// Whether the client is told the Stat.
+    pub(crate) with_stat: bool,
 }
 
 /// A deterministic change of the state.
@@ -154,7 +143,7 @@ fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 impl Op<'_> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Create { path, data, acl, kind, parent_cversion, with_stat } => {
+            Self::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }) => {
                 let kind_bits = match kind {
                     ZnodeKind::Persistent => PERSISTENT,
                     ZnodeKind::Ephemeral { .. } => EPHEMERAL,
@@ -274,7 +263,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn create(&mut self, session: i64) -> Result<Op<'a>, Reason> {
+    fn create(&mut self, session: i64) -> Result<CreateOp<'a>, Reason> {
         let flags = self.u8()?;
         if flags & !(KINDS | WITH_STAT | WITH_ACL) != 0 {
             return Err("a create has an unknown flag");
@@ -303,12 +292,12 @@ impl<'a> Decoder<'a> {
             let bytes = self.bytes()?;
             self.acl(bytes)?
         };
-        Ok(Op::Create { path, data, acl, kind, parent_cversion, with_stat: flags & WITH_STAT != 0 })
+        Ok(CreateOp { path, data, acl, kind, parent_cversion, with_stat: flags & WITH_STAT != 0 })
     }
 
     fn op(&mut self, session: i64) -> Result<Op<'a>, Reason> {
         Ok(match self.u8()? {
-            CREATE => self.create(session)?,
+            CREATE => Op::Create(self.create(session)?),
             DELETE => Op::Delete { path: self.path()? },
             SET_DATA => {
                 let path = self.path()?;
@@ -419,7 +408,7 @@ impl fmt::Display for Op<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let acl_name = |acl: OpAcl<'_>| if acl.is_some() { " acl" } else { "" };
         match *self {
-            Self::Create { path, data, acl, kind, .. } => {
+            Self::Create(CreateOp { path, data, acl, kind, .. }) => {
                 write!(f, "create {path:?} {}{}", Data(data), acl_name(acl))?;
                 match kind {
                     ZnodeKind::Persistent => Ok(()),
