@@ -133,6 +133,11 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa answers InvalidACL, as both do for one entry; ZooKeeper answers MarshallingError",
     },
     Allowance {
+        subject: "a hard quota that the operations of one multi exceed together",
+        handling: "multis of one operation only while quotas are set",
+        reason: "Stoa refuses the multi; ZooKeeper judges each operation alone and lets it through",
+    },
+    Allowance {
         subject: "reads of the path \"\"",
         handling: "not sent",
         reason: "Stoa answers NoNode; ZooKeeper keeps the root under this name too",

@@ -421,7 +421,9 @@ impl Generator {
     }
 
     fn multi(&mut self) -> Op {
-        let len = self.random.pick(&[0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]);
+        // See `differences`: quotas within a multi.
+        let most = if self.profile == Profile::Quotas { 1 } else { usize::MAX };
+        let len = self.random.pick(&[0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]).min(most);
         let mut ops: Vec<Op> = (0..len).map(|_| self.multi_part()).collect();
         if self.random.once_in(60) && !ops.is_empty() {
             // A read, or something that may stand in no multi, among the writes.
@@ -545,10 +547,10 @@ impl Generator {
                     Opcode::SetAcl,
                 ]);
                 let mut body: Vec<u8> = (0..random.below(64))
-                    .map(|_| if random.percent(60) { 0 } else { random.bits() as u8 })
+                    .map(|_| if random.percent(60) { 0 } else { random.bits() as u8 & 0x7f })
                     .collect();
                 if let Some(length) = body.get_mut(3) {
-                    // Not the path "" (see `differences`).
+                    // Neither the path "" nor one that is no UTF-8 (see `differences`).
                     *length |= 1;
                 }
                 Op::Raw { opcode: opcode as i32, body }
