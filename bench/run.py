@@ -10,6 +10,7 @@ import datetime
 import json
 import pathlib
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -196,6 +197,8 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--check", action="store_true", help="fail when a target is missed")
     args = parser.parse_args()
+    # So that the servers are stopped however the run ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     servers.nice = args.nice
     build()
     run = Run(args)
