@@ -213,14 +213,12 @@ impl Client {
         let count = self.rng.index(room + 1).min(self.rng.index(room + 1) + 1);
         let mut acts: Vec<Act> = Vec::new();
         for _ in 0..count {
-            let mut workload =
-                Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
-            let ask = workload.next();
+            let mut workload = Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
+            let ask = workload.any();
             acts.push(self.send(&ask));
         }
         if self.outstanding.is_empty() && self.rng.one_in(40) {
-            let mut workload =
-                Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
+            let mut workload = Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
             let ask = workload.auth();
             acts.push(self.send_as(xid::AUTH, &ask));
         }

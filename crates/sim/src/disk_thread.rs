@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use stoa_core::{Append, SnapshotOutput};
 use stoa_storage::faulty::FaultyDisk;
-use stoa_storage::{AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, list_snapshots};
+use stoa_storage::{
+    AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, list_snapshots,
+};
 
 /// What the log's thread has to say when a piece of work is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -217,7 +217,7 @@ impl std::fmt::Display for Totals {
         write!(
             f,
             "compared {} replies, {} events, {} updates and {} whole states; {} starts, {} snapshots, \
-             {} sessions expired, {} znodes reaped; {} damaged folders, {} of them refused; \
+             {} times no room, {} sessions expired, {} znodes reaped; {} damaged folders, {} of them refused; \
              {:.0} s of simulated time",
             sum(&|outcome| outcome.counts.replies),
             sum(&|outcome| outcome.counts.events),
@@ -225,6 +225,7 @@ impl std::fmt::Display for Totals {
             sum(&|outcome| outcome.counts.states),
             sum(&|outcome| outcome.starts),
             sum(&|outcome| outcome.snapshots),
+            sum(&|outcome| outcome.refusals),
             sum(&|outcome| outcome.counts.expired),
             sum(&|outcome| outcome.counts.reaped),
             sum(&|outcome| outcome.damaged),

@@ -362,7 +362,9 @@ impl Process {
             let most = limits.output_close_bytes + ANSWER_BYTES_MAX;
             if connection.output_bytes() > most {
                 let bytes = connection.output_bytes();
-                return Err(Violation::new(format!("{bytes} bytes wait on connection {key}, at most {most} may")));
+                return Err(Violation::new(format!(
+                    "{bytes} bytes wait on connection {key}, at most {most} may"
+                )));
             }
             if connection.outstanding() > limits.outstanding_per_connection {
                 let count = connection.outstanding();
@@ -381,7 +383,6 @@ impl Process {
         }
         Ok(())
     }
-
 }
 
 /// The largest answer that the workload can ask for.
@@ -411,7 +412,9 @@ fn show_replies(key: ConnectionKey, frames: &[Vec<u8>], scene: &mut Scene<'_>) {
         return;
     }
     for frame in frames {
-        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut Reader::new(frame)) else { continue };
+        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut Reader::new(frame)) else {
+            continue;
+        };
         let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {} bytes", frame.len());
         scene.trace.event(scene.now.mono_us, "out", what);
     }

@@ -177,6 +177,11 @@ impl Profile {
                 };
                 p.requests = 2500;
             }),
+            variant("idle", "clients with little to say, sessions close to their timeouts", &|p| {
+                p.manners = Manners { think_us: 80_000, silent_one_in: 40, window: 3, ..MANNERS };
+                p.faults = Faults { crash_ms: 4000, clock_jump_ms: 3000, pause_ms: 6000, ..CALM };
+                p.requests = 1500;
+            }),
             variant("big", "more znodes, more data, snapshots all the time", &|p| {
                 p.config.snapshot_updates = 80;
                 p.segment_bytes = 64 << 10;

@@ -48,7 +48,8 @@ struct Rebuild {
 impl Recovery for Rebuild {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
         let position = header.positions.iter().find(|(timeline, _)| *timeline == TIMELINE);
-        self.loading = Some((Loader::new(self.options.clone()), position.map_or(0, |(_, position)| *position)));
+        self.loading =
+            Some((Loader::new(self.options.clone()), position.map_or(0, |(_, position)| *position)));
         Ok(())
     }
 

@@ -58,14 +58,14 @@ pub struct Workload<'a> {
 }
 
 impl Workload<'_> {
-    /// The next request.
-    pub fn next(&mut self) -> Ask {
+    /// Any request.
+    pub fn any(&mut self) -> Ask {
         if self.rng.percent(self.manners.writes_percent) { self.write() } else { self.read() }
     }
 
     fn write(&mut self) -> Ask {
         let mut out = Vec::new();
-        let opcode = match self.rng.weighted(&[30, 12, 3, 3, 18, 24, 3, 3, 12, 1]) {
+        let opcode = match self.rng.weighted(&[30, 12, 3, 3, 18, 24, 3, 12, 1]) {
             0 => self.create(&mut out, Opcode::Create),
             1 => self.create(&mut out, Opcode::Create2),
             2 => self.create(&mut out, Opcode::CreateContainer),
@@ -79,8 +79,7 @@ impl Workload<'_> {
                 acl.with(|list| encode::set_acl(&mut out, &path, list, version));
                 Opcode::SetAcl
             }
-            7 => self.check(&mut out),
-            8 => return self.multi(),
+            7 => return self.multi(),
             _ => {
                 encode::path(&mut out, &self.path());
                 Opcode::DeleteContainer
@@ -320,7 +319,7 @@ impl Workload<'_> {
 
     /// What no client should send: a request with something wrong in it.
     pub fn garbage(&mut self) -> Ask {
-        let mut ask = self.next();
+        let mut ask = self.any();
         match self.rng.below(6) {
             0 => ask.opcode = *self.rng.pick(&[-1, 10, 23, 99, 108, 1000, i32::MIN]),
             1 => ask.opcode = *self.rng.pick(&[16, 102, -10]),

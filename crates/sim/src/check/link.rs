@@ -44,7 +44,9 @@ impl Inlet {
                 Err(FrameError { announced, .. })
                     if usize::try_from(announced).is_ok_and(|len| len <= limits.frame_skip_bytes) =>
                 {
-                    let Some(header) = rest.get(4..12).and_then(|header| header.try_into().ok()) else { break };
+                    let Some(header) = rest.get(4..12).and_then(|header| header.try_into().ok()) else {
+                        break;
+                    };
                     frames.push(Inbound::Oversized { header });
                     self.skip = announced as usize + 4;
                 }

@@ -315,7 +315,8 @@ impl Checker {
         self.head = self.applied.clone();
         self.durable_position = position;
         self.timers = Timers::default();
-        let sessions: Vec<_> = self.applied.sessions().map(|(id, session)| (id, session.timeout_ms)).collect();
+        let sessions: Vec<_> =
+            self.applied.sessions().map(|(id, session)| (id, session.timeout_ms)).collect();
         for (id, timeout_ms) in sessions {
             self.timers.start(id, timeout_ms, now.mono_us);
         }
@@ -390,8 +391,7 @@ impl Checker {
         let handshake_us = u64::from(self.config.limits.handshake_ms) * 1000;
         let slow = reason == CloseReason::SlowReader && unsent > self.config.limits.output_close_bytes;
         // A session that its client closed, on another connection that is gone since, may count as expired.
-        let ended =
-            |reason| matches!(reason, CloseReason::SessionClosed | CloseReason::SessionExpired);
+        let ended = |reason| matches!(reason, CloseReason::SessionClosed | CloseReason::SessionExpired);
         let justified = match link.must_close.take() {
             Some(expected) => expected == reason || slow || (ended(expected) && ended(reason)),
             None if link.phase == Phase::Closed => false,

@@ -43,9 +43,9 @@ impl Checker {
                 None => return violation(format!("{} is gone, and is written to", name(key))),
             }
         }
-        let cut_short = |key| closes.iter().any(|&(closed, reason, _)| {
-            closed == key && reason == CloseReason::SlowReader
-        });
+        let cut_short = |key| {
+            closes.iter().any(|&(closed, reason, _)| closed == key && reason == CloseReason::SlowReader)
+        };
         self.settle()?;
         while self.applied.zxid() < tree.last_zxid() {
             self.step(now, &cut_short)?;
@@ -252,7 +252,9 @@ impl Checker {
         }
         // Events that setWatches replays have no zxid: they stand where its reply stands.
         let reply = link.frames.iter().map(|frame| split(frame)).find(|reply| {
-            reply.as_ref().map_or(true, |reply| reply.header.xid != xid::NOTIFICATION || reply.header.zxid >= 0)
+            reply
+                .as_ref()
+                .map_or(true, |reply| reply.header.xid != xid::NOTIFICATION || reply.header.zxid >= 0)
         });
         let Some(reply) = reply.transpose()? else {
             return Err(Violation::new(format!("{} was sent events without the reply", name(key))));
@@ -296,7 +298,9 @@ impl Checker {
             other => {
                 let frame = link.frames.front().map(|frame| show(frame)).unwrap_or_default();
                 let name = name(key);
-                return violation(format!("{name} waits for {other:?} at zxid {applied}, and is sent {frame}"));
+                return violation(format!(
+                    "{name} waits for {other:?} at zxid {applied}, and is sent {frame}"
+                ));
             }
         };
         let Some(frame) = self.links.get_mut(&key).and_then(|link| link.frames.pop_front()) else {
@@ -395,7 +399,8 @@ fn execute(model: &mut Model, proposed: &Proposed) -> Done {
         What::Write { frame, identities, .. } => {
             let opcode = i32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]);
             let opcode = Opcode::from_i32(opcode).expect("the head has read it");
-            let request = Request::decode(opcode, &mut Reader::new(&frame[8..])).expect("the head has read it");
+            let request =
+                Request::decode(opcode, &mut Reader::new(&frame[8..])).expect("the head has read it");
             let identities: &Vec<Identity> = identities;
             model
                 .write(&request, proposed.session, identities, proposed.stamp)

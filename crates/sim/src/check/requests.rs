@@ -90,7 +90,9 @@ impl Checker {
             self.shut(key, Some(CloseReason::Malformed));
             return;
         };
-        let Some(opcode) = Opcode::from_i32(header.opcode) else {
+        // A check is known in a multi only.
+        let known = Opcode::from_i32(header.opcode).filter(|opcode| *opcode != Opcode::Check);
+        let Some(opcode) = known else {
             self.at_once(key, header.xid, ErrorCode::Unimplemented as i32, false);
             self.shut(key, Some(CloseReason::UnknownOpcode));
             return;
@@ -119,7 +121,6 @@ impl Checker {
             | Opcode::DeleteContainer
             | Opcode::SetData
             | Opcode::SetAcl
-            | Opcode::Check
             | Opcode::Multi => self.write(key, header.xid, opcode, frame, moment),
             _ => self.expect(key, Expect::Read { xid: header.xid, opcode, frame }),
         }

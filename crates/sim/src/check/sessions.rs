@@ -27,7 +27,8 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) fn start(&mut self, session: i64, timeout_ms: i32, now_us: u64) {
-        let timer = Timer { timeout_ms, heard_us: now_us, connection: None, closing: false, closed_by_client: false };
+        let timer =
+            Timer { timeout_ms, heard_us: now_us, connection: None, closing: false, closed_by_client: false };
         self.by_session.insert(session, timer);
     }
 

@@ -11,7 +11,11 @@ use stoa_tree::Tree;
 pub fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
     let differs = |what: String| Err(Violation::new(what));
     if tree.last_zxid() != model.zxid() {
-        return differs(format!("the state is at zxid {}, it should be at {}", tree.last_zxid(), model.zxid()));
+        return differs(format!(
+            "the state is at zxid {}, it should be at {}",
+            tree.last_zxid(),
+            model.zxid()
+        ));
     }
     for (path, node) in model.nodes() {
         let Some(found) = tree.get(path) else {
@@ -23,8 +27,11 @@ pub fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
         if found.data() != node.data.as_deref() {
             return differs(format!("{path} holds other data than it should"));
         }
-        let entry =
-            |acl: stoa_wire::Acl<'_>| Entry { perms: acl.perms, scheme: acl.scheme.into(), id: acl.id.into() };
+        let entry = |acl: stoa_wire::Acl<'_>| Entry {
+            perms: acl.perms,
+            scheme: acl.scheme.into(),
+            id: acl.id.into(),
+        };
         let acl: Vec<Entry> = found.acl().list().iter().map(entry).collect();
         if acl != *node.acl {
             return differs(format!("{path} has the ACL {acl:?}, it should have {:?}", node.acl));
@@ -32,11 +39,18 @@ pub fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
         let mut children: Vec<&str> = found.children().collect();
         children.sort_unstable();
         if !children.iter().copied().eq(node.children.iter().map(String::as_str)) {
-            return differs(format!("{path} has the children {children:?}, it should have {:?}", node.children));
+            return differs(format!(
+                "{path} has the children {children:?}, it should have {:?}",
+                node.children
+            ));
         }
     }
     if tree.znode_count() != model.node_count() {
-        return differs(format!("there are {} znodes, it should be {}", tree.znode_count(), model.node_count()));
+        return differs(format!(
+            "there are {} znodes, it should be {}",
+            tree.znode_count(),
+            model.node_count()
+        ));
     }
     compare_sessions(tree, model)?;
     let recomputed = tree.recomputed_digest();

@@ -75,9 +75,7 @@ impl Body {
             Opcode::Create2 | Opcode::CreateTtl | Opcode::CreateContainer => {
                 Self::PathStat(r.str()?.into(), Stat::decode(&mut r)?)
             }
-            Opcode::SetData | Opcode::SetAcl | Opcode::Check | Opcode::Exists => {
-                Self::Stat(Stat::decode(&mut r)?)
-            }
+            Opcode::SetData | Opcode::SetAcl | Opcode::Exists => Self::Stat(Stat::decode(&mut r)?),
             Opcode::GetData => Self::Data(r.buffer()?.map(Into::into), Stat::decode(&mut r)?),
             Opcode::GetChildren | Opcode::GetEphemerals => Self::Names(names(&mut r)?),
             Opcode::GetChildren2 => Self::Children(names(&mut r)?, Stat::decode(&mut r)?),

@@ -54,11 +54,10 @@ impl Model {
         self.undo.clear();
         let mut writer = Writer { session, identities, stamp, changes: Vec::new() };
         let body = if let Request::Multi(ops) = request {
-            let reads = |op: Request<'_>| matches!(op, Request::GetData { .. } | Request::GetChildren { .. });
-            if ops.iter().any(reads) {
-                return Err(Failure::Error(ErrorCode::MarshallingError));
+            match ops.iter().map(understood_in_multi).collect::<Option<Vec<_>>>() {
+                Some(ops) => self.multi(&ops, &mut writer),
+                None => return Err(Failure::Error(ErrorCode::MarshallingError)),
             }
-            self.multi(ops, &mut writer)
         } else {
             self.single(request, &mut writer).map_err(Failure::Error)
         };
@@ -110,18 +109,14 @@ impl Model {
                 None => Body::Path(path),
             },
             OpOutcome::DataSet(stat) => Body::Stat(stat),
-            OpOutcome::Checked => match request {
-                Request::Check { path, .. } => Body::Stat(self.existing(path)?.stat()),
-                _ => Body::Empty,
-            },
             _ => Body::Empty,
         })
     }
 
-    fn multi(&mut self, ops: &MultiOps<'_>, writer: &mut Writer<'_>) -> std::result::Result<Body, Failure> {
+    fn multi(&mut self, ops: &[Request<'_>], writer: &mut Writer<'_>) -> std::result::Result<Body, Failure> {
         let mut results = Vec::new();
-        for op in ops.iter() {
-            match self.op(&op, writer) {
+        for op in ops {
+            match self.op(op, writer) {
                 Ok(result) => results.push(result),
                 Err(code) => return Err(Failure::Multi { count: ops.len(), failed: results.len(), code }),
             }
@@ -354,9 +349,12 @@ impl Model {
     fn multi_read(&self, ops: &MultiOps<'_>, reader: Reader<'_>, watches: &mut Watches) -> Result<Body> {
         let mut results = Vec::new();
         for op in ops.iter() {
-            if !matches!(op, Request::GetData { .. } | Request::GetChildren { .. }) {
-                return Err(ErrorCode::MarshallingError);
-            }
+            // Whatever the operation says: a multiRead sets no watches.
+            let op = match op {
+                Request::GetData { path, .. } => Request::GetData { path, watch: false },
+                Request::GetChildren { path, .. } => Request::GetChildren { path, watch: false },
+                _ => return Err(ErrorCode::MarshallingError),
+            };
             results.push(match self.read(&op, reader, watches) {
                 Ok(Body::Data(data, stat)) => OpOutcome::Data(data, stat),
                 Ok(Body::Names(names)) => OpOutcome::Children(names),
@@ -445,6 +443,31 @@ impl Watches {
             self.trigger(&changed, identities, &mut events);
         }
         events
+    }
+}
+
+/// What ZooKeeper makes of an operation in a multi: there the flags can say more than the opcode. `None`
+/// when it does not understand the whole multi.
+fn understood_in_multi(op: Request<'_>) -> Option<Request<'_>> {
+    let mode = match op {
+        Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+            Some(CreateMode::from_i32(create.flags)?)
+        }
+        Request::CreateTtl(create) => CreateMode::from_i32(create.flags),
+        _ => None,
+    };
+    match op {
+        Request::GetData { .. } | Request::GetChildren { .. } => None,
+        Request::CreateTtl(create) => match mode {
+            Some(mode) if mode.is_ttl() => Some(op),
+            Some(CreateMode::Container) => Some(Request::CreateContainer(create)),
+            _ => Some(Request::Create(create)),
+        },
+        Request::Create(create) | Request::Create2(create) if mode == Some(CreateMode::Container) => {
+            Some(Request::CreateContainer(create))
+        }
+        _ if mode.is_some_and(CreateMode::is_ttl) => None,
+        _ => Some(op),
     }
 }
 

@@ -1,20 +1,23 @@
 //! The world: time, the machine and its disk, the network, the clients. One seed decides everything.
 
-use crate::check::{Checker, Counts, Violation, compare};
+mod finale;
+mod restart;
+mod trouble;
+
+use crate::check::{Checker, Counts, Violation};
 use crate::client::{Act, Client};
-use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, is_segment};
+use crate::disk_thread::{LogDone, SnapshotDone, Stopped};
 use crate::model::ConnectionKey;
 use crate::process::{Completion, Process, Scene};
 use crate::profile::Profile;
-use crate::recover::{Recovered, recover};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use stoa_core::{Now, Server};
-use stoa_storage::faulty::{Fault, FaultyDisk};
-use stoa_storage::{Disk, DiskErrorKind, Options, StorageError};
+use stoa_storage::faulty::FaultyDisk;
+use trouble::Trouble;
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Snapshots that became durable.
     pub snapshots: u64,
+    /// Times that the log had no room.
+    pub refusals: u64,
     /// Simulated time, microseconds.
     pub lasted_us: u64,
 }
@@ -87,17 +92,6 @@ enum Event {
     Room,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    Crash,
-    PowerLoss,
-    DiskFull,
-    SlowDisk,
-    DiskError,
-    ClockJump,
-    Pause,
-}
-
 /// Where a connection's two directions stand: bytes never overtake one another.
 #[derive(Debug, Default)]
 struct Cable {
@@ -106,8 +100,6 @@ struct Cable {
     to_client_us: u64,
 }
 
-/// How long the healed world may take to finish everything.
-const HEALING_US: u64 = 60_000_000;
 /// More events than any run has.
 const EVENTS_MAX: u64 = 5_000_000;
 const EPOCH_MS: i64 = 1_700_000_000_000;
@@ -141,6 +133,7 @@ pub struct World {
     damaged: u64,
     refused: u64,
     snapshots: u64,
+    refusals: u64,
     plant: Plant,
 }
 
@@ -185,6 +178,7 @@ impl World {
             damaged: 0,
             refused: 0,
             snapshots: 0,
+            refusals: 0,
             plant: |_| {},
         }
     }
@@ -204,9 +198,7 @@ impl World {
             let after = self.rng.below(5000);
             self.schedule(after, Event::Wake(client));
         }
-        for trouble in TROUBLES {
-            self.schedule_trouble(trouble);
-        }
+        self.schedule_all_trouble();
         let requests = |world: &Self| world.clients.iter().map(|client| client.requests).sum::<u64>();
         while requests(&self) < self.profile.requests {
             self.step()?;
@@ -266,7 +258,7 @@ impl World {
                     self.schedule_turn(self.now_us);
                 }
             }
-            Event::ToClient(key, bytes) => self.to_client(key, &bytes)?,
+            Event::ToClient(key, bytes) => self.deliver(key, &bytes)?,
             Event::ServerGone(key) => self.server_gone(key),
             Event::Turn => {
                 if self.turn_at == Some(self.now_us) {
@@ -320,8 +312,7 @@ impl World {
                 let key = self.next_key;
                 self.next_key += 1;
                 let arrives_us = self.now_us + self.rng.range(50, 400);
-                let cable =
-                    Cable { client: index, to_server_us: arrives_us, to_client_us: arrives_us };
+                let cable = Cable { client: index, to_server_us: arrives_us, to_client_us: arrives_us };
                 self.cables.insert(key, cable);
                 self.current[index] = Some(key);
                 self.schedule_at(arrives_us, Event::Arrive(key, index));
@@ -367,7 +358,11 @@ impl World {
         let address = self.clients[client].address;
         let now = self.now();
         let accepted = self.process.as_mut().is_some_and(|process| {
-            process.accept(key, address, &mut Scene { checker: &mut self.checker, trace: &mut self.trace, now })
+            process.accept(
+                key,
+                address,
+                &mut Scene { checker: &mut self.checker, trace: &mut self.trace, now },
+            )
         });
         let what = if accepted { "accepted" } else { "refused" };
         self.trace.event(self.now_us, "connect", format_args!("client {client}: connection {key} {what}"));
@@ -377,7 +372,7 @@ impl World {
         }
     }
 
-    fn to_client(&mut self, key: ConnectionKey, bytes: &[u8]) -> Result<(), Failure> {
+    fn deliver(&mut self, key: ConnectionKey, bytes: &[u8]) -> Result<(), Failure> {
         let Some(index) = self.cables.get(&key).map(|cable| cable.client) else { return Ok(()) };
         if self.current[index] == Some(key) {
             for act in self.clients[index].receive(bytes)? {
@@ -442,6 +437,7 @@ impl World {
             return Ok(());
         }
         let worked = process.log.work(&mut self.disk);
+        self.refusals += u64::from(matches!(worked, Ok(LogDone::Refused(_))));
         if let Some(done) = self.stop_on(worked) {
             self.pending_log = Some(done);
             if let Some(process) = &mut self.process {
@@ -503,7 +499,11 @@ impl World {
     /// The process ends at once; when the power goes too, so does what was not synced.
     fn crash(&mut self, why: &str, power: bool) {
         let Some(process) = self.process.take() else { return };
-        self.trace.event(self.now_us, "crash", format_args!("{why}{}", if power { ", power lost" } else { "" }));
+        self.trace.event(
+            self.now_us,
+            "crash",
+            format_args!("{why}{}", if power { ", power lost" } else { "" }),
+        );
         if let Some(last) = process.log.last_batch() {
             self.last_batch = Some(last.clone());
         }
@@ -523,283 +523,4 @@ impl World {
         let after = self.rng.range(500, 60_000);
         self.schedule(after, Event::Restart);
     }
-
-    fn options(&mut self) -> Options {
-        Options {
-            segment_bytes: self.profile.segment_bytes,
-            snapshots_kept: 2,
-            now_ms: self.now().wall_ms,
-            ..Options::default()
-        }
-    }
-
-    fn restart(&mut self) -> Result<(), Failure> {
-        if self.process.is_some() {
-            return Ok(());
-        }
-        let options = self.options();
-        let tree_options =
-            stoa_tree::Options { hash_seed: self.rng.next_u64(), ..stoa_tree::Options::default() };
-        let before = self.disk.clone();
-        if !self.healing && self.rng.one_in(6) {
-            // The power may go again while the server starts.
-            self.disk.fault_after(self.rng.below(8), Fault::PowerLoss);
-        }
-        let recovered = recover(&mut self.disk, &options, &tree_options);
-        if self.disk.is_powerless() {
-            self.trace.event(self.now_us, "restart", format_args!("power lost while starting"));
-            self.disk.crash();
-            let after = self.rng.range(500, 5000);
-            self.schedule(after, Event::Restart);
-            return Ok(());
-        }
-        // What was armed and has not happened yet would strike a later life.
-        self.disk.clear_fault();
-        let Recovered { log, tree, position, .. } = match recovered {
-            Ok(recovered) => recovered,
-            Err(StorageError::Disk(error)) if self.disk_is_full || error.kind == DiskErrorKind::Other => {
-                // The operator tries again.
-                self.trace.event(self.now_us, "restart", format_args!("{error}"));
-                self.schedule(100_000, Event::Restart);
-                return Ok(());
-            }
-            Err(error) => {
-                return Err(Violation::new(format!("the folder is whole, and was refused: {error}")).into());
-            }
-        };
-        let now = self.now();
-        self.trace.event(
-            self.now_us,
-            "restart",
-            format_args!("recovered position {position}, zxid {}", tree.last_zxid()),
-        );
-        self.checker.recovered(&tree, position, now)?;
-        self.open_damaged(&before, &options, &tree_options, position)?;
-        let mut secret = [0; 32];
-        for chunk in secret.chunks_mut(8) {
-            chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
-        }
-        let mut server = Server::new(self.profile.config.clone(), tree, position, secret, now);
-        (self.plant)(&mut server);
-        self.process = Some(Process::new(server, LogThread::new(log)));
-        self.starts += 1;
-        self.paused_until_us = 0;
-        self.schedule_turn(self.now_us + 1);
-        Ok(())
-    }
-
-    /// Opens copies of the folder with a bit flipped: each is refused, or gives the state exactly.
-    fn open_damaged(
-        &mut self,
-        whole: &FaultyDisk,
-        options: &Options,
-        tree_options: &stoa_tree::Options,
-        position: u64,
-    ) -> Result<(), Failure> {
-        if !self.rng.percent(self.profile.faults.bit_rot_percent) {
-            return Ok(());
-        }
-        for _ in 0..3 {
-            let mut damaged = whole.clone();
-            let Some((file, bit)) = self.choose_bit(&mut damaged) else { return Ok(()) };
-            damaged.flip_bit(&file, bit);
-            self.damaged += 1;
-            match recover(&mut damaged, options, tree_options) {
-                Err(_) => self.refused += 1,
-                Ok(recovered) => {
-                    let unnoticed = |what: String| {
-                        Violation::new(format!("with bit {bit} of {file} flipped, recovery led to {what}"))
-                    };
-                    if recovered.position != position {
-                        return Err(unnoticed(format!("position {}", recovered.position)).into());
-                    }
-                    compare(&recovered.tree, self.checker.applied())
-                        .map_err(|violation| unnoticed(violation.to_string()))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A bit whose loss must be noticed. The last batch is left alone: if it is damaged, it cannot be
-    /// told from an interrupted write.
-    fn choose_bit(&mut self, disk: &mut FaultyDisk) -> Option<(String, u64)> {
-        let files = disk.list().ok()?;
-        let newest = files.iter().map(|file| file.name.clone()).filter(|name| is_segment(name)).max()?;
-        let (limit_file, limit) = self.last_batch.clone().unwrap_or((newest, 0));
-        let bytes_of = |name: &str, bytes: u64| match is_segment(name) {
-            true if *name == *limit_file => limit.min(bytes),
-            true if *name > *limit_file => 0,
-            _ => bytes,
-        };
-        let candidates: Vec<(String, u64)> = files
-            .into_iter()
-            .map(|file| (file.name.clone(), bytes_of(&file.name, file.bytes)))
-            .filter(|(_, bytes)| *bytes > 0)
-            .collect();
-        if candidates.is_empty() {
-            return None;
-        }
-        let (file, bytes) = self.rng.pick(&candidates).clone();
-        Some((file, self.rng.below(bytes * 8)))
-    }
-
-    // ---- trouble ----
-
-    fn schedule_trouble(&mut self, trouble: Trouble) {
-        let faults = &self.profile.faults;
-        let mean_ms = match trouble {
-            Trouble::Crash => faults.crash_ms,
-            Trouble::PowerLoss => faults.power_loss_ms,
-            Trouble::DiskFull => faults.disk_full_ms,
-            Trouble::SlowDisk => faults.slow_disk_ms,
-            Trouble::DiskError => faults.disk_error_ms,
-            Trouble::ClockJump => faults.clock_jump_ms,
-            Trouble::Pause => faults.pause_ms,
-        };
-        if mean_ms != 0 && !self.healing {
-            let after = self.rng.range(1, mean_ms * 2000);
-            self.schedule(after, Event::Trouble(trouble));
-        }
-    }
-
-    fn trouble(&mut self, trouble: Trouble) {
-        if self.healing {
-            return;
-        }
-        self.trace.event(self.now_us, "trouble", format_args!("{trouble:?}"));
-        match trouble {
-            Trouble::Crash => {
-                let power = !self.rng.one_in(4);
-                self.crash("it was time", power);
-            }
-            Trouble::PowerLoss => self.disk.fault_after(self.rng.below(30), Fault::PowerLoss),
-            Trouble::DiskError => {
-                self.disk.fault_after(self.rng.below(30), Fault::Fail(DiskErrorKind::Other));
-            }
-            Trouble::DiskFull => {
-                let room = self.rng.below(8 << 10);
-                self.disk.set_capacity(self.disk.used() + room);
-                self.disk_is_full = true;
-                let after = self.rng.range(1000, 700_000);
-                self.schedule(after, Event::Room);
-            }
-            Trouble::SlowDisk => self.slow_until_us = self.now_us + self.rng.range(10_000, 500_000),
-            Trouble::ClockJump => {
-                let jump_ms = self.rng.range(0, 20_000) as i64 - 10_000;
-                self.wall_offset_ms += jump_ms;
-            }
-            Trouble::Pause => {
-                let until_us = self.now_us + self.rng.range(10_000, 3_000_000);
-                self.paused_until_us = until_us;
-                self.turn_at = None;
-                self.schedule_turn(until_us);
-            }
-        }
-        self.schedule_trouble(trouble);
-    }
-
-    // ---- the end ----
-
-    /// Nothing goes wrong any more: everybody must be able to finish.
-    fn heal(&mut self) -> Result<(), Failure> {
-        self.trace.event(self.now_us, "heal", format_args!("nothing goes wrong from here on"));
-        self.healing = true;
-        self.disk.clear_fault();
-        self.disk.set_capacity(u64::MAX);
-        self.disk_is_full = false;
-        self.slow_until_us = 0;
-        for index in 0..self.clients.len() {
-            self.clients[index].finish();
-            self.schedule(0, Event::Wake(index));
-        }
-        let deadline_us = self.now_us + HEALING_US;
-        while !self.is_quiet() {
-            if self.now_us > deadline_us {
-                return Err(Failure::Liveness(self.unfinished()));
-            }
-            self.step()?;
-        }
-        self.checker.is_quiet()?;
-        Ok(())
-    }
-
-    fn is_quiet(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let server = &process.server;
-        self.clients.iter().all(Client::is_done)
-            && process.connection_count() == 0
-            && server.session_count() == 0
-            && server.outstanding() == 0
-            && server.log_queue() == (0, 0)
-            && !server.is_snapshotting()
-            && server.tree().container_count() + server.tree().ttl_count() == self.reapable_never()
-    }
-
-    /// Containers that never had a child, and TTL znodes with children or a TTL beyond this run.
-    fn reapable_never(&self) -> usize {
-        use crate::model::Kind;
-        let later_ms = self.now().wall_ms;
-        let model = self.checker.applied();
-        let special = model.nodes().filter(|(_, node)| matches!(node.kind, Kind::Container | Kind::Ttl(_)));
-        special.filter(|(path, _)| !model.is_reapable(path, later_ms)).count()
-    }
-
-    /// What the healed world has not finished.
-    fn unfinished(&self) -> String {
-        let Some(process) = &self.process else { return "the server does not start".into() };
-        let server = &process.server;
-        let clients = self.clients.iter().filter(|client| !client.is_done()).count();
-        format!(
-            "{} s after the last fault {clients} clients are not done, {} connections, {} sessions and {} requests \
-             are left, the log's queue is {:?}, a snapshot is {}under way",
-            HEALING_US / 1_000_000,
-            process.connection_count(),
-            server.session_count(),
-            server.outstanding(),
-            server.log_queue(),
-            if server.is_snapshotting() { "" } else { "not " }
-        )
-    }
-
-    /// Compares everything once more, before and after a last loss of power.
-    fn end(mut self) -> Result<Outcome, Failure> {
-        if let Some(process) = &self.process {
-            let server = &process.server;
-            self.checker.compare_state(server.tree())?;
-            if server.watches().count() != 0 {
-                let count = server.watches().count();
-                return Err(Violation::new(format!("{count} watches are left, and nobody is connected")).into());
-            }
-            if server.tree().ephemeral_count() != 0 {
-                let count = server.tree().ephemeral_count();
-                return Err(Violation::new(format!("{count} ephemerals are left without a session")).into());
-            }
-        }
-        let zxid = self.checker.applied().zxid();
-        self.crash("the end", true);
-        self.restart()?;
-        if self.checker.applied().zxid() != zxid {
-            return Err(Violation::new("the last restart changed the state").into());
-        }
-        Ok(Outcome {
-            fingerprint: self.trace.fingerprint(),
-            counts: self.checker.counts(),
-            starts: self.starts,
-            damaged: self.damaged,
-            refused: self.refused,
-            snapshots: self.snapshots,
-            lasted_us: self.now_us,
-        })
-    }
 }
-
-const TROUBLES: [Trouble; 7] = [
-    Trouble::Crash,
-    Trouble::PowerLoss,
-    Trouble::DiskFull,
-    Trouble::SlowDisk,
-    Trouble::DiskError,
-    Trouble::ClockJump,
-    Trouble::Pause,
-];

@@ -1,0 +1,132 @@
+//! The machine starts again: recovery, also from damaged copies of the folder.
+
+use super::{Event, Failure, World};
+use crate::check::{Violation, compare};
+use crate::disk_thread::{LogThread, is_segment};
+use crate::process::Process;
+use crate::recover::{Recovered, recover};
+use stoa_core::Server;
+use stoa_storage::faulty::{Fault, FaultyDisk};
+use stoa_storage::{Disk, DiskErrorKind, Options, StorageError};
+
+impl World {
+    fn options(&mut self) -> Options {
+        Options {
+            segment_bytes: self.profile.segment_bytes,
+            snapshots_kept: 2,
+            now_ms: self.now().wall_ms,
+            ..Options::default()
+        }
+    }
+
+    pub(super) fn restart(&mut self) -> Result<(), Failure> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let options = self.options();
+        let tree_options =
+            stoa_tree::Options { hash_seed: self.rng.next_u64(), ..stoa_tree::Options::default() };
+        let before = self.disk.clone();
+        if !self.healing && self.rng.one_in(6) {
+            // The power may go again while the server starts.
+            self.disk.fault_after(self.rng.below(8), Fault::PowerLoss);
+        }
+        let recovered = recover(&mut self.disk, &options, &tree_options);
+        if self.disk.is_powerless() {
+            self.trace.event(self.now_us, "restart", format_args!("power lost while starting"));
+            self.disk.crash();
+            let after = self.rng.range(500, 5000);
+            self.schedule(after, Event::Restart);
+            return Ok(());
+        }
+        // What was armed and has not happened yet would strike a later life.
+        self.disk.clear_fault();
+        let Recovered { log, tree, position, .. } = match recovered {
+            Ok(recovered) => recovered,
+            Err(StorageError::Disk(error)) if self.disk_is_full || error.kind == DiskErrorKind::Other => {
+                // The operator tries again.
+                self.trace.event(self.now_us, "restart", format_args!("{error}"));
+                self.schedule(100_000, Event::Restart);
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(Violation::new(format!("the folder is whole, and was refused: {error}")).into());
+            }
+        };
+        let now = self.now();
+        self.trace.event(
+            self.now_us,
+            "restart",
+            format_args!("recovered position {position}, zxid {}", tree.last_zxid()),
+        );
+        self.checker.recovered(&tree, position, now)?;
+        self.open_damaged(&before, &options, &tree_options, position)?;
+        let mut secret = [0; 32];
+        for chunk in secret.chunks_mut(8) {
+            chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+        }
+        let mut server = Server::new(self.profile.config.clone(), tree, position, secret, now);
+        (self.plant)(&mut server);
+        self.process = Some(Process::new(server, LogThread::new(log)));
+        self.starts += 1;
+        self.paused_until_us = 0;
+        self.schedule_turn(self.now_us + 1);
+        Ok(())
+    }
+
+    /// Opens copies of the folder with a bit flipped: each is refused, or gives the state exactly.
+    fn open_damaged(
+        &mut self,
+        whole: &FaultyDisk,
+        options: &Options,
+        tree_options: &stoa_tree::Options,
+        position: u64,
+    ) -> Result<(), Failure> {
+        if !self.rng.percent(self.profile.faults.bit_rot_percent) {
+            return Ok(());
+        }
+        for _ in 0..3 {
+            let mut damaged = whole.clone();
+            let Some((file, bit)) = self.choose_bit(&mut damaged) else { return Ok(()) };
+            damaged.flip_bit(&file, bit);
+            self.damaged += 1;
+            match recover(&mut damaged, options, tree_options) {
+                Err(_) => self.refused += 1,
+                Ok(recovered) => {
+                    let unnoticed = |what: String| {
+                        Violation::new(format!("with bit {bit} of {file} flipped, recovery led to {what}"))
+                    };
+                    if recovered.position != position {
+                        return Err(unnoticed(format!("position {}", recovered.position)).into());
+                    }
+                    compare(&recovered.tree, self.checker.applied())
+                        .map_err(|violation| unnoticed(violation.to_string()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A bit whose loss must be noticed. The last batch is left alone: if it is damaged, it cannot be
+    /// told from an interrupted write.
+    fn choose_bit(&mut self, disk: &mut FaultyDisk) -> Option<(String, u64)> {
+        let files = disk.list().ok()?;
+        let newest = files.iter().map(|file| file.name.clone()).filter(|name| is_segment(name)).max()?;
+        let (limit_file, limit) = self.last_batch.clone().unwrap_or((newest, 0));
+        let bytes_of = |name: &str, bytes: u64| match is_segment(name) {
+            true if *name == *limit_file => limit.min(bytes),
+            true if *name > *limit_file => 0,
+            _ => bytes,
+        };
+        let candidates: Vec<(String, u64)> = files
+            .into_iter()
+            .map(|file| (file.name.clone(), bytes_of(&file.name, file.bytes)))
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        if candidates.is_empty() {
+            return None;
+        }
+        let (file, bytes) = self.rng.pick(&candidates).clone();
+        Some((file, self.rng.below(bytes * 8)))
+    }
+}
