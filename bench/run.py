@@ -171,6 +171,12 @@ class Run:
                 self.idle(kind)
 
 
+def cpu_times():
+    """Time of both cores since the machine started, in ticks: all of it, and what the host took away."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(fields), fields[7]
+
+
 def machine():
     cpu = pathlib.Path("/proc/cpuinfo").read_text()
     models = [line.split(":", 1)[1].strip() for line in cpu.splitlines() if line.startswith("model name")]
@@ -202,7 +208,10 @@ def main():
     servers.nice = args.nice
     build()
     run = Run(args)
+    load = pathlib.Path("/proc/loadavg").read_text().split()[0]
+    ticks, stolen = cpu_times()
     run.all()
+    ticks, stolen = (after - before for after, before in zip(cpu_times(), (ticks, stolen)))
     medians = {
         name: {kind: statistics.median(values) for kind, values in by_kind.items()}
         for name, by_kind in run.samples.items()
@@ -214,7 +223,7 @@ def main():
     args.results.mkdir(parents=True, exist_ok=True)
     stem = args.results / datetime.date.today().isoformat()
     facts = {
-        "machine": machine(),
+        "machine": {**machine(), "load at the start": load, "stolen by the host": f"{stolen / ticks:.1%}"},
         "alternations": run.size.alternations,
         "warmup_jvm_s": run.size.warmup_jvm,
         "nice": args.nice,
