@@ -153,6 +153,13 @@ impl PathIndex {
         self.len -= 1;
     }
 
+    /// Makes buckets for `count` znodes. Cheap while the index is empty.
+    pub(crate) fn reserve(&mut self, nodes: &mut Slab<Node>, count: usize) {
+        while count > (self.base + self.split) as usize / 4 * 3 && self.base <= u32::MAX / 2 {
+            self.grow(nodes);
+        }
+    }
+
     /// Splits one bucket.
     fn grow(&mut self, nodes: &mut Slab<Node>) {
         // Beyond 2^31 buckets the chains just get longer.

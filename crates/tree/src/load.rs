@@ -1,7 +1,7 @@
 //! Loading a snapshot. The format is described where it is written.
 
 use crate::index::ROOT_HASH;
-use crate::node::{Ext, NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
+use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
 use crate::slab::NONE;
 use crate::snapshot::{FORMAT, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
@@ -72,12 +72,111 @@ pub struct Loader {
     tree: Tree,
     header: Option<Header>,
     ended: bool,
-    /// From ids in the snapshot to those in the tree. A znode gets its slot when it is first
-    /// mentioned, as itself or as a parent.
-    ids: HashMap<u32, u32, FixedState>,
+    ids: Ids,
     acls: HashMap<u32, u32, FixedState>,
     znodes: u64,
     sessions: u64,
+}
+
+/// From the ids of znodes in the snapshot to those in the tree. A znode gets its slot when it is
+/// first mentioned, as itself or as a parent.
+#[derive(Debug)]
+struct Ids {
+    /// By id, 0 when unknown. Ids come nearly in order, so this is read and written in order.
+    dense: Vec<u32>,
+    /// Ids far above the number of znodes so far: of a tree that was once larger, or nonsense.
+    sparse: HashMap<u32, u32, FixedState>,
+}
+
+impl Ids {
+    fn new() -> Self {
+        let mut dense = vec![NONE; ROOT_ID as usize + 1];
+        // The root has the same id everywhere.
+        dense[ROOT_ID as usize] = ROOT_ID;
+        Self { dense, sparse: HashMap::default() }
+    }
+
+    fn get_or_insert(&mut self, id: u32, znodes_so_far: u64, new: impl FnOnce() -> u32) -> u32 {
+        let at = id as usize;
+        if let Some(known) = self.dense.get(at).filter(|known| **known != NONE) {
+            return *known;
+        }
+        if let Some(known) = self.sparse.get(&id) {
+            return *known;
+        }
+        let new = new();
+        // Keeps the memory in proportion to what was really read.
+        if u64::from(id) < 4 * znodes_so_far + 1024 {
+            if at >= self.dense.len() {
+                self.dense.resize(at + 1, NONE);
+            }
+            self.dense[at] = new;
+        } else {
+            self.sparse.insert(id, new);
+        }
+        new
+    }
+}
+
+/// The record of a znode, complete in itself.
+struct ZnodeRecord<'a> {
+    id: u32,
+    parent: u32,
+    czxid: i64,
+    mzxid: i64,
+    ctime: i64,
+    mtime: i64,
+    version: i32,
+    aversion: i32,
+    acl: u32,
+    ext: Option<LoadedExt>,
+    kind: ZnodeKind,
+    name: &'a str,
+    data: Option<&'a [u8]>,
+}
+
+impl<'a> ZnodeRecord<'a> {
+    fn decode(decoder: &mut Decoder<'a>) -> Result<Self> {
+        let flags = decoder.u8()?;
+        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
+            return Err(LoadError::Malformed("a znode has an unknown flag"));
+        }
+        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let (czxid, mzxid) = (decoder.i64()?, decoder.i64()?);
+        let (ctime, mtime) = (decoder.i64()?, decoder.i64()?);
+        let (version, aversion) = (decoder.i32()?, decoder.i32()?);
+        let acl = decoder.u32()?;
+        let ext = if flags & flag::EXT == 0 {
+            None
+        } else {
+            let (pzxid, cversion, owner) = (decoder.i64()?, decoder.i32()?, decoder.i64()?);
+            Some(LoadedExt { pzxid, cversion, owner })
+        };
+        let name = core::str::from_utf8(decoder.bytes()?)
+            .map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))?;
+        let data = decoder.bytes()?;
+        let data = (flags & flag::NULL_DATA == 0).then_some(data);
+        let kind = kind_of(flags, ext.as_ref())?;
+
+        let is_root = id == ROOT_ID;
+        if id == NONE || is_root != (parent == NONE) || is_root != name.is_empty() {
+            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
+        }
+        if name.contains('/') || name.len() > NAME_BYTES_MAX {
+            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
+        }
+        if is_root && kind != ZnodeKind::Persistent {
+            return Err(LoadError::Malformed("the root is not persistent"));
+        }
+        Ok(Self { id, parent, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
+    }
+}
+
+/// What a record says of a znode that has an [`crate::node::Ext`].
+struct LoadedExt {
+    pzxid: i64,
+    cversion: i32,
+    owner: i64,
 }
 
 struct Decoder<'a> {
@@ -130,8 +229,7 @@ impl Loader {
             tree,
             header: None,
             ended: false,
-            // The root has the same id everywhere.
-            ids: [(ROOT_ID, ROOT_ID)].into_iter().collect(),
+            ids: Ids::new(),
             acls: HashMap::default(),
             znodes: 0,
             sessions: 0,
@@ -169,16 +267,12 @@ impl Loader {
         if format != FORMAT {
             return Err(LoadError::UnknownFormat(format));
         }
-        let header = Header {
+        self.header = Some(Header {
             last_zxid: decoder.i64()?,
             digest: decoder.u64()?,
             znodes: decoder.u64()?,
             sessions: decoder.u64()?,
-        };
-        // The number is not to be trusted with more than this.
-        const ROOM_MAX: u64 = 1 << 20;
-        self.ids.reserve(header.znodes.min(ROOM_MAX) as usize);
-        self.header = Some(header);
+        });
         Ok(())
     }
 
@@ -206,60 +300,48 @@ impl Loader {
     }
 
     fn read_znode(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let flags = decoder.u8()?;
-        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
-            return Err(LoadError::Malformed("a znode has an unknown flag"));
+        let record = ZnodeRecord::decode(decoder)?;
+        if let ZnodeKind::Ephemeral { session } = record.kind
+            && !self.tree.sessions.contains(session)
+        {
+            return Err(LoadError::Malformed("an ephemeral has a session that is missing"));
         }
-        let (id, parent) = (decoder.u32()?, decoder.u32()?);
-        let (czxid, mzxid) = (decoder.i64()?, decoder.i64()?);
-        let (ctime, mtime) = (decoder.i64()?, decoder.i64()?);
-        let (version, aversion) = (decoder.i32()?, decoder.i32()?);
-        let acl = decoder.u32()?;
-        let mut ext = Ext::of_leaf(czxid);
-        if flags & flag::EXT != 0 {
-            ext.pzxid = decoder.i64()?;
-            ext.cversion = decoder.i32()?;
-            ext.owner = decoder.i64()?;
-        }
-        let name = core::str::from_utf8(decoder.bytes()?)
-            .map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))?;
-        let data = decoder.bytes()?;
-
-        if (id == ROOT_ID) != (parent == NONE) || (id == ROOT_ID) != name.is_empty() || id == NONE {
-            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
-        }
-        if name.contains('/') || name.len() > NAME_BYTES_MAX {
-            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
-        }
-        let kind = kind_of(flags, ext.owner)?;
-        let acl = *self.acls.get(&acl).ok_or(LoadError::Malformed("a znode has an ACL that is missing"))?;
-        self.tree.acls.retain(acl);
-
-        let id = self.slot_of(id);
-        let parent = if parent == NONE { NONE } else { self.slot_of(parent) };
+        let acl = self.acls.get(&record.acl);
+        let acl = *acl.ok_or(LoadError::Malformed("a znode has an ACL that is missing"))?;
+        let id = self.slot_of(record.id);
         if self.tree.nodes[id].acl != NOT_LOADED {
             return Err(LoadError::Malformed("two znodes have the same id"));
         }
-        let data = (flags & flag::NULL_DATA == 0).then_some(data);
-        let mut node = Node::new(name, data, czxid, ctime);
-        node.parent = parent;
-        node.mzxid = mzxid;
-        node.mtime = mtime;
-        node.version = version;
-        node.aversion = aversion;
+        let parent = if record.parent == NONE { NONE } else { self.slot_of(record.parent) };
+
+        let tree = &mut self.tree;
+        tree.acls.retain(acl);
+        let mut node = Node::new(record.name, record.data, record.czxid, record.ctime);
+        node.mzxid = record.mzxid;
+        node.mtime = record.mtime;
+        node.version = record.version;
+        node.aversion = record.aversion;
         node.acl = acl;
-        node.set_kind(kind);
-        if flags & flag::EXT != 0 {
-            node.ext = self.tree.exts.insert(ext);
+        // There already, if a child came first.
+        node.ext = tree.nodes[id].ext;
+        tree.nodes[id] = node;
+        if let Some(LoadedExt { pzxid, cversion, .. }) = record.ext {
+            let ext = tree.ensure_ext(id);
+            let ext = &mut tree.exts[ext];
+            ext.pzxid = pzxid;
+            ext.cversion = cversion;
         }
-        self.tree.nodes[id] = node;
+        if parent != NONE {
+            tree.link_child(parent, id);
+        }
+        tree.link_owned(id, record.kind);
         self.znodes += 1;
         Ok(())
     }
 
     fn slot_of(&mut self, id: u32) -> u32 {
         let nodes = &mut self.tree.nodes;
-        *self.ids.entry(id).or_insert_with(|| nodes.insert(not_loaded()))
+        self.ids.get_or_insert(id, self.znodes, || nodes.insert(not_loaded()))
     }
 
     /// Puts everything together and checks it.
@@ -272,7 +354,6 @@ impl Loader {
         if header.znodes != self.znodes || header.sessions != self.sessions || slots != self.znodes {
             return Err(LoadError::Incomplete);
         }
-        self.link()?;
         self.settle()?;
         // Each ACL of the snapshot was held in case that a znode has it.
         for acl in self.acls.into_values() {
@@ -287,29 +368,11 @@ impl Loader {
         Ok(tree)
     }
 
-    /// Links every znode to its parent, and into the list of its kind.
-    fn link(&mut self) -> Result<()> {
-        let tree = &mut self.tree;
-        for id in ROOT_ID..tree.nodes.end() {
-            let node = &tree.nodes[id];
-            let parent = node.parent;
-            let kind = tree.kind_of(id);
-            if let ZnodeKind::Ephemeral { session } = kind
-                && !tree.sessions.contains(session)
-            {
-                return Err(LoadError::Malformed("an ephemeral has a session that is missing"));
-            }
-            if id != ROOT_ID {
-                tree.link_child(parent, id);
-            }
-            tree.link_owned(id, kind);
-        }
-        Ok(())
-    }
-
     /// Gives every znode its hash, its place in the index and its part in all counts: in the
     /// order of memory where possible, but each after its parent.
     fn settle(&mut self) -> Result<()> {
+        let count = self.tree.nodes.live();
+        self.tree.index.reserve(&mut self.tree.nodes, count);
         let mut settled = vec![Place::default(); self.tree.nodes.end() as usize];
         let mut pending = Vec::new();
         for id in ROOT_ID..self.tree.nodes.end() {
@@ -341,6 +404,9 @@ impl Loader {
             return Ok(Place { path_digest: digest::ROOT_PATH, path_len: 1 });
         }
         let node = &tree.nodes[id];
+        if node.is_ephemeral() && tree.ext_of(node).num_children > 0 {
+            return Err(LoadError::Malformed("an ephemeral has children"));
+        }
         let (parent, name) = (node.parent, node.name_bytes());
         let above = &settled[parent as usize];
         let slash_len = if parent == ROOT_ID { 0 } else { 1 };
@@ -389,13 +455,12 @@ fn not_loaded() -> Node {
     node
 }
 
-fn kind_of(flags: u8, owner: i64) -> Result<ZnodeKind> {
-    let has_ext = flags & flag::EXT != 0;
-    match flags & flag::KINDS {
-        0 => Ok(ZnodeKind::Persistent),
-        flag::EPHEMERAL if has_ext => Ok(ZnodeKind::Ephemeral { session: owner }),
-        flag::CONTAINER if has_ext => Ok(ZnodeKind::Container),
-        flag::TTL if has_ext && (1..=TTL_MS_MAX).contains(&owner) => Ok(ZnodeKind::Ttl { ttl_ms: owner }),
+fn kind_of(flags: u8, ext: Option<&LoadedExt>) -> Result<ZnodeKind> {
+    match (flags & flag::KINDS, ext.map(|ext| ext.owner)) {
+        (0, None | Some(0)) => Ok(ZnodeKind::Persistent),
+        (flag::EPHEMERAL, Some(session)) => Ok(ZnodeKind::Ephemeral { session }),
+        (flag::CONTAINER, Some(0)) => Ok(ZnodeKind::Container),
+        (flag::TTL, Some(ttl_ms)) if (1..=TTL_MS_MAX).contains(&ttl_ms) => Ok(ZnodeKind::Ttl { ttl_ms }),
         _ => Err(LoadError::Malformed("a znode is of a kind that it cannot be")),
     }
 }
