@@ -355,9 +355,14 @@ impl Server {
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
     fn refuse_waiting(&mut self, id: ConnectionId) {
-        if let Some(Phase::Creating(_)) = self.connections.get(id).map(|connection| &connection.phase) {
-            self.close(id, CloseReason::NoRoom);
-            return;
+        match self.connections.get(id).map(|connection| &connection.phase) {
+            Some(Phase::Creating(_)) => {
+                self.close(id, CloseReason::NoRoom);
+                return;
+            }
+            // Nobody is answered there any more, so no later request may be either.
+            Some(Phase::Closing) => return,
+            _ => {}
         }
         while let Some(slot) = self.connections.pop_slot(id) {
             match slot {

@@ -259,6 +259,29 @@ fn a_full_disk_refuses_writes_and_recovers() {
 }
 
 #[test]
+fn what_waits_on_a_connection_that_lost_its_session_is_not_answered_when_the_log_refuses() {
+    let mut world = World::new(Config::default());
+    let (old, session) = world.open();
+    world.send(old, &[create(1, "/a", 0), get(2, "/", true)].concat());
+    let new = world.connect_socket();
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id: session.session_id,
+        password: &session.password,
+        read_only: Some(false),
+    };
+    world.send(new, &frame(|out| request.encode(out)));
+    assert_eq!(world.closed, [(old, CloseReason::SessionMoved)]);
+    let generation = world.log.drain(..).next_back().unwrap().generation;
+    world.server.append_refused(generation, world.now);
+    world.poll();
+    assert!(world.take_bytes(old).is_empty(), "a read must not be answered when the write before it was not");
+    assert_eq!(world.server.watches().count(), 0);
+}
+
+#[test]
 fn entries_of_a_refused_generation_are_refused_once() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();
