@@ -35,14 +35,25 @@ impl PathHasher {
     /// The hash of the child `name` of the path with the hash `parent`.
     #[inline]
     pub(crate) fn child(self, parent: u32, name: &[u8]) -> u32 {
+        self.component(parent, name, 0)
+    }
+
+    /// The hash of the component `bytes[start..]`. What stands before it is only there to be read
+    /// and shifted out: a last word is then one load, where a copy of its bytes would be a call.
+    #[inline]
+    fn component(self, parent: u32, bytes: &[u8], start: usize) -> u32 {
+        let name = &bytes[start..];
         let mut state = self.seed ^ (u64::from(parent) << 32 | name.len() as u64 & 0xffff_ffff);
         let (words, tail) = name.as_chunks::<8>();
         for word in words {
             state = fold(state ^ u64::from_le_bytes(*word), FOLD ^ self.seed.rotate_left(17));
         }
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        state = fold(state ^ u64::from_le_bytes(last), FINISH ^ self.seed.rotate_left(41));
+        let last = match (tail, bytes.last_chunk::<8>()) {
+            ([], _) => 0,
+            (tail, Some(word)) => u64::from_le_bytes(*word) >> (64 - 8 * tail.len()),
+            (tail, None) => tail.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        state = fold(state ^ last, FINISH ^ self.seed.rotate_left(41));
         (state ^ (state >> 32)) as u32
     }
 
@@ -50,19 +61,37 @@ impl PathHasher {
     /// the verification that follows every lookup.
     #[inline]
     pub(crate) fn path(self, path: &str) -> u32 {
-        let Some(tail) = path.as_bytes().split_first().map(|(_, tail)| tail).filter(|tail| !tail.is_empty())
-        else {
+        let bytes = path.as_bytes();
+        if bytes.len() <= 1 {
             return ROOT_HASH;
-        };
+        }
         let mut hash = ROOT_HASH;
-        let mut start = 0;
-        for (at, byte) in tail.iter().enumerate() {
+        let mut start = 1;
+        for (at, byte) in bytes.iter().enumerate().skip(1) {
             if *byte == b'/' {
-                hash = self.child(hash, &tail[start..at]);
+                hash = self.component(hash, &bytes[..at], start);
                 start = at + 1;
             }
         }
-        self.child(hash, &tail[start..])
+        self.component(hash, bytes, start)
+    }
+}
+
+/// Whether two names of a few bytes are equal, without a call for the comparison.
+#[inline]
+pub(crate) fn is_same_name(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    match (a.first_chunk::<8>(), a.last_chunk::<8>(), b.first_chunk::<8>(), b.last_chunk::<8>()) {
+        // Up to 16 bytes the first and the last eight cover everything.
+        (Some(a_first), Some(a_last), Some(b_first), Some(b_last)) if a.len() <= 16 => {
+            (u64::from_le_bytes(*a_first) ^ u64::from_le_bytes(*b_first))
+                | (u64::from_le_bytes(*a_last) ^ u64::from_le_bytes(*b_last))
+                == 0
+        }
+        (Some(_), ..) => a == b,
+        _ => a.iter().zip(b).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0,
     }
 }
 
@@ -199,6 +228,28 @@ mod tests {
         assert_ne!(hasher.path("/ab"), hasher.path("/a/b"));
         assert_ne!(hasher.path("/a\0"), hasher.path("/a"));
         assert_ne!(PathHasher::new(8).path("/a"), hasher.path("/a"));
+    }
+
+    #[test]
+    fn every_byte_of_a_component_counts() {
+        let hasher = PathHasher::new(7);
+        for len in 1..20 {
+            let path: String = core::iter::once('/').chain("abcdefghijklmnopqrs".chars().take(len)).collect();
+            assert_eq!(hasher.path(&path), hasher.child(ROOT_HASH, &path.as_bytes()[1..]), "{path}");
+            assert_eq!(
+                hasher.path(&format!("/x{path}")),
+                hasher.child(hasher.path("/x"), &path.as_bytes()[1..])
+            );
+            for at in 1..=len {
+                let mut other = path.clone().into_bytes();
+                other[at] ^= 1;
+                let other = String::from_utf8(other).unwrap();
+                assert_ne!(hasher.path(&path), hasher.path(&other), "{path} {other}");
+                assert!(!is_same_name(path.as_bytes(), other.as_bytes()));
+            }
+            assert!(is_same_name(path.as_bytes(), path.clone().as_bytes()));
+            assert!(!is_same_name(path.as_bytes(), &path.as_bytes()[1..]));
+        }
     }
 
     #[test]

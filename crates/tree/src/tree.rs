@@ -2,7 +2,7 @@
 
 use crate::acl::{AclTable, AclView, OPEN};
 use crate::digest;
-use crate::index::{PathHasher, PathIndex, ROOT_HASH};
+use crate::index::{PathHasher, PathIndex, ROOT_HASH, is_same_name};
 use crate::node::{Ext, Node, ZnodeKind};
 use crate::proposed::Overlay;
 use crate::quota::Quotas;
@@ -131,11 +131,14 @@ impl Tree {
         let mut rest = path.as_bytes();
         while id != ROOT_ID {
             let node = &self.nodes[id];
-            let Some(head) = rest.strip_suffix(node.name_bytes()).and_then(|head| head.strip_suffix(b"/"))
-            else {
+            let name = node.name_bytes();
+            let Some(slash) = rest.len().checked_sub(name.len() + 1) else {
                 return false;
             };
-            rest = head;
+            if rest[slash] != b'/' || !is_same_name(&rest[slash + 1..], name) {
+                return false;
+            }
+            rest = &rest[..slash];
             id = node.parent;
         }
         rest.is_empty()
