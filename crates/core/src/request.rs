@@ -33,7 +33,11 @@ impl Server {
             Opcode::Sasl | Opcode::CreateSession => {
                 self.refuse(id, header.xid, opcode, ErrorCode::Unimplemented, arrived_us);
             }
-            Opcode::Reconfig => self.refuse(id, header.xid, opcode, ErrorCode::ReconfigDisabled, arrived_us),
+            Opcode::Reconfig => {
+                let readable = Request::decode(opcode, &mut reader).is_ok();
+                let code = if readable { ErrorCode::ReconfigDisabled } else { ErrorCode::MarshallingError };
+                self.refuse(id, header.xid, opcode, code, arrived_us);
+            }
             Opcode::Sync => self.sync(id, header, &mut reader, arrived_us),
             Opcode::CloseSession => self.close_session(id, header, arrived_us),
             Opcode::Create
