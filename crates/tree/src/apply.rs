@@ -223,7 +223,7 @@ impl Tree {
         node.set_data(data);
         node.version = version;
         node.mzxid = update.zxid;
-        node.mtime = update.time_ms;
+        node.set_mtime(update.time_ms);
         let acl = node.acl;
         let bytes = node.data_len() as i64 - bytes_before;
         self.after_data_change(id, path_digest);
@@ -248,9 +248,9 @@ impl Tree {
         let acl = self.intern_op_acl(acl, update)?;
         let path_digest = digest::of_path(path);
         self.before_change(id, path_digest);
-        let node = &mut self.nodes[id];
-        let acl_before = core::mem::replace(&mut node.acl, acl);
-        node.aversion = aversion;
+        let acl_before = core::mem::replace(&mut self.nodes[id].acl, acl);
+        let ext = self.ensure_ext(id);
+        self.exts[ext].aversion = aversion;
         self.after_change(id, path_digest);
         self.acls.release(acl_before);
         observer.result(OpResult::AclSet { stat: self.stat_of(id) });

@@ -318,9 +318,8 @@ impl Loader {
         tree.acls.retain(acl);
         let mut node = Node::new(record.name, record.data, record.czxid, record.ctime);
         node.mzxid = record.mzxid;
-        node.mtime = record.mtime;
+        node.set_mtime(record.mtime);
         node.version = record.version;
-        node.aversion = record.aversion;
         node.acl = acl;
         // There already, if a child came first.
         node.ext = tree.nodes[id].ext;
@@ -330,6 +329,10 @@ impl Loader {
             let ext = &mut tree.exts[ext];
             ext.pzxid = pzxid;
             ext.cversion = cversion;
+        }
+        if record.aversion != 0 {
+            let ext = tree.ensure_ext(id);
+            tree.exts[ext].aversion = record.aversion;
         }
         if parent != NONE {
             tree.link_child(parent, id);

@@ -47,8 +47,8 @@ const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
 pub(crate) struct Node {
     pub(crate) czxid: i64,
     pub(crate) mzxid: i64,
-    pub(crate) ctime: i64,
-    pub(crate) mtime: i64,
+    ctime: Millis,
+    mtime: Millis,
     /// The name, then the data.
     blob: Box<[u8]>,
     /// The index's hash of the full path.
@@ -60,14 +60,13 @@ pub(crate) struct Node {
     pub(crate) ext: u32,
     pub(crate) acl: u32,
     pub(crate) version: i32,
-    pub(crate) aversion: i32,
     /// The next znode in the same bucket of the index.
     pub(crate) next_in_bucket: u32,
     name_len: u16,
     flags: u16,
 }
 
-const _: () = assert!(size_of::<Node>() == 88);
+const _: () = assert!(size_of::<Node>() == 80);
 
 impl Slot for Node {
     fn vacant(next_free: u32) -> Self {
@@ -89,8 +88,8 @@ impl Node {
         Self {
             czxid: zxid,
             mzxid: zxid,
-            ctime: time_ms,
-            mtime: time_ms,
+            ctime: Millis::new(time_ms),
+            mtime: Millis::new(time_ms),
             blob: join(name.as_bytes(), data.unwrap_or_default()),
             hash: 0,
             parent: NONE,
@@ -99,11 +98,24 @@ impl Node {
             ext: NONE,
             acl: 0,
             version: 0,
-            aversion: 0,
             next_in_bucket: NONE,
             name_len: u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX"),
             flags: if data.is_none() { NULL_DATA } else { 0 },
         }
+    }
+
+    /// When it was created, milliseconds since the epoch.
+    pub(crate) fn ctime(&self) -> i64 {
+        self.ctime.get()
+    }
+
+    /// When its data was last set, milliseconds since the epoch.
+    pub(crate) fn mtime(&self) -> i64 {
+        self.mtime.get()
+    }
+
+    pub(crate) fn set_mtime(&mut self, time_ms: i64) {
+        self.mtime = Millis::new(time_ms);
     }
 
     #[inline]
@@ -165,6 +177,27 @@ impl Node {
     }
 }
 
+/// Milliseconds since the epoch in six bytes: 4,000 years on either side. What is beyond is taken
+/// for the end of that range, in the same way on every server.
+#[derive(Debug, Clone, Copy)]
+struct Millis([u8; 6]);
+
+impl Millis {
+    const MAX: i64 = (1 << 47) - 1;
+
+    fn new(ms: i64) -> Self {
+        let [a, b, c, d, e, f, ..] = ms.clamp(-Self::MAX, Self::MAX).to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    #[inline]
+    fn get(self) -> i64 {
+        let [a, b, c, d, e, f] = self.0;
+        // Shifted up and down again, so that the sign is kept.
+        i64::from_le_bytes([0, 0, a, b, c, d, e, f]) >> 16
+    }
+}
+
 fn join(name: &[u8], data: &[u8]) -> Box<[u8]> {
     let mut blob = Vec::with_capacity(name.len() + data.len());
     blob.extend_from_slice(name);
@@ -180,6 +213,8 @@ pub(crate) struct Ext {
     pub(crate) pzxid: i64,
     /// Children ever created; what a client sees as cversion is computed from it.
     pub(crate) cversion: i32,
+    /// Number of changes of the ACL.
+    pub(crate) aversion: i32,
     /// [`VACANT_EXT`] when the slot is free.
     pub(crate) num_children: u32,
     pub(crate) first_child: u32,
@@ -200,6 +235,7 @@ impl Ext {
             owner: 0,
             pzxid: czxid,
             cversion: 0,
+            aversion: 0,
             num_children: 0,
             first_child: NONE,
             next_owned: NONE,
@@ -225,6 +261,15 @@ impl Slot for Ext {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_fit_six_bytes() {
+        for ms in [0, 1, -1, 1_700_000_000_000, -1_700_000_000_000, Millis::MAX, -Millis::MAX] {
+            assert_eq!(Millis::new(ms).get(), ms);
+        }
+        assert_eq!(Millis::new(i64::MAX).get(), Millis::MAX);
+        assert_eq!(Millis::new(i64::MIN).get(), -Millis::MAX);
+    }
 
     #[test]
     fn null_and_empty_data_stay_apart() {

@@ -463,10 +463,10 @@ impl Tree {
             kind: node.kind(&ext),
             version: node.version,
             cversion: ext.cversion,
-            aversion: node.aversion,
+            aversion: ext.aversion,
             acl: node.acl,
             data_len: node.data_len(),
-            mtime: node.mtime,
+            mtime: node.mtime(),
         }
     }
 

@@ -182,11 +182,11 @@ impl Tree {
         out.extend_from_slice(&[tag::ZNODE, flags(node, ext)]);
         out.extend_from_slice(&id.to_le_bytes());
         out.extend_from_slice(&node.parent.to_le_bytes());
-        for number in [node.czxid, node.mzxid, node.ctime, node.mtime] {
+        for number in [node.czxid, node.mzxid, node.ctime(), node.mtime()] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&node.version.to_le_bytes());
-        out.extend_from_slice(&node.aversion.to_le_bytes());
+        out.extend_from_slice(&ext.map_or(0, |ext| ext.aversion).to_le_bytes());
         out.extend_from_slice(&node.acl.to_le_bytes());
         if let Some(ext) = ext {
             out.extend_from_slice(&ext.pzxid.to_le_bytes());

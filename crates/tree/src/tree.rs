@@ -80,7 +80,8 @@ impl Tree {
             if path == reserved::CONFIG {
                 // ZooKeeper sets this ACL with version -1, and clients see that.
                 tree.nodes[id].acl = read_only;
-                tree.nodes[id].aversion = -1;
+                let ext = tree.ensure_ext(id);
+                tree.exts[ext].aversion = -1;
             }
         }
         for path in [reserved::ROOT, reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG] {
@@ -282,11 +283,11 @@ impl Tree {
         Stat {
             czxid: node.czxid,
             mzxid: node.mzxid,
-            ctime: node.ctime,
-            mtime: node.mtime,
+            ctime: node.ctime(),
+            mtime: node.mtime(),
             version: node.version,
             cversion: ext.cversion.wrapping_mul(2).wrapping_sub(num_children),
-            aversion: node.aversion,
+            aversion: ext.aversion,
             ephemeral_owner: if node.is_ephemeral() { ext.owner } else { 0 },
             data_length: node.data_len() as i32,
             num_children,
@@ -309,13 +310,13 @@ impl Tree {
         let numbers = [
             node.czxid,
             node.mzxid,
-            node.ctime,
-            node.mtime,
+            node.ctime(),
+            node.mtime(),
             ext.pzxid,
             ext.owner,
             kind,
             i64::from(node.version),
-            i64::from(node.aversion),
+            i64::from(ext.aversion),
             i64::from(ext.cversion),
             i64::from(ext.num_children),
             self.acls.digest(node.acl) as i64,
@@ -523,7 +524,7 @@ impl Tree {
     fn is_reapable(&self, id: u32, now_ms: i64) -> bool {
         let node = &self.nodes[id];
         let ext = self.ext_of(node);
-        let elapsed_ms = now_ms.saturating_sub(node.mtime);
+        let elapsed_ms = now_ms.saturating_sub(node.mtime());
         ext.num_children == 0
             && match node.kind(&ext) {
                 ZnodeKind::Container => {
