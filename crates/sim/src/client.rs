@@ -217,7 +217,7 @@ impl Client {
             let ask = workload.any();
             acts.push(self.send(&ask));
         }
-        if self.outstanding.is_empty() && self.rng.one_in(40) {
+        if self.outstanding.is_empty() && self.rng.one_in(30) {
             let mut workload = Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
             let ask = workload.auth();
             acts.push(self.send_as(xid::AUTH, &ask));

@@ -13,7 +13,7 @@ use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, Server};
-use stoa_wire::{Opcode, Reader, ReplyHeader, RequestHeader, next_frame};
+use stoa_wire::{Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent, next_frame};
 
 /// The server's end of one connection.
 #[derive(Debug)]
@@ -182,8 +182,12 @@ impl Process {
         }
         self.take_completions(scene)?;
         self.server.turn_ended(scene.now);
-        self.hand_to_log(None, scene)?;
-        if self.server.next_wake_us() <= scene.now.mono_us {
+        let ticks = self.server.next_wake_us() <= scene.now.mono_us;
+        // Mostly there is nothing else to do first; now and then another turn is.
+        if ticks || !rng.one_in(4) {
+            self.hand_to_log(None, scene)?;
+        }
+        if ticks {
             let moment = self.moment(scene.now);
             self.server.tick(scene.now);
             self.observe(scene)?;
@@ -326,6 +330,7 @@ impl Process {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.completions.is_empty()
+            || self.server.has_append()
             || self.sockets.values().any(|socket| socket.gone || (socket.readable && !socket.paused))
     }
 
@@ -391,18 +396,29 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// What the server adds by itself in a tick: the ends of sessions and of znodes.
 const OWN_UPDATES_BYTES_MAX: usize = 16 << 10;
 
+/// So much of a request is shown.
+const SHOWN_CHARS: usize = 120;
+
 fn show_requests(key: ConnectionKey, frames: &[Inbound], scene: &mut Scene<'_>) {
     if !scene.trace.is_printing() {
         return;
     }
     for frame in frames {
-        let (header, bytes) = match frame {
-            Inbound::Frame(frame) => (RequestHeader::decode(&mut Reader::new(frame)), frame.len()),
-            Inbound::Oversized { header } => (RequestHeader::decode(&mut Reader::new(header)), usize::MAX),
+        let bytes = match frame {
+            Inbound::Frame(frame) => frame.as_slice(),
+            Inbound::Oversized { header } => header.as_slice(),
         };
-        let Ok(RequestHeader { xid, opcode }) = header else { continue };
-        let name = Opcode::from_i32(opcode).map_or("?", Opcode::name);
-        let what = format_args!("connection {key}: {name} xid {xid}, {bytes} bytes");
+        let mut reader = Reader::new(bytes);
+        let Ok(RequestHeader { xid, opcode }) = RequestHeader::decode(&mut reader) else { continue };
+        let request = Opcode::from_i32(opcode).map(|opcode| Request::decode(opcode, &mut reader));
+        let mut shown = match request {
+            Some(Ok(request)) => format!("{request:?}"),
+            _ => format!("opcode {opcode}, {} bytes", bytes.len()),
+        };
+        if let Some((cut, _)) = shown.char_indices().nth(SHOWN_CHARS) {
+            shown.truncate(cut);
+        }
+        let what = format_args!("connection {key}: xid {xid} {shown}");
         scene.trace.event(scene.now.mono_us, "in", what);
     }
 }
@@ -412,10 +428,13 @@ fn show_replies(key: ConnectionKey, frames: &[Vec<u8>], scene: &mut Scene<'_>) {
         return;
     }
     for frame in frames {
-        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut Reader::new(frame)) else {
-            continue;
+        let mut reader = Reader::new(frame);
+        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut reader) else { continue };
+        let shown = match WatcherEvent::decode(&mut reader) {
+            Ok(event) if xid == stoa_wire::xid::NOTIFICATION => format!("{event:?}"),
+            _ => format!("{} bytes", frame.len()),
         };
-        let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {} bytes", frame.len());
+        let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {shown}");
         scene.trace.event(scene.now.mono_us, "out", what);
     }
 }

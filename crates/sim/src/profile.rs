@@ -197,8 +197,8 @@ impl Profile {
                 p.config.limits.outstanding_per_connection = 24;
                 p.config.limits.queued_bytes_per_connection = 4 << 10;
                 p.config.limits.log_queue_bytes = 16 << 10;
-                p.config.limits.output_pause_bytes = 4 << 10;
-                p.config.limits.output_close_bytes = 40 << 10;
+                p.config.limits.output_pause_bytes = 3 << 10;
+                p.config.limits.output_close_bytes = 5 << 10;
                 p.requests = 5000;
             }),
         ]

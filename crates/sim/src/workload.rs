@@ -117,7 +117,11 @@ impl Workload<'_> {
                 encode::path(&mut out, prefix);
             }
             Opcode::WhoAmI => {}
-            Opcode::AddWatch => encode::path_number(&mut out, &path, self.rng.range(0, 2) as i32),
+            Opcode::AddWatch => {
+                let path = if self.rng.percent(25) { "/" } else { path.as_str() };
+                // Now and then a mode that does not exist.
+                encode::path_number(&mut out, path, self.rng.weighted(&[6, 6, 1]) as i32);
+            }
             Opcode::CheckWatches | Opcode::RemoveWatches => {
                 encode::path_number(&mut out, &path, self.rng.range(0, 6) as i32);
             }

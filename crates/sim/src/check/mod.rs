@@ -371,9 +371,9 @@ impl Checker {
         }
     }
 
-    /// Closes a connection on the model's side: its watches go, its session stays.
+    /// Closes a connection on the model's side; its session stays. Its watches go when the server says
+    /// that it closes it: what was asked before may still be answered.
     fn shut(&mut self, key: ConnectionKey, reason: Option<CloseReason>) {
-        self.forget_watches_of(key);
         let Some(link) = self.links.get_mut(&key) else { return };
         link.shut(reason);
         let session = link.session;
@@ -410,6 +410,7 @@ impl Checker {
         }
         link.queue.clear();
         self.shut(key, None);
+        self.forget_watches_of(key);
         Ok(())
     }
 }

@@ -104,7 +104,13 @@ impl Checker {
             Opcode::Sasl | Opcode::CreateSession => {
                 self.answer(key, header.xid, opcode, error(ErrorCode::Unimplemented));
             }
-            Opcode::Reconfig => self.answer(key, header.xid, opcode, error(ErrorCode::ReconfigDisabled)),
+            Opcode::Reconfig => {
+                let code = match Request::decode(opcode, &mut reader) {
+                    Ok(_) => ErrorCode::ReconfigDisabled,
+                    Err(_) => ErrorCode::MarshallingError,
+                };
+                self.answer(key, header.xid, opcode, error(code));
+            }
             Opcode::Sync => {
                 let answer = match Request::decode(opcode, &mut reader) {
                     Ok(Request::Sync { path }) => Ok(Body::Path(path.into())),
