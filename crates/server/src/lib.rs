@@ -32,6 +32,15 @@ use std::process::ExitCode;
 
 use config::ServeArgs;
 
+/// Switches huge pages off for this process; to be called first of all, while nothing is allocated.
+///
+/// The allocator asks for huge pages, and the first allocation of each size then touches a whole one:
+/// measured, 18 MiB more at start and 22 MiB more with 10,000 idle sessions.
+pub fn keep_pages_small() {
+    // Where the system cannot be asked, the process is only larger.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 /// Runs a server with the settings that flags, environment and file give, until it is told to stop.
 /// The exit code is 2 when the settings are wrong and 1 when the server could not start or go on.
 pub fn run(arguments: &ServeArgs) -> ExitCode {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    stoa_server::keep_pages_small();
     match cli::Cli::run() {
         Ok(code) => code,
         Err(failure) => {
