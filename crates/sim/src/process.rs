@@ -419,7 +419,7 @@ fn show_requests(key: ConnectionKey, frames: &[Inbound], scene: &mut Scene<'_>) 
             shown.truncate(cut);
         }
         let what = format_args!("connection {key}: xid {xid} {shown}");
-        scene.trace.event(scene.now.mono_us, "in", what);
+        scene.trace.detail(scene.now.mono_us, "in", what);
     }
 }
 
@@ -435,7 +435,7 @@ fn show_replies(key: ConnectionKey, frames: &[Vec<u8>], scene: &mut Scene<'_>) {
             _ => format!("{} bytes", frame.len()),
         };
         let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {shown}");
-        scene.trace.event(scene.now.mono_us, "out", what);
+        scene.trace.detail(scene.now.mono_us, "out", what);
     }
 }
 

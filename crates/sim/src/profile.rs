@@ -1,5 +1,6 @@
 //! Profiles: what kind of life a simulated server has.
 
+use crate::workload::SUPER_USER;
 use stoa_core::{Config, Limits};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
@@ -103,6 +104,7 @@ fn config() -> Config {
         tick_ms: 100,
         session_timeout_min_ms: 400,
         session_timeout_max_ms: 4000,
+        super_digest: Some(stoa_core::digest_id(SUPER_USER)),
         reap_interval_ms: 700,
         reap_max: 8,
         snapshot_updates: 150,

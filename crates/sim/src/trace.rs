@@ -6,7 +6,6 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct Trace {
     hash: u64,
-    events: u64,
     printing: bool,
 }
 
@@ -14,7 +13,7 @@ impl Trace {
     /// Prints each event if `printing`.
     #[must_use]
     pub fn new(printing: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, events: 0, printing }
+        Self { hash: 0xcbf2_9ce4_8422_2325, printing }
     }
 
     /// Takes bytes into the fingerprint: equal runs have equal fingerprints.
@@ -34,12 +33,6 @@ impl Trace {
         self.hash
     }
 
-    /// How many events there were.
-    #[must_use]
-    pub fn events(&self) -> u64 {
-        self.events
-    }
-
     /// Whether somebody reads along.
     #[must_use]
     pub fn is_printing(&self) -> bool {
@@ -47,11 +40,15 @@ impl Trace {
     }
 
     /// Notes an event: one line in fixed columns.
-    #[allow(clippy::print_stdout, reason = "the trace is what `replay` is for")]
     pub fn event(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
-        self.events += 1;
         self.mix(&now_us.to_le_bytes());
         self.mix(who.as_bytes());
+        self.detail(now_us, who, what);
+    }
+
+    /// Prints what is not part of the fingerprint.
+    #[allow(clippy::print_stdout, reason = "the trace is what `replay` is for")]
+    pub fn detail(&self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
         if self.printing {
             println!("{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
         }

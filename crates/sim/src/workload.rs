@@ -43,6 +43,9 @@ impl Memory {
 /// The users that clients prove to be: `user:password`.
 pub const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
 
+/// Who may do everything: `user:password`.
+pub const SUPER_USER: &str = "super:test";
+
 const BUILT_IN: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 const INVALID: [&str; 9] = ["", "a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a\u{1}b", "/a\0b"];
 
@@ -316,6 +319,7 @@ impl Workload<'_> {
         match self.rng.below(12) {
             0 => encode::auth(&mut out, "kerberos", b"x"),
             1 => encode::auth(&mut out, "ip", b""),
+            2 => encode::auth(&mut out, "digest", SUPER_USER.as_bytes()),
             _ => encode::auth(&mut out, "digest", self.rng.pick(&USERS).as_bytes()),
         }
         Ask::new(Opcode::Auth, out)

@@ -56,15 +56,17 @@ fn runs_meet_what_they_are_for() {
 const SEEDS: u64 = 12;
 
 fn found(name: &str, plant: Plant) {
+    find(name, |world| world.plant(plant));
+}
+
+fn find(name: &str, prepare: impl Fn(&mut World)) {
     for seed in 1..=SEEDS {
         let mut profile = profile(name);
         profile.requests = 2000;
         // Assertions of the server itself count as well.
-        let caught = std::panic::catch_unwind(move || {
-            let mut world = World::new(seed, profile, false);
-            world.plant(plant);
-            world.run().is_err()
-        });
+        let mut world = World::new(seed, profile, false);
+        prepare(&mut world);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run().is_err()));
         if caught.unwrap_or(true) {
             return;
         }
@@ -75,6 +77,11 @@ fn found(name: &str, plant: Plant) {
 #[test]
 fn an_answer_before_the_disk_has_it_is_found() {
     found("default", |server: &mut Server| server.plant(Bug::AckBeforeDurable));
+}
+
+#[test]
+fn a_disk_that_loses_what_it_had_synced_is_found() {
+    find("default", World::let_disk_lie);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::link::{Answer, Expect, Hello, Immediate, Inbound, Phase, name};
 use super::{Checked, Checker, Moment, Proposed, What, violation};
-use crate::model::{Body, ConnectionKey, Failure, Stamp};
+use crate::model::{Body, ConnectionKey, Failure, Identity, Stamp};
 use std::rc::Rc;
 use stoa_core::CloseReason;
 use stoa_wire::{ConnectRequest, ErrorCode, Opcode, Reader, Request, RequestHeader};
@@ -174,25 +174,27 @@ impl Checker {
 
     fn auth(&mut self, key: ConnectionKey, xid: i32, reader: &mut Reader<'_>) {
         let Some(link) = self.links.get_mut(&key) else { return };
-        let proved = match Request::decode(Opcode::Auth, reader) {
-            Ok(Request::Auth { scheme: "digest", auth }) => std::str::from_utf8(auth)
-                .ok()
-                .map(|user_password| ("digest".to_owned(), stoa_core::digest_id(user_password))),
-            Ok(Request::Auth { scheme: "ip", .. }) => link.identities.first().cloned(),
-            _ => None,
-        };
-        match proved {
-            Some(identity) => {
-                if !link.identities.contains(&identity) && link.identities.len() < IDENTITIES_MAX {
-                    Rc::make_mut(&mut link.identities).push(identity);
-                }
-                self.at_once(key, xid, 0, true);
+        let proved: Vec<Identity> = match Request::decode(Opcode::Auth, reader) {
+            Ok(Request::Auth { scheme: "digest", auth }) if std::str::from_utf8(auth).is_ok() => {
+                let id = stoa_core::digest_id(&String::from_utf8_lossy(auth));
+                let is_super = self.config.super_digest.as_ref() == Some(&id);
+                let rank = is_super.then(|| ("super".to_owned(), String::new()));
+                rank.into_iter().chain([("digest".to_owned(), id)]).collect()
             }
-            None => {
-                self.at_once(key, xid, ErrorCode::AuthFailed as i32, true);
-                self.shut(key, Some(CloseReason::AuthFailed));
+            Ok(Request::Auth { scheme: "ip", .. }) => link.identities.first().cloned().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        if proved.is_empty() {
+            self.at_once(key, xid, ErrorCode::AuthFailed as i32, true);
+            self.shut(key, Some(CloseReason::AuthFailed));
+            return;
+        }
+        for identity in proved {
+            if !link.identities.contains(&identity) && link.identities.len() < IDENTITIES_MAX {
+                Rc::make_mut(&mut link.identities).push(identity);
             }
         }
+        self.at_once(key, xid, 0, true);
     }
 
     fn oversized(&mut self, key: ConnectionKey, header: &[u8; 8]) {

@@ -135,6 +135,7 @@ pub struct World {
     snapshots: u64,
     refusals: u64,
     plant: Plant,
+    lying_disk: bool,
 }
 
 /// Plants a bug in each server that is started.
@@ -180,12 +181,19 @@ impl World {
             snapshots: 0,
             refusals: 0,
             plant: |_| {},
+            lying_disk: false,
         }
     }
 
     /// Plants a bug in each server that is started from now on: the alarm is tested too.
     pub fn plant(&mut self, plant: Plant) {
         self.plant = plant;
+    }
+
+    /// From now on the disk loses what it has said to be durable: the last batch, whenever the power goes.
+    /// Also a test of the alarm.
+    pub fn let_disk_lie(&mut self) {
+        self.lying_disk = true;
     }
 
     /// Lives through everything.
@@ -496,6 +504,16 @@ impl World {
         }
     }
 
+    fn lose_last_batch(&mut self) {
+        if self.lying_disk
+            && let Some((file, end)) = &self.last_batch
+            && let Some(mut bytes) = self.disk.take(file)
+        {
+            bytes.truncate(*end as usize);
+            self.disk.put(file, &bytes);
+        }
+    }
+
     /// The process ends at once; when the power goes too, so does what was not synced.
     fn crash(&mut self, why: &str, power: bool) {
         let Some(process) = self.process.take() else { return };
@@ -514,6 +532,7 @@ impl World {
         self.disk.clear_fault();
         if power {
             self.disk.crash();
+            self.lose_last_batch();
         }
         let keys: Vec<ConnectionKey> = self.cables.keys().copied().collect();
         for key in keys {
