@@ -29,8 +29,8 @@ class Size:
 
     def __init__(self, quick):
         self.warmup_jvm = 2 if quick else 20
-        self.warmup = 0.3 if quick else 2
-        self.duration = 0.7 if quick else 8
+        self.warmup = 0.3 if quick else 1.5
+        self.duration = 0.7 if quick else 5
         self.alternations = 1 if quick else 5
         self.alternations_big = 1 if quick else 5
         self.znodes = 20_000 if quick else 1_000_000
