@@ -10,13 +10,16 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use stoa_core::{CloseReason, ConnectionId, Output, Server, SnapshotOutput};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -39,7 +42,7 @@ const TICK_MAX: Duration = Duration::from_millis(500);
 
 /// One connection's socket and what its task must know.
 pub(crate) struct Peer {
-    socket: TcpStream,
+    writer: OwnedWriteHalf,
     /// Bytes received that the core did not consume yet.
     carry: RefCell<Vec<u8>>,
     /// Output could not be written at once: the task waits for the socket.
@@ -54,6 +57,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// How much of the shared buffer is left for what waits already; a longer wait is collected
+    /// where it is.
+    fn carried(&self) -> usize {
+        match self.carry.borrow().len() {
+            len @ ..=CARRY_BYTES_MAX => len,
+            _ => 0,
+        }
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -87,14 +99,12 @@ pub(crate) struct Driver {
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
 }
 
-/// What became of a read.
-enum Read {
-    /// All that was there has been handled.
-    Done,
-    /// There may be more.
-    More,
-    /// The other end has closed, or the socket failed.
-    Closed,
+/// What a connection's task was woken by.
+enum Woken {
+    /// Bytes, their end (0), or a failure of the socket.
+    Read(io::Result<usize>),
+    /// The core wants something, or the socket takes bytes again.
+    Other,
 }
 
 impl Driver {
@@ -129,8 +139,9 @@ impl Driver {
                 return;
             }
         };
+        let (mut reader, writer) = socket.into_split();
         let peer = Rc::new(Peer {
-            socket,
+            writer,
             carry: RefCell::new(Vec::new()),
             blocked: Cell::new(false),
             paused: Cell::new(false),
@@ -139,14 +150,14 @@ impl Driver {
             waker: RefCell::new(None),
         });
         self.peers.borrow_mut().insert(id, Rc::clone(&peer));
-        if let Some(first) = self.read_exactly(&peer, 4).await {
+        if let Some(first) = self.read_exactly(&peer, &mut reader, 4).await {
             // A word, or the length of the handshake's frame.
             match first.first_chunk().copied().and_then(words::parse) {
-                Some(word) => self.answer_word(word, &peer).await,
+                Some(word) => self.answer_word(word, &peer, &mut reader).await,
                 None if first == words::TELNET_END => {}
                 None => {
                     peer.carry.borrow_mut().extend_from_slice(&first);
-                    self.serve(id, &peer).await;
+                    self.serve(id, &peer, &mut reader).await;
                 }
             }
         }
@@ -156,46 +167,19 @@ impl Driver {
     }
 
     /// The next `len` bytes. `None` when they do not come.
-    async fn read_exactly(&self, peer: &Peer, len: usize) -> Option<Vec<u8>> {
+    async fn read_exactly(&self, peer: &Peer, reader: &mut OwnedReadHalf, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {
-            if !self.readable(peer).await {
-                return None;
-            }
-            let result = peer.socket.try_read(&mut bytes[filled..]);
-            match settle(&result) {
-                Some(more) => filled += more,
-                None if matches!(after(&result), Read::Closed) => return None,
-                None => {}
+            match poll_fn(|context| poll_read(context, peer, reader, &mut bytes[filled..])).await {
+                Woken::Read(Ok(more)) if more > 0 => filled += more,
+                Woken::Read(_) | Woken::Other => return None,
             }
         }
         Some(bytes)
     }
 
-    /// Waits until there is something to read; false when the core closes the connection first, or
-    /// something else than reading is due.
-    async fn readable(&self, peer: &Peer) -> bool {
-        poll_fn(|context| {
-            if peer.closing.get() || peer.resume.get() {
-                return Poll::Ready(false);
-            }
-            if peer.blocked.get() && peer.socket.poll_write_ready(context).is_ready() {
-                return Poll::Ready(false);
-            }
-            if !peer.paused.get() && peer.socket.poll_read_ready(context).is_ready() {
-                return Poll::Ready(true);
-            }
-            let mut waker = peer.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                *waker = Some(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await
-    }
-
-    async fn serve(&self, id: ConnectionId, peer: &Peer) {
+    async fn serve(&self, id: ConnectionId, peer: &Peer, reader: &mut OwnedReadHalf) {
         loop {
             if peer.resume.take() {
                 peer.paused.set(false);
@@ -208,31 +192,42 @@ impl Driver {
                 let _ = tokio::time::timeout(LINGER, self.drain(id, peer)).await;
                 return;
             }
-            let readable = self.readable(peer).await;
+            let carried = peer.carried();
+            let woken = poll_fn(|context| {
+                let mut buffer = self.read_buffer.borrow_mut();
+                poll_read(context, peer, reader, &mut buffer[carried..])
+            })
+            .await;
             if peer.blocked.get() {
                 self.send(id, peer);
                 self.after_input();
             }
-            if readable {
-                match self.read(id, peer) {
-                    Read::Done => {}
-                    // Others have their turn before this connection goes on.
-                    Read::More => tokio::task::yield_now().await,
-                    Read::Closed => return,
+            match woken {
+                Woken::Read(Ok(len)) if len > 0 => {
+                    // Nobody else has run since the read: the shared buffer still holds it.
+                    self.take_in(id, peer, carried, len);
+                    if carried + len == READ_BUFFER_BYTES {
+                        // There is more; others have their turn first.
+                        tokio::task::yield_now().await;
+                    }
                 }
+                Woken::Read(_) => return,
+                Woken::Other => {}
             }
         }
     }
 
     /// Answers a four-letter word; the connection ends with it.
-    async fn answer_word(&self, word: Word, peer: &Peer) {
-        let Some(argument) = self.read_exactly(peer, words::argument_len(word)).await else { return };
+    async fn answer_word(&self, word: Word, peer: &Peer, reader: &mut OwnedReadHalf) {
+        let Some(argument) = self.read_exactly(peer, reader, words::argument_len(word)).await else {
+            return;
+        };
         let mut source: &Self = self;
         let answer = words::answer(word, &argument, &self.process, &mut source);
         let mut rest = answer.as_bytes();
         let finish = async {
-            while !rest.is_empty() && peer.socket.writable().await.is_ok() {
-                match peer.socket.try_write(rest) {
+            while !rest.is_empty() && peer.writer.writable().await.is_ok() {
+                match peer.writer.try_write(rest) {
                     Ok(sent) => rest = &rest[sent..],
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => return,
@@ -240,10 +235,10 @@ impl Driver {
             }
             // A socket that is closed with something unread (a newline after the word) is reset, and
             // the reset may overtake the answer: so the client is the one to close first.
-            let _ = socket2::SockRef::from(&peer.socket).shutdown(std::net::Shutdown::Write);
+            let _ = socket2::SockRef::from(peer.writer.as_ref()).shutdown(std::net::Shutdown::Write);
             let mut unread = [0; 256];
-            while peer.socket.readable().await.is_ok() {
-                match peer.socket.try_read(&mut unread) {
+            while reader.readable().await.is_ok() {
+                match reader.try_read(&mut unread) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Ok(0) | Err(_) => return,
                     Ok(_) => {}
@@ -253,32 +248,25 @@ impl Driver {
         let _ = tokio::time::timeout(LINGER, finish).await;
     }
 
-    /// Reads once and hands in what came.
-    fn read(&self, id: ConnectionId, peer: &Peer) -> Read {
+    /// Hands in what was read into the shared buffer, behind `carried` bytes that wait already.
+    fn take_in(&self, id: ConnectionId, peer: &Peer, carried: usize, len: usize) {
         let mut buffer = self.read_buffer.borrow_mut();
         let mut carry = peer.carry.borrow_mut();
-        if carry.len() > CARRY_BYTES_MAX {
+        if carry.len() > carried {
             // The rest of a long frame: collected where its start is.
-            let result = peer.socket.try_read(&mut buffer);
-            let Some(len) = settle(&result) else { return after(&result) };
             carry.extend_from_slice(&buffer[..len]);
             let collected = std::mem::take(&mut *carry);
             drop((buffer, carry));
             self.hand_in(id, peer, &collected);
-            return Read::More;
+            return;
         }
-        let carried = carry.len();
         buffer[..carried].copy_from_slice(&carry);
-        let room = buffer.len() - carried;
-        let result = peer.socket.try_read(&mut buffer[carried..]);
-        let Some(len) = settle(&result) else { return after(&result) };
         carry.clear();
         if carry.capacity() > CARRY_BYTES_MAX {
             *carry = Vec::new();
         }
         drop(carry);
         self.hand_in(id, peer, &buffer[..carried + len]);
-        if len == room { Read::More } else { Read::Done }
     }
 
     fn hand_in(&self, id: ConnectionId, peer: &Peer, bytes: &[u8]) {
@@ -354,7 +342,7 @@ impl Driver {
                 peer.blocked.set(false);
                 return;
             }
-            match peer.socket.try_write(output) {
+            match peer.writer.try_write(output) {
                 Ok(sent) => server.sent(id, sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     peer.blocked.set(true);
@@ -377,7 +365,7 @@ impl Driver {
     async fn drain(&self, id: ConnectionId, peer: &Peer) {
         loop {
             self.send(id, peer);
-            if !peer.blocked.get() || peer.socket.writable().await.is_err() {
+            if !peer.blocked.get() || peer.writer.writable().await.is_err() {
                 return;
             }
         }
@@ -492,15 +480,31 @@ where
     }
 }
 
-/// The number of bytes that a read brought, if it brought any.
-fn settle(result: &io::Result<usize>) -> Option<usize> {
-    result.as_ref().ok().copied().filter(|len| *len > 0)
-}
-
-fn after(result: &io::Result<usize>) -> Read {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Done,
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Read::More,
-        _ => Read::Closed,
+/// Reads, or waits until something else is due on the connection.
+///
+/// The runtime takes a read that does not fill the buffer as a sign that there is no more for now,
+/// which saves the read that would say so.
+fn poll_read(
+    context: &mut Context<'_>,
+    peer: &Peer,
+    reader: &mut OwnedReadHalf,
+    into: &mut [u8],
+) -> Poll<Woken> {
+    if peer.closing.get() || peer.resume.get() {
+        return Poll::Ready(Woken::Other);
     }
+    if peer.blocked.get() && peer.writer.as_ref().poll_write_ready(context).is_ready() {
+        return Poll::Ready(Woken::Other);
+    }
+    if !peer.paused.get() {
+        let mut buffer = ReadBuf::new(into);
+        if let Poll::Ready(result) = Pin::new(reader).poll_read(context, &mut buffer) {
+            return Poll::Ready(Woken::Read(result.map(|()| buffer.filled().len())));
+        }
+    }
+    let mut waker = peer.waker.borrow_mut();
+    if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        *waker = Some(context.waker().clone());
+    }
+    Poll::Pending
 }
