@@ -145,7 +145,11 @@ impl Generator {
 
     fn start_phase(&mut self) {
         self.profile = self.random.weighted(PROFILES);
-        self.phase_left = 200 + self.random.below(1500);
+        self.phase_left = match self.profile {
+            // One request at a time: as many steps as in other phases, not as many requests.
+            Profile::Quotas => 50 + self.random.below(150),
+            _ => 300 + self.random.below(2500),
+        };
         self.sweep();
     }
 
@@ -196,14 +200,14 @@ impl Generator {
 
     fn draw(&mut self) -> Step {
         let slot = self.random.below(self.sessions);
-        let restless = if self.profile == Profile::Sessions { 8 } else { 400 };
+        let restless = if self.profile == Profile::Sessions { 8 } else { 200 };
         if self.random.once_in(restless) {
             return self.connection_step(slot);
         }
         // ZooKeeper checks a quota against what has been applied, not against what has been
         // ordered, so with quotas only one request at a time has one right answer.
         let longest = if self.profile == Profile::Quotas { 1 } else { self.pipeline };
-        let want = 1 + if self.random.percent(25) { 0 } else { self.random.below(longest) };
+        let want = 1 + if self.random.percent(8) { 0 } else { self.random.below(longest) };
         let mut calls = Vec::with_capacity(want);
         let mut bytes = 0;
         while calls.len() < want && bytes < BURST_BYTES_MAX {
@@ -270,9 +274,9 @@ impl Generator {
             Profile::Mixed => [18, 12, 12, 4, 26, 8, 6, 4, 1, 3, 0, 1],
             Profile::Writes => [36, 24, 20, 2, 12, 0, 3, 1, 0, 1, 0, 1],
             Profile::Watches => [16, 14, 12, 2, 20, 30, 3, 0, 1, 1, 0, 1],
-            Profile::Access => [16, 8, 10, 24, 20, 6, 6, 3, 8, 1, 0, 1],
+            Profile::Access => [20, 10, 14, 14, 24, 6, 6, 3, 3, 1, 0, 1],
             Profile::Multis => [10, 6, 4, 1, 8, 4, 48, 14, 1, 1, 0, 1],
-            Profile::Sessions => [30, 8, 6, 4, 20, 16, 4, 2, 3, 10, 0, 2],
+            Profile::Sessions => [30, 8, 6, 2, 22, 18, 4, 2, 1, 6, 0, 1],
             Profile::Quotas => [24, 14, 16, 1, 6, 2, 8, 0, 1, 1, 24, 0],
         };
         const KINDS: [Kind; 12] = [

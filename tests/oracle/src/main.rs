@@ -25,7 +25,7 @@ struct Options {
     #[arg(long, default_value_t = 8)]
     sessions: usize,
     /// Most requests that a session has in flight.
-    #[arg(long, default_value_t = 48)]
+    #[arg(long, default_value_t = 96)]
     pipeline: usize,
     /// The server to compare with, host:port; starts Apache ZooKeeper when left out.
     #[arg(long)]
