@@ -51,6 +51,8 @@ pub struct Manners {
     pub data_bytes: usize,
     /// Weight of writes among the requests, in a hundred.
     pub writes_percent: u32,
+    /// Once in so many writes a quota is set, changed or removed.
+    pub quota_one_in: u64,
 }
 
 /// What kind of life a simulated server has.
@@ -64,6 +66,8 @@ pub struct Profile {
     pub requests: u64,
     /// The server's settings.
     pub config: Config,
+    /// Whether quotas are enforced.
+    pub enforce_quota: bool,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
     /// What goes wrong.
@@ -89,13 +93,14 @@ const MANNERS: Manners = Manners {
     think_us: 3000,
     drop_one_in: 120,
     close_one_in: 200,
-    silent_one_in: 300,
+    silent_one_in: 2000,
     stall_one_in: 200,
     move_one_in: 250,
     garbage_one_in: 300,
     names: 4,
     data_bytes: 64,
     writes_percent: 55,
+    quota_one_in: 100,
 };
 
 /// Small limits and short times, so that they are reached.
@@ -135,15 +140,16 @@ impl Profile {
             about: "a bit of everything",
             requests: 3000,
             config: config(),
+            enforce_quota: false,
             segment_bytes: 12 << 10,
             faults: Faults {
-                crash_ms: 300,
-                power_loss_ms: 400,
-                disk_full_ms: 700,
-                slow_disk_ms: 800,
-                disk_error_ms: 1500,
-                clock_jump_ms: 700,
-                pause_ms: 1500,
+                crash_ms: 150,
+                power_loss_ms: 200,
+                disk_full_ms: 350,
+                slow_disk_ms: 400,
+                disk_error_ms: 700,
+                clock_jump_ms: 350,
+                pause_ms: 900,
                 bit_rot_percent: 15,
             },
             manners: MANNERS,
@@ -157,15 +163,15 @@ impl Profile {
             base.clone(),
             variant("calm", "no faults: everything must be answered at once", &|p| p.faults = CALM),
             variant("disk-full", "the log's disk is full again and again", &|p| {
-                p.faults = Faults { crash_ms: 500, power_loss_ms: 900, disk_full_ms: 150, ..CALM };
+                p.faults = Faults { crash_ms: 300, power_loss_ms: 500, disk_full_ms: 100, ..CALM };
                 p.manners.writes_percent = 75;
             }),
             variant("bit-rot", "restarts, each with damaged copies of the folder", &|p| {
-                p.faults = Faults { crash_ms: 120, power_loss_ms: 150, bit_rot_percent: 100, ..CALM };
+                p.faults = Faults { crash_ms: 50, power_loss_ms: 60, bit_rot_percent: 100, ..CALM };
                 p.requests = 2000;
             }),
             variant("slow-disk", "a disk that stalls, and a server that stands still", &|p| {
-                p.faults = Faults { crash_ms: 700, slow_disk_ms: 200, pause_ms: 500, ..CALM };
+                p.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
                 p.manners.window = 24;
             }),
             variant("churn", "sessions that come, go, move and expire", &|p| {
@@ -173,11 +179,30 @@ impl Profile {
                     clients: 12,
                     drop_one_in: 15,
                     close_one_in: 25,
-                    silent_one_in: 30,
+                    silent_one_in: 150,
                     move_one_in: 20,
                     ..MANNERS
                 };
                 p.requests = 2500;
+            }),
+            // One request at a time: as in ZooKeeper, a limit that is itself under way does not count yet.
+            variant("quota", "quotas that are enforced", &|p| {
+                p.enforce_quota = true;
+                p.manners = Manners {
+                    clients: 1,
+                    window: 1,
+                    think_us: 500,
+                    drop_one_in: 0,
+                    close_one_in: 0,
+                    move_one_in: 0,
+                    garbage_one_in: 0,
+                    names: 3,
+                    writes_percent: 75,
+                    quota_one_in: 12,
+                    ..MANNERS
+                };
+                p.faults = Faults { crash_ms: 800, power_loss_ms: 1500, disk_full_ms: 2000, ..CALM };
+                p.requests = 1500;
             }),
             variant("idle", "clients with little to say, sessions close to their timeouts", &|p| {
                 p.manners = Manners { think_us: 80_000, silent_one_in: 40, window: 3, ..MANNERS };
@@ -190,7 +215,7 @@ impl Profile {
                 p.manners.names = 40;
                 p.manners.data_bytes = 8 << 10;
                 p.manners.writes_percent = 70;
-                p.faults = Faults { crash_ms: 400, power_loss_ms: 300, ..CALM };
+                p.faults = Faults { crash_ms: 200, power_loss_ms: 150, ..CALM };
             }),
             variant("pipelined", "long pipelines against small limits", &|p| {
                 p.manners.window = 100;

@@ -67,6 +67,9 @@ impl Workload<'_> {
     }
 
     fn write(&mut self) -> Ask {
+        if self.rng.one_in(self.manners.quota_one_in) {
+            return self.quota();
+        }
         let mut out = Vec::new();
         let opcode = match self.rng.weighted(&[30, 12, 3, 3, 18, 24, 3, 12, 1]) {
             0 => self.create(&mut out, Opcode::Create),
@@ -280,6 +283,48 @@ impl Workload<'_> {
             };
             MultiHeader { opcode: opcode as i32, done: false, err: -1 }.encode(&mut out);
             out.extend(op);
+        }
+        MultiHeader::END.encode(&mut out);
+        Ask::new(Opcode::Multi, out)
+    }
+
+    /// Sets a quota, changes it, or takes it away.
+    fn quota(&mut self) -> Ask {
+        let subject = *self.rng.pick(&["/a", "/b", "/b/a"]);
+        let place = format!("/zookeeper/quota{subject}");
+        let (limits, stats) = (format!("{place}/zookeeper_limits"), format!("{place}/zookeeper_stats"));
+        let mut number = |most: u64| self.rng.below(most + 1) as i64 - 1;
+        let data = format!(
+            "count={},bytes={}=;byteHardLimit={};countHardLimit={}",
+            number(6),
+            number(300),
+            number(600),
+            number(12)
+        );
+        let mut out = Vec::new();
+        if self.rng.percent(30) {
+            encode::set_data(&mut out, &limits, Some(data.as_bytes()), -1);
+            return Ask::new(Opcode::SetData, out);
+        }
+        let op = |out: &mut Vec<u8>, opcode: Opcode| {
+            MultiHeader { opcode: opcode as i32, done: false, err: -1 }.encode(out);
+        };
+        if self.rng.percent(40) {
+            for path in [&limits, &stats, &place] {
+                op(&mut out, Opcode::Delete);
+                encode::path_version(&mut out, path, -1);
+            }
+        } else {
+            if subject == "/b/a" && self.rng.percent(50) {
+                op(&mut out, Opcode::Create);
+                encode::create(&mut out, "/zookeeper/quota/b", None, OPEN_ACL, 0, None);
+            }
+            let fresh: [(&str, Option<&[u8]>); 3] =
+                [(&place, None), (&limits, Some(data.as_bytes())), (&stats, Some(b"count=0,bytes=0"))];
+            for (path, data) in fresh {
+                op(&mut out, Opcode::Create);
+                encode::create(&mut out, path, data, OPEN_ACL, 0, None);
+            }
         }
         MultiHeader::END.encode(&mut out);
         Ask::new(Opcode::Multi, out)

@@ -124,13 +124,15 @@ pub struct Moment {
 const DIGESTS_KEPT: usize = 4096;
 
 impl Checker {
-    /// For a server that starts with nothing.
+    /// For a server that starts with nothing; it may enforce quotas.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, enforce_quota: bool) -> Self {
+        let mut model = Model::new();
+        model.enforce_quota(enforce_quota);
         Self {
             config,
-            head: Model::new(),
-            applied: Model::new(),
+            head: model.clone(),
+            applied: model,
             watches: Watches::default(),
             proposed: VecDeque::new(),
             logged: 0,

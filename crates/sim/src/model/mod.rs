@@ -6,6 +6,7 @@
 
 mod acl;
 mod outcome;
+mod quota;
 mod request;
 mod tree;
 mod watches;

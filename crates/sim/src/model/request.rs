@@ -180,6 +180,7 @@ impl Model {
         if matches!(parent.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        self.check_quota(&path, 1, create.data.map_or(0, <[u8]>::len) as i64)?;
         let kind = match request {
             Request::CreateContainer(_) => Kind::Container,
             Request::CreateTtl(_) => Kind::Ttl(create.ttl_ms),
@@ -234,7 +235,10 @@ impl Model {
         self.check_session(writer.session)?;
         valid(path)?;
         let node = self.permitted(path, perms::WRITE, writer.identities)?;
-        expect_version(node.version, version)?;
+        let (before, node_version) = (node.data.as_ref().map_or(0, Vec::len), node.version);
+        let growth = data.map_or(0, <[u8]>::len) as i64 - before as i64;
+        self.check_quota(path, 0, growth)?;
+        expect_version(node_version, version)?;
         let Stamp { zxid, time_ms } = writer.stamp;
         let node = self.changing(path);
         node.data = data.map(Into::into);
@@ -246,6 +250,7 @@ impl Model {
         let change =
             Change { kind: EventKind::DataChanged, path: path.into(), parent_acl: Rc::clone(&acl), acl };
         writer.changes.push(change);
+        self.count_for_quota(path, 0, growth);
         Ok(OpOutcome::DataSet(stat))
     }
 

@@ -130,6 +130,7 @@ pub struct Model {
     pub(super) sessions: BTreeMap<i64, Session>,
     pub(super) zxid: i64,
     pub(super) undo: Vec<Undo>,
+    pub(super) enforces_quota: bool,
 }
 
 impl Default for Model {
@@ -159,7 +160,13 @@ impl Model {
             sessions: BTreeMap::new(),
             zxid: 0,
             undo: Vec::new(),
+            enforces_quota: false,
         }
+    }
+
+    /// Refuse what would pass the hard limit of a quota.
+    pub fn enforce_quota(&mut self, enforce: bool) {
+        self.enforces_quota = enforce;
     }
 
     /// The zxid of the last update.
@@ -264,7 +271,9 @@ impl Model {
             parent_acl: Rc::clone(&parent.acl),
         });
         self.undo.push(Undo::Created(path.into()));
+        let bytes = node.data.as_ref().map_or(0, Vec::len) as i64;
         self.nodes.insert(path.into(), node);
+        self.count_for_quota(path, 1, bytes);
     }
 
     pub(super) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
@@ -275,7 +284,9 @@ impl Model {
         let node = self.nodes.remove(path).expect("only existing znodes are removed");
         let acl = Rc::clone(&node.acl);
         changes.push(Change { kind: EventKind::Deleted, path: path.into(), acl, parent_acl });
+        let bytes = node.data.as_ref().map_or(0, Vec::len) as i64;
         self.undo.push(Undo::Removed(path.into(), node));
+        self.count_for_quota(path, -1, -bytes);
     }
 
     /// Takes back everything since the undo list was last emptied.

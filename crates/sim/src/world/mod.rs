@@ -154,7 +154,7 @@ impl World {
             .collect();
         Self {
             disk: FaultyDisk::new(rng.next_u64()),
-            checker: Checker::new(profile.config.clone()),
+            checker: Checker::new(profile.config.clone(), profile.enforce_quota),
             current: vec![None; clients.len()],
             clients,
             profile,

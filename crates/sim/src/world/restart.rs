@@ -24,8 +24,11 @@ impl World {
             return Ok(());
         }
         let options = self.options();
-        let tree_options =
-            stoa_tree::Options { hash_seed: self.rng.next_u64(), ..stoa_tree::Options::default() };
+        let tree_options = stoa_tree::Options {
+            hash_seed: self.rng.next_u64(),
+            enforce_quota: self.profile.enforce_quota,
+            ..stoa_tree::Options::default()
+        };
         let before = self.disk.clone();
         if !self.healing && self.rng.one_in(6) {
             // The power may go again while the server starts.
