@@ -125,8 +125,10 @@ fn run(options: &Options) -> Result<bool, String> {
     let seconds = begun.elapsed().as_secs_f64();
     let pair = &setting.pair;
     let (requests, events) = (pair.requests, pair.events);
+    let [left, right] = pair.waited().map(|waited| waited.as_secs_f64());
     println!(
-        "{requests} requests, {events} watch events in {seconds:.1} s ({:.0} requests/s)",
+        "{requests} requests in {steps} steps, {events} watch events in {seconds:.1} s ({:.0} requests/s; \
+         waited {left:.1} s for the left server, {right:.1} s for the right)",
         requests as f64 / seconds
     );
     if options.coverage {

@@ -9,6 +9,7 @@ use crate::link::{Ended, Link};
 use crate::side::{Greeting, Received, Sequentials, Session, Side};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 use stoa_wire::Opcode;
 
 /// Bursts that are remembered for a report.
@@ -91,6 +92,12 @@ impl Pair {
             events: 0,
             answers: BTreeMap::new(),
         }
+    }
+
+    /// How long the answers of the left and of the right server were waited for.
+    #[must_use]
+    pub fn waited(&self) -> [Duration; 2] {
+        [self.left.waited, self.right.waited]
     }
 
     /// Drives one step and compares what came of it.

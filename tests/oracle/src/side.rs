@@ -5,6 +5,7 @@ use crate::call::{Call, Moment, Op, Resolve};
 use crate::ledger::Ledger;
 use crate::link::{Ended, Link};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use stoa_wire::{ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, put, xid};
 
 /// Where the sequential znodes are kept that were created and not deleted since.
@@ -47,6 +48,8 @@ pub struct Side {
     links: Vec<Option<Link>>,
     sessions: Vec<Option<Session>>,
     last_seen: i64,
+    /// How long its answers were waited for.
+    pub waited: Duration,
 }
 
 struct Known<'a> {
@@ -79,6 +82,7 @@ impl Side {
             links: (0..slots).map(|_| None).collect(),
             sessions: vec![None; slots],
             last_seen: 0,
+            waited: Duration::ZERO,
         }
     }
 
@@ -193,6 +197,13 @@ impl Side {
 
     /// Reads until so many replies have come, or the connection has ended.
     pub fn receive(&mut self, slot: usize, replies: usize) -> Received {
+        let begun = Instant::now();
+        let received = self.receive_now(slot, replies);
+        self.waited += begun.elapsed();
+        received
+    }
+
+    fn receive_now(&mut self, slot: usize, replies: usize) -> Received {
         let mut received = Received { frames: Vec::with_capacity(replies), ended: None };
         let Some(link) = &mut self.links[slot] else {
             received.ended = Some(Ended::Closed);
