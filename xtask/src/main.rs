@@ -28,14 +28,15 @@ cargo xtask COMMAND
   tidy                        the repository's own rules
   sim [--seeds N]             the simulator over N seeds
   kazoo [PYTEST OPTIONS]      kazoo's own tests
-  java [MAVEN OPTIONS]        the Apache client and Curator
+  java [MAVEN OPTIONS]        our tests with the Apache client and Curator
+  upstream [MAVEN OPTIONS]    ZooKeeper's and Curator's own tests
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
 
-kazoo, java, go, c and kill take `--against zookeeper` to drive Apache ZooKeeper instead of Stoa.";
+kazoo, java, upstream, go, c and kill take `--against zookeeper` to drive Apache ZooKeeper instead of Stoa.";
 
 const SEEDS: u64 = 200;
 const KILL_ROUNDS: u64 = 10;
@@ -59,7 +60,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     if command == "peer" {
         return peer::serve(arguments).map(|()| true);
     }
-    let suites = ["kazoo", "java", "go", "c", "kill"];
+    let suites = ["kazoo", "java", "upstream", "go", "c", "kill"];
     let against = if suites.contains(&command.as_str()) {
         Against::from_arguments(&mut arguments)?
     } else {
@@ -91,6 +92,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         }
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
+        "upstream" => report.step("upstream", || suites::upstream(against, &arguments.rest())),
         "go" => report.step("go", || suites::go(against, &arguments.rest())),
         "c" => {
             arguments.finish()?;
@@ -122,6 +124,7 @@ fn everything(report: &mut Report) {
     report.step("simulation", || suites::simulation(SEEDS));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
+    report.step("upstream", || suites::upstream(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));
     report.step("c", || suites::c(Against::Stoa));
     report.step("oracle", || suites::oracle(&["--requests".to_owned(), ORACLE_REQUESTS.to_owned()]));

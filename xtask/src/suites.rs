@@ -19,7 +19,7 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
 
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
-const JAVA_LIMIT: Duration = Duration::from_secs(600);
+const JAVA_LIMIT: Duration = Duration::from_secs(1500);
 const GO_LIMIT: Duration = Duration::from_secs(300);
 const C_LIMIT: Duration = Duration::from_secs(120);
 const APT_LIMIT: Duration = Duration::from_secs(300);
@@ -45,8 +45,18 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
-/// The Apache client and Curator's recipes, by JUnit.
+/// Our tests with the Apache client and Curator's recipes.
 pub(crate) fn java(against: Against, more: &[String]) -> Result<Tally, String> {
+    junit(against, more)
+}
+
+/// ZooKeeper's and Curator's own tests, those in `tests/java/src/upstream/taken.txt`.
+pub(crate) fn upstream(against: Against, more: &[String]) -> Result<Tally, String> {
+    let profile = ["--activate-profiles", "upstream"].map(str::to_owned);
+    junit(against, &[&profile, more].concat())
+}
+
+fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
     against.prepare()?;
     let server = as_zookeeper(against)?;
     let mut maven = Command::new("mvn");

@@ -138,6 +138,11 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa refuses the multi; ZooKeeper judges each operation alone and lets it through",
     },
     Allowance {
+        subject: "requests somewhat longer than jute.maxbuffer",
+        handling: "not sent",
+        reason: "Stoa answers MarshallingError; ZooKeeper ends the connection",
+    },
+    Allowance {
         subject: "reads of the path \"\"",
         handling: "not sent",
         reason: "Stoa answers NoNode; ZooKeeper keeps the root under this name too",

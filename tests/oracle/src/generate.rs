@@ -86,19 +86,12 @@ const PROFILES: &[(usize, Profile)] = &[
     (3, Profile::Access),
     (4, Profile::Multis),
     (1, Profile::Sessions),
-    (2, Profile::Quotas),
+    (4, Profile::Quotas),
 ];
 
 /// Bytes that end a connection: a header cut short, an empty frame, lengths out of range.
-const GARBAGE: &[&[u8]] = &[
-    b"\0\0\0\x04\0\0\0\x01",
-    b"\0\0\0\0",
-    b"\xff\xff\xff\xff",
-    b"\x80\0\0\0",
-    b"\x7f\xff\xff\xff",
-    b"\0\x10\0\0",
-    b"ruok",
-];
+const GARBAGE: &[&[u8]] =
+    &[b"\0\0\0\x04\0\0\0\x01", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\x7f\xff\xff\xff", b"ruok"];
 
 /// What some send instead of a connect request.
 const BAD_GREETINGS: &[&[u8]] = &[
@@ -147,7 +140,7 @@ impl Generator {
         self.profile = self.random.weighted(PROFILES);
         self.phase_left = match self.profile {
             // One request at a time: as many steps as in other phases, not as many requests.
-            Profile::Quotas => 50 + self.random.below(150),
+            Profile::Quotas => 100 + self.random.below(250),
             _ => 300 + self.random.below(2500),
         };
         self.sweep();
@@ -195,7 +188,23 @@ impl Generator {
                 }));
             }
         }
-        calls.chunks(self.pipeline).map(|chunk| Step::Burst { slot, calls: chunk.to_vec() }).collect()
+        let mut steps: Vec<Step> =
+            calls.chunks(self.pipeline).map(|chunk| Step::Burst { slot, calls: chunk.to_vec() }).collect();
+        if self.profile == Profile::Quotas {
+            for path in menu::some_quota(&mut self.random) {
+                let data = menu::quota_data(&mut self.random);
+                let create = Op::Create {
+                    opcode: Opcode::Create,
+                    path: Name::Text(path),
+                    data,
+                    acl: menu::open_acl(),
+                    flags: 0,
+                    ttl_ms: 0,
+                };
+                steps.push(Step::Burst { slot, calls: vec![create.into()] });
+            }
+        }
+        steps
     }
 
     fn draw(&mut self) -> Step {
@@ -277,7 +286,7 @@ impl Generator {
             Profile::Access => [20, 10, 14, 14, 24, 6, 6, 3, 3, 1, 0, 1],
             Profile::Multis => [10, 6, 4, 1, 8, 4, 48, 14, 1, 1, 0, 1],
             Profile::Sessions => [30, 8, 6, 2, 22, 18, 4, 2, 1, 6, 0, 1],
-            Profile::Quotas => [24, 14, 16, 1, 6, 2, 8, 0, 1, 1, 24, 0],
+            Profile::Quotas => [30, 20, 20, 1, 6, 2, 8, 0, 1, 1, 10, 0],
         };
         const KINDS: [Kind; 12] = [
             Kind::Create,
@@ -347,7 +356,7 @@ impl Generator {
     }
 
     fn delete(&mut self) -> Op {
-        let path = if self.random.percent(15) {
+        let path = if self.random.percent(40) {
             Name::Sequential(self.random.below(64))
         } else {
             menu::path(&mut self.random)

@@ -286,6 +286,14 @@ pub fn quota_paths() -> impl Iterator<Item = String> {
     })
 }
 
+/// The znodes of one quota, in the order in which ZooKeeper's command line makes them.
+pub fn some_quota(random: &mut Random) -> impl Iterator<Item = String> + use<> {
+    let root = random.pick(&["/a", "/b", "/w"]);
+    ["", "/zookeeper_limits", "/zookeeper_stats"]
+        .into_iter()
+        .map(move |leaf| format!("/zookeeper/quota{root}{leaf}"))
+}
+
 /// Limits or statistics as ZooKeeper's command line writes them.
 pub fn quota_data(random: &mut Random) -> Option<Vec<u8>> {
     let mut limit = |most: usize| if random.percent(30) { -1 } else { random.below(most) as i64 };

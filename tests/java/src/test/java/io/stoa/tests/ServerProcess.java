@@ -13,13 +13,14 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
  * The server under test as a child process. Its command comes from SERVER_COMMAND, to which
  * the port and the data directory are added; both stay the same over a restart.
  */
-final class ServerProcess implements AutoCloseable {
+public final class ServerProcess implements AutoCloseable {
     private static final String HOST = "127.0.0.1";
     private static final int READY_SECONDS = 30;
 
@@ -27,14 +28,15 @@ final class ServerProcess implements AutoCloseable {
 
     private final Path directory;
     private final int port;
+    private final Map<String, String> settings;
     private final Thread reaper = new Thread(this::kill);
     private Process process;
 
-    private ServerProcess() throws IOException {
+    /** A server that is not started yet, at a port of its own where 0 is given. The settings are added to the configuration. */
+    public ServerProcess(int port, Map<String, String> settings) throws IOException {
         directory = Files.createTempDirectory("stoa-java-");
-        try (ServerSocket probe = new ServerSocket(0)) {
-            port = probe.getLocalPort();
-        }
+        this.port = port == 0 ? freePort() : port;
+        this.settings = Map.copyOf(settings);
         Runtime.getRuntime().addShutdownHook(reaper);
     }
 
@@ -49,7 +51,7 @@ final class ServerProcess implements AutoCloseable {
     /** A server for one test alone, which may stop and kill it. */
     static ServerProcess own() {
         try {
-            ServerProcess server = new ServerProcess();
+            ServerProcess server = new ServerProcess(0, Map.of());
             server.start();
             return server;
         } catch (IOException e) {
@@ -57,19 +59,24 @@ final class ServerProcess implements AutoCloseable {
         }
     }
 
-    String address() {
+    public String address() {
         return HOST + ":" + port;
     }
 
-    void start() throws IOException {
-        String given = System.getenv("SERVER_COMMAND");
-        if (given == null) {
-            throw new IllegalStateException("SERVER_COMMAND is not set; run `cargo xtask java`");
-        }
-        List<String> command = new ArrayList<>(Arrays.asList(given.trim().split("\\s+")));
-        command.addAll(List.of("--port", Integer.toString(port)));
-        command.addAll(List.of("--data-dir", directory.resolve("data").toString()));
-        process = new ProcessBuilder(command)
+    public int port() {
+        return port;
+    }
+
+    public Path directory() {
+        return directory;
+    }
+
+    public boolean isRunning() {
+        return process != null && process.isAlive();
+    }
+
+    public void start() throws IOException {
+        process = new ProcessBuilder(command())
                 .redirectErrorStream(true)
                 .redirectOutput(ProcessBuilder.Redirect.appendTo(output().toFile()))
                 .start();
@@ -83,8 +90,30 @@ final class ServerProcess implements AutoCloseable {
         }
     }
 
+    private List<String> command() throws IOException {
+        String given = System.getenv("SERVER_COMMAND");
+        if (given == null) {
+            throw new IllegalStateException("SERVER_COMMAND is not set; run `cargo xtask java`");
+        }
+        List<String> command = new ArrayList<>(Arrays.asList(given.trim().split("\\s+")));
+        int config = command.indexOf("--config") + 1;
+        if (!settings.isEmpty()) {
+            command.set(config, withSettings(Path.of(command.get(config))).toString());
+        }
+        command.addAll(List.of("--port", Integer.toString(port)));
+        command.addAll(List.of("--data-dir", directory.resolve("data").toString()));
+        return command;
+    }
+
+    /** A copy of the configuration in which the settings come last, and so win. */
+    private Path withSettings(Path config) throws IOException {
+        StringBuilder text = new StringBuilder(Files.readString(config));
+        settings.forEach((name, value) -> text.append(name).append('=').append(value).append('\n'));
+        return Files.writeString(directory.resolve("own.cfg"), text);
+    }
+
     /** Stops the server as an operator does. */
-    void stop() throws InterruptedException {
+    public void stop() throws InterruptedException {
         process.destroy();
         if (!process.waitFor(20, TimeUnit.SECONDS)) {
             kill();
@@ -93,7 +122,7 @@ final class ServerProcess implements AutoCloseable {
     }
 
     /** Ends the server as a crash does. */
-    void kill() {
+    public void kill() {
         if (process != null) {
             process.destroyForcibly();
             process.onExit().join();
@@ -133,6 +162,12 @@ final class ServerProcess implements AutoCloseable {
 
     private Path output() {
         return directory.resolve("output");
+    }
+
+    private static int freePort() throws IOException {
+        try (ServerSocket probe = new ServerSocket(0)) {
+            return probe.getLocalPort();
+        }
     }
 
     private static void pause(long millis) {
