@@ -165,6 +165,7 @@ impl Profile {
             variant("disk-full", "the log's disk is full again and again", &|p| {
                 p.faults = Faults { crash_ms: 300, power_loss_ms: 500, disk_full_ms: 100, ..CALM };
                 p.manners.writes_percent = 75;
+                p.manners.move_one_in = 25;
             }),
             variant("bit-rot", "restarts, each with damaged copies of the folder", &|p| {
                 p.faults = Faults { crash_ms: 50, power_loss_ms: 60, bit_rot_percent: 100, ..CALM };

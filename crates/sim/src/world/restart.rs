@@ -30,8 +30,9 @@ impl World {
             ..stoa_tree::Options::default()
         };
         let before = self.disk.clone();
-        if !self.healing && self.rng.one_in(6) {
-            // The power may go again while the server starts.
+        // The power may go again while the server starts, above all while it makes its folder.
+        let chance = if self.starts == 0 { 2 } else { 6 };
+        if !self.healing && self.rng.one_in(chance) {
             self.disk.fault_after(self.rng.below(8), Fault::PowerLoss);
         }
         let recovered = recover(&mut self.disk, &options, &tree_options);
