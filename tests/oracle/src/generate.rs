@@ -613,10 +613,10 @@ fn avoid_misread_paths(op: &mut Op) {
             }
         }
         // ZooKeeper looks at the mode first and only then stumbles over the null.
-        Op::Create { path: path @ Name::Null, opcode, flags, .. } => {
-            if *flags != 0 || *opcode != Opcode::Create {
-                *path = Name::text(REFUSED);
-            }
+        Op::Create { path: path @ Name::Null, opcode, flags, .. }
+            if *flags != 0 || *opcode != Opcode::Create =>
+        {
+            *path = Name::text(REFUSED);
         }
         Op::Multi { ops, .. } => ops.iter_mut().for_each(avoid_misread_paths),
         _ => {}
