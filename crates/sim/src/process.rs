@@ -5,7 +5,7 @@
 //! moves output to the clients as fast as they read. Every call of the core goes through
 //! [`Process::observe`], which shows the checker what came of it.
 
-use crate::check::{Checker, Inbound, Inlet, Moment, Violation};
+use crate::check::{Checker, Inbound, Inlet, Moment, Violation, is_bad_length};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::model::ConnectionKey;
 use crate::rng::Rng;
@@ -19,6 +19,7 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEven
 #[derive(Debug)]
 struct Socket {
     id: ConnectionId,
+    address: SocketAddr,
     /// Arrived and not consumed.
     inbox: Vec<u8>,
     inlet: Inlet,
@@ -102,12 +103,28 @@ impl Process {
     }
 
     /// A client connects; false when it is refused.
-    pub fn accept(&mut self, key: ConnectionKey, address: SocketAddr, scene: &mut Scene<'_>) -> bool {
-        let Ok(id) = self.server.connect(address, scene.now) else { return false };
+    ///
+    /// # Errors
+    /// When it is refused, or not, against the limit.
+    pub fn accept(
+        &mut self,
+        key: ConnectionKey,
+        address: SocketAddr,
+        scene: &mut Scene<'_>,
+    ) -> Result<bool, Violation> {
+        let others = self.sockets.values().filter(|socket| socket.address == address).count();
+        let connected = self.server.connect(address, scene.now);
+        if connected.is_ok() != (others < scene.checker.limits().connections_per_address) {
+            return Err(Violation::new(format!(
+                "{others} connections from {address}, another: {connected:?}"
+            )));
+        }
+        let Ok(id) = connected else { return Ok(false) };
         scene.checker.connected(key, address.ip().to_string(), scene.now);
         self.keys.insert(id, key);
         let socket = Socket {
             id,
+            address,
             inbox: Vec::new(),
             inlet: Inlet::default(),
             received: 0,
@@ -119,7 +136,7 @@ impl Process {
             gone: false,
         };
         self.sockets.insert(key, socket);
-        true
+        Ok(true)
     }
 
     /// Bytes arrive; false when there is nobody to take them.
@@ -225,6 +242,10 @@ impl Process {
             scene.checker.received(key, frames, moment);
             socket.inbox = inbox[consumed..].to_vec();
             socket.paused = self.server.is_paused(id);
+            let live = scene.checker.is_live(key);
+            if !socket.paused && is_bad_length(&socket.inbox, live, &scene.checker.limits()) {
+                scene.checker.met_bad_length(key);
+            }
             socket.readable = false;
             self.observe(scene)?;
         }
@@ -381,6 +402,11 @@ impl Process {
         let most = limits.log_queue_bytes + 2 * limits.frame_bytes + OWN_UPDATES_BYTES_MAX;
         if bytes > most {
             return Err(Violation::new(format!("{bytes} bytes wait for the log, at most {most} may")));
+        }
+        let waiting: usize = self.server.connections().map(|(_, connection)| connection.outstanding()).sum();
+        if self.server.outstanding() != waiting {
+            let count = self.server.outstanding();
+            return Err(Violation::new(format!("{count} requests are counted, {waiting} wait")));
         }
         if self.server.outstanding() > limits.outstanding {
             let count = self.server.outstanding();

@@ -13,7 +13,7 @@ mod requests;
 mod sessions;
 mod state;
 
-pub use link::{Inbound, Inlet};
+pub use link::{Inbound, Inlet, is_bad_length};
 pub use state::compare;
 
 use crate::model::{ConnectionKey, Identity, Model, Stamp, Watches};
@@ -258,7 +258,27 @@ impl Checker {
         if moment.out_of_room {
             self.timers.grace(moment.now.mono_us + 3 * tick_us);
         }
+        let handshake_us = u64::from(self.config.limits.handshake_ms) * 1000;
+        let overdue = self.links.iter().find(|(_, link)| {
+            link.phase == Phase::Handshake && link.connected_us + handshake_us <= moment.now.mono_us
+        });
+        if let Some((&key, _)) = overdue {
+            return violation(format!("{} may still send its handshake after {handshake_us} us", name(key)));
+        }
         self.timers.overdue(moment.now.mono_us, 2 * tick_us)
+    }
+
+    /// The server does not read on although it could: the length that comes next is out of range.
+    pub fn met_bad_length(&mut self, key: ConnectionKey) {
+        if self.links.get(&key).is_some_and(|link| matches!(link.phase, Phase::Handshake | Phase::Live)) {
+            self.shut(key, Some(CloseReason::BadFrame));
+        }
+    }
+
+    /// Whether a connection is past its handshake.
+    #[must_use]
+    pub fn is_live(&self, key: ConnectionKey) -> bool {
+        self.links.get(&key).is_some_and(|link| link.phase == Phase::Live)
     }
 
     /// The server has begun to read from a connection again, for which its session counts as heard of.
@@ -402,8 +422,6 @@ impl Checker {
                 CloseReason::HandshakeTimeout => {
                     link.phase == Phase::Handshake && now.mono_us >= link.connected_us + handshake_us
                 }
-                // The length of a frame; the checker does not see frames that are not taken in.
-                CloseReason::BadFrame => true,
                 _ => false,
             },
         };

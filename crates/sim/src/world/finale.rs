@@ -29,6 +29,22 @@ impl World {
             self.step()?;
         }
         self.checker.is_quiet()?;
+        self.take_snapshot(deadline_us)
+    }
+
+    /// A snapshot on demand, from which the last restart then begins.
+    fn take_snapshot(&mut self, deadline_us: u64) -> Result<(), Failure> {
+        let before = self.snapshots;
+        if let Some(process) = &mut self.process {
+            process.server.request_snapshot();
+        }
+        self.schedule_turn(self.now_us);
+        while self.snapshots == before {
+            if self.now_us > deadline_us {
+                return Err(Failure::Liveness("a snapshot that was asked for is not taken".into()));
+            }
+            self.step()?;
+        }
         Ok(())
     }
 

@@ -251,7 +251,7 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Wake(client) => self.wake(client),
-            Event::Arrive(key, client) => self.arrive(key, client),
+            Event::Arrive(key, client) => self.arrive(key, client)?,
             Event::ToServer(key, bytes) => {
                 if let Some(process) = &mut self.process
                     && process.arrive(key, &bytes)
@@ -362,22 +362,21 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, key: ConnectionKey, client: usize) {
+    fn arrive(&mut self, key: ConnectionKey, client: usize) -> Result<(), Failure> {
         let address = self.clients[client].address;
         let now = self.now();
-        let accepted = self.process.as_mut().is_some_and(|process| {
-            process.accept(
-                key,
-                address,
-                &mut Scene { checker: &mut self.checker, trace: &mut self.trace, now },
-            )
-        });
+        let mut scene = Scene { checker: &mut self.checker, trace: &mut self.trace, now };
+        let accepted = match &mut self.process {
+            Some(process) => process.accept(key, address, &mut scene)?,
+            None => false,
+        };
         let what = if accepted { "accepted" } else { "refused" };
         self.trace.event(self.now_us, "connect", format_args!("client {client}: connection {key} {what}"));
         if !accepted {
             let after = self.rng.range(100, 5000);
             self.schedule(after, Event::ServerGone(key));
         }
+        Ok(())
     }
 
     fn deliver(&mut self, key: ConnectionKey, bytes: &[u8]) -> Result<(), Failure> {
