@@ -256,7 +256,14 @@ impl Server {
             }
         }
         if self.no_room_until_us.is_none() {
-            for session in self.sessions.expired(now) {
+            // Whoever is not read from because of what the server has under way may be alive and well.
+            let (connections, pause_bytes) = (&self.connections, self.config.limits.output_pause_bytes);
+            let held_up = |id| {
+                let connection = connections.get(id);
+                connection
+                    .is_some_and(|connection| connection.paused && connection.output_bytes() < pause_bytes)
+            };
+            for session in self.sessions.expired(now, held_up) {
                 self.stats.sessions_expired += 1;
                 if self.planted.is(Bug::EphemeralOutlivesSession) {
                     continue;

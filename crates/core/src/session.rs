@@ -169,7 +169,8 @@ impl Sessions {
     }
 
     /// Sessions that have been silent for their timeout and are not closing yet; marks them closing.
-    pub(crate) fn expired(&mut self, now: Now) -> Vec<i64> {
+    /// Those on a connection that is `held_up` count as heard of: they may have spoken.
+    pub(crate) fn expired(&mut self, now: Now, held_up: impl Fn(ConnectionId) -> bool) -> Vec<i64> {
         let mut expired = Vec::new();
         while let Some(entry) = self.queue.first_entry() {
             if *entry.key() > now.mono_us / self.tick_us {
@@ -181,6 +182,9 @@ impl Sessions {
                 };
                 if session.closing {
                     continue;
+                }
+                if session.connection.is_some_and(&held_up) {
+                    session.deadline_us = now.mono_us + timeout_us(session.timeout_ms);
                 }
                 if session.deadline_us > now.mono_us {
                     let deadline_us = session.deadline_us;
@@ -219,6 +223,10 @@ pub(crate) fn passwords_match(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn nobody(_: ConnectionId) -> bool {
+        false
+    }
+
     fn at(ms: u64) -> Now {
         Now { mono_us: ms * 1000, wall_ms: 1_700_000_000_000 }
     }
@@ -229,10 +237,10 @@ mod tests {
         let id = sessions.new_id();
         let key = sessions.insert(id, 1000, at(0));
         sessions.touch(key, at(900));
-        assert!(sessions.expired(at(1500)).is_empty());
-        assert!(sessions.expired(at(1899)).is_empty());
-        assert_eq!(sessions.expired(at(2001)), [id]);
-        assert!(sessions.expired(at(9000)).is_empty(), "it is reported once");
+        assert!(sessions.expired(at(1500), nobody).is_empty());
+        assert!(sessions.expired(at(1899), nobody).is_empty());
+        assert_eq!(sessions.expired(at(2001), nobody), [id]);
+        assert!(sessions.expired(at(9000), nobody).is_empty(), "it is reported once");
     }
 
     #[test]
@@ -243,8 +251,8 @@ mod tests {
         sessions.remove(first);
         let second = sessions.new_id();
         sessions.insert(second, 5000, at(0));
-        assert!(sessions.expired(at(2000)).is_empty());
-        assert_eq!(sessions.expired(at(5200)), [second]);
+        assert!(sessions.expired(at(2000), nobody).is_empty());
+        assert_eq!(sessions.expired(at(5200), nobody), [second]);
     }
 
     #[test]
@@ -253,7 +261,7 @@ mod tests {
         let id = sessions.new_id();
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
-        assert_eq!(sessions.expired(at(1200)), [id]);
+        assert_eq!(sessions.expired(at(1200), nobody), [id]);
     }
 
     #[test]
@@ -261,9 +269,9 @@ mod tests {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         let id = sessions.new_id();
         sessions.insert(id, 1000, at(0));
-        assert_eq!(sessions.expired(at(1200)), [id]);
+        assert_eq!(sessions.expired(at(1200), nobody), [id]);
         sessions.reopen_closing(at(1300));
-        assert_eq!(sessions.expired(at(1500)), [id]);
+        assert_eq!(sessions.expired(at(1500), nobody), [id]);
     }
 
     #[test]

@@ -282,6 +282,27 @@ fn what_waits_on_a_connection_that_lost_its_session_is_not_answered_when_the_log
 }
 
 #[test]
+fn a_session_does_not_expire_while_the_server_does_not_listen_to_it() {
+    let mut config = Config::default();
+    config.limits.outstanding_per_connection = 1;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    let ping = request(xid::PING, Opcode::Ping, |_| {});
+    world.send(id, &create(1, "/a", 0));
+    assert_eq!(world.send(id, &ping), 0, "the disk is slow, nothing more is read");
+    for _ in 0..20 {
+        world.pass(5000);
+    }
+    assert_eq!((world.server.session_count(), world.closed.len()), (1, 0));
+    world.settle();
+    assert_eq!(world.resumed, [id]);
+    assert_eq!(world.send(id, &ping), ping.len());
+    world.pass(20_000);
+    world.settle();
+    assert_eq!(world.closed, [(id, CloseReason::SessionExpired)], "silent now, and listened to");
+}
+
+#[test]
 fn entries_of_a_refused_generation_are_refused_once() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();
