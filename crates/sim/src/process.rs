@@ -206,6 +206,13 @@ impl Process {
         }
         if ticks {
             let moment = self.moment(scene.now);
+            for (&key, socket) in &self.sockets {
+                let unread = self.server.output(socket.id).len();
+                let own_fault = unread >= scene.checker.limits().output_pause_bytes;
+                if socket.paused && !own_fault {
+                    scene.checker.held_up(key, scene.now);
+                }
+            }
             self.server.tick(scene.now);
             self.observe(scene)?;
             // Apart from what clients have asked for, so that it can be told apart.

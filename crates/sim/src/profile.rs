@@ -174,6 +174,8 @@ impl Profile {
             variant("slow-disk", "a disk that stalls, and a server that stands still", &|p| {
                 p.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
                 p.manners.window = 24;
+                p.config.limits.outstanding_per_connection = 12;
+                p.config.limits.outstanding = 48;
             }),
             variant("churn", "sessions that come, go, move and expire", &|p| {
                 p.manners = Manners {

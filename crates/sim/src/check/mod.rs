@@ -275,6 +275,13 @@ impl Checker {
         }
     }
 
+    /// The server does not listen to a connection, for reasons of its own: its session counts as heard of.
+    pub fn held_up(&mut self, key: ConnectionKey, now: Now) {
+        if let Some(link) = self.links.get(&key).filter(|link| link.phase == Phase::Live) {
+            self.timers.heard(link.session, now.mono_us);
+        }
+    }
+
     /// Whether a connection is past its handshake.
     #[must_use]
     pub fn is_live(&self, key: ConnectionKey) -> bool {

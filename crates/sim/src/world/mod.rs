@@ -122,6 +122,7 @@ pub struct World {
     turn_at: Option<u64>,
     paused_until_us: u64,
     slow_until_us: u64,
+    slow_factor: u64,
     disk_is_full: bool,
     last_batch: Option<(String, u64)>,
     checker: Checker,
@@ -171,6 +172,7 @@ impl World {
             turn_at: None,
             paused_until_us: 0,
             slow_until_us: 0,
+            slow_factor: 1,
             disk_is_full: false,
             last_batch: None,
             cables: BTreeMap::new(),
@@ -430,7 +432,7 @@ impl World {
 
     /// The time that a piece of work takes the disk.
     fn disk_takes(&mut self, usual_us: u64) -> u64 {
-        let slow = if self.now_us < self.slow_until_us { 60 } else { 1 };
+        let slow = if self.now_us < self.slow_until_us { self.slow_factor } else { 1 };
         self.rng.around(usual_us * slow)
     }
 

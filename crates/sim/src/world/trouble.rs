@@ -71,7 +71,11 @@ impl World {
                 let after = self.rng.range(1000, 700_000);
                 self.schedule(after, Event::Room);
             }
-            Trouble::SlowDisk => self.slow_until_us = self.now_us + self.rng.range(10_000, 500_000),
+            Trouble::SlowDisk => {
+                self.slow_until_us = self.now_us + self.rng.range(10_000, 500_000);
+                // From a busy disk to one that answers after seconds.
+                self.slow_factor = *self.rng.pick(&[20, 60, 200, 3000]);
+            }
             Trouble::ClockJump => {
                 let jump_ms = self.rng.range(0, 20_000) as i64 - 10_000;
                 self.wall_offset_ms += jump_ms;
