@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Server};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader,
-    WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
+    RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
 };
 
 struct World {
@@ -525,4 +525,56 @@ fn any_bytes_at_all_are_survived() {
     world.send(id, &get(1, "/", false));
     assert_eq!(world.take(id)[0].err, 0);
     assert_eq!(world.server.outstanding(), 0);
+}
+
+#[test]
+fn a_check_outside_of_a_multi_is_answered_like_an_unknown_opcode() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &request(1, Opcode::Check, |out| encode::path_version(out, "/", -1)));
+    world.settle();
+    let frames = world.take(id);
+    assert_eq!(frames.iter().map(|frame| frame.err).collect::<Vec<_>>(), [ErrorCode::Unimplemented as i32]);
+    assert_eq!(world.closed, [(id, CloseReason::UnknownOpcode)]);
+}
+
+#[test]
+fn a_multi_read_sets_no_watches() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    world.settle();
+    world.send(
+        id,
+        &request(2, Opcode::MultiRead, |out| {
+            MultiHeader { opcode: Opcode::GetData as i32, done: false, err: -1 }.encode(out);
+            encode::path_watch(out, "/a", true);
+            MultiHeader::END.encode(out);
+        }),
+    );
+    world.send(id, &set(3, "/a", b"y"));
+    world.settle();
+    assert_eq!(xids(&world.take(id)), [1, 2, 3]);
+}
+
+#[test]
+fn an_auth_packet_cut_short_ends_the_connection_without_an_answer() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    let mut body = Vec::new();
+    encode::auth(&mut body, "digest", b"alice:a");
+    world.send(id, &request(xid::AUTH, Opcode::Auth, |out| out.extend_from_slice(&body[..body.len() - 1])));
+    assert_eq!(world.take(id), []);
+    assert_eq!(world.closed, [(id, CloseReason::Malformed)]);
+}
+
+#[test]
+fn a_reconfig_is_disabled_and_one_cut_short_unreadable() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    let body = [[0xff; 12].as_slice(), &(-1_i64).to_be_bytes()].concat();
+    world.send(id, &request(1, Opcode::Reconfig, |out| out.extend_from_slice(&body)));
+    world.send(id, &request(2, Opcode::Reconfig, |out| out.extend_from_slice(&body[..19])));
+    let errors: Vec<i32> = world.take(id).iter().map(|frame| frame.err).collect();
+    assert_eq!(errors, [ErrorCode::ReconfigDisabled as i32, ErrorCode::MarshallingError as i32]);
 }

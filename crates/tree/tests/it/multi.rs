@@ -3,7 +3,7 @@
 use crate::world::*;
 use stoa_tree::Refusal;
 use stoa_wire::CreateMode::*;
-use stoa_wire::{ErrorCode, EventKind, READ_ACL};
+use stoa_wire::{ErrorCode, EventKind, Opcode, READ_ACL};
 
 fn failure(refused: Result<(), Refusal>) -> (usize, usize, ErrorCode) {
     match refused {
@@ -90,4 +90,45 @@ fn a_multi_of_a_dead_session_fails_at_its_first_operation() {
     let mut world = World::new();
     let frame = multi(&[create("/a", b"", Persistent), delete("/a", -1)]);
     assert_eq!(failure(world.propose(&frame, 66)), (2, 0, ErrorCode::SessionExpired));
+}
+
+#[test]
+fn in_a_multi_the_flags_say_which_create_it_is() {
+    let mut world = World::new();
+    let with_stat = |notes: &Notes| -> Vec<bool> {
+        let created = |answer: &Answer| match answer {
+            Answer::Created(_, _, with_stat) => *with_stat,
+            other => panic!("{other:?} is no create"),
+        };
+        notes.answers.iter().map(created).collect()
+    };
+    let notes = world.must(&multi(&[
+        create_raw(Opcode::Create, "/container", Container as i32, None),
+        create_raw(Opcode::CreateTtl, "/container-too", Container as i32, Some(7)),
+        create_raw(Opcode::CreateTtl, "/plain", Persistent as i32, Some(7)),
+    ]));
+    assert_eq!(with_stat(&notes), [true, true, false]);
+    // Only containers are the server's to delete.
+    world.must(&delete_container("/container"));
+    world.must(&delete_container("/container-too"));
+    assert!(matches!(world.ask(&delete_container("/plain")), Err(ErrorCode::BadVersion)));
+}
+
+#[test]
+fn a_create_of_a_mode_that_its_opcode_does_not_have_makes_the_whole_multi_unreadable() {
+    let mut world = World::new();
+    for flags in [PersistentTtl as i32, PersistentSequentialTtl as i32, 7, -1] {
+        for opcode in [Opcode::Create, Opcode::Create2, Opcode::CreateContainer] {
+            let frame = multi(&[delete("/none", -1), create_raw(opcode, "/a", flags, None)]);
+            let refused = world.propose(&frame, 0);
+            assert!(
+                matches!(refused, Err(Refusal::Error(ErrorCode::MarshallingError))),
+                "{opcode:?} {flags}"
+            );
+        }
+        if flags == 7 {
+            let frame = multi(&[create_raw(Opcode::CreateTtl, "/a", flags, Some(7))]);
+            assert_eq!(failure(world.propose(&frame, 0)), (1, 0, ErrorCode::BadArguments));
+        }
+    }
 }
