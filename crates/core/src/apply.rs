@@ -29,6 +29,9 @@ impl Server {
             self.partition.recycle(payload);
         }
         self.release_waiters(self.partition.tree.last_zxid());
+        if self.waiters.is_empty() && self.waiters.capacity() > WAITERS_KEPT {
+            self.waiters = VecDeque::new();
+        }
         self.poll_snapshot_due();
     }
 
@@ -121,6 +124,9 @@ impl Server {
         }
     }
 }
+
+/// As many waiters stay allocated when nobody waits.
+const WAITERS_KEPT: usize = 4096;
 
 /// Warnings that are kept until the driver asks for them.
 const WARNINGS_MAX: usize = 16;

@@ -219,7 +219,7 @@ pub(crate) struct Connections {
 }
 
 const SPARE_BUFFERS: usize = 64;
-const SPARE_BUFFER_BYTES: usize = 256 << 10;
+const SPARE_BUFFER_BYTES: usize = 64 << 10;
 
 impl Connections {
     pub(crate) fn len(&self) -> usize {

@@ -44,7 +44,7 @@ pub(crate) struct Partition {
     spare: Option<Vec<u8>>,
 }
 
-const SPARE_ENTRY_BYTES: usize = 1 << 20;
+const SPARE_ENTRY_BYTES: usize = 256 << 10;
 
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.

@@ -14,7 +14,7 @@ use crate::positions::Positions;
 use crate::recovery::{self, Recovery};
 
 /// What is collected in memory before it is written; a larger batch takes several writes.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// From this size on a payload is written from where it is, without a copy.
 const DIRECT_BYTES: usize = 64 << 10;

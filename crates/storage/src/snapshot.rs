@@ -21,7 +21,7 @@ pub const CHUNK_BYTES_MAX: usize = 64 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// How much is written before it is synced, so that the log's own syncs do not wait behind it.
-const SYNC_BYTES: u64 = 64 << 20;
+const SYNC_BYTES: u64 = 8 << 20;
 
 /// What a snapshot is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,9 @@ struct Entry {
     state: Projected,
 }
 
+/// As many entries stay allocated when none is in use.
+const ENTRIES_KEPT: usize = 4096;
+
 const UNUSED: i64 = i64::MIN;
 
 /// One change by one update.
@@ -276,6 +279,13 @@ impl Overlay {
             if entry.last_zxid == touch.zxid {
                 self.drop_entry(touch.slot);
             }
+        }
+        if self.touches.is_empty() && self.entries.capacity() > ENTRIES_KEPT {
+            // Every entry is unused now; what a burst needed is given back.
+            self.entries = Vec::new();
+            self.free = Vec::new();
+            self.by_path = HashTable::new();
+            self.touches = VecDeque::new();
         }
         while self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid).is_some() {}
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
