@@ -210,7 +210,7 @@ impl Process {
                 let unread = self.server.output(socket.id).len();
                 let own_fault = unread >= scene.checker.limits().output_pause_bytes;
                 if socket.paused && !own_fault {
-                    scene.checker.held_up(key, scene.now);
+                    scene.checker.heard(key, scene.now);
                 }
             }
             self.server.tick(scene.now);
@@ -345,7 +345,7 @@ impl Process {
             scene.trace.event(scene.now.mono_us, "close", format_args!("connection {key}: {reason}"));
         }
         for key in resumed {
-            scene.checker.resumed(key, scene.now);
+            scene.checker.heard(key, scene.now);
             if let Some(socket) = self.sockets.get_mut(&key) {
                 socket.paused = false;
                 socket.readable = true;

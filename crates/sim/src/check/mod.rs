@@ -275,8 +275,9 @@ impl Checker {
         }
     }
 
-    /// The server does not listen to a connection, for reasons of its own: its session counts as heard of.
-    pub fn held_up(&mut self, key: ConnectionKey, now: Now) {
+    /// The server listens to a connection again, or does not for reasons of its own: its session counts as
+    /// heard of.
+    pub fn heard(&mut self, key: ConnectionKey, now: Now) {
         if let Some(link) = self.links.get(&key).filter(|link| link.phase == Phase::Live) {
             self.timers.heard(link.session, now.mono_us);
         }
@@ -286,13 +287,6 @@ impl Checker {
     #[must_use]
     pub fn is_live(&self, key: ConnectionKey) -> bool {
         self.links.get(&key).is_some_and(|link| link.phase == Phase::Live)
-    }
-
-    /// The server has begun to read from a connection again, for which its session counts as heard of.
-    pub fn resumed(&mut self, key: ConnectionKey, now: Now) {
-        if let Some(link) = self.links.get(&key).filter(|link| link.phase == Phase::Live) {
-            self.timers.heard(link.session, now.mono_us);
-        }
     }
 
     /// The log had no room: nothing of what was proposed and not applied will ever be.

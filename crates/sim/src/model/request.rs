@@ -497,3 +497,103 @@ fn valid(path: &str) -> Result<()> {
 fn expect_version(found: i32, wanted: i32) -> Result<()> {
     if wanted == -1 || wanted == found { Ok(()) } else { Err(ErrorCode::BadVersion) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_wire::{MultiHeader, OPEN_ACL, Opcode, Reader as Frame, Stat, request::encode};
+
+    fn write(model: &mut Model, opcode: Opcode, body: &[u8]) -> std::result::Result<Body, Failure> {
+        let request = Request::decode(opcode, &mut Frame::new(body)).unwrap();
+        let stamp = Stamp { zxid: model.zxid() + 1, time_ms: 1000 + model.zxid() };
+        model.write(&request, 7, &[], stamp).map(|done| done.body)
+    }
+
+    fn create(model: &mut Model, path: &str, flags: i32) -> std::result::Result<Body, Failure> {
+        let mut body = Vec::new();
+        encode::create(&mut body, path, Some(b"x"), OPEN_ACL, flags, None);
+        write(model, Opcode::Create, &body)
+    }
+
+    fn delete(model: &mut Model, path: &str) -> std::result::Result<Body, Failure> {
+        let mut body = Vec::new();
+        encode::path_version(&mut body, path, -1);
+        write(model, Opcode::Delete, &body)
+    }
+
+    fn with_session() -> Model {
+        let mut model = Model::new();
+        model.open_session(7, 1000, 1);
+        model
+    }
+
+    fn stat(model: &Model, path: &str) -> Stat {
+        model.node(path).unwrap().stat()
+    }
+
+    #[test]
+    fn cversion_counts_creates_twice_and_takes_off_what_is_there() {
+        let mut model = with_session();
+        create(&mut model, "/a", 0).unwrap();
+        create(&mut model, "/a/x", 0).unwrap();
+        create(&mut model, "/a/y", 0).unwrap();
+        delete(&mut model, "/a/x").unwrap();
+        let found = stat(&model, "/a");
+        assert_eq!((found.cversion, found.num_children, found.pzxid), (3, 1, model.zxid()));
+        assert_eq!(create(&mut model, "/a/n-", 2), Ok(Body::Path("/a/n-0000000002".into())));
+        assert_eq!(delete(&mut model, "/a"), Err(Failure::Error(ErrorCode::NotEmpty)));
+    }
+
+    #[test]
+    fn a_failed_multi_changes_nothing() {
+        let mut model = with_session();
+        create(&mut model, "/a", 0).unwrap();
+        let before: Vec<_> = model.nodes().map(|(path, node)| (path.to_owned(), node.clone())).collect();
+        let mut body = Vec::new();
+        for path in ["/b", "/a/x", "/a"] {
+            MultiHeader { opcode: Opcode::Create as i32, done: false, err: -1 }.encode(&mut body);
+            encode::create(&mut body, path, None, OPEN_ACL, 0, None);
+        }
+        MultiHeader::END.encode(&mut body);
+        let failure = Failure::Multi { count: 3, failed: 2, code: ErrorCode::NodeExists };
+        assert_eq!(write(&mut model, Opcode::Multi, &body), Err(failure));
+        assert!(model.nodes().eq(before.iter().map(|(path, node)| (path.as_str(), node))));
+    }
+
+    #[test]
+    fn a_deleted_znode_is_told_once_to_whoever_watched_it_twice() {
+        let mut model = with_session();
+        create(&mut model, "/a", 0).unwrap();
+        let mut watches = Watches::default();
+        watches.add_data("/a", 1);
+        watches.add_child("/a", 1);
+        watches.add_child("/", 2);
+        watches.add_persistent("/", 3, AddWatchMode::PersistentRecursive);
+        let mut body = Vec::new();
+        encode::path_version(&mut body, "/a", -1);
+        let request = Request::decode(Opcode::Delete, &mut Frame::new(&body)).unwrap();
+        let done = model.write(&request, 7, &[], Stamp { zxid: 9, time_ms: 0 }).unwrap();
+        let events = watches.events_of(&done, 9, &|_| Vec::new());
+        let event = |to, kind, path: &str| (to, Event { kind, path: path.into(), zxid: 9 });
+        let wanted = [
+            event(1, EventKind::Deleted, "/a"),
+            event(3, EventKind::Deleted, "/a"),
+            event(2, EventKind::ChildrenChanged, "/"),
+        ];
+        assert_eq!(events, wanted);
+        watches.remove_connection(3);
+        assert!(watches.is_empty(), "the others were for once");
+    }
+
+    #[test]
+    fn an_ephemeral_ends_with_its_session() {
+        let mut model = with_session();
+        create(&mut model, "/e", 1).unwrap();
+        assert_eq!(stat(&model, "/e").ephemeral_owner, 7);
+        let child = create(&mut model, "/e/x", 0);
+        assert_eq!(child, Err(Failure::Error(ErrorCode::NoChildrenForEphemerals)));
+        model.close_session(7, 5);
+        assert!(model.node("/e").is_none());
+        assert_eq!(create(&mut model, "/f", 0), Err(Failure::Error(ErrorCode::SessionExpired)));
+    }
+}

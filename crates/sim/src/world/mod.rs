@@ -125,6 +125,8 @@ pub struct World {
     slow_factor: u64,
     disk_is_full: bool,
     last_batch: Option<(String, u64)>,
+    /// Up to here the disk has said that the log is durable, whether the server has heard of it or not.
+    synced: u64,
     checker: Checker,
     clients: Vec<Client>,
     cables: BTreeMap<ConnectionKey, Cable>,
@@ -175,6 +177,7 @@ impl World {
             slow_factor: 1,
             disk_is_full: false,
             last_batch: None,
+            synced: 0,
             cables: BTreeMap::new(),
             next_key: 1,
             healing: false,
@@ -446,7 +449,11 @@ impl World {
             return Ok(());
         }
         let worked = process.log.work(&mut self.disk);
-        self.refusals += u64::from(matches!(worked, Ok(LogDone::Refused(_))));
+        match worked {
+            Ok(LogDone::Refused(_)) => self.refusals += 1,
+            Ok(LogDone::Durable(position)) => self.synced = position,
+            _ => {}
+        }
         if let Some(done) = self.stop_on(worked) {
             self.pending_log = Some(done);
             if let Some(process) = &mut self.process {

@@ -63,6 +63,12 @@ impl World {
             "restart",
             format_args!("recovered position {position}, zxid {}", tree.last_zxid()),
         );
+        if position < self.synced {
+            let synced = self.synced;
+            return Err(
+                Violation::new(format!("position {synced} was synced, {position} was recovered")).into()
+            );
+        }
         self.checker.recovered(&tree, position, now)?;
         self.open_damaged(&before, &options, &tree_options, position)?;
         let mut secret = [0; 32];
