@@ -108,6 +108,11 @@ impl Client {
         let acts = match self.state {
             State::Away if self.finale == Finale::Done => Vec::new(),
             State::Away => self.connect(),
+            State::Greeting if self.finale == Finale::No && self.rng.one_in(60) => {
+                // Nobody waits for the session that may just be made.
+                self.gone();
+                vec![Act::Drop]
+            }
             State::Greeting => Vec::new(),
             State::Live if self.finale == Finale::No => self.live(now_us),
             State::Live => self.last_words(now_us),

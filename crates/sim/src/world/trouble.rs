@@ -77,7 +77,12 @@ impl World {
                 self.slow_factor = *self.rng.pick(&[20, 60, 200, 3000]);
             }
             Trouble::ClockJump => {
-                let jump_ms = self.rng.range(0, 20_000) as i64 - 10_000;
+                let jump_ms = match self.rng.below(10) {
+                    // A clock that was never set, and one that is off by a century.
+                    0 => self.rng.range(0, 1000) as i64 - self.now().wall_ms,
+                    1 => 100 * 365 * 86_400_000,
+                    _ => self.rng.range(0, 20_000) as i64 - 10_000,
+                };
                 self.wall_offset_ms += jump_ms;
             }
             Trouble::Pause => {
