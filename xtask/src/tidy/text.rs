@@ -21,8 +21,8 @@ const REGISTRY_HOSTS: [&str; 9] = [
     concat!("crates", ".io"),
     concat!("proxy.golang", ".org"),
     concat!("registry.npm", "js"),
-    concat!("repo.maven", ".apache"),
-    concat!("repo1.maven", ".org"),
+    concat!("repo.", "maven.apache"),
+    concat!("repo1.", "maven.org"),
     concat!("deb.debian", ".org"),
     concat!("security.debian", ".org"),
 ];
