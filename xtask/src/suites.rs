@@ -61,7 +61,7 @@ fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
     let server = as_zookeeper(against)?;
     let mut maven = Command::new("mvn");
     maven
-        .args(["--batch-mode", "--no-transfer-progress", "test"])
+        .args(["--batch-mode", "--no-transfer-progress", "-Dstyle.color=never", "test"])
         .args(more)
         .current_dir(workspace::suite("java"))
         .env(SERVER_COMMAND, server);
