@@ -156,7 +156,8 @@ impl Driver {
                 Some(word) => self.answer_word(word, &peer, &mut reader).await,
                 None if first == words::TELNET_END => {}
                 None => {
-                    peer.carry.borrow_mut().extend_from_slice(&first);
+                    // Looked at now: a length out of range ends the connection at once.
+                    self.hand_in(id, &peer, &first);
                     self.serve(id, &peer, &mut reader).await;
                 }
             }
