@@ -1,6 +1,6 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
-use crate::config::Now;
+use crate::config::{Limits, Now};
 use crate::session::SessionKey;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -166,6 +166,12 @@ impl Connection {
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// Whether it is not read from because of what the server has under way, not because its client
+    /// does not read: then the client may have said something that nobody has heard.
+    pub(crate) fn is_held_up(&self, limits: &Limits) -> bool {
+        self.paused && self.output_bytes() < limits.output_pause_bytes
     }
 
     /// Why the server closes it, once it does.

@@ -5,7 +5,7 @@ use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::partition::{Append, Partition};
 use crate::planted::{Bug, Planted};
-use crate::session::{LiveSession, Sessions};
+use crate::session::{LiveSession, SessionKey, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
 use alloc::collections::VecDeque;
@@ -231,10 +231,9 @@ impl Server {
         self.now = now;
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
-        if let Phase::Live(key) = connection.phase
-            && self.sessions.get(key).is_some_and(|session| session.connection == Some(id))
-        {
-            self.sessions.attach(key, None);
+        if let Phase::Live(key) = connection.phase {
+            let held_up = connection.is_held_up(&self.config.limits);
+            self.detach(id, key, held_up);
         }
         self.resume_congested();
     }
@@ -256,13 +255,8 @@ impl Server {
             }
         }
         if self.no_room_until_us.is_none() {
-            // Whoever is not read from because of what the server has under way may be alive and well.
-            let (connections, pause_bytes) = (&self.connections, self.config.limits.output_pause_bytes);
-            let held_up = |id| {
-                let connection = connections.get(id);
-                connection
-                    .is_some_and(|connection| connection.paused && connection.output_bytes() < pause_bytes)
-            };
+            let (connections, limits) = (&self.connections, &self.config.limits);
+            let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
             for session in self.sessions.expired(now, held_up) {
                 self.stats.sessions_expired += 1;
                 if self.planted.is(Bug::EphemeralOutlivesSession) {
@@ -436,18 +430,28 @@ impl Server {
         if connection.phase == Phase::Closing {
             return;
         }
+        let held_up = connection.is_held_up(&self.config.limits);
         let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
         connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;
         }
-        if let Phase::Live(key) = phase
-            && self.sessions.get(key).is_some_and(|session| session.connection == Some(id))
-        {
-            self.sessions.attach(key, None);
+        if let Phase::Live(key) = phase {
+            self.detach(id, key, held_up);
         }
         self.partition.watches.remove_watcher(WatcherId(id.0));
         self.outputs.push_back(Output::Close(id, reason));
+    }
+
+    /// A session loses its connection, if this is it. It has its whole timeout to come back when it may
+    /// have been speaking to a server that did not listen.
+    fn detach(&mut self, id: ConnectionId, key: SessionKey, held_up: bool) {
+        if self.sessions.get(key).is_some_and(|session| session.connection == Some(id)) {
+            if held_up {
+                self.sessions.touch(key, self.now);
+            }
+            self.sessions.attach(key, None);
+        }
     }
 
     /// Whether the server as a whole has as much under way as it may.

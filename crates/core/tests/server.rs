@@ -303,6 +303,22 @@ fn a_session_does_not_expire_while_the_server_does_not_listen_to_it() {
 }
 
 #[test]
+fn a_client_that_was_not_listened_to_has_its_whole_timeout_to_come_back() {
+    let mut config = Config { tick_ms: 100, ..Config::default() };
+    config.limits.outstanding_per_connection = 1;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    assert_eq!(world.send(id, &request(xid::PING, Opcode::Ping, |_| {})), 0);
+    world.pass(9000);
+    world.server.disconnected(id, world.now);
+    world.pass(9000);
+    assert_eq!(world.log.len(), 1, "nothing but the create is under way");
+    world.pass(2000);
+    assert_eq!(world.log.len(), 2, "now it is the session's end");
+}
+
+#[test]
 fn entries_of_a_refused_generation_are_refused_once() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();
