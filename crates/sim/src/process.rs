@@ -207,11 +207,7 @@ impl Process {
         if ticks {
             let moment = self.moment(scene.now);
             for (&key, socket) in &self.sockets {
-                let unread = self.server.output(socket.id).len();
-                let own_fault = unread >= scene.checker.limits().output_pause_bytes;
-                if socket.paused && !own_fault {
-                    scene.checker.heard(key, scene.now);
-                }
+                self.excuse(key, socket, scene);
             }
             self.server.tick(scene.now);
             self.observe(scene)?;
@@ -262,8 +258,17 @@ impl Process {
         Ok(())
     }
 
+    /// Whoever is not listened to, for reasons of the server's own, counts as heard of.
+    fn excuse(&self, key: ConnectionKey, socket: &Socket, scene: &mut Scene<'_>) {
+        let own_fault = self.server.output(socket.id).len() >= scene.checker.limits().output_pause_bytes;
+        if socket.paused && !own_fault {
+            scene.checker.heard(key, scene.now);
+        }
+    }
+
     fn drop_socket(&mut self, key: ConnectionKey, scene: &mut Scene<'_>) -> Done {
         if let Some(socket) = self.sockets.remove(&key) {
+            self.excuse(key, &socket, scene);
             self.keys.remove(&socket.id);
             self.server.disconnected(socket.id, scene.now);
             scene.checker.disconnected(key);
@@ -328,6 +333,11 @@ impl Process {
             let new = split(new)?;
             show_replies(key, &new, scene);
             frames.push((key, new));
+        }
+        for (key, _) in &closes {
+            if let Some(socket) = self.sockets.get(key) {
+                self.excuse(*key, socket, scene);
+            }
         }
         let closes: Vec<(ConnectionKey, CloseReason, usize)> = closes
             .into_iter()
