@@ -356,16 +356,18 @@ impl Server {
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
     fn refuse_waiting(&mut self, id: ConnectionId) {
-        match self.connections.get(id).map(|connection| &connection.phase) {
-            Some(Phase::Creating(_)) => {
-                self.close(id, CloseReason::NoRoom);
-                return;
+        loop {
+            match self.connections.get(id).map(|connection| &connection.phase) {
+                Some(Phase::Creating(_)) => {
+                    self.close(id, CloseReason::NoRoom);
+                    return;
+                }
+                // Writes are not answered there any more (the client may not have read what it was sent just
+                // now), so no later read may be either.
+                Some(Phase::Closing) => return,
+                _ => {}
             }
-            // Nobody is answered there any more, so no later request may be either.
-            Some(Phase::Closing) => return,
-            _ => {}
-        }
-        while let Some(slot) = self.connections.pop_slot(id) {
+            let Some(slot) = self.connections.pop_slot(id) else { break };
             match slot {
                 // An answer that was found against the abandoned state may no longer be true.
                 Slot::Write { xid, opcode, arrived_us, .. }

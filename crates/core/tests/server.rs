@@ -303,6 +303,22 @@ fn a_session_does_not_expire_while_the_server_does_not_listen_to_it() {
 }
 
 #[test]
+fn a_connection_that_is_closed_while_the_log_refuses_is_answered_no_further() {
+    let mut config = Config::default();
+    config.limits.output_close_bytes = 150;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    let reads = |xid| get(xid, "/", false);
+    world.send(id, &[create(1, "/a", 0), reads(2), reads(3), create(4, "/b", 0), reads(5)].concat());
+    let generation = world.log.drain(..).next_back().unwrap().generation;
+    world.server.append_refused(generation, world.now);
+    world.poll();
+    assert_eq!(world.closed, [(id, CloseReason::SlowReader)]);
+    let answered = xids(&world.take(id));
+    assert_eq!(answered, [1, 2, 3][..answered.len()], "a gap would tell the client that 4 was lost");
+}
+
+#[test]
 fn a_client_that_was_not_listened_to_has_its_whole_timeout_to_come_back() {
     let mut config = Config { tick_ms: 100, ..Config::default() };
     config.limits.outstanding_per_connection = 1;
