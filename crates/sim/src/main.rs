@@ -2,6 +2,8 @@
 
 use clap::{Parser, Subcommand};
 use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 use stoa_sim::profile::Profile;
@@ -71,7 +73,7 @@ thread_local! {
     static AT_HAND: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
 fn main() -> ExitCode {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -86,11 +88,16 @@ fn main() -> ExitCode {
         Command::Replay { seed, profile, steps, quiet } => replay(seed, &profile, steps, quiet),
         Command::Profiles => {
             for profile in Profile::all() {
-                println!("{:<12} {}", profile.name, profile.about);
+                say(&format_args!("{:<12} {}", profile.name, profile.about));
             }
             ExitCode::SUCCESS
         }
     }
+}
+
+/// Writes a line for whoever still reads.
+fn say(what: &dyn Display) {
+    let _ = writeln!(io::stdout(), "{what}");
 }
 
 fn named(name: &str, steps: Option<u64>) -> Option<Profile> {
@@ -135,7 +142,7 @@ fn plan(seeds: u64, from: u64, only: Option<&str>, steps: Option<u64>) -> Option
     Some(plan)
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
 fn run(seeds: u64, from: u64, only: Option<&str>, steps: Option<u64>, keep_going: bool) -> ExitCode {
     let Some(plan) = plan(seeds, from, only, steps) else {
         eprintln!("no such profile; `stoa-sim profiles` lists them");
@@ -170,13 +177,13 @@ fn run(seeds: u64, from: u64, only: Option<&str>, steps: Option<u64>, keep_going
             }
         }
     }
-    println!("{total}");
-    println!("{:.1} s of real time", began.elapsed().as_secs_f64());
-    println!("{passed} passed, {failed} failed");
+    say(&total);
+    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
+    say(&format_args!("{passed} passed, {failed} failed"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
 fn replay(seed: u64, name: &str, steps: Option<u64>, quiet: bool) -> ExitCode {
     let Some(profile) = named(name, steps) else {
         eprintln!("no profile {name}; `stoa-sim profiles` lists them");
@@ -186,14 +193,14 @@ fn replay(seed: u64, name: &str, steps: Option<u64>, quiet: bool) -> ExitCode {
         Ok(outcome) => {
             let mut total = Totals::default();
             total.add(&outcome);
-            println!("{total}");
-            println!("fingerprint {:016x}", outcome.fingerprint);
-            println!("1 passed, 0 failed");
+            say(&total);
+            say(&format_args!("fingerprint {:016x}", outcome.fingerprint));
+            say(&format_args!("1 passed, 0 failed"));
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            println!("seed {seed} ({name}): {failure}");
-            println!("0 passed, 1 failed");
+            say(&format_args!("seed {seed} ({name}): {failure}"));
+            say(&format_args!("0 passed, 1 failed"));
             ExitCode::from(code_of(&failure))
         }
     }
@@ -211,7 +218,7 @@ impl Totals {
     }
 }
 
-impl std::fmt::Display for Totals {
+impl Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sum = |of: &dyn Fn(&Outcome) -> u64| self.outcomes.iter().map(of).sum::<u64>();
         write!(

@@ -13,7 +13,10 @@ use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, Server};
-use stoa_wire::{Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent, next_frame};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent,
+    next_frame, xid,
+};
 
 /// The server's end of one connection.
 #[derive(Debug)]
@@ -446,23 +449,32 @@ fn show_requests(key: ConnectionKey, frames: &[Inbound], scene: &mut Scene<'_>) 
     if !scene.trace.is_printing() {
         return;
     }
+    let mut live = scene.checker.is_live(key);
     for frame in frames {
         let bytes = match frame {
             Inbound::Frame(frame) => frame.as_slice(),
             Inbound::Oversized { header } => header.as_slice(),
         };
-        let mut reader = Reader::new(bytes);
-        let Ok(RequestHeader { xid, opcode }) = RequestHeader::decode(&mut reader) else { continue };
-        let request = Opcode::from_i32(opcode).map(|opcode| Request::decode(opcode, &mut reader));
-        let mut shown = match request {
-            Some(Ok(request)) => format!("{request:?}"),
-            _ => format!("opcode {opcode}, {} bytes", bytes.len()),
+        let mut shown = match ConnectRequest::decode(bytes) {
+            Ok(request) if !live => format!("{request:?}"),
+            _ => shown_request(bytes),
         };
+        live = true;
         if let Some((cut, _)) = shown.char_indices().nth(SHOWN_CHARS) {
             shown.truncate(cut);
         }
-        let what = format_args!("connection {key}: xid {xid} {shown}");
-        scene.trace.detail(scene.now.mono_us, "in", what);
+        scene.trace.detail(scene.now.mono_us, "in", format_args!("connection {key}: {shown}"));
+    }
+}
+
+fn shown_request(bytes: &[u8]) -> String {
+    let mut reader = Reader::new(bytes);
+    let Ok(RequestHeader { xid, opcode }) = RequestHeader::decode(&mut reader) else {
+        return format!("{} bytes", bytes.len());
+    };
+    match Opcode::from_i32(opcode).map(|opcode| Request::decode(opcode, &mut reader)) {
+        Some(Ok(request)) => format!("xid {xid} {request:?}"),
+        _ => format!("xid {xid} opcode {opcode}, {} bytes", bytes.len()),
     }
 }
 
@@ -470,15 +482,22 @@ fn show_replies(key: ConnectionKey, frames: &[Vec<u8>], scene: &mut Scene<'_>) {
     if !scene.trace.is_printing() {
         return;
     }
+    let mut greeted = !scene.checker.is_to_be_greeted(key);
     for frame in frames {
         let mut reader = Reader::new(frame);
-        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut reader) else { continue };
-        let shown = match WatcherEvent::decode(&mut reader) {
-            Ok(event) if xid == stoa_wire::xid::NOTIFICATION => format!("{event:?}"),
+        let header = ReplyHeader::decode(&mut reader);
+        let shown = match (ConnectResponse::decode(frame), header, WatcherEvent::decode(&mut reader)) {
+            (Ok(response), ..) if !greeted => format!("{response:?}"),
+            (_, Ok(header), Ok(event)) if header.xid == xid::NOTIFICATION => {
+                format!("zxid {} {event:?}", header.zxid)
+            }
+            (_, Ok(ReplyHeader { xid, zxid, err }), _) => {
+                format!("xid {xid} zxid {zxid} err {err}, {} bytes", frame.len())
+            }
             _ => format!("{} bytes", frame.len()),
         };
-        let what = format_args!("connection {key}: xid {xid} zxid {zxid} err {err}, {shown}");
-        scene.trace.detail(scene.now.mono_us, "out", what);
+        greeted = true;
+        scene.trace.detail(scene.now.mono_us, "out", format_args!("connection {key}: {shown}"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What happened, as a fingerprint always and as text when somebody reads along.
 
 use std::fmt;
+use std::io::{self, Write};
 
 /// The record of a run.
 #[derive(Debug, Clone)]
@@ -47,10 +48,11 @@ impl Trace {
     }
 
     /// Prints what is not part of the fingerprint.
-    #[allow(clippy::print_stdout, reason = "the trace is what `replay` is for")]
-    pub fn detail(&self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
+    pub fn detail(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
         if self.printing {
-            println!("{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
+            let written = writeln!(io::stdout(), "{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
+            // Whoever read along has seen enough.
+            self.printing = written.is_ok();
         }
     }
 }

@@ -283,6 +283,12 @@ impl Checker {
         }
     }
 
+    /// Whether the next frame to a connection answers its handshake.
+    #[must_use]
+    pub fn is_to_be_greeted(&self, key: ConnectionKey) -> bool {
+        self.links.get(&key).is_some_and(|link| link.hello.is_some())
+    }
+
     /// Whether a connection is past its handshake.
     #[must_use]
     pub fn is_live(&self, key: ConnectionKey) -> bool {
