@@ -76,36 +76,45 @@ class Run:
     def server(self, kind, heap=None):
         return Server(kind, self.args.server_core, heap)
 
-    def speed(self, kind, peer_best):
-        """CPU, throughput and latency of one server; returns its best rates."""
-        best = {}
-        with self.server(kind) as server:
-            if kind == "zookeeper":
-                for op in ["mixed", "create-delete"]:
-                    seconds = self.size.warmup_jvm / 2
-                    self.bench(server, "--op", op, "--mix", "get=50,set=50", "--duration", seconds)
-            frames = None
+    def speed(self):
+        """CPU, throughput and latency. Load by load, one server right after the other: what the
+        machine and its disk do to one they do to the other."""
+        with self.server("zookeeper") as peer, self.server("stoa") as ours:
+            pair = [peer, ours]
+            ours.pause()
+            for op in ["mixed", "create-delete"]:
+                seconds = self.size.warmup_jvm / 2
+                self.bench(peer, "--op", op, "--mix", "get=50,set=50", "--duration", seconds)
+            peer.pause()
+            best = {}
             for op, payload in [("get", 100), ("set", 100), ("create-delete", 1024)]:
-                result = self.load(server, op, payload, 32, 64)
-                self.note(f"{op} cpu us", kind, result["server"]["cpu_us_per_operation"])
-                self.note(f"{op} ops/s", kind, result["throughput"])
-                best[op] = result["throughput"]
-                frames = frames or (result["request_bytes"], result["reply_bytes"])
+                for kind, result in self.turns(pair, op, payload, 32, 64):
+                    self.note(f"{op} cpu us", kind, result["server"]["cpu_us_per_operation"])
+                    self.note(f"{op} ops/s", kind, result["throughput"])
+                    # The peer comes first.
+                    best.setdefault(op, int(result["throughput"]))
+                if op == "get":
+                    self.echo(result["request_bytes"], result["reply_bytes"])
             for op in ["get", "set"]:
-                result = self.load(server, op, 100, 50, 1)
-                self.note(f"{op} ops/s, 50 x 1", kind, result["throughput"])
-                result = self.load(server, op, 100, 1, 1)
-                self.note(f"{op} p50 us, 1 x 1", kind, result["latency_us"][op]["p50"])
-                rate = int((peer_best or best)[op])
-                result = self.load(server, op, 100, 32, 64, "--rate", rate)
-                self.note(f"{op} p99 us at the peer's best", kind, result["latency_us"][op]["p99"])
-        return best, frames
+                for kind, result in self.turns(pair, op, 100, 50, 1):
+                    self.note(f"{op} ops/s, 50 x 1", kind, result["throughput"])
+                for kind, result in self.turns(pair, op, 100, 1, 1):
+                    self.note(f"{op} p50 us, 1 x 1", kind, result["latency_us"][op]["p50"])
+                for kind, result in self.turns(pair, op, 100, 32, 64, "--rate", best[op]):
+                    self.note(f"{op} p99 us at the peer's best", kind, result["latency_us"][op]["p99"])
 
-    def echo(self, frames):
-        """The limit: an echo server with the frames of a get."""
-        request_bytes, reply_bytes = (round(size) - 4 for size in frames)
-        with EchoServer(self.args.server_core, reply_bytes) as server:
-            result = self.load(server, "echo", request_bytes, 32, 64)
+    def turns(self, paused, *load):
+        """The same load on each of some paused servers, one at a time."""
+        for server in paused:
+            server.resume()
+            yield server.kind, self.load(server, *load)
+            server.pause()
+
+    def echo(self, request_bytes, reply_bytes):
+        """The limit: an echo server with frames of the same sizes."""
+        length_bytes = 4
+        with EchoServer(self.args.server_core, round(reply_bytes) - length_bytes) as server:
+            result = self.load(server, "echo", round(request_bytes) - length_bytes, 32, 64)
             self.note("get cpu us", "echo", result["server"]["cpu_us_per_operation"])
 
     def big(self, kind):
@@ -161,9 +170,7 @@ class Run:
     def all(self):
         for turn in range(self.size.alternations):
             print(f"== speed, turn {turn + 1} of {self.size.alternations}", flush=True)
-            best, _ = self.speed("zookeeper", None)
-            _, frames = self.speed("stoa", best)
-            self.echo(frames)
+            self.speed()
         for turn in range(self.size.alternations_big):
             print(f"== size, turn {turn + 1} of {self.size.alternations_big}", flush=True)
             for kind in ["zookeeper", "stoa"]:

@@ -161,8 +161,16 @@ class Server:
                 raise RuntimeError(f"{self.kind} did not answer in {START_SECONDS_MAX} s")
             time.sleep(0.002)
 
+    def pause(self):
+        """Takes its core away, so that another server can be measured."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def stop(self, how=signal.SIGTERM):
         if self.process and self.process.poll() is None:
+            self.resume()
             self.process.send_signal(how)
             try:
                 self.process.wait(30)

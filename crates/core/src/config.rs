@@ -31,7 +31,8 @@ pub struct Config {
     pub reap_interval_ms: u32,
     /// Most of them that one look deletes.
     pub reap_max: u32,
-    /// A snapshot is taken after about this many updates.
+    /// A snapshot is taken after about this many updates, if the log has grown by as many bytes as
+    /// the znodes have.
     pub snapshot_updates: u64,
     /// A snapshot is taken after about this many bytes of log.
     pub snapshot_log_bytes: u64,

@@ -126,9 +126,9 @@ impl Partition {
         Stamp { zxid: self.proposed_zxid + 1, time_ms: now.wall_ms }
     }
 
-    /// Whether there is an entry under construction.
-    pub(crate) fn has_entry(&self) -> bool {
-        !self.entry.is_empty()
+    /// Bytes of the entry under construction.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entry.len()
     }
 
     /// Closes the entry under construction and hands it to the log.

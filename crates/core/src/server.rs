@@ -324,10 +324,10 @@ impl Server {
         Some(append)
     }
 
-    /// Whether [`Server::poll_append`] has an entry.
+    /// Bytes of the entry that [`Server::poll_append`] would close and hand out; 0 when there is none.
     #[must_use]
-    pub fn has_append(&self) -> bool {
-        self.partition.has_entry()
+    pub fn append_bytes(&self) -> usize {
+        self.partition.entry_bytes()
     }
 
     /// Everything up to `position` is durable: apply it and answer.

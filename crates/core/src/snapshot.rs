@@ -48,7 +48,6 @@ pub(crate) struct Snapshots {
     updates: u64,
     log_bytes: u64,
     due_updates: u64,
-    requested: bool,
     taken: u64,
     failed: u64,
 }
@@ -59,16 +58,7 @@ impl Snapshots {
     pub(crate) fn new(every_updates: u64, jitter: u8) -> Self {
         let every = every_updates.max(2);
         let due_updates = every / 2 + (every / 2) * u64::from(jitter) / 255;
-        Self {
-            state: State::Idle,
-            ahead: 0,
-            updates: 0,
-            log_bytes: 0,
-            due_updates,
-            requested: false,
-            taken: 0,
-            failed: 0,
-        }
+        Self { state: State::Idle, ahead: 0, updates: 0, log_bytes: 0, due_updates, taken: 0, failed: 0 }
     }
 
     pub(crate) fn applied(&mut self) {
@@ -78,13 +68,21 @@ impl Snapshots {
     pub(crate) fn logged(&mut self, bytes: usize) {
         self.log_bytes += bytes as u64;
     }
+
+    /// Begins a snapshot, unless one is under way.
+    fn begin(&mut self) {
+        if self.state == State::Idle {
+            self.state = State::Begun;
+            self.updates = 0;
+            self.log_bytes = 0;
+        }
+    }
 }
 
 impl Server {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
-        self.snapshots.requested = true;
-        self.poll_snapshot_due();
+        self.snapshots.begin();
     }
 
     /// Whether a snapshot is under way.
@@ -152,16 +150,15 @@ impl Server {
         }
     }
 
+    /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not
+    /// before the log has grown by as much as the state has, so that snapshots at most double what
+    /// is written, and reading the log at most doubles a start.
     pub(crate) fn poll_snapshot_due(&mut self) {
         let snapshots = &mut self.snapshots;
-        let due = snapshots.requested
-            || snapshots.updates >= snapshots.due_updates
-            || snapshots.log_bytes >= self.config.snapshot_log_bytes;
-        if due && snapshots.state == State::Idle {
-            snapshots.state = State::Begun;
-            snapshots.requested = false;
-            snapshots.updates = 0;
-            snapshots.log_bytes = 0;
+        let many = snapshots.updates >= snapshots.due_updates
+            && snapshots.log_bytes >= self.partition.tree.data_bytes();
+        if many || snapshots.log_bytes >= self.config.snapshot_log_bytes {
+            snapshots.begin();
         }
     }
 }

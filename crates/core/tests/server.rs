@@ -560,6 +560,45 @@ fn any_bytes_at_all_are_survived() {
 }
 
 #[test]
+fn a_snapshot_is_due_when_the_log_has_grown_by_as_much_as_the_state() {
+    let mut world = World::new(Config { snapshot_updates: 10, ..Config::default() });
+    let (id, _) = world.open();
+    let one_kib = [7; 1024];
+    world.send(id, &create(1, "/large", 0));
+    world.settle();
+    for xid in 2..14 {
+        world.send(id, &set(xid, "/large", &one_kib));
+        world.settle();
+    }
+    assert!(world.server.is_snapshotting(), "many updates, and more log than znodes");
+    while world.server.poll_snapshot().is_some() {
+        world.server.snapshot_taken();
+    }
+    world.server.snapshot_finished(true);
+
+    // What is due here is asked for as well: that is one snapshot, not two.
+    world.send(id, &set(14, "/large", &[7; 100 * 1024]));
+    world.settle();
+    world.server.request_snapshot();
+    while world.server.poll_snapshot().is_some() {
+        world.server.snapshot_taken();
+    }
+    world.server.snapshot_finished(true);
+    world.send(id, &create(15, "/small", 0));
+    world.settle();
+    for xid in 16..100 {
+        world.send(id, &set(xid, "/small", b""));
+        world.settle();
+        assert!(!world.server.is_snapshotting(), "the log is shorter than the state");
+    }
+    for xid in 100..200 {
+        world.send(id, &set(xid, "/small", &one_kib));
+        world.settle();
+    }
+    assert!(world.server.is_snapshotting());
+}
+
+#[test]
 fn a_check_outside_of_a_multi_is_answered_like_an_unknown_opcode() {
     let mut world = World::new(Config::default());
     let (id, _) = world.open();

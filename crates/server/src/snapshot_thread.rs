@@ -25,10 +25,11 @@ pub(crate) struct SnapshotThread {
     pub(crate) meter: Arc<Mutex<LogMeter>>,
 }
 
-/// Whoever serves requests goes first where there are more threads than cores: a snapshot can wait.
-fn step_back() {
+/// Whoever serves requests goes first where there are more threads than cores: what the calling
+/// thread does can wait.
+pub(crate) fn step_back() {
     let thread = Some(rustix::thread::gettid());
-    // Priorities are those of threads on Linux. Where that is refused, snapshots compete.
+    // Priorities are those of threads on Linux. Where that is refused, it competes.
     let _ = rustix::process::getpriority_process(thread)
         .and_then(|nice| rustix::process::setpriority_process(thread, (nice + 10).min(19)));
 }

@@ -371,7 +371,7 @@ impl Process {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.completions.is_empty()
-            || self.server.has_append()
+            || self.server.append_bytes() > 0
             || self.sockets.values().any(|socket| socket.gone || (socket.readable && !socket.paused))
     }
 

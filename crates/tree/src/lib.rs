@@ -20,6 +20,7 @@ extern crate alloc;
 mod acl;
 mod address;
 mod apply;
+mod blob;
 mod digest;
 mod index;
 mod load;

@@ -4,9 +4,8 @@
 //! ephemerals, containers and TTL znodes need lies in an [`Ext`] of its own, which most znodes
 //! never get.
 
+use crate::blob::Blob;
 use crate::slab::{NONE, Slot};
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 /// What decides when a znode goes away.
 ///
@@ -49,8 +48,8 @@ pub(crate) struct Node {
     pub(crate) mzxid: i64,
     ctime: Millis,
     mtime: Millis,
-    /// The name, then the data.
-    blob: Box<[u8]>,
+    /// The name and the data.
+    blob: Blob,
     /// The index's hash of the full path.
     pub(crate) hash: u32,
     /// For a free slot: the next free one.
@@ -62,11 +61,10 @@ pub(crate) struct Node {
     pub(crate) version: i32,
     /// The next znode in the same bucket of the index.
     pub(crate) next_in_bucket: u32,
-    name_len: u16,
     flags: u16,
 }
 
-const _: () = assert!(size_of::<Node>() == 80);
+const _: () = assert!(size_of::<Node>() == 72);
 
 impl Slot for Node {
     fn vacant(next_free: u32) -> Self {
@@ -90,7 +88,7 @@ impl Node {
             mzxid: zxid,
             ctime: Millis::new(time_ms),
             mtime: Millis::new(time_ms),
-            blob: join(name.as_bytes(), data.unwrap_or_default()),
+            blob: Blob::new(name.as_bytes(), data.unwrap_or_default()),
             hash: 0,
             parent: NONE,
             next_sibling: NONE,
@@ -99,7 +97,6 @@ impl Node {
             acl: 0,
             version: 0,
             next_in_bucket: NONE,
-            name_len: u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX"),
             flags: if data.is_none() { NULL_DATA } else { 0 },
         }
     }
@@ -120,7 +117,7 @@ impl Node {
 
     #[inline]
     pub(crate) fn name_bytes(&self) -> &[u8] {
-        &self.blob[..usize::from(self.name_len)]
+        self.blob.name()
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -129,12 +126,12 @@ impl Node {
 
     #[inline]
     pub(crate) fn data(&self) -> Option<&[u8]> {
-        if self.flags & NULL_DATA != 0 { None } else { Some(&self.blob[usize::from(self.name_len)..]) }
+        if self.flags & NULL_DATA != 0 { None } else { Some(self.blob.data()) }
     }
 
     #[inline]
     pub(crate) fn data_len(&self) -> usize {
-        self.blob.len() - usize::from(self.name_len)
+        self.blob.data_len()
     }
 
     /// Data of the same length is written over the old: no allocation.
@@ -145,9 +142,9 @@ impl Node {
         }
         let data = data.unwrap_or_default();
         if data.len() == self.data_len() {
-            self.blob[usize::from(self.name_len)..].copy_from_slice(data);
+            self.blob.data_mut().copy_from_slice(data);
         } else {
-            self.blob = join(self.name_bytes(), data);
+            self.blob = Blob::new(self.blob.name(), data);
         }
     }
 
@@ -196,13 +193,6 @@ impl Millis {
         // Shifted up and down again, so that the sign is kept.
         i64::from_le_bytes([0, 0, a, b, c, d, e, f]) >> 16
     }
-}
-
-fn join(name: &[u8], data: &[u8]) -> Box<[u8]> {
-    let mut blob = Vec::with_capacity(name.len() + data.len());
-    blob.extend_from_slice(name);
-    blob.extend_from_slice(data);
-    blob.into_boxed_slice()
 }
 
 /// What a znode has that is, or once was, a parent, or is not persistent.

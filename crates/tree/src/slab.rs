@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-/// A chunk of znodes is 1.4 MB: large enough for what an allocator adds not to matter.
+/// A chunk of znodes is 1.2 MB: large enough for what an allocator adds not to matter.
 const CHUNK_BITS: u32 = 14;
 const CHUNK_LEN: usize = 1 << CHUNK_BITS;
 const SLOT_MASK: u32 = (1 << CHUNK_BITS) - 1;

@@ -143,7 +143,7 @@ settings! {
     write_buffer_max_bytes: u64 = "write-buffer-max-bytes" "STOA_WRITE_BUFFER_MAX_BYTES" Bytes, "128MiB", zoo [];
     /// How long a connection may go without finishing its handshake.
     handshake_timeout: Duration = "handshake-timeout" "STOA_HANDSHAKE_TIMEOUT" Time, "10s", zoo ["nio.sessionlessCnxnTimeout"];
-    /// A snapshot is taken after this many updates.
+    /// A snapshot is taken after this many updates, and at least as many bytes of log as the znodes have.
     snapshot_updates: u32 = "snapshot-updates" "STOA_SNAPSHOT_UPDATES" Count, "100000", zoo ["snapCount"];
     /// A snapshot is taken after this many bytes of log; 0 is no limit.
     snapshot_log_bytes: u64 = "snapshot-log-bytes" "STOA_SNAPSHOT_LOG_BYTES" Bytes, "4GiB", zoo ["snapSizeLimitInKb" "KiB"];
