@@ -1,0 +1,682 @@
+//! A member of a group, as a state machine around the engine.
+
+use crate::held::{Entry, EntryKind, Held, Mark, Vote};
+use crate::members::{self, Change, Members};
+use crate::message::Message;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::fmt;
+use raft::eraftpb::MessageType;
+use raft::{RawNode, Ready, SnapshotStatus, StateRole};
+
+/// How a group works. All members should agree on it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This server's number, not 0.
+    pub id: u64,
+    /// Ticks between two heartbeats of a leader.
+    pub heartbeat_ticks: usize,
+    /// Ticks without a word from the leader after which a member asks for an election, at least;
+    /// at most twice as many.
+    pub election_ticks: usize,
+    /// Where the choice between the two comes from. Different for each server.
+    pub seed: u64,
+    /// About how many bytes of entries one message carries; a longer entry has one for itself.
+    pub message_bytes: u64,
+    /// Messages with entries under way to one member.
+    pub messages_in_flight: usize,
+    /// Bytes proposed and not committed, above which further proposals are refused.
+    pub uncommitted_bytes: u64,
+}
+
+impl Config {
+    /// Defaults for a member.
+    #[must_use]
+    pub fn new(id: u64, seed: u64) -> Self {
+        Self {
+            id,
+            heartbeat_ticks: 2,
+            election_ticks: 10,
+            seed,
+            message_bytes: 1 << 20,
+            messages_in_flight: 64,
+            uncommitted_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What a member has on its disk when it starts.
+#[derive(Debug, Clone, Default)]
+pub struct Restored {
+    /// The snapshot that its state comes from. A new group's is at position 0, with its members.
+    pub base: Mark,
+    /// Its vote.
+    pub vote: Vote,
+    /// The entries behind the snapshot.
+    pub entries: Vec<Entry>,
+}
+
+/// What a member is to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It follows a leader, or waits for one.
+    Follower,
+    /// It wants to lead.
+    Candidate,
+    /// It leads.
+    Leader,
+}
+
+/// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
+/// [`Group::stored`] is called. Several may share a sync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Its number.
+    pub number: u64,
+    /// The state is that of this snapshot now: what is on disk of the timeline is replaced by it.
+    pub snapshot: Option<Mark>,
+    /// The vote, if it has changed.
+    pub vote: Option<Vote>,
+    /// Entries. The first may stand at a position that has been stored before: then the entries
+    /// from there on are void.
+    pub entries: Vec<Entry>,
+}
+
+/// Something to do, in the order given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Send a message. It may be lost, doubled, delayed or overtaken.
+    Send(Message),
+    /// Make something durable.
+    Store(Store),
+    /// Apply entries: they are on a majority's disks, and will be at these positions for ever.
+    Committed(Vec<Entry>),
+    /// The members are these from now on; the change was the entry before.
+    Members(Members),
+    /// What was asked with [`Group::read`]: whoever has applied up to this position sees everything
+    /// that was acknowledged before the question.
+    Read {
+        /// The question.
+        id: u64,
+        /// The position.
+        position: u64,
+    },
+    /// Who leads has changed, or what this member is; it comes when the term is durable.
+    Leader {
+        /// The term.
+        term: u64,
+        /// Who leads; 0 when that is not known.
+        leader: u64,
+        /// What this member is.
+        role: Role,
+    },
+    /// A member is too far behind for entries: send it the snapshot beside the messages. When it
+    /// has all of it, hand it this message; then call [`Group::snapshot_sent`] here.
+    SendSnapshot(Message),
+    /// A member is too far behind, and the snapshot on offer is older than this position. Take a
+    /// new one and call [`Group::offer_snapshot`].
+    SnapshotWanted(u64),
+}
+
+/// Why nothing was proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProposeError {
+    /// This member does not lead.
+    NotLeader,
+    /// Too much waits to be committed, or the lead is being handed over. It passes.
+    Busy,
+    /// Another change of members is under way.
+    ChangeUnderWay,
+    /// The change would leave nobody to vote.
+    NoVoters,
+}
+
+impl fmt::Display for ProposeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotLeader => "this server does not lead",
+            Self::Busy => "too much waits to be committed, or the lead is being handed over",
+            Self::ChangeUnderWay => "another change of members is under way",
+            Self::NoVoters => "nobody would be left to vote",
+        })
+    }
+}
+
+impl core::error::Error for ProposeError {}
+
+/// Why a message was refused. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepError {
+    /// It is for another member.
+    NotForUs,
+    /// It answers what was never asked of its sender.
+    Stranger,
+    /// What it says cannot be said by a working member.
+    Malformed,
+    /// It contradicts what is committed here, or believes us to have what we have not: one of the
+    /// two disks has lost something.
+    Contradiction,
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotForUs => "it is for another server",
+            Self::Stranger => "it answers what was not asked of its sender",
+            Self::Malformed => "no working server would say that",
+            Self::Contradiction => "it contradicts what is committed here: a disk has lost something",
+        })
+    }
+}
+
+impl core::error::Error for StepError {}
+
+/// How things are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The term.
+    pub term: u64,
+    /// Who leads; 0 when that is not known.
+    pub leader: u64,
+    /// What this member is.
+    pub role: Role,
+    /// Position of the last entry, durable or not.
+    pub last: u64,
+    /// Position up to which everything is committed, as far as this member knows.
+    pub committed: u64,
+    /// Who belongs to the group.
+    pub members: Members,
+    /// At the leader: up to where each other member has the entries.
+    pub matched: Vec<(u64, u64)>,
+}
+
+/// A member of a group.
+pub struct Group {
+    raft: RawNode<Held>,
+    seed: u64,
+    election_ticks: usize,
+    outputs: VecDeque<Output>,
+    /// What may come out after which store.
+    after_store: VecDeque<AfterStore>,
+    /// Number of the last store with another term or vote than before.
+    vote_store: u64,
+    /// Stores up to this number are durable.
+    durable: u64,
+    /// A snapshot is being taken over. Until it is durable this member is deaf: the engine, asked
+    /// anything meanwhile, would look for entries that the snapshot has replaced.
+    taking_over: Option<TakingOver>,
+}
+
+struct TakingOver {
+    ready: Ready,
+    position: u64,
+    after: Vec<Output>,
+}
+
+struct AfterStore {
+    number: u64,
+    /// Whether there is anything to store: else it is done when what is before it is.
+    stores: bool,
+    outputs: Vec<Output>,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("id", &self.raft.raft.id).field("status", &self.status()).finish()
+    }
+}
+
+impl Group {
+    /// A member with what its disk holds. Committed entries behind the base come out again, to be
+    /// applied. `None` when entries do not follow one another, the members cannot be a group's, or
+    /// the vote says that entries are committed that are not there.
+    #[must_use]
+    pub fn new(config: &Config, restored: &Restored) -> Option<Self> {
+        let Restored { base, mut vote, entries } = restored.clone();
+        // Whoever took over a snapshot may have had no vote yet.
+        vote.term = vote.term.max(base.term);
+        vote.committed = vote.committed.max(base.position);
+        let held = Held::new(&base, vote, &entries)?;
+        if !base.members.is_sound() || vote.committed > held.last() {
+            return None;
+        }
+        let engine = raft::Config {
+            id: config.id,
+            election_tick: config.election_ticks,
+            heartbeat_tick: config.heartbeat_ticks,
+            applied: base.position,
+            max_size_per_msg: config.message_bytes,
+            max_inflight_msgs: config.messages_in_flight,
+            check_quorum: true,
+            pre_vote: true,
+            batch_append: true,
+            max_uncommitted_size: config.uncommitted_bytes,
+            max_committed_size_per_ready: config.uncommitted_bytes,
+            ..raft::Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raft = RawNode::new(&engine, held, &logger).ok()?;
+        let mut group = Self {
+            raft,
+            seed: config.seed,
+            election_ticks: config.election_ticks,
+            outputs: VecDeque::new(),
+            after_store: VecDeque::new(),
+            vote_store: 0,
+            durable: 0,
+            taking_over: None,
+        };
+        group.choose_timeout();
+        Some(group)
+    }
+
+    /// Time goes on by one tick.
+    pub fn tick(&mut self) {
+        if !self.must_wait() {
+            self.raft.tick();
+            self.choose_timeout();
+        }
+    }
+
+    /// A message has come.
+    ///
+    /// # Errors
+    /// When no working member would send it here: then nothing has changed.
+    pub fn step(&mut self, message: Message) -> Result<(), StepError> {
+        self.check(&message)?;
+        if self.must_wait() {
+            // As if it had been lost on its way.
+            return Ok(());
+        }
+        let stepped = self.raft.step(message.raft);
+        self.choose_timeout();
+        match stepped {
+            Err(raft::Error::StepPeerNotFound) => Err(StepError::Stranger),
+            // The rest tells proposers what became of their proposals; none comes this way.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the disk has to be waited for before anything else may happen: for a snapshot that
+    /// is being taken over; and for what a sole voter that does not lead was given when it was not
+    /// alone, because it would elect itself at once, with entries that are not durable.
+    fn must_wait(&self) -> bool {
+        let engine = &self.raft.raft;
+        let log = &engine.raft_log;
+        self.taking_over.is_some()
+            || (engine.prs().is_singleton()
+                && engine.state != StateRole::Leader
+                && log.last_index() != log.persisted)
+    }
+
+    /// What the engine takes for granted, and ends the process over.
+    fn check(&self, message: &Message) -> Result<(), StepError> {
+        let (raft, engine) = (&message.raft, &self.raft.raft);
+        if raft.to != engine.id {
+            return Err(StepError::NotForUs);
+        }
+        if !is_well_formed(raft) {
+            return Err(StepError::Malformed);
+        }
+        let log = &engine.raft_log;
+        let contradicts = match raft.get_msg_type() {
+            // Whoever leads this term or a later one knows what we have.
+            MessageType::MsgHeartbeat => raft.term >= engine.term && raft.commit > log.last_index(),
+            // A leader has everything that is committed; its terms do not go back behind that. (What
+            // stands before, the engine answers without a look at it.)
+            MessageType::MsgAppend => {
+                raft.term >= engine.term
+                    && raft.index >= log.committed
+                    && raft.log_term < log.term(log.committed).unwrap_or(0)
+            }
+            // A leader's term ends with its process: in it, it has lost nothing.
+            MessageType::MsgAppendResponse => {
+                engine.state == StateRole::Leader
+                    && raft.term == engine.term
+                    && !raft.reject
+                    && raft.index > log.last_index()
+            }
+            _ => false,
+        };
+        if contradicts { Err(StepError::Contradiction) } else { Ok(()) }
+    }
+
+    /// Proposes an entry; it will stand at the position returned, if it is ever committed. Whether
+    /// it is shows when another leader is known, or when it comes out as [`Output::Committed`]
+    /// with the term of this leader.
+    ///
+    /// # Errors
+    /// When this member does not lead, or cannot take it now.
+    pub fn propose(&mut self, payload: Bytes) -> Result<u64, ProposeError> {
+        if self.raft.raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader);
+        }
+        let entry = raft::eraftpb::Entry { data: payload, ..Default::default() };
+        let mut message = raft::eraftpb::Message { from: self.raft.raft.id, ..Default::default() };
+        message.set_msg_type(MessageType::MsgPropose);
+        message.mut_entries().push(entry);
+        self.raft.raft.step(message).map_err(|_| ProposeError::Busy)?;
+        Ok(self.raft.raft.raft_log.last_index())
+    }
+
+    /// Proposes a change of members: one step, or several that happen as one (joint consensus).
+    /// Returns its position; what became of it shows in [`Output::Members`].
+    ///
+    /// # Errors
+    /// When this member does not lead, or the change cannot be made now.
+    pub fn propose_changes(&mut self, changes: &[Change]) -> Result<u64, ProposeError> {
+        let engine = &self.raft.raft;
+        if engine.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader);
+        }
+        if changes.is_empty() || engine.has_pending_conf() || !self.members().outgoing.is_empty() {
+            return Err(ProposeError::ChangeUnderWay);
+        }
+        if !self.members().leaves_voters(changes) {
+            return Err(ProposeError::NoVoters);
+        }
+        let change = members::to_raft(changes);
+        self.raft.propose_conf_change(Vec::new(), change).map_err(|_| ProposeError::Busy)?;
+        Ok(self.raft.raft.raft_log.last_index())
+    }
+
+    /// Asks from which position on reads see everything acknowledged so far. The answer is
+    /// [`Output::Read`]; it may never come (no leader, a new leader, a lost message): ask again.
+    pub fn read(&mut self, id: u64) {
+        if !self.must_wait() {
+            self.raft.read_index(id.to_le_bytes().to_vec());
+        }
+    }
+
+    /// Wants to lead now. The others may refuse.
+    pub fn campaign(&mut self) {
+        // The engine ends the process over a leader that is no voter.
+        if !self.must_wait() && self.raft.raft.promotable() && self.raft.campaign().is_ok() {
+            self.choose_timeout();
+        }
+    }
+
+    /// Hands the lead over to another member, as soon as it has all entries. Nothing can be
+    /// proposed meanwhile. Whether it worked shows in [`Output::Leader`]; it may silently not, so
+    /// ask again. A member that does not lead has nothing to hand over.
+    pub fn transfer(&mut self, to: u64) {
+        if self.raft.raft.state == StateRole::Leader {
+            self.raft.transfer_leader(to);
+        }
+    }
+
+    /// All stores up to this number are durable.
+    pub fn stored(&mut self, number: u64) {
+        self.durable = self.durable.max(number);
+        let mut done = 0;
+        while let Some(after) = self.after_store.front()
+            && (after.number <= number || !after.stores)
+        {
+            done = after.number;
+            let after = self.after_store.pop_front().expect("it is the front");
+            self.outputs.extend(after.outputs);
+        }
+        if let Some(taking_over) =
+            self.taking_over.take_if(|taking_over| taking_over.ready.number() <= number)
+        {
+            self.taken_over(taking_over);
+        } else if done > 0 && self.taking_over.is_none() {
+            self.raft.on_persist_ready(done);
+            self.choose_timeout();
+        }
+    }
+
+    /// The point up to which everything committed has come out of [`Group::poll`]: that of a
+    /// snapshot of the state as it is now.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        // A snapshot that is being taken over counts as applied when it is durable.
+        let position = self.raft.raft.raft_log.applied.max(self.held().base_position());
+        let term =
+            self.held().term_at(position).expect("what was applied is kept until a snapshot covers it");
+        Mark { position, term, members: self.members() }
+    }
+
+    fn taken_over(&mut self, taking_over: TakingOver) {
+        let TakingOver { ready, position, after } = taking_over;
+        self.outputs.extend(after);
+        // This says that everything before is stored too.
+        let mut rest = self.raft.advance_append(ready);
+        self.raft.advance_apply_to(position);
+        self.outputs.extend(rest.take_messages().into_iter().map(send));
+        self.commit(&rest.take_committed_entries());
+        self.choose_timeout();
+    }
+
+    /// There is a durable snapshot of the state at this mark; it may be sent to members that are
+    /// far behind.
+    pub fn offer_snapshot(&mut self, mark: Mark) {
+        self.held_mut().offer(mark);
+    }
+
+    /// The newest snapshot on offer.
+    #[must_use]
+    pub fn offered_snapshot(&self) -> Option<&Mark> {
+        self.held().offered()
+    }
+
+    /// Forgets the entries up to a position, as far as the snapshot on offer covers them. Members
+    /// that lack one of them will need the snapshot.
+    pub fn compact(&mut self, position: u64) {
+        self.held_mut().compact(position);
+    }
+
+    /// The snapshot of [`Output::SendSnapshot`] is with its receiver, or was given up.
+    pub fn snapshot_sent(&mut self, to: u64, arrived: bool) {
+        let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        self.raft.report_snapshot(to, status);
+    }
+
+    /// Messages to this member do not arrive for now.
+    pub fn unreachable(&mut self, member: u64) {
+        self.raft.report_unreachable(member);
+    }
+
+    /// How things are.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let engine = &self.raft.raft;
+        let mut matched = Vec::new();
+        if engine.state == StateRole::Leader {
+            matched.extend(engine.prs().iter().map(|(id, progress)| (*id, progress.matched)));
+            matched.retain(|(id, _)| *id != engine.id);
+            matched.sort_unstable();
+        }
+        Status {
+            term: engine.term,
+            leader: engine.leader_id,
+            role: role(engine.state),
+            last: engine.raft_log.last_index(),
+            committed: engine.raft_log.committed,
+            members: self.members(),
+            matched,
+        }
+    }
+
+    fn members(&self) -> Members {
+        Members::from_raft(&self.held().members)
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Output> {
+        while self.outputs.is_empty() && self.taking_over.is_none() && self.raft.has_ready() {
+            self.take_ready();
+        }
+        self.outputs.pop_front()
+    }
+
+    fn take_ready(&mut self) {
+        let mut ready = self.raft.ready();
+        let mut now = Vec::new();
+        if let Some(state) = ready.ss() {
+            let (leader, role) = (state.leader_id, role(state.raft_state));
+            now.push(Output::Leader { term: self.raft.raft.term, leader, role });
+        }
+        for read in ready.take_read_states() {
+            if let Ok(id) = <[u8; 8]>::try_from(read.request_ctx.as_slice()) {
+                self.outputs.push_back(Output::Read { id: u64::from_le_bytes(id), position: read.index });
+            }
+        }
+        let snapshot = (!ready.snapshot().is_empty()).then(|| Mark::from_raft(ready.snapshot()));
+        let entries = ready.take_entries();
+        let vote = ready.hs().cloned();
+        let held = self.held_mut();
+        let mut votes_anew = false;
+        if let Some(vote) = &vote {
+            votes_anew = (vote.term, vote.vote) != (held.vote.term, held.vote.vote);
+            held.vote = vote.clone();
+        }
+        if let Some(mark) = &snapshot {
+            held.restore(mark);
+        }
+        held.append(&entries);
+
+        let number = ready.number();
+        // That more is committed is learned again after a crash; it is stored with the next entries.
+        let stores = ready.must_sync();
+        now.extend(ready.take_messages().into_iter().map(send));
+        let mut after: Vec<_> = ready.take_persisted_messages().into_iter().map(send).collect();
+        let committed = ready.take_committed_entries();
+        if votes_anew {
+            self.vote_store = number;
+        }
+        // The engine lets a leader speak before its disk has spoken. But a sole voter leads as soon
+        // as it wants to: if it forgot that it did, it would lead the same term twice.
+        if self.vote_store > self.durable {
+            after.splice(..0, now);
+        } else {
+            self.outputs.extend(now);
+        }
+        let position = snapshot.as_ref().map(|mark| mark.position);
+        if stores {
+            let entries = entries.iter().map(Entry::from_raft).collect();
+            let vote = vote.as_ref().map(Vote::from_raft);
+            self.outputs.push_back(Output::Store(Store { number, snapshot, vote, entries }));
+        }
+        if let Some(position) = position {
+            self.taking_over = Some(TakingOver { ready, position, after });
+            return;
+        }
+        self.raft.advance_append_async(ready);
+        let proven = self.held().proven();
+        if proven > self.raft.raft.raft_log.committed {
+            self.raft.raft.raft_log.commit_to(proven);
+        }
+        self.after_store.push_back(AfterStore { number, stores, outputs: after });
+        self.commit(&committed);
+        // What had nothing to wait for is done.
+        self.stored(0);
+        if let Some(at_least) = self.held().take_wanted() {
+            self.outputs.push_back(Output::SnapshotWanted(at_least));
+        }
+    }
+
+    fn commit(&mut self, committed: &[raft::eraftpb::Entry]) {
+        let Some(last) = committed.last() else { return };
+        let mut rest = Vec::with_capacity(committed.len());
+        for entry in committed {
+            let ours = Entry::from_raft(entry);
+            let is_change = ours.kind == EntryKind::Change;
+            rest.push(ours);
+            if is_change {
+                self.outputs.push_back(Output::Committed(core::mem::take(&mut rest)));
+                let change = members::parse(&entry.data);
+                // Proposers have looked whether it can be made, and nothing came between.
+                if let Ok(state) = self.raft.apply_conf_change(&change) {
+                    self.outputs.push_back(Output::Members(Members::from_raft(&state)));
+                    self.held_mut().members = state;
+                    self.step_down_if_no_voter();
+                }
+            }
+        }
+        if !rest.is_empty() {
+            self.outputs.push_back(Output::Committed(rest));
+        }
+        self.raft.advance_apply_to(last.index);
+        self.choose_timeout();
+    }
+
+    /// A member that is no voter any more neither leads nor is elected by votes that are on their
+    /// way: the engine ends the process over a leader that does not belong to its group.
+    fn step_down_if_no_voter(&mut self) {
+        let engine = &mut self.raft.raft;
+        if !engine.promotable() && engine.state != StateRole::Follower {
+            engine.become_follower(engine.term, 0);
+        }
+    }
+
+    /// The engine draws a timeout at random whenever its term or role changes; this one is a
+    /// function of the seed and the term. Set after every call: a comparison with what was there
+    /// before would miss a draw that happened to give the same.
+    fn choose_timeout(&mut self) {
+        let mut state = self.seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^= state >> 31;
+        let more = (state % self.election_ticks as u64) as usize;
+        self.raft.raft.set_randomized_election_timeout(self.election_ticks + more);
+    }
+
+    fn held(&self) -> &Held {
+        self.raft.store()
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        self.raft.mut_store()
+    }
+}
+
+/// Whether a working member could say this to somebody.
+fn is_well_formed(raft: &raft::eraftpb::Message) -> bool {
+    let kind = raft.get_msg_type();
+    // Without a term the engine takes a message for one of its own.
+    if (raft.term == 0) != (kind == MessageType::MsgReadIndex) {
+        return false;
+    }
+    // A position has a term; only the one before the first has not. What the engine does not have
+    // is without a term to it too, so it would find that the two agree.
+    let has_term = |position: u64, term: u64| (position == 0) == (term == 0);
+    match kind {
+        MessageType::MsgReadIndex | MessageType::MsgReadIndexResp => raft.entries.len() == 1,
+        MessageType::MsgSnapshot => {
+            let mark = Mark::from_raft(raft.get_snapshot());
+            mark.position > 0 && mark.term > 0 && mark.members.is_sound()
+        }
+        MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+            has_term(raft.index, raft.log_term) && has_term(raft.commit, raft.commit_term)
+        }
+        MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {
+            has_term(raft.commit, raft.commit_term)
+        }
+        MessageType::MsgAppend => {
+            let mut before = (raft.index, raft.log_term);
+            has_term(before.0, before.1)
+                && raft.get_entries().iter().all(|entry| {
+                    let follows = entry.index == before.0 + 1 && entry.term >= before.1.max(1);
+                    before = (entry.index, entry.term);
+                    follows && entry.term <= raft.term
+                })
+        }
+        _ => true,
+    }
+}
+
+fn send(raft: raft::eraftpb::Message) -> Output {
+    let is_snapshot = raft.get_msg_type() == MessageType::MsgSnapshot;
+    let message = Message { raft };
+    if is_snapshot { Output::SendSnapshot(message) } else { Output::Send(message) }
+}
+
+fn role(state: StateRole) -> Role {
+    match state {
+        StateRole::Follower => Role::Follower,
+        StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
+        StateRole::Leader => Role::Leader,
+    }
+}

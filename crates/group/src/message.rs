@@ -1,0 +1,389 @@
+//! What members say to each other, and how it is written.
+//!
+//! ```text
+//! message := kind u8, flags u8, to u64, from u64, term u64, log_term u64, position u64, committed u64,
+//!            committed_term u64, request_snapshot u64, hint u64, context, [mark], entries
+//! mark    := position u64, term u64, voters, learners, outgoing, learners_next    each count u16, u64*
+//! entries := count u32, (kind u8, position u64, term u64, payload)*
+//! ```
+//! Integers are little-endian; `context` and `payload` have their length (u32) before them.
+
+use crate::held::{Entry, EntryKind, Mark, kind_of};
+use crate::members;
+use alloc::vec::Vec;
+use bytes::{Buf, Bytes};
+use core::fmt;
+use raft::eraftpb::MessageType;
+
+const REJECT: u8 = 1;
+const MARK: u8 = 2;
+const AUTO_LEAVE: u8 = 4;
+const FLAGS: u8 = REJECT | MARK | AUTO_LEAVE;
+
+/// Kinds that travel, with their numbers. The others are the engine's own business.
+const KINDS: [(u8, MessageType); 12] = [
+    (1, MessageType::MsgAppend),
+    (2, MessageType::MsgAppendResponse),
+    (3, MessageType::MsgRequestVote),
+    (4, MessageType::MsgRequestVoteResponse),
+    (5, MessageType::MsgSnapshot),
+    (6, MessageType::MsgHeartbeat),
+    (7, MessageType::MsgHeartbeatResponse),
+    (8, MessageType::MsgTimeoutNow),
+    (9, MessageType::MsgReadIndex),
+    (10, MessageType::MsgReadIndexResp),
+    (11, MessageType::MsgRequestPreVote),
+    (12, MessageType::MsgRequestPreVoteResponse),
+];
+
+const PAYLOAD: u8 = 0;
+const CHANGE: u8 = 1;
+
+const NUMBER_MAX: u64 = u64::MAX >> 1;
+
+/// The shortest entry: kind, position, term, length.
+const ENTRY_BYTES_MIN: usize = 1 + 8 + 8 + 4;
+
+/// A message from one member to another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    pub(crate) raft: raft::eraftpb::Message,
+}
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They end too early.
+    Short,
+    /// There are more of them than the message has.
+    Long,
+    /// A kind that does not exist, or that does not travel.
+    Kind(u8),
+    /// A flag that does not exist.
+    Flags(u8),
+    /// An entry that is neither payload nor change.
+    Entry,
+    /// A member with the number 0.
+    Member,
+    /// A term or position that no timeline will ever reach.
+    Number,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("it ends too early"),
+            Self::Long => f.write_str("it goes on behind its end"),
+            Self::Kind(kind) => write!(f, "there is no message of kind {kind}"),
+            Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
+            Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
+            Self::Member => f.write_str("no member has the number 0"),
+            Self::Number => f.write_str("no timeline ever reaches such a term or position"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+impl Message {
+    /// Whom it is for.
+    #[must_use]
+    pub fn to(&self) -> u64 {
+        self.raft.to
+    }
+
+    /// Who says it.
+    #[must_use]
+    pub fn from(&self) -> u64 {
+        self.raft.from
+    }
+
+    /// Whether it tells of a snapshot, which travels beside the messages: see
+    /// [`crate::Output::SendSnapshot`].
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Mark> {
+        (self.raft.get_msg_type() == MessageType::MsgSnapshot)
+            .then(|| Mark::from_raft(self.raft.get_snapshot()))
+    }
+
+    /// Writes it behind what is in `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let raft = &self.raft;
+        let kind = KINDS.iter().find(|(_, kind)| *kind == raft.get_msg_type());
+        let (kind, _) = kind.expect("what does not travel is not handed out");
+        let mark = self.snapshot();
+        let mut flags = if raft.reject { REJECT } else { 0 };
+        if let Some(mark) = &mark {
+            flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
+        }
+        out.extend_from_slice(&[*kind, flags]);
+        for number in [
+            raft.to,
+            raft.from,
+            raft.term,
+            raft.log_term,
+            raft.index,
+            raft.commit,
+            raft.commit_term,
+            raft.request_snapshot,
+            raft.reject_hint,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        put_bytes(out, &raft.context);
+        if let Some(mark) = &mark {
+            put_mark(out, mark);
+        }
+        out.extend_from_slice(&(raft.entries.len() as u32).to_le_bytes());
+        for entry in raft.get_entries() {
+            let kind = kind_of(entry);
+            out.push(if kind == EntryKind::Change { CHANGE } else { PAYLOAD });
+            out.extend_from_slice(&entry.index.to_le_bytes());
+            out.extend_from_slice(&entry.term.to_le_bytes());
+            match kind {
+                EntryKind::Payload => put_bytes(out, &entry.data),
+                EntryKind::Change => put_bytes(out, &members::payload_from_raft(&entry.data)),
+            }
+        }
+    }
+
+    /// Reads what [`Message::encode`] wrote. Payloads are not copied. What it takes is in proportion
+    /// to the bytes, whatever they say.
+    ///
+    /// # Errors
+    /// When they are anything but exactly one message.
+    pub fn decode(mut bytes: Bytes) -> Result<Self, DecodeError> {
+        let mut raft = raft::eraftpb::Message::default();
+        let (kind, flags) = (get_u8(&mut bytes)?, get_u8(&mut bytes)?);
+        let (_, kind) = *KINDS.iter().find(|(number, _)| *number == kind).ok_or(DecodeError::Kind(kind))?;
+        if flags & !FLAGS != 0 || (flags & MARK != 0) != (kind == MessageType::MsgSnapshot) {
+            return Err(DecodeError::Flags(flags));
+        }
+        raft.set_msg_type(kind);
+        raft.reject = flags & REJECT != 0;
+        for field in [
+            &mut raft.to,
+            &mut raft.from,
+            &mut raft.term,
+            &mut raft.log_term,
+            &mut raft.index,
+            &mut raft.commit,
+            &mut raft.commit_term,
+            &mut raft.request_snapshot,
+            &mut raft.reject_hint,
+        ] {
+            *field = get_number(&mut bytes)?;
+        }
+        if raft.to == 0 || raft.from == 0 {
+            return Err(DecodeError::Member);
+        }
+        raft.context = get_bytes(&mut bytes)?;
+        if flags & MARK != 0 {
+            let mut mark = get_mark(&mut bytes)?;
+            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
+            raft.set_snapshot(mark.to_raft());
+        }
+        let count = get_u32(&mut bytes)? as usize;
+        if count > bytes.len() / ENTRY_BYTES_MIN {
+            return Err(DecodeError::Short);
+        }
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            let kind = match get_u8(&mut bytes)? {
+                PAYLOAD => EntryKind::Payload,
+                CHANGE => EntryKind::Change,
+                _ => return Err(DecodeError::Entry),
+            };
+            let (position, term) = (get_number(&mut bytes)?, get_number(&mut bytes)?);
+            let payload = get_bytes(&mut bytes)?;
+            let entry = Entry { position, term, kind, payload };
+            entries.push(entry.to_raft().ok_or(DecodeError::Entry)?);
+        }
+        raft.set_entries(entries.into());
+        if bytes.has_remaining() {
+            return Err(DecodeError::Long);
+        }
+        Ok(Self { raft })
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = u32::try_from(bytes.len()).expect("payloads are bounded by their proposers");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
+    out.extend_from_slice(&mark.position.to_le_bytes());
+    out.extend_from_slice(&mark.term.to_le_bytes());
+    let members = &mark.members;
+    for ids in [&members.voters, &members.learners, &members.outgoing, &members.learners_next] {
+        let count = u16::try_from(ids.len()).expect("a group has a few hundred members at most");
+        out.extend_from_slice(&count.to_le_bytes());
+        for id in ids {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+    }
+}
+
+fn get_mark(bytes: &mut Bytes) -> Result<Mark, DecodeError> {
+    let mut mark = Mark { position: get_number(bytes)?, term: get_number(bytes)?, ..Mark::default() };
+    let members = &mut mark.members;
+    for ids in [&mut members.voters, &mut members.learners, &mut members.outgoing, &mut members.learners_next]
+    {
+        let count = bytes.try_get_u16_le().map_err(|_| DecodeError::Short)?;
+        for _ in 0..count {
+            let id = get_u64(bytes)?;
+            if id == 0 {
+                return Err(DecodeError::Member);
+            }
+            ids.push(id);
+        }
+    }
+    Ok(mark)
+}
+
+fn get_u8(bytes: &mut Bytes) -> Result<u8, DecodeError> {
+    bytes.try_get_u8().map_err(|_| DecodeError::Short)
+}
+
+fn get_u32(bytes: &mut Bytes) -> Result<u32, DecodeError> {
+    bytes.try_get_u32_le().map_err(|_| DecodeError::Short)
+}
+
+fn get_u64(bytes: &mut Bytes) -> Result<u64, DecodeError> {
+    bytes.try_get_u64_le().map_err(|_| DecodeError::Short)
+}
+
+/// A member, term or position: far enough from the end of the range to be counted on.
+fn get_number(bytes: &mut Bytes) -> Result<u64, DecodeError> {
+    match get_u64(bytes)? {
+        number @ 0..=NUMBER_MAX => Ok(number),
+        _ => Err(DecodeError::Number),
+    }
+}
+
+fn get_bytes(bytes: &mut Bytes) -> Result<Bytes, DecodeError> {
+    let len = get_u32(bytes)? as usize;
+    if len > bytes.len() {
+        return Err(DecodeError::Short);
+    }
+    Ok(bytes.split_to(len))
+}
+
+/// One line for people: `1 to 2: append, term 3, behind 7 of term 2, committed 6, 2 entries`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raft = &self.raft;
+        write!(f, "{} to {}: ", raft.from, raft.to)?;
+        let no = if raft.reject { "no" } else { "yes" };
+        let (position, term) = (raft.index, raft.log_term);
+        match raft.get_msg_type() {
+            MessageType::MsgAppend => {
+                write!(f, "append behind {position} of term {term}, committed {}", raft.commit)?;
+                for entry in raft.get_entries() {
+                    write!(f, ", {} of term {}", entry.index, entry.term)?;
+                }
+            }
+            MessageType::MsgAppendResponse if raft.reject => {
+                write!(f, "not behind {position}, perhaps behind {}", raft.reject_hint)?;
+            }
+            MessageType::MsgAppendResponse => write!(f, "have {position}")?,
+            MessageType::MsgRequestVote => write!(f, "vote for me, last {position} of term {term}")?,
+            MessageType::MsgRequestVoteResponse => write!(f, "vote: {no}")?,
+            MessageType::MsgRequestPreVote => {
+                write!(f, "would you vote for me, last {position} of term {term}")?;
+            }
+            MessageType::MsgRequestPreVoteResponse => write!(f, "would vote: {no}")?,
+            MessageType::MsgSnapshot => {
+                let mark = Mark::from_raft(raft.get_snapshot());
+                write!(f, "snapshot of {} of term {}", mark.position, mark.term)?;
+            }
+            MessageType::MsgHeartbeat => write!(f, "heartbeat, committed {}", raft.commit)?,
+            MessageType::MsgHeartbeatResponse => write!(f, "alive")?,
+            MessageType::MsgTimeoutNow => write!(f, "lead now")?,
+            MessageType::MsgReadIndex => write!(f, "from where may be read")?,
+            MessageType::MsgReadIndexResp => write!(f, "may be read from {position}")?,
+            other => write!(f, "{other:?}")?,
+        }
+        write!(f, " (term {})", raft.term)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::members::Members;
+
+    fn sample() -> Message {
+        let entries = [
+            Entry {
+                position: 8,
+                term: 2,
+                kind: EntryKind::Payload,
+                payload: Bytes::from_static(b"some update"),
+            },
+            Entry {
+                position: 9,
+                term: 3,
+                kind: EntryKind::Change,
+                payload: Bytes::from_static(&[1, 4, 0, 0, 0, 0, 0, 0, 0]),
+            },
+        ];
+        let mut raft = raft::eraftpb::Message { to: 2, from: 1, term: 3, log_term: 2, ..Default::default() };
+        raft.set_msg_type(MessageType::MsgSnapshot);
+        raft.index = 7;
+        raft.commit = 6;
+        raft.reject = true;
+        raft.context = Bytes::from_static(b"why");
+        raft.set_entries(entries.iter().map(|entry| entry.to_raft().unwrap()).collect());
+        let members =
+            Members { learners: vec![4], auto_leave: true, outgoing: vec![5], ..Members::of_voters(&[1, 2]) };
+        raft.set_snapshot(Mark { position: 6, term: 2, members }.to_raft());
+        Message { raft }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut bytes = Vec::new();
+        sample().encode(&mut bytes);
+        let read = Message::decode(bytes.into()).unwrap();
+        assert_eq!(read, sample());
+        assert_eq!(read.snapshot().unwrap().members.outgoing, [5]);
+    }
+
+    #[test]
+    fn a_message_that_is_cut_or_too_long_is_refused() {
+        let mut bytes = Vec::new();
+        sample().encode(&mut bytes);
+        for len in 0..bytes.len() {
+            assert!(Message::decode(Bytes::copy_from_slice(&bytes[..len])).is_err(), "cut at {len}");
+        }
+        bytes.push(0);
+        assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Long));
+    }
+
+    #[test]
+    fn any_flipped_bit_gives_another_message_or_an_error() {
+        let mut bytes = Vec::new();
+        sample().encode(&mut bytes);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = Message::decode(flipped.into()) {
+                assert_ne!(read, sample(), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_count_is_not_believed_before_the_bytes_are_there() {
+        let mut raft = raft::eraftpb::Message { to: 1, from: 2, ..Default::default() };
+        raft.set_msg_type(MessageType::MsgAppend);
+        let mut bytes = Vec::new();
+        Message { raft }.encode(&mut bytes);
+        let at = bytes.len() - 4;
+        bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Short));
+    }
+}

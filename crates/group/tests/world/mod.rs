@@ -1,0 +1,359 @@
+//! Members of a group with a network and disks that can be told what to do.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use stoa_group::{Config, Entry, EntryKind, Group, Members, Message, Output, Restored, Role, Store};
+
+/// What a member's state machine holds: everything applied, as one number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) position: u64,
+    pub(crate) digest: u64,
+}
+
+impl State {
+    fn apply(&mut self, entry: &Entry) {
+        self.position = entry.position;
+        for byte in entry.payload.iter().chain(&entry.term.to_le_bytes()) {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// A disk. What is in `pending` has been written and not synced.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Disk {
+    restored: Restored,
+    /// The state at `restored.base`.
+    base_state: State,
+    pending: VecDeque<(Store, Option<State>)>,
+}
+
+impl Disk {
+    fn write(&mut self, store: Store, state: Option<State>) {
+        if let (Some(mark), Some(state)) = (store.snapshot, state) {
+            self.restored.base = mark;
+            self.base_state = state;
+            self.restored.entries.clear();
+        }
+        if let Some(vote) = store.vote {
+            self.restored.vote = vote;
+        }
+        if let Some(first) = store.entries.first() {
+            self.restored.entries.retain(|entry| entry.position < first.position);
+            self.restored.entries.extend(store.entries);
+        }
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) group: Option<Group>,
+    pub(crate) disk: Disk,
+    pub(crate) state: State,
+    /// States of the snapshots taken here, by position.
+    snapshots: BTreeMap<u64, State>,
+    /// A snapshot that has arrived and is not taken over yet.
+    arrived: Option<(u64, State)>,
+    starts: u64,
+}
+
+/// On its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Parcel {
+    pub(crate) message: Message,
+    pub(crate) snapshot: Option<State>,
+}
+
+pub(crate) struct World {
+    pub(crate) servers: BTreeMap<u64, Server>,
+    pub(crate) network: VecDeque<Parcel>,
+    /// Pairs (from, to) between which nothing arrives.
+    pub(crate) cuts: Vec<(u64, u64)>,
+    /// Everything ever committed: term and payload by position.
+    pub(crate) committed: BTreeMap<u64, (u64, Bytes)>,
+    /// The state behind each position.
+    states: BTreeMap<u64, State>,
+    leaders: BTreeMap<u64, u64>,
+    /// Questions under way: what must be seen by the answer.
+    pub(crate) questions: BTreeMap<u64, u64>,
+    pub(crate) reads_answered: u64,
+    pub(crate) members: Members,
+    /// What happened, for transcripts and for comparing two runs.
+    pub(crate) story: Vec<String>,
+    pub(crate) tells: bool,
+    /// Members that act on an acknowledgement before it is durable: a planted fault.
+    pub(crate) careless: bool,
+}
+
+impl Drop for World {
+    #[allow(clippy::print_stdout, reason = "a failed test tells how it came to that")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.story.iter().for_each(|line| println!("{line}"));
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(voters: &[u64], others: &[u64]) -> Self {
+        let members = Members::of_voters(voters);
+        let mut world = Self {
+            servers: BTreeMap::new(),
+            network: VecDeque::new(),
+            cuts: Vec::new(),
+            committed: BTreeMap::new(),
+            states: BTreeMap::from([(0, State::default())]),
+            leaders: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            reads_answered: 0,
+            members: members.clone(),
+            story: Vec::new(),
+            tells: true,
+            careless: false,
+        };
+        for id in voters.iter().chain(others) {
+            let mut disk = Disk::default();
+            disk.restored.base.members = members.clone();
+            let server = Server {
+                group: None,
+                disk,
+                state: State::default(),
+                snapshots: BTreeMap::new(),
+                arrived: None,
+                starts: 0,
+            };
+            world.servers.insert(*id, server);
+            world.start(*id);
+        }
+        world
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.tells {
+            self.story.push(line());
+        }
+    }
+
+    fn server(&mut self, id: u64) -> &mut Server {
+        self.servers.get_mut(&id).unwrap()
+    }
+
+    pub(crate) fn is_up(&self, id: u64) -> bool {
+        self.servers[&id].group.is_some()
+    }
+
+    #[allow(dead_code, reason = "one of the two tests has no use for it")]
+    pub(crate) fn leader(&self) -> Option<u64> {
+        let leading = |server: &Server| {
+            let status = server.group.as_ref()?.status();
+            (status.role == Role::Leader).then_some(status.term)
+        };
+        let leaders = self.servers.iter().filter_map(|(id, server)| Some((leading(server)?, *id)));
+        leaders.max().map(|(_, id)| id)
+    }
+
+    pub(crate) fn start(&mut self, id: u64) {
+        self.tell(|| format!("{id} starts"));
+        let server = self.server(id);
+        server.starts += 1;
+        let config = Config {
+            message_bytes: 256,
+            messages_in_flight: 4,
+            ..Config::new(id, id.wrapping_mul(0x9e37_79b9) + server.starts)
+        };
+        server.state = server.disk.base_state;
+        let base = server.disk.restored.base.position;
+        server.snapshots = BTreeMap::from([(base, server.state)]);
+        server.group = Some(Group::new(&config, &server.disk.restored).expect("what was stored is sound"));
+        self.act(id);
+    }
+
+    /// Ends a server. Of what was not synced, the first `kept` writes made it to the disk.
+    pub(crate) fn crash(&mut self, id: u64, kept: usize) {
+        self.tell(|| format!("{id} crashes"));
+        let server = self.server(id);
+        server.group = None;
+        server.arrived = None;
+        for _ in 0..kept {
+            if let Some((store, state)) = server.disk.pending.pop_front() {
+                server.disk.write(store, state);
+            }
+        }
+        server.disk.pending.clear();
+    }
+
+    /// Everything that was written is durable.
+    pub(crate) fn sync(&mut self, id: u64) {
+        let server = self.server(id);
+        let Some(group) = &mut server.group else { return };
+        let mut number = None;
+        while let Some((store, state)) = server.disk.pending.pop_front() {
+            number = Some(store.number);
+            server.disk.write(store, state);
+        }
+        if let Some(number) = number {
+            group.stored(number);
+        }
+        self.act(id);
+    }
+
+    pub(crate) fn with(&mut self, id: u64, call: impl FnOnce(&mut Group)) {
+        if let Some(group) = &mut self.server(id).group {
+            call(group);
+            self.act(id);
+        }
+    }
+
+    pub(crate) fn propose(&mut self, id: u64, payload: &str) -> bool {
+        let mut done = false;
+        self.with(id, |group| done = group.propose(Bytes::copy_from_slice(payload.as_bytes())).is_ok());
+        done
+    }
+
+    /// Asks from where may be read; the answer must cover everything that is committed now.
+    pub(crate) fn read(&mut self, id: u64, question: u64) {
+        let seen = self.committed.keys().last().copied().unwrap_or(0);
+        self.questions.insert(question, seen);
+        self.with(id, |group| group.read(question));
+    }
+
+    pub(crate) fn take_snapshot(&mut self, id: u64, keep_entries: u64) {
+        let server = self.server(id);
+        let Some(group) = &mut server.group else { return };
+        let mark = group.mark();
+        let position = server.state.position;
+        assert_eq!(mark.position, position);
+        server.snapshots.insert(position, server.state);
+        group.offer_snapshot(mark);
+        group.compact(position.saturating_sub(keep_entries));
+        // The log on disk begins anew at the snapshot that was offered, if it holds that far.
+        if let Some(mark) = group.offered_snapshot().cloned()
+            && mark.position > server.disk.restored.base.position
+            && server.disk.restored.entries.last().is_some_and(|entry| entry.position >= mark.position)
+            && let Some(state) = server.snapshots.get(&mark.position)
+        {
+            server.disk.base_state = *state;
+            server.disk.restored.entries.retain(|entry| entry.position > mark.position);
+            server.disk.restored.base = mark;
+        }
+    }
+
+    /// Hands a parcel to its receiver, over the wire's form.
+    pub(crate) fn deliver(&mut self, parcel: &Parcel) {
+        let (from, to) = (parcel.message.from(), parcel.message.to());
+        let arrives = !self.cuts.contains(&(from, to)) && self.is_up(to);
+        if arrives {
+            let mut bytes = Vec::new();
+            parcel.message.encode(&mut bytes);
+            let message = Message::decode(bytes.into()).expect("what was encoded can be decoded");
+            assert_eq!(message, parcel.message);
+            if let (Some(state), Some(mark)) = (parcel.snapshot, message.snapshot()) {
+                self.server(to).arrived = Some((mark.position, state));
+            }
+            // Who was never asked may be someone who was a member once.
+            let mut refused = None;
+            self.with(to, |group| refused = group.step(message).err());
+            assert!(
+                matches!(refused, None | Some(stoa_group::StepError::Stranger)),
+                "{refused:?}: {}",
+                parcel.message
+            );
+        }
+        if parcel.snapshot.is_some() {
+            self.with(from, |group| group.snapshot_sent(to, arrives));
+        }
+    }
+
+    /// Carries out what a member wants done.
+    fn act(&mut self, id: u64) {
+        while let Some(output) = self.server(id).group.as_mut().and_then(Group::poll) {
+            match output {
+                Output::Send(message) => {
+                    self.tell(|| format!("{message}"));
+                    self.network.push_back(Parcel { message, snapshot: None });
+                }
+                Output::SendSnapshot(message) => {
+                    let position = message.snapshot().unwrap().position;
+                    self.tell(|| format!("{message}"));
+                    let state = self.servers[&id].snapshots[&position];
+                    self.network.push_back(Parcel { message, snapshot: Some(state) });
+                }
+                Output::Store(store) => self.store(id, store),
+                Output::Committed(entries) => self.apply(id, &entries),
+                Output::Members(members) => {
+                    self.tell(|| format!("{id} members {:?} {:?}", members.voters, members.learners));
+                    self.members = members;
+                }
+                Output::Read { id: question, position } => {
+                    self.tell(|| format!("{id} may read from {position}"));
+                    if let Some(seen) = self.questions.remove(&question) {
+                        assert!(position >= seen, "a read at {position} misses what was committed at {seen}");
+                        self.reads_answered += 1;
+                    }
+                }
+                Output::Leader { term, leader, role } => {
+                    self.tell(|| format!("{id} is {role:?} in term {term}, leader {leader}"));
+                    if role == Role::Leader {
+                        let first = *self.leaders.entry(term).or_insert(id);
+                        assert_eq!(first, id, "two leaders in term {term}");
+                    }
+                }
+                Output::SnapshotWanted(at_least) => {
+                    self.tell(|| format!("{id} needs a snapshot of {at_least} or later"));
+                    self.take_snapshot(id, 0);
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, id: u64, store: Store) {
+        self.tell(|| {
+            let mut line = format!("{id} stores");
+            if let Some(mark) = &store.snapshot {
+                line += &format!(" snapshot {},", mark.position);
+            }
+            if let Some(vote) = store.vote {
+                line += &format!(" term {} vote {} committed {},", vote.term, vote.voted_for, vote.committed);
+            }
+            if let (Some(first), Some(last)) = (store.entries.first(), store.entries.last()) {
+                line += &format!(" entries {} to {},", first.position, last.position);
+            }
+            line.trim_end_matches(',').to_owned()
+        });
+        let careless = self.careless;
+        let server = self.server(id);
+        let mut state = None;
+        if let Some(mark) = &store.snapshot {
+            let (position, arrived) = server.arrived.take().expect("it came with its message");
+            assert_eq!(position, mark.position);
+            server.state = arrived;
+            server.snapshots.insert(position, arrived);
+            state = Some(arrived);
+        }
+        let number = store.number;
+        server.disk.pending.push_back((store, state));
+        if careless {
+            server.group.as_mut().unwrap().stored(number);
+        }
+    }
+
+    fn apply(&mut self, id: u64, entries: &[Entry]) {
+        for entry in entries {
+            let server = self.server(id);
+            assert_eq!(entry.position, server.state.position + 1, "server {id} leaves nothing out");
+            server.state.apply(entry);
+            let state = server.state;
+            let what = (entry.term, entry.payload.clone());
+            let first = self.committed.entry(entry.position).or_insert_with(|| what.clone());
+            assert_eq!(*first, what, "two servers differ at {}", entry.position);
+            let first = *self.states.entry(entry.position).or_insert(state);
+            assert_eq!(first, state, "two states differ behind {}", entry.position);
+            self.tell(|| match entry.kind {
+                EntryKind::Payload => {
+                    format!("{id} applies {} {:?}", entry.position, String::from_utf8_lossy(&entry.payload))
+                }
+                EntryKind::Change => format!("{id} applies {}, a change of members", entry.position),
+            });
+        }
+    }
+}
