@@ -4,67 +4,58 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod rng;
+
 use bytes::Bytes;
+use rng::Rng;
 use stoa_group::{Config, Group, Mark, Members, Message, Output, Restored};
 
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Mostly a number that might be meant seriously.
-    fn number(&mut self) -> u64 {
-        match self.next() % 16 {
-            0 => self.next(),
-            1 => u64::MAX - self.next() % 3,
-            _ => self.next() % 8,
-        }
+/// Mostly a number that might be meant seriously.
+fn number(rng: &mut Rng) -> u64 {
+    match rng.below(16) {
+        0 => rng.next(),
+        1 => u64::MAX - rng.below(3),
+        _ => rng.below(8),
     }
 }
 
 /// A message of any kind with any numbers in it, in the wire's form.
 fn bytes(rng: &mut Rng) -> Bytes {
-    let kind = (1 + rng.next() % 12) as u8;
+    let kind = (1 + rng.below(12)) as u8;
     let is_snapshot = kind == 5;
-    let flags = (rng.next() % 2) as u8 | if is_snapshot { 2 } else { 0 };
+    let flags = (rng.below(2)) as u8 | if is_snapshot { 2 } else { 0 };
     let mut out = vec![kind, flags];
-    let to = if rng.next().is_multiple_of(20) { rng.number() } else { 1 };
-    for number in [to, 2 + rng.next() % 3] {
+    let to = if rng.one_in(20) { number(rng) } else { 1 };
+    for number in [to, 2 + rng.below(3)] {
         out.extend(number.to_le_bytes());
     }
-    let (term, log_term, position) = (rng.number(), rng.number(), rng.number());
-    for number in [term, log_term, position, rng.number(), rng.number(), rng.number(), rng.number()] {
+    let (term, log_term, position) = (number(rng), number(rng), number(rng));
+    for number in [term, log_term, position, number(rng), number(rng), number(rng), number(rng)] {
         out.extend(number.to_le_bytes());
     }
-    let context = if rng.next().is_multiple_of(3) { &rng.next().to_le_bytes()[..] } else { &[] };
+    let context = if rng.one_in(3) { &rng.next().to_le_bytes()[..] } else { &[] };
     out.extend((context.len() as u32).to_le_bytes());
     out.extend(context);
     if is_snapshot {
-        out.extend(rng.number().to_le_bytes());
-        out.extend(rng.number().to_le_bytes());
+        out.extend(number(rng).to_le_bytes());
+        out.extend(number(rng).to_le_bytes());
         for _ in 0..4 {
-            let count = rng.next() % 4;
+            let count = rng.below(4);
             out.extend((count as u16).to_le_bytes());
-            (0..count).for_each(|_| out.extend((1 + rng.next() % 4).to_le_bytes()));
+            (0..count).for_each(|_| out.extend((1 + rng.below(4)).to_le_bytes()));
         }
     }
-    let count = rng.next() % 4;
+    let count = rng.below(4);
     out.extend((count as u32).to_le_bytes());
     for n in 0..count {
-        let is_change = rng.next().is_multiple_of(4);
-        let follows = !rng.next().is_multiple_of(10);
+        let is_change = rng.one_in(4);
+        let follows = !rng.one_in(10);
         out.push(u8::from(is_change));
-        out.extend(if follows { position.wrapping_add(n + 1) } else { rng.number() }.to_le_bytes());
-        out.extend(if follows { log_term } else { rng.number() }.to_le_bytes());
+        out.extend(if follows { position.wrapping_add(n + 1) } else { number(rng) }.to_le_bytes());
+        out.extend(if follows { log_term } else { number(rng) }.to_le_bytes());
         let payload = if is_change {
-            let mut step = vec![1 + (rng.next() % 3) as u8];
-            step.extend((1 + rng.next() % 4).to_le_bytes());
+            let mut step = vec![1 + (rng.below(3)) as u8];
+            step.extend((1 + rng.below(4)).to_le_bytes());
             step
         } else {
             b"payload".to_vec()
@@ -84,7 +75,7 @@ fn no_message_ends_the_process() {
         let restored = Restored { base, ..Restored::default() };
         let mut group = Group::new(&Config::new(1, seed), &restored).unwrap();
         for _ in 0..200 {
-            match rng.next() % 12 {
+            match rng.below(12) {
                 0 => group.tick(),
                 1 => group.campaign(),
                 2 => _ = group.propose(Bytes::from_static(b"ours")),
