@@ -3,6 +3,7 @@
 use crate::held::{Entry, EntryKind, Held, Mark, Vote};
 use crate::members::{self, Change, Members};
 use crate::message::Message;
+use crate::record::Restored;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -44,17 +45,6 @@ impl Config {
             uncommitted_bytes: 64 << 20,
         }
     }
-}
-
-/// What a member has on its disk when it starts.
-#[derive(Debug, Clone, Default)]
-pub struct Restored {
-    /// The snapshot that its state comes from. A new group's is at position 0, with its members.
-    pub base: Mark,
-    /// Its vote.
-    pub vote: Vote,
-    /// The entries behind the snapshot.
-    pub entries: Vec<Entry>,
 }
 
 /// What a member is to the others.

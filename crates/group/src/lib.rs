@@ -27,12 +27,16 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod codec;
 mod group;
 mod held;
 mod members;
 mod message;
+mod record;
 
-pub use group::{Config, Group, Output, ProposeError, Restored, Role, Status, StepError, Store};
+pub use codec::DecodeError;
+pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError, Store};
 pub use held::{Entry, EntryKind, Mark, Vote};
 pub use members::{Change, Members};
-pub use message::{DecodeError, Message};
+pub use message::Message;
+pub use record::{RecordError, Restored};

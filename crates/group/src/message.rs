@@ -3,13 +3,12 @@
 //! ```text
 //! message := kind u8, flags u8, to u64, from u64, term u64, log_term u64, position u64, committed u64,
 //!            committed_term u64, request_snapshot u64, hint u64, context, [mark], entries
-//! mark    := position u64, term u64, voters, learners, outgoing, learners_next    each count u16, u64*
-//! entries := count u32, (kind u8, position u64, term u64, payload)*
 //! ```
-//! Integers are little-endian; `context` and `payload` have their length (u32) before them.
+//! Integers are little-endian; `context` has its length (u32) before it; `mark` and `entries` are those of
+//! [`crate::codec`].
 
-use crate::held::{Entry, EntryKind, Mark, kind_of};
-use crate::members;
+use crate::codec::{self, DecodeError, get_bytes, get_mark, get_number, get_u8, put_bytes, put_mark};
+use crate::held::{Entry, Mark};
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
@@ -36,54 +35,11 @@ const KINDS: [(u8, MessageType); 12] = [
     (12, MessageType::MsgRequestPreVoteResponse),
 ];
 
-const PAYLOAD: u8 = 0;
-const CHANGE: u8 = 1;
-
-const NUMBER_MAX: u64 = u64::MAX >> 1;
-
-/// The shortest entry: kind, position, term, length.
-const ENTRY_BYTES_MIN: usize = 1 + 8 + 8 + 4;
-
 /// A message from one member to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     pub(crate) raft: raft::eraftpb::Message,
 }
-
-/// Why bytes are no message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DecodeError {
-    /// They end too early.
-    Short,
-    /// There are more of them than the message has.
-    Long,
-    /// A kind that does not exist, or that does not travel.
-    Kind(u8),
-    /// A flag that does not exist.
-    Flags(u8),
-    /// An entry that is neither payload nor change.
-    Entry,
-    /// A member with the number 0.
-    Member,
-    /// A term or position that no timeline will ever reach.
-    Number,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Short => f.write_str("it ends too early"),
-            Self::Long => f.write_str("it goes on behind its end"),
-            Self::Kind(kind) => write!(f, "there is no message of kind {kind}"),
-            Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
-            Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
-            Self::Member => f.write_str("no member has the number 0"),
-            Self::Number => f.write_str("no timeline ever reaches such a term or position"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 impl Message {
     /// Whom it is for.
@@ -134,17 +90,7 @@ impl Message {
         if let Some(mark) = &mark {
             put_mark(out, mark);
         }
-        out.extend_from_slice(&(raft.entries.len() as u32).to_le_bytes());
-        for entry in raft.get_entries() {
-            let kind = kind_of(entry);
-            out.push(if kind == EntryKind::Change { CHANGE } else { PAYLOAD });
-            out.extend_from_slice(&entry.index.to_le_bytes());
-            out.extend_from_slice(&entry.term.to_le_bytes());
-            match kind {
-                EntryKind::Payload => put_bytes(out, &entry.data),
-                EntryKind::Change => put_bytes(out, &members::payload_from_raft(&entry.data)),
-            }
-        }
+        codec::put_entries(out, raft.get_entries().iter().map(Entry::from_raft));
     }
 
     /// Reads what [`Message::encode`] wrote. Payloads are not copied. What it takes is in proportion
@@ -183,92 +129,14 @@ impl Message {
             mark.members.auto_leave = flags & AUTO_LEAVE != 0;
             raft.set_snapshot(mark.to_raft());
         }
-        let count = get_u32(&mut bytes)? as usize;
-        if count > bytes.len() / ENTRY_BYTES_MIN {
-            return Err(DecodeError::Short);
-        }
-        let mut entries = Vec::with_capacity(count);
-        for _ in 0..count {
-            let kind = match get_u8(&mut bytes)? {
-                PAYLOAD => EntryKind::Payload,
-                CHANGE => EntryKind::Change,
-                _ => return Err(DecodeError::Entry),
-            };
-            let (position, term) = (get_number(&mut bytes)?, get_number(&mut bytes)?);
-            let payload = get_bytes(&mut bytes)?;
-            let entry = Entry { position, term, kind, payload };
-            entries.push(entry.to_raft().ok_or(DecodeError::Entry)?);
-        }
-        raft.set_entries(entries.into());
+        let entries = codec::get_entries(&mut bytes)?;
+        let entries: Option<Vec<_>> = entries.iter().map(Entry::to_raft).collect();
+        raft.set_entries(entries.ok_or(DecodeError::Entry)?.into());
         if bytes.has_remaining() {
             return Err(DecodeError::Long);
         }
         Ok(Self { raft })
     }
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    let len = u32::try_from(bytes.len()).expect("payloads are bounded by their proposers");
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
-fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
-    out.extend_from_slice(&mark.position.to_le_bytes());
-    out.extend_from_slice(&mark.term.to_le_bytes());
-    let members = &mark.members;
-    for ids in [&members.voters, &members.learners, &members.outgoing, &members.learners_next] {
-        let count = u16::try_from(ids.len()).expect("a group has a few hundred members at most");
-        out.extend_from_slice(&count.to_le_bytes());
-        for id in ids {
-            out.extend_from_slice(&id.to_le_bytes());
-        }
-    }
-}
-
-fn get_mark(bytes: &mut Bytes) -> Result<Mark, DecodeError> {
-    let mut mark = Mark { position: get_number(bytes)?, term: get_number(bytes)?, ..Mark::default() };
-    let members = &mut mark.members;
-    for ids in [&mut members.voters, &mut members.learners, &mut members.outgoing, &mut members.learners_next]
-    {
-        let count = bytes.try_get_u16_le().map_err(|_| DecodeError::Short)?;
-        for _ in 0..count {
-            let id = get_u64(bytes)?;
-            if id == 0 {
-                return Err(DecodeError::Member);
-            }
-            ids.push(id);
-        }
-    }
-    Ok(mark)
-}
-
-fn get_u8(bytes: &mut Bytes) -> Result<u8, DecodeError> {
-    bytes.try_get_u8().map_err(|_| DecodeError::Short)
-}
-
-fn get_u32(bytes: &mut Bytes) -> Result<u32, DecodeError> {
-    bytes.try_get_u32_le().map_err(|_| DecodeError::Short)
-}
-
-fn get_u64(bytes: &mut Bytes) -> Result<u64, DecodeError> {
-    bytes.try_get_u64_le().map_err(|_| DecodeError::Short)
-}
-
-/// A member, term or position: far enough from the end of the range to be counted on.
-fn get_number(bytes: &mut Bytes) -> Result<u64, DecodeError> {
-    match get_u64(bytes)? {
-        number @ 0..=NUMBER_MAX => Ok(number),
-        _ => Err(DecodeError::Number),
-    }
-}
-
-fn get_bytes(bytes: &mut Bytes) -> Result<Bytes, DecodeError> {
-    let len = get_u32(bytes)? as usize;
-    if len > bytes.len() {
-        return Err(DecodeError::Short);
-    }
-    Ok(bytes.split_to(len))
 }
 
 /// One line for people: `1 to 2: append, term 3, behind 7 of term 2, committed 6, 2 entries`.
@@ -313,6 +181,7 @@ impl fmt::Display for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held::EntryKind;
     use crate::members::Members;
 
     fn sample() -> Message {

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_group::{Config, Entry, EntryKind, Group, Members, Message, Output, Restored, Role, Store};
+use stoa_group::{
+    Config, Entry, EntryKind, Group, Mark, Members, Message, Output, Restored, Role, Store, Vote,
+};
 
 /// What a member's state machine holds: everything applied, as one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,26 +25,45 @@ impl State {
 /// A disk. What is in `pending` has been written and not synced.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Disk {
-    restored: Restored,
-    /// The state at `restored.base`.
-    base_state: State,
+    /// The newest snapshot of its own, with the vote as it was then.
+    base: Mark,
+    vote: Vote,
+    /// The records behind it, and the last position of each.
+    records: VecDeque<(u64, Bytes)>,
+    /// The states of the snapshots on it, by position.
+    states: BTreeMap<u64, State>,
     pending: VecDeque<(Store, Option<State>)>,
 }
 
 impl Disk {
     fn write(&mut self, store: Store, state: Option<State>) {
-        if let (Some(mark), Some(state)) = (store.snapshot, state) {
-            self.restored.base = mark;
-            self.base_state = state;
-            self.restored.entries.clear();
+        // First the snapshot, then the record that builds on it.
+        if let (Some(mark), Some(state)) = (&store.snapshot, state) {
+            self.states.insert(mark.position, state);
         }
-        if let Some(vote) = store.vote {
-            self.restored.vote = vote;
+        let mark = store.snapshot.as_ref().map_or(0, |mark| mark.position);
+        let last = store.entries.last().map_or(mark, |entry| entry.position);
+        let mut record = Vec::new();
+        store.encode(&mut record);
+        self.records.push_back((last, record.into()));
+    }
+
+    fn restored(&self) -> Restored {
+        let mut restored = Restored { base: self.base.clone(), vote: self.vote, entries: Vec::new() };
+        for (_, record) in &self.records {
+            restored.replay(record.clone()).expect("records follow one another");
         }
-        if let Some(first) = store.entries.first() {
-            self.restored.entries.retain(|entry| entry.position < first.position);
-            self.restored.entries.extend(store.entries);
+        restored
+    }
+
+    /// A snapshot is durable: what it covers wholly is removed.
+    fn take_snapshot(&mut self, mark: Mark, state: State) {
+        self.vote = self.restored().vote;
+        self.states.insert(mark.position, state);
+        while self.records.front().is_some_and(|(last, _)| *last <= mark.position) {
+            self.records.pop_front();
         }
+        self.base = mark;
     }
 }
 
@@ -113,7 +134,8 @@ impl World {
         };
         for id in voters.iter().chain(others) {
             let mut disk = Disk::default();
-            disk.restored.base.members = members.clone();
+            disk.base.members = members.clone();
+            disk.states.insert(0, State::default());
             let server = Server {
                 group: None,
                 disk,
@@ -161,10 +183,10 @@ impl World {
             messages_in_flight: 4,
             ..Config::new(id, id.wrapping_mul(0x9e37_79b9) + server.starts)
         };
-        server.state = server.disk.base_state;
-        let base = server.disk.restored.base.position;
-        server.snapshots = BTreeMap::from([(base, server.state)]);
-        server.group = Some(Group::new(&config, &server.disk.restored).expect("what was stored is sound"));
+        let restored = server.disk.restored();
+        server.state = server.disk.states[&restored.base.position];
+        server.snapshots = BTreeMap::from([(restored.base.position, server.state)]);
+        server.group = Some(Group::new(&config, &restored).expect("what was stored is sound"));
         self.act(id);
     }
 
@@ -226,15 +248,13 @@ impl World {
         server.snapshots.insert(position, server.state);
         group.offer_snapshot(mark);
         group.compact(position.saturating_sub(keep_entries));
-        // The log on disk begins anew at the snapshot that was offered, if it holds that far.
+        // Only what is durable can be covered.
         if let Some(mark) = group.offered_snapshot().cloned()
-            && mark.position > server.disk.restored.base.position
-            && server.disk.restored.entries.last().is_some_and(|entry| entry.position >= mark.position)
+            && mark.position > server.disk.base.position
+            && server.disk.records.iter().any(|(last, _)| *last >= mark.position)
             && let Some(state) = server.snapshots.get(&mark.position)
         {
-            server.disk.base_state = *state;
-            server.disk.restored.entries.retain(|entry| entry.position > mark.position);
-            server.disk.restored.base = mark;
+            server.disk.take_snapshot(mark, *state);
         }
     }
 

@@ -1,0 +1,149 @@
+//! The parts that messages and records are written with.
+//!
+//! ```text
+//! mark    := position u64, term u64, voters, learners, outgoing, learners_next    each count u16, u64*
+//! entries := count u32, (kind u8, position u64, term u64, payload)*
+//! ```
+//! Integers are little-endian; `payload` has its length (u32) before it. What reading takes is in
+//! proportion to the bytes, whatever they say.
+
+use crate::held::{Entry, EntryKind, Mark};
+use alloc::vec::Vec;
+use bytes::{Buf, Bytes};
+use core::fmt;
+
+const PAYLOAD: u8 = 0;
+const CHANGE: u8 = 1;
+
+const NUMBER_MAX: u64 = u64::MAX >> 1;
+
+/// The shortest entry: kind, position, term, length.
+const ENTRY_BYTES_MIN: usize = 1 + 8 + 8 + 4;
+
+/// Why bytes are no message or record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They end too early.
+    Short,
+    /// There are more of them than there should be.
+    Long,
+    /// A kind that does not exist, or that does not travel.
+    Kind(u8),
+    /// A flag that does not exist.
+    Flags(u8),
+    /// An entry that is neither payload nor change.
+    Entry,
+    /// A member with the number 0.
+    Member,
+    /// A term or position that no timeline will ever reach.
+    Number,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("it ends too early"),
+            Self::Long => f.write_str("it goes on behind its end"),
+            Self::Kind(kind) => write!(f, "there is no message of kind {kind}"),
+            Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
+            Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
+            Self::Member => f.write_str("no member has the number 0"),
+            Self::Number => f.write_str("no timeline ever reaches such a term or position"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = u32::try_from(bytes.len()).expect("payloads are bounded by their proposers");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_entries(out: &mut Vec<u8>, entries: impl ExactSizeIterator<Item = Entry>) {
+    out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    for entry in entries {
+        out.push(if entry.kind == EntryKind::Change { CHANGE } else { PAYLOAD });
+        out.extend_from_slice(&entry.position.to_le_bytes());
+        out.extend_from_slice(&entry.term.to_le_bytes());
+        put_bytes(out, &entry.payload);
+    }
+}
+
+pub(crate) fn get_entries(bytes: &mut Bytes) -> Result<Vec<Entry>, DecodeError> {
+    let count = get_u32(bytes)? as usize;
+    if count > bytes.len() / ENTRY_BYTES_MIN {
+        return Err(DecodeError::Short);
+    }
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        let kind = match get_u8(bytes)? {
+            PAYLOAD => EntryKind::Payload,
+            CHANGE => EntryKind::Change,
+            _ => return Err(DecodeError::Entry),
+        };
+        let (position, term) = (get_number(bytes)?, get_number(bytes)?);
+        entries.push(Entry { position, term, kind, payload: get_bytes(bytes)? });
+    }
+    Ok(entries)
+}
+
+/// Whether the members change by themselves is not in it: its writer has a flag for that.
+pub(crate) fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
+    out.extend_from_slice(&mark.position.to_le_bytes());
+    out.extend_from_slice(&mark.term.to_le_bytes());
+    let members = &mark.members;
+    for ids in [&members.voters, &members.learners, &members.outgoing, &members.learners_next] {
+        let count = u16::try_from(ids.len()).expect("a group has a few hundred members at most");
+        out.extend_from_slice(&count.to_le_bytes());
+        for id in ids {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+    }
+}
+
+pub(crate) fn get_mark(bytes: &mut Bytes) -> Result<Mark, DecodeError> {
+    let mut mark = Mark { position: get_number(bytes)?, term: get_number(bytes)?, ..Mark::default() };
+    let members = &mut mark.members;
+    for ids in [&mut members.voters, &mut members.learners, &mut members.outgoing, &mut members.learners_next]
+    {
+        let count = bytes.try_get_u16_le().map_err(|_| DecodeError::Short)?;
+        for _ in 0..count {
+            let id = get_u64(bytes)?;
+            if id == 0 {
+                return Err(DecodeError::Member);
+            }
+            ids.push(id);
+        }
+    }
+    Ok(mark)
+}
+
+pub(crate) fn get_u8(bytes: &mut Bytes) -> Result<u8, DecodeError> {
+    bytes.try_get_u8().map_err(|_| DecodeError::Short)
+}
+
+fn get_u32(bytes: &mut Bytes) -> Result<u32, DecodeError> {
+    bytes.try_get_u32_le().map_err(|_| DecodeError::Short)
+}
+
+fn get_u64(bytes: &mut Bytes) -> Result<u64, DecodeError> {
+    bytes.try_get_u64_le().map_err(|_| DecodeError::Short)
+}
+
+/// A member, term or position: far enough from the end of the range to be counted on.
+pub(crate) fn get_number(bytes: &mut Bytes) -> Result<u64, DecodeError> {
+    match get_u64(bytes)? {
+        number @ 0..=NUMBER_MAX => Ok(number),
+        _ => Err(DecodeError::Number),
+    }
+}
+
+pub(crate) fn get_bytes(bytes: &mut Bytes) -> Result<Bytes, DecodeError> {
+    let len = get_u32(bytes)? as usize;
+    if len > bytes.len() {
+        return Err(DecodeError::Short);
+    }
+    Ok(bytes.split_to(len))
+}

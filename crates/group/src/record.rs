@@ -1,0 +1,201 @@
+//! What a member writes to its log, and how it finds itself again in it.
+//!
+//! A record is a [`Store`]. Records only ever follow one another: entries that are void are not
+//! written over, a later record simply begins at the position of the first of them. So the log
+//! underneath needs to know nothing of terms and votes.
+//!
+//! ```text
+//! record := flags u8, [vote], [mark], entries
+//! vote   := term u64, voted_for u64, committed u64
+//! ```
+
+use crate::codec::{self, DecodeError};
+use crate::group::Store;
+use crate::held::{Entry, Mark, Vote};
+use alloc::vec::Vec;
+use bytes::{Buf, Bytes};
+use core::fmt;
+
+const VOTE: u8 = 1;
+const MARK: u8 = 2;
+const AUTO_LEAVE: u8 = 4;
+const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE;
+
+/// What a member has on its disk when it starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// The snapshot that its state comes from. A new group's is at position 0, with its members.
+    pub base: Mark,
+    /// Its vote.
+    pub vote: Vote,
+    /// The entries behind the snapshot.
+    pub entries: Vec<Entry>,
+}
+
+/// Why a record cannot be what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordError {
+    /// It is no record.
+    Decode(DecodeError),
+    /// The entry at this position is missing.
+    Gap(u64),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => write!(f, "it is no record: {error}"),
+            Self::Gap(position) => write!(f, "the entry at position {position} is missing before it"),
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+impl From<DecodeError> for RecordError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl Store {
+    /// Writes the record behind what is in `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut flags = if self.vote.is_some() { VOTE } else { 0 };
+        if let Some(mark) = &self.snapshot {
+            flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
+        }
+        out.push(flags);
+        if let Some(vote) = &self.vote {
+            for number in [vote.term, vote.voted_for, vote.committed] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        if let Some(mark) = &self.snapshot {
+            codec::put_mark(out, mark);
+        }
+        codec::put_entries(out, self.entries.iter().cloned());
+    }
+}
+
+impl Restored {
+    /// Takes in the record that follows. Records that the snapshot covers, in whole or in part, do
+    /// no harm. Payloads are not copied.
+    ///
+    /// # Errors
+    /// When it is no record, or not the one that follows: then the log is damaged, and what has
+    /// been taken in so far must not be used.
+    pub fn replay(&mut self, mut record: Bytes) -> Result<(), RecordError> {
+        let flags = codec::get_u8(&mut record)?;
+        if flags & !FLAGS != 0 || flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE {
+            return Err(DecodeError::Flags(flags).into());
+        }
+        if flags & VOTE != 0 {
+            self.vote = Vote {
+                term: codec::get_number(&mut record)?,
+                voted_for: codec::get_number(&mut record)?,
+                committed: codec::get_number(&mut record)?,
+            };
+        }
+        if flags & MARK != 0 {
+            let mut mark = codec::get_mark(&mut record)?;
+            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
+            // One from before the snapshot is part of it.
+            if mark.position >= self.base.position {
+                self.base = mark;
+                self.entries.clear();
+            }
+        }
+        let entries = codec::get_entries(&mut record)?;
+        if record.has_remaining() {
+            return Err(DecodeError::Long.into());
+        }
+        self.append(entries)
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), RecordError> {
+        let Some(first) = entries.first() else { return Ok(()) };
+        let base = self.base.position;
+        let next = base + self.entries.len() as u64 + 1;
+        if first.position > next {
+            return Err(RecordError::Gap(next));
+        }
+        self.entries.truncate(first.position.saturating_sub(base + 1) as usize);
+        for (position, entry) in (first.position..).zip(entries) {
+            if entry.position != position {
+                return Err(RecordError::Gap(position));
+            }
+            if position > base {
+                self.entries.push(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held::EntryKind;
+    use crate::members::Members;
+
+    fn entries(positions: core::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
+        let entry =
+            |position| Entry { position, term, kind: EntryKind::Payload, payload: Bytes::from_static(b"x") };
+        positions.map(entry).collect()
+    }
+
+    fn record(store: &Store) -> Bytes {
+        let mut bytes = Vec::new();
+        store.encode(&mut bytes);
+        bytes.into()
+    }
+
+    fn of_entries(entries: Vec<Entry>) -> Bytes {
+        record(&Store { number: 0, snapshot: None, vote: None, entries })
+    }
+
+    fn terms(restored: &Restored) -> Vec<(u64, u64)> {
+        restored.entries.iter().map(|entry| (entry.position, entry.term)).collect()
+    }
+
+    #[test]
+    fn a_later_record_voids_what_it_begins_over() {
+        let mut restored = Restored::default();
+        restored.replay(of_entries(entries(1..=5, 1))).unwrap();
+        restored.replay(of_entries(entries(3..=4, 2))).unwrap();
+        assert_eq!(terms(&restored), [(1, 1), (2, 1), (3, 2), (4, 2)]);
+        assert_eq!(restored.replay(of_entries(entries(6..=6, 2))), Err(RecordError::Gap(5)));
+    }
+
+    #[test]
+    fn what_the_snapshot_covers_does_no_harm() {
+        let mut restored =
+            Restored { base: Mark { position: 4, term: 2, ..Mark::default() }, ..Restored::default() };
+        // The snapshot was taken when the second record was committed.
+        restored.replay(of_entries(entries(2..=6, 1))).unwrap();
+        assert_eq!(terms(&restored), [(5, 1), (6, 1)]);
+        restored.replay(of_entries(entries(3..=4, 2))).unwrap();
+        assert_eq!(terms(&restored), []);
+        restored.replay(of_entries(entries(5..=5, 2))).unwrap();
+        assert_eq!(terms(&restored), [(5, 2)]);
+    }
+
+    #[test]
+    fn everything_in_a_record_comes_back() {
+        let members = Members { auto_leave: true, outgoing: vec![1, 2], ..Members::of_voters(&[1, 3]) };
+        let mark = Mark { position: 9, term: 3, members };
+        let vote = Vote { term: 4, voted_for: 2, committed: 9 };
+        let store =
+            Store { number: 1, snapshot: Some(mark.clone()), vote: Some(vote), entries: entries(10..=11, 4) };
+        let mut restored = Restored::default();
+        restored.replay(of_entries(entries(1..=1, 1))).unwrap();
+        restored.replay(record(&store)).unwrap();
+        assert_eq!(restored, Restored { base: mark, vote, entries: store.entries.clone() });
+
+        let bytes = record(&store);
+        for len in 0..bytes.len() {
+            assert!(Restored::default().replay(bytes.slice(..len)).is_err(), "cut at {len}");
+        }
+    }
+}
