@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -197,7 +198,11 @@ fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
 fn free(removed: &[File]) {
     step_back();
     for file in removed {
-        let mut bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        // With another name it is somebody's backup (a hard link): its bytes stay.
+        let mut bytes = match file.metadata() {
+            Ok(metadata) if metadata.nlink() == 0 => metadata.len(),
+            _ => 0,
+        };
         while bytes > FREED_AT_ONCE_BYTES {
             bytes -= FREED_AT_ONCE_BYTES;
             if file.set_len(bytes).is_err() {
@@ -257,5 +262,33 @@ impl Disk for TimedDisk {
 
     fn sync_folder(&mut self) -> Result<(), DiskError> {
         self.disk.sync_folder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_removed_file_gives_its_space_back_unless_it_has_another_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let removed = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, vec![7; 3 * FREED_AT_ONCE_BYTES as usize]).unwrap();
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            if name == "linked" {
+                fs::hard_link(&path, folder.path().join("backup")).unwrap();
+            }
+            fs::remove_file(&path).unwrap();
+            file
+        };
+        let files = [removed("alone"), removed("linked")];
+        free(&files);
+        assert_eq!(files[0].metadata().unwrap().len(), FREED_AT_ONCE_BYTES);
+        assert_eq!(
+            fs::read(folder.path().join("backup")).unwrap(),
+            vec![7; 3 * FREED_AT_ONCE_BYTES as usize]
+        );
     }
 }
