@@ -85,6 +85,16 @@ pub(crate) struct Parcel {
     pub(crate) snapshot: Option<State>,
 }
 
+/// A fault that the checks must find.
+#[allow(dead_code, reason = "one of the two tests plants none")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// Stores count as durable when they are written.
+    EarlyAcknowledgement,
+    /// A restart forgets whom a member voted for.
+    ForgottenVote,
+}
+
 pub(crate) struct World {
     pub(crate) servers: BTreeMap<u64, Server>,
     pub(crate) network: VecDeque<Parcel>,
@@ -102,8 +112,8 @@ pub(crate) struct World {
     /// What happened, for transcripts and for comparing two runs.
     pub(crate) story: Vec<String>,
     pub(crate) tells: bool,
-    /// Members that act on an acknowledgement before it is durable: a planted fault.
-    pub(crate) careless: bool,
+    /// What members do wrong.
+    pub(crate) planted: Option<Planted>,
 }
 
 impl Drop for World {
@@ -130,7 +140,7 @@ impl World {
             members: members.clone(),
             story: Vec::new(),
             tells: true,
-            careless: false,
+            planted: None,
         };
         for id in voters.iter().chain(others) {
             let mut disk = Disk::default();
@@ -326,7 +336,7 @@ impl World {
         }
     }
 
-    fn store(&mut self, id: u64, store: Store) {
+    fn store(&mut self, id: u64, mut store: Store) {
         self.tell(|| {
             let mut line = format!("{id} stores");
             if let Some(mark) = &store.snapshot {
@@ -340,7 +350,13 @@ impl World {
             }
             line.trim_end_matches(',').to_owned()
         });
-        let careless = self.careless;
+        let planted = self.planted;
+        if planted == Some(Planted::ForgottenVote) {
+            // The term is learned again from others; the vote is not.
+            if let Some(vote) = &mut store.vote {
+                vote.voted_for = 0;
+            }
+        }
         let server = self.server(id);
         let mut state = None;
         if let Some(mark) = &store.snapshot {
@@ -352,7 +368,7 @@ impl World {
         }
         let number = store.number;
         server.disk.pending.push_back((store, state));
-        if careless {
+        if planted == Some(Planted::EarlyAcknowledgement) {
             server.group.as_mut().unwrap().stored(number);
         }
     }
