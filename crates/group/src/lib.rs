@@ -39,4 +39,4 @@ pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError, St
 pub use held::{Entry, EntryKind, Mark, Vote};
 pub use members::{Change, Members};
 pub use message::Message;
-pub use record::{RecordError, Restored};
+pub use record::{Coverage, RecordError, Restored};

@@ -12,6 +12,7 @@
 use crate::codec::{self, DecodeError};
 use crate::group::Store;
 use crate::held::{Entry, Mark, Vote};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
@@ -133,6 +134,52 @@ impl Restored {
     }
 }
 
+impl Restored {
+    /// Position of the last entry.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.base.position + self.entries.len() as u64
+    }
+}
+
+/// Which records can go when there is a snapshot.
+///
+/// Records have numbers that grow. A snapshot at a position covers every record up to the last one
+/// behind which the timeline ended at that position or before: what stands in them is in the
+/// snapshot or void. (Votes are not; so the newest vote belongs into the snapshot.)
+#[derive(Debug, Clone)]
+pub struct Coverage {
+    /// Record, and where the timeline ended behind it.
+    ends: VecDeque<(u64, u64)>,
+    last: u64,
+}
+
+impl Coverage {
+    /// After a start: `record` is the last one that was read.
+    #[must_use]
+    pub fn new(record: u64, restored: &Restored) -> Self {
+        Self { ends: VecDeque::from([(record, restored.last())]), last: restored.last() }
+    }
+
+    /// The store was written as this record.
+    pub fn written(&mut self, record: u64, store: &Store) {
+        if let Some(mark) = &store.snapshot {
+            self.last = mark.position;
+        }
+        if let Some(entry) = store.entries.last() {
+            self.last = entry.position;
+        }
+        self.ends.push_back((record, self.last));
+    }
+
+    /// The last record that a snapshot at `position` covers; `None` when it covers nothing new.
+    pub fn covered(&mut self, position: u64) -> Option<u64> {
+        let at = self.ends.iter().rposition(|(_, end)| *end <= position)?;
+        self.ends.drain(..at);
+        self.ends.pop_front().map(|(record, _)| record)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +226,21 @@ mod tests {
         assert_eq!(terms(&restored), []);
         restored.replay(of_entries(entries(5..=5, 2))).unwrap();
         assert_eq!(terms(&restored), [(5, 2)]);
+    }
+
+    #[test]
+    fn a_snapshot_covers_records_up_to_the_last_that_ended_with_it() {
+        let mut coverage = Coverage::new(7, &Restored::default());
+        let store = |entries| Store { number: 0, snapshot: None, vote: None, entries };
+        coverage.written(8, &store(entries(1..=10, 1)));
+        coverage.written(9, &store(entries(5..=6, 2)));
+        coverage.written(10, &store(Vec::new()));
+        coverage.written(11, &store(entries(7..=12, 2)));
+        // The entries from 7 on in record 8 are void.
+        assert_eq!(coverage.covered(8), Some(10));
+        assert_eq!(coverage.covered(8), None);
+        assert_eq!(coverage.covered(11), None);
+        assert_eq!(coverage.covered(12), Some(11));
     }
 
     #[test]

@@ -12,22 +12,6 @@ fn numbers(words: &[&str]) -> Vec<u64> {
     words.iter().map(|word| word.parse().unwrap()).collect()
 }
 
-/// Every disk syncs and every message arrives, until nothing moves any more.
-fn settle(world: &mut World) {
-    loop {
-        let ids: Vec<u64> = world.servers.keys().copied().collect();
-        for id in ids {
-            world.sync(id);
-        }
-        if world.network.is_empty() {
-            return;
-        }
-        for parcel in std::mem::take(&mut world.network) {
-            world.deliver(&parcel);
-        }
-    }
-}
-
 fn change(word: &str) -> Change {
     let (kind, id) = word.split_at(1);
     let id = id.parse().unwrap();
@@ -48,7 +32,7 @@ fn run(world: &mut World, command: &str) {
             let others = numbers(rest.get(at + 1..).unwrap_or_default());
             *world = World::new(&numbers(&rest[..at]), &others);
         }
-        "settle" => settle(world),
+        "settle" => world.settle(),
         "lose" => world.network.clear(),
         "deliver" => {
             for parcel in std::mem::take(&mut world.network) {

@@ -1,10 +1,11 @@
 //! Members of a group with a network and disks that can be told what to do.
 
+mod disk;
+
 use bytes::Bytes;
+use disk::Disk;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_group::{
-    Config, Entry, EntryKind, Group, Mark, Members, Message, Output, Restored, Role, Store, Vote,
-};
+use stoa_group::{Config, Entry, EntryKind, Group, Members, Message, Output, Role, Store};
 
 /// What a member's state machine holds: everything applied, as one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,51 +20,6 @@ impl State {
         for byte in entry.payload.iter().chain(&entry.term.to_le_bytes()) {
             self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-    }
-}
-
-/// A disk. What is in `pending` has been written and not synced.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Disk {
-    /// The newest snapshot of its own, with the vote as it was then.
-    base: Mark,
-    vote: Vote,
-    /// The records behind it, and the last position of each.
-    records: VecDeque<(u64, Bytes)>,
-    /// The states of the snapshots on it, by position.
-    states: BTreeMap<u64, State>,
-    pending: VecDeque<(Store, Option<State>)>,
-}
-
-impl Disk {
-    fn write(&mut self, store: Store, state: Option<State>) {
-        // First the snapshot, then the record that builds on it.
-        if let (Some(mark), Some(state)) = (&store.snapshot, state) {
-            self.states.insert(mark.position, state);
-        }
-        let mark = store.snapshot.as_ref().map_or(0, |mark| mark.position);
-        let last = store.entries.last().map_or(mark, |entry| entry.position);
-        let mut record = Vec::new();
-        store.encode(&mut record);
-        self.records.push_back((last, record.into()));
-    }
-
-    fn restored(&self) -> Restored {
-        let mut restored = Restored { base: self.base.clone(), vote: self.vote, entries: Vec::new() };
-        for (_, record) in &self.records {
-            restored.replay(record.clone()).expect("records follow one another");
-        }
-        restored
-    }
-
-    /// A snapshot is durable: what it covers wholly is removed.
-    fn take_snapshot(&mut self, mark: Mark, state: State) {
-        self.vote = self.restored().vote;
-        self.states.insert(mark.position, state);
-        while self.records.front().is_some_and(|(last, _)| *last <= mark.position) {
-            self.records.pop_front();
-        }
-        self.base = mark;
     }
 }
 
@@ -93,6 +49,8 @@ pub(crate) enum Planted {
     EarlyAcknowledgement,
     /// A restart forgets whom a member voted for.
     ForgottenVote,
+    /// A snapshot forgets it.
+    SnapshotWithoutVote,
 }
 
 pub(crate) struct World {
@@ -143,12 +101,9 @@ impl World {
             planted: None,
         };
         for id in voters.iter().chain(others) {
-            let mut disk = Disk::default();
-            disk.base.members = members.clone();
-            disk.states.insert(0, State::default());
             let server = Server {
                 group: None,
-                disk,
+                disk: Disk::new(*id, members.clone()),
                 state: State::default(),
                 snapshots: BTreeMap::new(),
                 arrived: None,
@@ -193,40 +148,46 @@ impl World {
             messages_in_flight: 4,
             ..Config::new(id, id.wrapping_mul(0x9e37_79b9) + server.starts)
         };
-        let restored = server.disk.restored();
-        server.state = server.disk.states[&restored.base.position];
+        let (restored, state) = server.disk.start();
+        server.state = state;
         server.snapshots = BTreeMap::from([(restored.base.position, server.state)]);
         server.group = Some(Group::new(&config, &restored).expect("what was stored is sound"));
         self.act(id);
     }
 
-    /// Ends a server. Of what was not synced, the first `kept` writes made it to the disk.
-    pub(crate) fn crash(&mut self, id: u64, kept: usize) {
+    /// Ends a server by a loss of power, at this call to its disk while that is storing.
+    pub(crate) fn crash(&mut self, id: u64, calls: u64) {
         self.tell(|| format!("{id} crashes"));
         let server = self.server(id);
         server.group = None;
         server.arrived = None;
-        for _ in 0..kept {
-            if let Some((store, state)) = server.disk.pending.pop_front() {
-                server.disk.write(store, state);
-            }
-        }
-        server.disk.pending.clear();
+        server.disk.crash(calls);
     }
 
     /// Everything that was written is durable.
     pub(crate) fn sync(&mut self, id: u64) {
         let server = self.server(id);
         let Some(group) = &mut server.group else { return };
-        let mut number = None;
-        while let Some((store, state)) = server.disk.pending.pop_front() {
-            number = Some(store.number);
-            server.disk.write(store, state);
-        }
-        if let Some(number) = number {
+        if let Some(number) = server.disk.sync().expect("the disk works") {
             group.stored(number);
         }
         self.act(id);
+    }
+
+    /// Every disk syncs and every message arrives, until nothing moves any more.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            let ids: Vec<u64> = self.servers.keys().copied().collect();
+            for id in ids {
+                self.sync(id);
+            }
+            if self.network.is_empty() {
+                return;
+            }
+            for parcel in std::mem::take(&mut self.network) {
+                self.deliver(&parcel);
+            }
+        }
     }
 
     pub(crate) fn with(&mut self, id: u64, call: impl FnOnce(&mut Group)) {
@@ -250,6 +211,7 @@ impl World {
     }
 
     pub(crate) fn take_snapshot(&mut self, id: u64, keep_entries: u64) {
+        let planted = self.planted;
         let server = self.server(id);
         let Some(group) = &mut server.group else { return };
         let mark = group.mark();
@@ -258,14 +220,8 @@ impl World {
         server.snapshots.insert(position, server.state);
         group.offer_snapshot(mark);
         group.compact(position.saturating_sub(keep_entries));
-        // Only what is durable can be covered.
-        if let Some(mark) = group.offered_snapshot().cloned()
-            && mark.position > server.disk.base.position
-            && server.disk.records.iter().any(|(last, _)| *last >= mark.position)
-            && let Some(state) = server.snapshots.get(&mark.position)
-        {
-            server.disk.take_snapshot(mark, *state);
-        }
+        let forgetful = planted == Some(Planted::SnapshotWithoutVote);
+        server.disk.take_snapshot(&group.mark(), server.state, !forgetful);
     }
 
     /// Hands a parcel to its receiver, over the wire's form.
@@ -367,7 +323,7 @@ impl World {
             state = Some(arrived);
         }
         let number = store.number;
-        server.disk.pending.push_back((store, state));
+        server.disk.write(store, state);
         if planted == Some(Planted::EarlyAcknowledgement) {
             server.group.as_mut().unwrap().stored(number);
         }
