@@ -267,7 +267,10 @@ impl World {
                 Output::Store(store) => self.store(id, store),
                 Output::Committed(entries) => self.apply(id, &entries),
                 Output::Members(members) => {
-                    self.tell(|| format!("{id} members {:?} {:?}", members.voters, members.learners));
+                    self.tell(|| match &members.outgoing[..] {
+                        [] => format!("{id} voters {:?}, learners {:?}", members.voters, members.learners),
+                        old => format!("{id} voters {:?} and still {old:?}", members.voters),
+                    });
                     self.members = members;
                 }
                 Output::Read { id: question, position } => {
