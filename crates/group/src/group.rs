@@ -3,7 +3,7 @@
 use crate::held::{Entry, EntryKind, Held, Mark, Vote};
 use crate::members::{self, Change, Members};
 use crate::message::Message;
-use crate::record::Restored;
+use crate::record::{Restored, Store};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -56,21 +56,6 @@ pub enum Role {
     Candidate,
     /// It leads.
     Leader,
-}
-
-/// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
-/// [`Group::stored`] is called. Several may share a sync.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Store {
-    /// Its number.
-    pub number: u64,
-    /// The state is that of this snapshot now: what is on disk of the timeline is replaced by it.
-    pub snapshot: Option<Mark>,
-    /// The vote, if it has changed.
-    pub vote: Option<Vote>,
-    /// Entries. The first may stand at a position that has been stored before: then the entries
-    /// from there on are void.
-    pub entries: Vec<Entry>,
 }
 
 /// Something to do, in the order given.

@@ -35,8 +35,8 @@ mod message;
 mod record;
 
 pub use codec::DecodeError;
-pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError, Store};
+pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError};
 pub use held::{Entry, EntryKind, Mark, Vote};
 pub use members::{Change, Members};
 pub use message::Message;
-pub use record::{Coverage, RecordError, Restored};
+pub use record::{Coverage, RecordError, Restored, Store};

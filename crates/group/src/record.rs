@@ -10,7 +10,6 @@
 //! ```
 
 use crate::codec::{self, DecodeError};
-use crate::group::Store;
 use crate::held::{Entry, Mark, Vote};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,6 +20,21 @@ const VOTE: u8 = 1;
 const MARK: u8 = 2;
 const AUTO_LEAVE: u8 = 4;
 const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE;
+
+/// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
+/// [`crate::Group::stored`] is called. Several may share a sync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Its number.
+    pub number: u64,
+    /// The state is that of this snapshot now: what is on disk of the timeline is replaced by it.
+    pub snapshot: Option<Mark>,
+    /// The vote, if it has changed.
+    pub vote: Option<Vote>,
+    /// Entries. The first may stand at a position that has been stored before: then the entries
+    /// from there on are void.
+    pub entries: Vec<Entry>,
+}
 
 /// What a member has on its disk when it starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

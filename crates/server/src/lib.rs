@@ -18,6 +18,7 @@ mod log_thread;
 pub mod logging;
 mod meter;
 pub mod metrics;
+mod priority;
 pub mod process;
 pub mod progress;
 mod random;

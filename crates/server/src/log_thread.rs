@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::file_disk::FileDisk;
 use crate::meter::{LogMeter, snapshot_bytes};
-use crate::snapshot_thread::step_back;
+use crate::priority::step_back;
 
 /// Most bytes that one write and fsync carry; more waits for the next.
 const BATCH_BYTES_MAX: usize = 16 << 20;

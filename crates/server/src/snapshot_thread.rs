@@ -14,6 +14,7 @@ use crate::clock;
 use crate::file_disk::FileDisk;
 use crate::log_thread::{DiskEvent, LogRequest};
 use crate::meter::{LogMeter, micros, snapshot_bytes};
+use crate::priority::step_back;
 
 /// How the snapshots' thread works.
 pub(crate) struct SnapshotThread {
@@ -23,15 +24,6 @@ pub(crate) struct SnapshotThread {
     /// To have old files removed when a snapshot is durable.
     pub(crate) log: mpsc::Sender<LogRequest>,
     pub(crate) meter: Arc<Mutex<LogMeter>>,
-}
-
-/// Whoever serves requests goes first where there are more threads than cores: what the calling
-/// thread does can wait.
-pub(crate) fn step_back() {
-    let thread = Some(rustix::thread::gettid());
-    // Priorities are those of threads on Linux. Where that is refused, it competes.
-    let _ = rustix::process::getpriority_process(thread)
-        .and_then(|nice| rustix::process::setpriority_process(thread, (nice + 10).min(19)));
 }
 
 struct Writing {
