@@ -105,6 +105,8 @@ pub enum ProposeError {
     ChangeUnderWay,
     /// The change would leave nobody to vote.
     NoVoters,
+    /// It names no change, or a member with the number 0.
+    NoChange,
 }
 
 impl fmt::Display for ProposeError {
@@ -114,6 +116,7 @@ impl fmt::Display for ProposeError {
             Self::Busy => "too much waits to be committed, or the lead is being handed over",
             Self::ChangeUnderWay => "another change of members is under way",
             Self::NoVoters => "nobody would be left to vote",
+            Self::NoChange => "it names no change, or a member with the number 0",
         })
     }
 }
@@ -319,7 +322,7 @@ impl Group {
 
     /// Proposes an entry; it will stand at the position returned, if it is ever committed. Whether
     /// it is shows when another leader is known, or when it comes out as [`Output::Committed`]
-    /// with the term of this leader.
+    /// with the term of this leader. A payload has less than 4 GiB.
     ///
     /// # Errors
     /// When this member does not lead, or cannot take it now.
@@ -345,7 +348,11 @@ impl Group {
         if engine.state != StateRole::Leader {
             return Err(ProposeError::NotLeader);
         }
-        if changes.is_empty() || engine.has_pending_conf() || !self.members().outgoing.is_empty() {
+        // Others would refuse the entry for ever.
+        if changes.is_empty() || changes.iter().any(|change| change.id() == 0) {
+            return Err(ProposeError::NoChange);
+        }
+        if engine.has_pending_conf() || !self.members().outgoing.is_empty() {
             return Err(ProposeError::ChangeUnderWay);
         }
         if !self.members().leaves_voters(changes) {
@@ -428,12 +435,6 @@ impl Group {
     /// far behind.
     pub fn offer_snapshot(&mut self, mark: Mark) {
         self.held_mut().offer(mark);
-    }
-
-    /// The newest snapshot on offer.
-    #[must_use]
-    pub fn offered_snapshot(&self) -> Option<&Mark> {
-        self.held().offered()
     }
 
     /// Forgets the entries up to a position, as far as the snapshot on offer covers them. Members

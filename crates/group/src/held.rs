@@ -229,10 +229,6 @@ impl Held {
         }
     }
 
-    pub(crate) fn offered(&self) -> Option<&Mark> {
-        self.offered.as_ref()
-    }
-
     pub(crate) fn take_wanted(&self) -> Option<u64> {
         self.wanted.take()
     }

@@ -98,6 +98,11 @@ pub enum Change {
 }
 
 impl Change {
+    /// Whom it is about.
+    pub(crate) fn id(self) -> u64 {
+        self.parts().1
+    }
+
     fn parts(self) -> (ConfChangeType, u64) {
         match self {
             Self::AddVoter(id) => (ConfChangeType::AddNode, id),

@@ -86,6 +86,10 @@ fn deliver_any(world: &mut World, rng: &mut Rng) {
     }
     if !is_lost {
         world.deliver(&parcel);
+    } else if rng.one_in(2) {
+        // Sometimes the sender is told.
+        let (from, to) = (parcel.message.from(), parcel.message.to());
+        world.with(from, |group| group.unreachable(to));
     }
 }
 

@@ -193,8 +193,8 @@ fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
     }
 }
 
-/// Gives back the space of removed files, bit by bit: for a snapshot of a million znodes the file
-/// system needs 60 ms of a core, in which it lets no other thread have it.
+/// Gives back the space of removed files, bit by bit and apart from the log: for the snapshot of a
+/// million znodes the file system takes 60 ms, in which nothing would be stored.
 fn free(removed: &[File]) {
     step_back();
     for file in removed {

@@ -66,7 +66,6 @@ pub(crate) struct World {
     /// Questions under way: what must be seen by the answer.
     pub(crate) questions: BTreeMap<u64, u64>,
     pub(crate) reads_answered: u64,
-    pub(crate) members: Members,
     /// What happened, for transcripts and for comparing two runs.
     pub(crate) story: Vec<String>,
     pub(crate) tells: bool,
@@ -95,7 +94,6 @@ impl World {
             leaders: BTreeMap::new(),
             questions: BTreeMap::new(),
             reads_answered: 0,
-            members: members.clone(),
             story: Vec::new(),
             tells: true,
             planted: None,
@@ -271,7 +269,6 @@ impl World {
                         [] => format!("{id} voters {:?}, learners {:?}", members.voters, members.learners),
                         old => format!("{id} voters {:?} and still {old:?}", members.voters),
                     });
-                    self.members = members;
                 }
                 Output::Read { id: question, position } => {
                     self.tell(|| format!("{id} may read from {position}"));
