@@ -8,7 +8,7 @@ mod world;
 
 use rng::Rng;
 use std::collections::VecDeque;
-use stoa_group::{Change, Role};
+use stoa_group::{Change, Config, Entry, EntryKind, Group, Mark, Members, Restored, Role};
 use world::{Parcel, Planted, World};
 
 const SERVERS: u64 = 5;
@@ -21,7 +21,7 @@ fn any(rng: &mut Rng) -> u64 {
 fn step(world: &mut World, rng: &mut Rng, n: u64) {
     match rng.below(100) {
         0..=39 => deliver_any(world, rng),
-        40..=59 => world.with(any(rng), stoa_group::Group::tick),
+        40..=59 => world.with(any(rng), Group::tick),
         60..=74 => world.sync(any(rng)),
         75..=86 => {
             let to = world.leader().unwrap_or(1);
@@ -54,7 +54,7 @@ fn step(world: &mut World, rng: &mut Rng, n: u64) {
             // Refused while another one is under way.
             world.with(to, |group| _ = group.propose_changes(&changes));
         }
-        _ => world.with(any(rng), stoa_group::Group::campaign),
+        _ => world.with(any(rng), Group::campaign),
     }
 }
 
@@ -103,7 +103,7 @@ fn heal(world: &mut World, seed: u64) {
     }
     for round in 0..2_000 {
         for id in 1..=SERVERS {
-            world.with(id, stoa_group::Group::tick);
+            world.with(id, Group::tick);
             world.sync(id);
         }
         for _ in 0..world.network.len() {
@@ -177,24 +177,41 @@ fn members_agree_whatever_happens() {
         removed += world.servers.values().map(|server| server.disk.segments_removed).sum::<u64>();
     }
     println!("{committed} entries committed, {reads} reads answered, {removed} segments removed");
-    assert!(
-        committed as u64 > 20 * seeds && reads > seeds && removed > seeds,
-        "the faults leave room for work"
-    );
+    // A few seeds that are replayed say nothing about that.
+    let is_enough = committed as u64 > 20 * seeds && reads > seeds && removed > seeds;
+    assert!(is_enough || seeds < 100, "the faults leave room for work");
 }
 
 /// Found by the test above: a leader that had applied neither the beginning nor the end of a joint
 /// change committed both with the old majority, and nobody could lead any more.
 #[test]
 fn the_end_of_a_joint_change_needs_the_new_voters_too() {
-    run(754, 2_000, None);
+    run(1465, 2_000, None);
+    let change = |id| [&[2][..], &u64::to_le_bytes(id)].concat().into();
+    let entry = |(position, payload)| Entry { position, term: 1, kind: EntryKind::Change, payload };
+    let entries: Vec<_> = (1..).zip([change(4), change(5)]).map(entry).collect();
+    let base = Mark { members: Members::of_voters(&[1, 2, 3]), ..Mark::default() };
+    let restored = Restored { base, entries, ..Restored::default() };
+    let status = Group::new(&Config::new(1, 1), &restored).unwrap().status();
+    assert_eq!(status.committed, 1, "the second change was made when the first was committed");
 }
 
 /// Found by the test above: a sole voter sent entries of its new term to learners, forgot the term
 /// in a crash, and led it a second time with other entries.
 #[test]
-fn a_sole_voter_never_leads_the_same_term_twice() {
-    run(17_492, 2_000, None);
+fn a_sole_voter_says_nothing_in_a_term_that_it_may_forget() {
+    run(6610, 2_000, None);
+    let mut world = World::new(&[1], &[2]);
+    world.with(1, Group::campaign);
+    world.settle();
+    world.with(1, |group| assert!(group.propose_changes(&[Change::AddLearner(2)]).is_ok()));
+    world.settle();
+    world.crash(1, 0);
+    world.start(1);
+    world.with(1, Group::campaign);
+    assert!(world.network.is_empty(), "its vote is not durable yet");
+    world.sync(1);
+    assert!(!world.network.is_empty());
 }
 
 #[test]
@@ -232,13 +249,13 @@ fn pass(world: &mut World, from: u64, to: u64) {
 fn vote_twice(planted: Option<Planted>) {
     let mut world = World::new(&[1, 2, 3], &[]);
     world.planted = planted;
-    world.with(3, stoa_group::Group::campaign);
+    world.with(3, Group::campaign);
     world.settle();
     // It hears of nobody, and steps down.
-    (0..20).for_each(|_| world.with(3, stoa_group::Group::tick));
+    (0..20).for_each(|_| world.with(3, Group::tick));
     world.network.clear();
     for id in [1, 2] {
-        world.with(id, stoa_group::Group::campaign);
+        world.with(id, Group::campaign);
         pass(&mut world, id, 3);
         pass(&mut world, 3, id);
         world.sync(id);
