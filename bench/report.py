@@ -8,14 +8,15 @@ import math
 
 @dataclasses.dataclass
 class Row:
-    """A line of the table. `ratio` is Stoa's figure over the other's."""
+    """A line of the table. `ratio` is Stoa's figure over the other's. Without a bound nothing is met
+    or missed; a figure that was not measured is None."""
 
     title: str
     target: str
-    stoa: float
+    stoa: float | None
     other: float | None
     unit: str
-    bound: float
+    bound: float | None
     at_least: bool = False
 
     @property
@@ -63,42 +64,39 @@ def number(value):
 
 
 def ratio(row):
-    if row.other is None:
+    if row.stoa is None or not row.other:
         return ""
     value = row.ratio
+    if value == 0:
+        return "0"
     return f"{value:.2f}x" if value >= 1 else f"1/{1 / value:.1f}"
+
+
+def figure(value, unit):
+    return "" if value is None else f"{number(value)} {unit}".strip()
 
 
 def table(rows):
     lines = ["| row | target | Stoa | other | ratio | |", "| --- | --- | ---: | ---: | ---: | --- |"]
     for row in rows:
-        other = f"{number(row.other)} {row.unit}" if row.other is not None else ""
-        verdict = "met" if row.is_met else "**missed**"
-        stoa = f"{number(row.stoa)} {row.unit}"
+        stoa, other = figure(row.stoa, row.unit), figure(row.other, row.unit)
+        verdict = "" if row.bound is None else "met" if row.is_met else "**missed**"
         lines.append(f"| {row.title} | {row.target} | {stoa} | {other} | {ratio(row)} | {verdict} |")
     return "\n".join(lines)
 
 
-def write(stem, facts, rows, samples, medians, commands):
-    """Writes `<stem>.json`, `<stem>.md` and the plots."""
+def write(stem, text, facts, samples, medians, commands):
+    """Writes `<stem>.json` and `<stem>.md`: the text, then the machine, the spread and the commands."""
     stem.with_suffix(".json").write_text(
         json.dumps({**facts, "medians": medians, "samples": samples, "commands": commands}, indent=1) + "\n"
     )
-    plot(rows, stem.with_name(stem.name + "-ratios.svg"))
     machine = "".join(f"- {key}: {value}\n" for key, value in facts["machine"].items())
     spread = ["| figure | server | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: |"]
     for name, by_kind in samples.items():
         for kind, values in by_kind.items():
             low, high = min(values), max(values)
             spread.append(f"| {name} | {kind} | {number(low)} | {number(medians[name][kind])} | {number(high)} |")
-    stem.with_suffix(".md").write_text(f"""# Stoa beside Apache ZooKeeper, {stem.name}
-
-Medians of {facts["alternations"]} alternations on one machine in one run of `bench/run.py`. Both servers sync every write before they answer it. The server has one core, the generator the other; both run at nice level {facts["nice"]}. The JVM runs with its defaults, after {facts["warmup_jvm_s"]} s of warm-up; with `-Xms1g -Xmx2g` where a million znodes are held. Restart means after `kill -9`. The other server is Apache ZooKeeper, in the last row the echo server with frames of the same sizes.
-
-{table(rows)}
-
-![ratios]({stem.name}-ratios.svg)
-
+    stem.with_suffix(".md").write_text(f"""{text}
 ## The machine
 
 {machine}

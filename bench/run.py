@@ -5,21 +5,16 @@ The server has one core to itself and the load generator another. Every figure i
 the alternations. Results go to bench/results/<date>.{json,md} with plots beside them.
 """
 
-import argparse
-import datetime
 import json
-import pathlib
-import platform
-import signal
-import statistics
 import subprocess
 import sys
 import time
 import urllib.request
 
+import measure
 import report
 import servers
-from servers import ROOT, STOA, EchoServer, Server, build, peer_version, shown
+from servers import EchoServer, Server, shown
 
 BIG_HEAP = ["-Xms1g", "-Xmx2g"]
 
@@ -38,35 +33,17 @@ class Size:
         self.idle_seconds = 1 if quick else 10
 
 
-class Run:
+class Run(measure.Samples):
     def __init__(self, args):
+        super().__init__()
         self.args = args
         self.size = Size(args.quick)
         if args.alternations:
             self.size.alternations = self.size.alternations_big = args.alternations
-        self.samples = {}
-
-    def note(self, name, kind, value):
-        self.samples.setdefault(name, {}).setdefault(kind, []).append(value)
-        print(f"  {name} [{kind}]: {value:.4g}", flush=True)
 
     def bench(self, server, *options):
         """Runs the generator; returns its report."""
-        pid = server.process.pid
-        command = self.generator(*options)
-        command += ["--server", f"127.0.0.1:{server.port}", "--server-pid", pid, "--json"]
-        command = [str(part) for part in command]
-        shown(command)
-        process = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
-        )
-        result = json.loads(process.stdout)
-        if result["errors"]:
-            raise RuntimeError(f"{command} met errors: {result['errors']}")
-        return result
-
-    def generator(self, *options):
-        return servers.pinned(self.args.load_core) + [STOA, "bench", *options]
+        return measure.generate(self.args.load_core, [server], *options)
 
     def load(self, server, op, payload, sessions, pipeline, *options):
         shape = ["--op", op, "--payload", payload, "--sessions", sessions, "--pipeline", pipeline]
@@ -134,9 +111,8 @@ class Run:
         """Probes once a millisecond while the server takes a snapshot."""
         seconds = 2 if self.args.quick else 12
         options = ["--sessions", 0, "--probe", "--prepared", "--znodes", self.size.znodes]
-        command = self.generator(*options)
-        command += ["--warmup", 0.5, "--duration", seconds, "--server", f"127.0.0.1:{server.port}", "--json"]
-        command = [str(part) for part in command]
+        options += ["--warmup", 0.5, "--duration", seconds, "--server", measure.addresses([server]), "--json"]
+        command = measure.generator(self.args.load_core, *options)
         shown(command)
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
@@ -178,64 +154,37 @@ class Run:
                 self.idle(kind)
 
 
-def cpu_times():
-    """Time of both cores since the machine started, in ticks: all of it, and what the host took away."""
-    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return sum(fields), fields[7]
-
-
-def machine():
-    cpu = pathlib.Path("/proc/cpuinfo").read_text()
-    models = [line.split(":", 1)[1].strip() for line in cpu.splitlines() if line.startswith("model name")]
-    memory = pathlib.Path("/proc/meminfo").read_text().split()[1]
-    java = subprocess.run(["java", "-version"], check=True, stderr=subprocess.PIPE, text=True).stderr
-    commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return {
-        "cpu": f"{len(models)} x {models[0]}" if models else platform.machine(),
-        "memory_gib": round(int(memory) / 1024 / 1024, 1),
-        "kernel": platform.release(),
-        "java": java.splitlines()[0],
-        "zookeeper": peer_version(),
-        "stoa": subprocess.run(commit, check=True, stdout=subprocess.PIPE, text=True).stdout.strip(),
-    }
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only check that everything runs")
-    parser.add_argument("--alternations", type=int, help="turns of each server (5)")
+    parser = measure.arguments(__doc__.splitlines()[0])
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
-    parser.add_argument("--nice", type=int, default=0, help="nice level of servers and generator")
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--check", action="store_true", help="fail when a target is missed")
     args = parser.parse_args()
-    # So that the servers are stopped however the run ends.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    servers.nice = args.nice
-    build()
+    measure.prepare(args)
     run = Run(args)
-    load = pathlib.Path("/proc/loadavg").read_text().split()[0]
-    ticks, stolen = cpu_times()
-    run.all()
-    ticks, stolen = (after - before for after, before in zip(cpu_times(), (ticks, stolen)))
-    medians = {
-        name: {kind: statistics.median(values) for kind, values in by_kind.items()}
-        for name, by_kind in run.samples.items()
-    }
+    machine = measure.measured_machine(run.all)
+    medians = run.medians()
     rows = report.rows(medians)
     print(report.table(rows))
     if args.quick:
         return
-    args.results.mkdir(parents=True, exist_ok=True)
-    stem = args.results / datetime.date.today().isoformat()
     facts = {
-        "machine": {**machine(), "load at the start": load, "stolen by the host": f"{stolen / ticks:.1%}"},
+        "machine": machine,
         "alternations": run.size.alternations,
         "warmup_jvm_s": run.size.warmup_jvm,
         "nice": args.nice,
     }
-    report.write(stem, facts, rows, run.samples, medians, servers.commands)
+    stem = measure.stem(args)
+    report.plot(rows, stem.with_name(stem.name + "-ratios.svg"))
+    text = f"""# Stoa beside Apache ZooKeeper, {stem.name}
+
+Medians of {run.size.alternations} alternations on one machine in one run of `bench/run.py`. Both servers sync every write before they answer it. The server has one core, the generator the other; both run at nice level {args.nice}. The JVM runs with its defaults, after {run.size.warmup_jvm} s of warm-up; with `-Xms1g -Xmx2g` where a million znodes are held. Restart means after `kill -9`. The other server is Apache ZooKeeper, in the last row the echo server with frames of the same sizes.
+
+{report.table(rows)}
+
+![ratios]({stem.name}-ratios.svg)
+"""
+    report.write(stem, text, facts, run.samples, medians, servers.commands)
     print(f"written: {stem}.md")
     if args.check and not all(row.is_met for row in rows):
         sys.exit(1)

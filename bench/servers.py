@@ -1,8 +1,9 @@
-"""The servers that are compared, each a process pinned to one core."""
+"""The servers that are compared, each a process, pinned to one core if wanted."""
 
 import contextlib
 import os
 import pathlib
+import random
 import resource
 import shlex
 import shutil
@@ -19,6 +20,7 @@ STOA = ROOT / "target" / "release" / "stoa"
 PEER_JARS = ROOT / "target" / "peer"
 PEER_POM = ROOT / "tests" / "peer" / "pom.xml"
 START_SECONDS_MAX = 300
+PORTS = range(12_000, 30_000)
 
 # Nice level of everything that is measured; below 0 it keeps other work on the machine from disturbing.
 nice = 0
@@ -26,8 +28,8 @@ commands = []
 
 
 def pinned(core):
-    """The start of a command that runs on one core only."""
-    return ["taskset", "--cpu-list", str(core)]
+    """The start of a command that runs on one core only; without a core it runs on any."""
+    return [] if core is None else ["taskset", "--cpu-list", str(core)]
 
 
 def prepare():
@@ -51,9 +53,21 @@ def shown(command):
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(count):
+    """Different ports that nobody listens on. They lie below those that the system gives to connections,
+    so that none is taken while its server is restarted."""
+    ports = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(ports) == count:
+            return ports
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+            ports.append(port)
+    raise RuntimeError(f"there are no {count} free ports in {PORTS}")
 
 
 def build():
@@ -73,39 +87,79 @@ def peer_version():
     return jar.stem.removeprefix("zookeeper-")
 
 
-def frame(body):
-    return struct.pack(">i", len(body)) + body
+class Session:
+    """A session for a few requests. Every OSError means that the server does not answer."""
 
+    CREATE, EXISTS, SYNC, CLOSE = 1, 3, 9, -11
+    NO_DATA, NO_FLAGS, NO_WATCH = bytes(4), bytes(4), b"\0"
+    OPEN_ACL = b"\0\0\0\1" b"\0\0\0\x1f" b"\0\0\0\5world" b"\0\0\0\6anyone"
 
-def receive_frame(connection):
-    def exactly(length):
+    def __init__(self, port):
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=1)
+        hello = struct.pack(">iqiq", 0, 0, 10_000, 0) + struct.pack(">i", 16) + bytes(16) + b"\0"
+        self._send(hello)
+        self._receive()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self._send(struct.pack(">ii", 2, self.CLOSE))
+            self._receive()
+        self.connection.close()
+
+    def call(self, opcode, path, rest=b""):
+        """A request that begins with a path; returns the error code of the answer."""
+        name = path.encode()
+        self._send(struct.pack(">iii", 1, opcode, len(name)) + name + rest)
+        (error,) = struct.unpack(">i", self._receive()[12:16])
+        return error
+
+    def exists(self, path):
+        return self.call(self.EXISTS, path, self.NO_WATCH) == 0
+
+    def sync(self, path):
+        return self.call(self.SYNC, path) == 0
+
+    def create(self, path):
+        """Creates a znode without data."""
+        error = self.call(self.CREATE, path, self.NO_DATA + self.OPEN_ACL + self.NO_FLAGS)
+        if error:
+            raise RuntimeError(f"create {path} answered error {error}")
+
+    def _send(self, body):
+        self.connection.sendall(struct.pack(">i", len(body)) + body)
+
+    def _receive(self):
+        (length,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(length)
+
+    def _exactly(self, length):
         data = b""
         while len(data) < length:
-            part = connection.recv(length - len(data))
+            part = self.connection.recv(length - len(data))
             if not part:
                 raise ConnectionError("closed")
             data += part
         return data
 
-    (length,) = struct.unpack(">i", exactly(4))
-    return exactly(length)
-
 
 def first_reply(port, path):
     """Opens a session and reads `path`: raises OSError as long as the server does not answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-        hello = struct.pack(">iqiq", 0, 0, 10_000, 0) + struct.pack(">i", 16) + bytes(16) + b"\0"
-        connection.sendall(frame(hello))
-        receive_frame(connection)
-        name = path.encode()
-        request = struct.pack(">iii", 1, 3, len(name)) + name + b"\0"
-        connection.sendall(frame(request))
-        reply = receive_frame(connection)
-        (error,) = struct.unpack(">i", reply[12:16])
-        if error != 0:
-            raise RuntimeError(f"exists {path} answered error {error}")
-        connection.sendall(frame(struct.pack(">ii", 2, -11)))
-        receive_frame(connection)
+    with Session(port) as session:
+        if not session.exists(path):
+            raise RuntimeError(f"there is no {path}")
+
+
+def ask(port, word):
+    """The answer to a four-letter word."""
+    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(word.encode())
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        return answer.decode(errors="replace")
 
 
 class Server:
@@ -137,28 +191,45 @@ class Server:
         config = self.folder / "zoo.cfg"
         settings = CONFIG.read_text() + f"dataDir={data}\nclientPort={self.port}\n"
         config.write_text(settings)
+        return pin + self.java("ZooKeeperServerMain", config)
+
+    def java(self, main, config):
+        """The command line of Apache ZooKeeper."""
         java = ["java", *(self.heap or []), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
-        return pin + java + ["-cp", PEER_JARS / "*", main, config]
+        return java + ["-cp", PEER_JARS / "*", f"org.apache.zookeeper.server.{main}", config]
 
     def start(self, path="/"):
         """Starts the server; returns the seconds until the first reply to a read of `path`."""
+        self.launch()
+
+        def answers():
+            first_reply(self.port, path)
+            return True
+
+        return self.wait_until(answers)
+
+    def launch(self):
+        """Starts the server and returns at once."""
         command = self.command()
         shown(command)
-        log = (self.folder / "log").open("ab")
-        start = time.monotonic()
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=prepare,
-        )
+        with (self.folder / "log").open("ab") as log:
+            self.launched = time.monotonic()
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=prepare,
+            )
+
+    def wait_until(self, holds):
+        """Waits until something holds, an OSError means that it does not yet; returns the seconds
+        since the server was started."""
         while True:
             with contextlib.suppress(OSError):
-                first_reply(self.port, path)
-                return time.monotonic() - start
+                if holds():
+                    return time.monotonic() - self.launched
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.kind} ended:\n{(self.folder / 'log').read_text()}")
-            if time.monotonic() - start > START_SECONDS_MAX:
-                raise RuntimeError(f"{self.kind} did not answer in {START_SECONDS_MAX} s")
+            if time.monotonic() - self.launched > START_SECONDS_MAX:
+                raise RuntimeError(f"{self.kind} did not come so far in {START_SECONDS_MAX} s")
             time.sleep(0.002)
 
     def pause(self):

@@ -64,7 +64,7 @@ class ManagedZooKeeper:
 
 
 class ZookeeperCluster:
-    """A cluster of one: Stoa's ensembles are standalone servers so far."""
+    """A cluster of one server, whatever stands behind it."""
 
     def __init__(self, **_settings_of_the_java_server):
         self.members = [ManagedZooKeeper()]

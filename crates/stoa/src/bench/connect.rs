@@ -18,8 +18,12 @@ const HANDSHAKE_BYTES_MAX: usize = 1024;
 /// Files that the process needs besides its sockets.
 const SPARE_FILES: u64 = 64;
 
-/// The server's address.
-pub(crate) fn resolve(server: &str) -> Result<SocketAddr> {
+/// The addresses of servers.
+pub(crate) fn resolve_all(servers: &[String]) -> Result<Vec<SocketAddr>> {
+    servers.iter().map(|server| resolve(server)).collect()
+}
+
+fn resolve(server: &str) -> Result<SocketAddr> {
     server
         .to_socket_addrs()
         .map_err(|error| {
@@ -29,46 +33,73 @@ pub(crate) fn resolve(server: &str) -> Result<SocketAddr> {
         .ok_or_else(|| Failure::usage(format!("the server {server:?} has no address")))
 }
 
-/// Opens connections without a session.
-pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
+/// Opens connections without a session, in turn to each of the servers.
+pub(crate) fn connect(servers: &[SocketAddr], count: usize) -> Result<Vec<TcpStream>> {
     allow_files(count as u64 + SPARE_FILES)?;
-    (0..count).map(|_| connect_one(server)).collect()
+    servers.iter().cycle().take(count).map(|&server| connect_one(server)).collect()
 }
 
-/// Opens connections, each with a new session.
-pub(crate) fn open_sessions(server: SocketAddr, count: usize, timeout: Duration) -> Result<Vec<TcpStream>> {
+/// Opens connections, each with a new session, in turn to each of the servers.
+pub(crate) fn open_sessions(
+    servers: &[SocketAddr],
+    count: usize,
+    timeout: Duration,
+) -> Result<Vec<TcpStream>> {
     allow_files(count as u64 + SPARE_FILES)?;
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    let mut request = Vec::new();
-    let start = begin_frame(&mut request);
-    ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms,
-        session_id: 0,
-        password: &[0; PASSWORD_LEN],
-        read_only: Some(false),
-    }
-    .encode(&mut request);
-    end_frame(&mut request, start);
+    let request = hello(Identity::NEW, timeout, 0);
+    let mut in_turn = servers.iter().cycle();
     let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
     while streams.len() < count {
         let first = streams.len();
-        for _ in first..count.min(first + HANDSHAKES_AT_A_TIME) {
+        for &server in in_turn.by_ref().take(HANDSHAKES_AT_A_TIME.min(count - first)) {
             let mut stream = connect_one(server)?;
             stream.write_all(&request).context(format!("cannot send the handshake to {server}"))?;
             streams.push(stream);
         }
         for stream in &mut streams[first..] {
-            let response = read_frame(stream)
-                .and_then(|frame| ConnectResponse::decode(&frame).map_err(std::io::Error::other))
-                .context(format!("{server} did not complete the handshake"))?;
+            let response = read_response(stream).context("a server did not complete the handshake")?;
             if response.session_id == 0 {
-                return Err(Failure::failed(format!("{server} refused to open a session")));
+                return Err(Failure::failed("a server refused to open a session"));
             }
         }
     }
     Ok(streams)
+}
+
+/// What a session is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its number; 0 asks for a new session.
+    pub(crate) session_id: i64,
+    /// The proof that it is ours.
+    pub(crate) password: [u8; PASSWORD_LEN],
+}
+
+impl Identity {
+    /// No session yet.
+    pub(crate) const NEW: Self = Self { session_id: 0, password: [0; PASSWORD_LEN] };
+}
+
+/// The first frame of a connection.
+pub(crate) fn hello(identity: Identity, timeout: Duration, last_zxid_seen: i64) -> Vec<u8> {
+    let mut request = Vec::new();
+    let start = begin_frame(&mut request);
+    ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen,
+        timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+        session_id: identity.session_id,
+        password: &identity.password,
+        read_only: Some(false),
+    }
+    .encode(&mut request);
+    end_frame(&mut request, start);
+    request
+}
+
+/// Reads the answer to a [`hello`].
+pub(crate) fn read_response(stream: &mut TcpStream) -> std::io::Result<ConnectResponse> {
+    read_frame(stream).and_then(|frame| ConnectResponse::decode(&frame).map_err(std::io::Error::other))
 }
 
 /// Closes the sessions and waits for the server to close the connections.
@@ -91,13 +122,15 @@ pub(crate) fn close_sessions(streams: Vec<TcpStream>) -> Result<()> {
 }
 
 fn connect_one(server: SocketAddr) -> Result<TcpStream> {
-    let connect = || {
-        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok::<_, std::io::Error>(stream)
-    };
-    connect().context(format!("cannot connect to {server}"))
+    dial(server, PATIENCE).context(format!("cannot connect to {server}"))
+}
+
+/// Opens a connection, on which connecting and every read wait for at most `patience`.
+pub(crate) fn dial(server: SocketAddr, patience: Duration) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&server, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
 }
 
 fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {

@@ -36,14 +36,14 @@ pub(crate) enum Pace {
 }
 
 /// How long a run goes on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// Time before anything counts.
     pub(crate) warmup: Duration,
     /// Time that counts. `None`: until there are no more requests.
     pub(crate) duration: Option<Duration>,
-    /// Whose CPU time and memory are taken at both ends of the time that counts.
-    pub(crate) server: Option<u32>,
+    /// Whose CPU time and memory are taken, and added up, at both ends of the time that counts.
+    pub(crate) servers: Vec<u32>,
 }
 
 /// What the run found out.
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
     pub(crate) record: Record,
     /// The time that counted.
     pub(crate) elapsed: Duration,
-    /// The server's use of the machine before and after.
+    /// The servers' use of the machine before and after.
     pub(crate) server: Option<(Usage, Usage)>,
     /// Our own.
     pub(crate) generator: (Usage, Usage),
@@ -130,8 +130,7 @@ impl<R: Requests> Generator<R> {
         }
         self.turn_until(window.start, &mut record)?;
         let started = self.clock.now();
-        let usage =
-            || -> Result<_> { Ok((plan.server.map(Usage::of).transpose()?, Usage::of(std::process::id())?)) };
+        let usage = || -> Result<_> { Ok((Usage::of_all(&plan.servers)?, Usage::of(std::process::id())?)) };
         let (server_before, generator_before) = usage()?;
         self.turn_until(window.end, &mut record)?;
         let elapsed = Duration::from_nanos(self.clock.now() - started);

@@ -8,6 +8,7 @@ mod clock;
 mod connect;
 mod echo_server;
 mod generator;
+mod probe;
 mod process;
 mod record;
 mod report;
@@ -33,6 +34,8 @@ pub(crate) struct BenchArgs {
 enum BenchCommand {
     /// Creates many znodes as fast as the server takes them
     Load(run::LoadArgs),
+    /// Writes without a break through whatever server can be reached, and says when it could not
+    Probe(probe::ProbeArgs),
     /// Answers every frame with a frame of a given size: the limit to compare servers with
     EchoServer(echo_server::EchoServerArgs),
 }
@@ -42,6 +45,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
     match &args.command {
         None => run::run(&args.run),
         Some(BenchCommand::Load(load)) => run::load(load),
+        Some(BenchCommand::Probe(probe)) => probe::run(probe),
         Some(BenchCommand::EchoServer(echo)) => echo_server::run(echo),
     }
 }

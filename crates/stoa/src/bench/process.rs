@@ -12,6 +12,17 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// The sum over several processes; `None` when there are none.
+    pub(crate) fn of_all(pids: &[u32]) -> Result<Option<Self>> {
+        let mut sum: Option<Self> = None;
+        for &pid in pids {
+            let one = Self::of(pid)?;
+            let before = sum.unwrap_or(Self { cpu_us: 0, rss_kib: 0 });
+            sum = Some(Self { cpu_us: before.cpu_us + one.cpu_us, rss_kib: before.rss_kib + one.rss_kib });
+        }
+        Ok(sum)
+    }
+
     /// Reads the figures of the process `pid`.
     pub(crate) fn of(pid: u32) -> Result<Self> {
         let read = |file: &str| {
@@ -55,6 +66,15 @@ mod tests {
     #[test]
     fn memory_is_read_in_kib() {
         assert_eq!(rss_kib("Name:\tx\nVmRSS:\t   1234 kB\nThreads:\t1\n"), Some(1234));
+    }
+
+    #[test]
+    fn the_figures_of_processes_are_added_up() {
+        let own = std::process::id();
+        let one = Usage::of(own).unwrap().rss_kib;
+        let three = Usage::of_all(&[own, own, own]).unwrap().unwrap().rss_kib;
+        assert!(three >= one * 2, "{three} KiB for three, {one} KiB for one");
+        assert_eq!(Usage::of_all(&[]), Ok(None));
     }
 
     #[test]

@@ -12,6 +12,12 @@ use super::requests::Op;
 const LATENCY_MAX: Nanos = 600_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// An empty histogram of latencies in nanoseconds.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX, SIGNIFICANT_DIGITS)
+        .expect("the bounds and digits are constants that the histogram accepts")
+}
+
 /// The part of a run that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
@@ -86,12 +92,7 @@ impl Record {
 
     #[inline]
     fn latency(&mut self, op: Op, latency: Nanos) {
-        self.latencies[op as usize]
-            .get_or_insert_with(|| {
-                Histogram::new_with_bounds(1, LATENCY_MAX, SIGNIFICANT_DIGITS)
-                    .expect("the bounds and digits are constants that the histogram accepts")
-            })
-            .saturating_record(latency);
+        self.latencies[op as usize].get_or_insert_with(latency_histogram).saturating_record(latency);
     }
 
     /// The kinds of request that were made, with their latencies in nanoseconds.

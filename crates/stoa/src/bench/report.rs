@@ -130,7 +130,8 @@ fn reply_bytes(record: &Record) -> f64 {
     record.reply_bytes as f64 / (record.replies as f64).max(1.0)
 }
 
-fn latency_json(histogram: &Histogram<u64>) -> Value {
+/// The percentiles of latencies in nanoseconds, as microseconds.
+pub(crate) fn latency_json(histogram: &Histogram<u64>) -> Value {
     let mut latency = Map::new();
     latency.insert("count".to_owned(), json!(histogram.len()));
     latency.insert("mean".to_owned(), json!(histogram.mean() / 1e3));
@@ -145,6 +146,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-fn error_name(code: i32) -> String {
+/// The name of an error code, or its number.
+pub(crate) fn error_name(code: i32) -> String {
     ErrorCode::from_i32(code).map_or_else(|| code.to_string(), |code| code.name().to_owned())
 }

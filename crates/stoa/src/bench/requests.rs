@@ -308,6 +308,32 @@ impl Slots {
     }
 }
 
+/// A given number of requests of another source.
+#[derive(Debug)]
+pub(crate) struct Limited<R> {
+    inner: R,
+    rest: u64,
+}
+
+impl<R> Limited<R> {
+    /// The first `count` requests of `inner`.
+    pub(crate) fn new(inner: R, count: u64) -> Self {
+        Self { inner, rest: count }
+    }
+}
+
+impl<R: Requests> Requests for Limited<R> {
+    #[inline]
+    fn append(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        self.rest = self.rest.checked_sub(1)?;
+        self.inner.append(session, xid, out)
+    }
+
+    fn finish(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
+        self.inner.finish(session, xid, out)
+    }
+}
+
 /// Creates or sets every numbered znode once, in order.
 #[derive(Debug)]
 pub(crate) struct Fill {
@@ -475,6 +501,13 @@ mod tests {
             decode(&out);
         }
         assert!((8800..9200).contains(&gets), "{gets} of 10000 are gets");
+    }
+
+    #[test]
+    fn a_limited_source_ends() {
+        let mut limited = Limited::new(Mix::new(&[(MixPart::Set, 1)], 1, 1000, 10, 0), 3);
+        let made = (0..10).filter_map(|xid| limited.append(0, xid, &mut Vec::new())).count();
+        assert_eq!(made, 3);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::connect;
 use super::generator::{Generator, Outcome, Pace, Plan};
 use super::report::Report;
 use super::requests::{
-    DIRECTORY_LEN, Echo, Fill, Mix, MixPart, Paths, Pings, ROOT, Requests, ZNODES_MAX, directory,
+    DIRECTORY_LEN, Echo, Fill, Limited, Mix, MixPart, Paths, Pings, ROOT, Requests, ZNODES_MAX, directory,
     session_directory,
 };
 use super::session::Session;
@@ -29,12 +29,12 @@ const SETUP_PIPELINE: usize = 128;
 /// Where the server is and how the result is wanted.
 #[derive(Debug, Args)]
 struct Target {
-    /// Address of the server
-    #[arg(long, default_value = "127.0.0.1:2181", value_name = "HOST:PORT")]
-    server: String,
-    /// Process id of the server: reports its CPU time per operation and its memory
-    #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
+    /// Address of the server, or of several with commas between: they get the sessions in turn
+    #[arg(long, default_value = "127.0.0.1:2181", value_name = "HOST:PORT", value_delimiter = ',')]
+    server: Vec<String>,
+    /// Process ids of the servers: reports their CPU time per operation and their memory, added up
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    server_pid: Vec<u32>,
     /// Session timeout
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
@@ -94,6 +94,9 @@ pub(crate) struct RunArgs {
     /// Time of the measurement
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
     duration: Duration,
+    /// Ends after this many requests instead of after a time; all of them count
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["warmup", "duration", "probe"])]
+    operations: Option<u64>,
     /// Requests a second over all sessions, sent at fixed times whether the server keeps up or not;
     /// latency counts from the time at which a request should have been sent
     #[arg(long, value_parser = parse_rate)]
@@ -142,7 +145,8 @@ fn parse_mix(text: &str) -> std::result::Result<MixWeights, String> {
     Ok(MixWeights(parts))
 }
 
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
+/// A number of seconds from the command line.
+pub(super) fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds)
         .ok()
@@ -150,7 +154,8 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} seconds are out of range"))
 }
 
-fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+/// A rate from the command line.
+pub(super) fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     text.parse()
         .ok()
         .filter(|rate: &f64| (0.001..=1e8).contains(rate))
@@ -159,24 +164,24 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 
 /// `stoa bench`.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let server = connect::resolve(&args.target.server)?;
+    let servers = &connect::resolve_all(&args.target.server)?;
     if args.sessions == 0 && !args.probe {
         return Err(Failure::usage("--sessions 0 has nothing to do without --probe"));
     }
     let outcome = match args.op {
-        Workload::Echo => run_echo(args, server)?,
-        Workload::Idle => run_idle(args, server)?,
-        _ => run_mix(args, server)?,
+        Workload::Echo => run_echo(args, servers)?,
+        Workload::Idle => run_idle(args, servers)?,
+        _ => run_mix(args, servers)?,
     };
     print(&args.target, settings(args), &outcome)
 }
 
 /// `stoa bench load`.
 pub(crate) fn load(args: &LoadArgs) -> Result<()> {
-    let server = connect::resolve(&args.target.server)?;
-    create_directories(server, &args.target, args.znodes)?;
+    let servers = &connect::resolve_all(&args.target.server)?;
+    create_directories(servers, &args.target, args.znodes)?;
     let fill = Fill::create(args.znodes, args.payload);
-    let outcome = run_setup(server, &args.target, fill, args.target.server_pid)?;
+    let outcome = run_setup(servers, &args.target, fill, args.target.server_pid.clone())?;
     let settings = json!({"op": "load", "znodes": args.znodes, "payload": args.payload});
     print(&args.target, settings, &outcome)
 }
@@ -195,6 +200,7 @@ fn settings(args: &RunArgs) -> Value {
         "pipeline": args.pipeline,
         "payload": args.payload,
         "znodes": args.znodes,
+        "operations": args.operations,
         "rate": args.rate,
         "probe": args.probe,
         "warmup_s": args.warmup.as_secs_f64(),
@@ -203,11 +209,15 @@ fn settings(args: &RunArgs) -> Value {
 }
 
 fn plan(args: &RunArgs) -> Plan {
-    Plan { warmup: args.warmup, duration: Some(args.duration), server: args.target.server_pid }
+    let servers = args.target.server_pid.clone();
+    match args.operations {
+        None => Plan { warmup: args.warmup, duration: Some(args.duration), servers },
+        Some(_) => Plan { warmup: Duration::ZERO, duration: None, servers },
+    }
 }
 
-fn run_echo(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
-    let sessions = connect::connect(server, args.sessions)?
+fn run_echo(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
+    let sessions = connect::connect(servers, args.sessions)?
         .into_iter()
         .enumerate()
         .map(|(index, stream)| Ok((Session::new(stream, index, args.pipeline as usize)?, pace(args, index))))
@@ -216,9 +226,9 @@ fn run_echo(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_idle(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
+fn run_idle(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let interval = nanos(args.target.timeout) / 3;
-    let streams = connect::open_sessions(server, args.sessions, args.target.timeout)?;
+    let streams = connect::open_sessions(servers, args.sessions, args.target.timeout)?;
     let sessions = streams
         .into_iter()
         .enumerate()
@@ -230,7 +240,7 @@ fn run_idle(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
     finish(Generator::new(sessions, Pings)?.run(plan(args))?)
 }
 
-fn run_mix(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
+fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let weights = match args.op {
         Workload::Set => vec![(MixPart::Set, 1)],
         Workload::Exists => vec![(MixPart::Exists, 1)],
@@ -239,15 +249,15 @@ fn run_mix(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
         Workload::Get | Workload::Idle | Workload::Echo => vec![(MixPart::Get, 1)],
     };
     if !args.prepared {
-        prepare(args, server)?;
+        prepare(args, servers)?;
     }
     if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
         let paths = (0..args.sessions).map(session_directory).collect();
-        run_setup(server, &args.target, Paths::new(vec![ROOT.to_owned()]), None)?;
-        run_setup(server, &args.target, Paths::new(paths), None)?;
+        run_setup(servers, &args.target, Paths::new(vec![ROOT.to_owned()]), Vec::new())?;
+        run_setup(servers, &args.target, Paths::new(paths), Vec::new())?;
     }
     let count = args.sessions + usize::from(args.probe);
-    let sessions = connect::open_sessions(server, count, args.target.timeout)?
+    let sessions = connect::open_sessions(servers, count, args.target.timeout)?
         .into_iter()
         .enumerate()
         .map(|(index, stream)| {
@@ -265,7 +275,10 @@ fn run_mix(args: &RunArgs, server: SocketAddr) -> Result<Outcome> {
     // Fifty thousand slots a second: enough that the slots of two runs do not meet.
     let first_slot = since_epoch.as_secs() % 100_000 * 50_000;
     let mix = Mix::new(&weights, args.sessions, args.znodes, args.payload, first_slot);
-    finish(Generator::new(sessions, mix)?.run(plan(args))?)
+    match args.operations {
+        None => finish(Generator::new(sessions, mix)?.run(plan(args))?),
+        Some(count) => finish(Generator::new(sessions, Limited::new(mix, count))?.run(plan(args))?),
+    }
 }
 
 /// In a closed loop sessions send at will; with a rate they take turns.
@@ -288,36 +301,36 @@ fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
 }
 
 /// Makes sure that the znodes are there with data of the right size.
-fn prepare(args: &RunArgs, server: SocketAddr) -> Result<()> {
-    create_directories(server, &args.target, args.znodes)?;
-    let created = run_setup(server, &args.target, Fill::create(args.znodes, args.payload), None)?;
+fn prepare(args: &RunArgs, servers: &[SocketAddr]) -> Result<()> {
+    create_directories(servers, &args.target, args.znodes)?;
+    let created = run_setup(servers, &args.target, Fill::create(args.znodes, args.payload), Vec::new())?;
     if created.record.errors_of(ErrorCode::NodeExists) > 0 {
-        run_setup(server, &args.target, Fill::set(args.znodes, args.payload), None)?;
+        run_setup(servers, &args.target, Fill::set(args.znodes, args.payload), Vec::new())?;
     }
     Ok(())
 }
 
-fn create_directories(server: SocketAddr, target: &Target, znodes: u64) -> Result<()> {
-    run_setup(server, target, Paths::new(vec![ROOT.to_owned()]), None)?;
+fn create_directories(servers: &[SocketAddr], target: &Target, znodes: u64) -> Result<()> {
+    run_setup(servers, target, Paths::new(vec![ROOT.to_owned()]), Vec::new())?;
     let directories = (0..znodes.div_ceil(DIRECTORY_LEN)).map(directory).collect();
-    run_setup(server, target, Paths::new(directories), None)?;
+    run_setup(servers, target, Paths::new(directories), Vec::new())?;
     Ok(())
 }
 
 /// Sends requests until there are no more, as fast as the server takes them. What exists already is
 /// no error.
 fn run_setup(
-    server: SocketAddr,
+    servers: &[SocketAddr],
     target: &Target,
     requests: impl Requests,
-    server_pid: Option<u32>,
+    server_pids: Vec<u32>,
 ) -> Result<Outcome> {
-    let sessions = connect::open_sessions(server, SETUP_SESSIONS, target.timeout)?
+    let sessions = connect::open_sessions(servers, SETUP_SESSIONS, target.timeout)?
         .into_iter()
         .enumerate()
         .map(|(index, stream)| Ok((Session::new(stream, index, SETUP_PIPELINE)?, Pace::AtWill)))
         .collect::<Result<_>>()?;
-    let plan = Plan { warmup: Duration::ZERO, duration: None, server: server_pid };
+    let plan = Plan { warmup: Duration::ZERO, duration: None, servers: server_pids };
     let outcome = finish(Generator::new(sessions, requests)?.run(plan)?)?;
     let harmless = ErrorCode::NodeExists as i32;
     match outcome.record.errors.iter().find(|&(&code, _)| code != harmless) {

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Starts an ensemble of three servers on loopback and becomes one of them.
+
+`launch.py K STOA serve ... --port P --data-dir D` takes the place of `STOA serve ... --port P --data-dir D`
+in the suites. Server K has the client port P; the other two have ports of their own, which are kept in D
+over a restart, with everybody's data. This process becomes server K, so what a suite does to it, and what
+it prints, is that server's. The system ends the other two with it, however that happens.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import random
+import socket
+import sys
+import time
+
+HOST = "127.0.0.1"
+SERVERS = (1, 2, 3)
+# Below those that the system gives to connections, so that none is taken while its server is down.
+PORTS = range(12_000, 30_000)
+# The servers are on one machine, and a suite starts many ensembles.
+TIMES = ["--heartbeat", "50ms", "--election-timeout", "400ms"]
+DELAY_SECONDS = 0.1
+
+
+def free_ports(count):
+    """Different ports that nobody listens on."""
+    ports = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(ports) == count:
+            return ports
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind((HOST, port))
+            ports.append(port)
+    raise SystemExit(f"launch.py: there are no {count} free ports in {PORTS}; end what listens on them")
+
+
+def hold(folder):
+    """Waits until no process of the ensemble before this one is left: they all hold the file that is locked
+    here. Whoever kills a server does not wait for the others."""
+    file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    os.set_inheritable(file, True)
+    return file
+
+
+def kept_ports(folder):
+    """The peer port of each server, then its client port, which only those that are not talked to use."""
+    file = folder / "ports"
+    with contextlib.suppress(FileNotFoundError):
+        return [int(port) for port in file.read_text().split()]
+    ports = free_ports(2 * len(SERVERS))
+    file.write_text(" ".join(map(str, ports)))
+    return ports
+
+
+def option(words, name):
+    """The value after an option, which is taken out of the words."""
+    if name not in words[:-1]:
+        raise SystemExit(f"launch.py: {name} and its value are missing")
+    index = words.index(name)
+    _, value = words[index : index + 2]
+    del words[index : index + 2]
+    return value
+
+
+def main():
+    number, *words = sys.argv[1:]
+    number = int(number)
+    if number not in SERVERS:
+        raise SystemExit(f"launch.py: the server to talk to is one of {SERVERS}, not {number}")
+    port, folder = option(words, "--port"), pathlib.Path(option(words, "--data-dir"))
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = hold(folder)
+    # A server of another ensemble that has come to one of these ports is none of this one.
+    os.environ["STOA_PEER_SECRET"] = hashlib.sha256(bytes(folder.resolve())).hexdigest()
+    ports = kept_ports(folder)
+    peer_ports = dict(zip(SERVERS, ports))
+    client_ports = dict(zip(SERVERS, ports[len(SERVERS) :])) | {number: port}
+    ensemble = ",".join(f"{n}={HOST}:{peer_ports[n]};{HOST}:{client_ports[n]}" for n in SERVERS)
+
+    def command(server):
+        own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST]
+        return [*words, *own, *TIMES, "--data-dir", str(folder / str(server))]
+
+    # Who comes first is elected, more often than not: this one has to lead now and then, too.
+    delay = random.choice((0, DELAY_SECONDS))
+    parent = str(os.getpid())
+    for server in SERVERS:
+        if server != number and os.fork() == 0:
+            time.sleep(delay)
+            # What they log stands among what server K logs, so that a suite that shows it shows all.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.execv(words[0], [*command(server), "--parent", parent])
+    os.execv(words[0], command(number))
+
+
+if __name__ == "__main__":
+    main()
