@@ -1,0 +1,397 @@
+//! The handshake: who is who, and the proof of it.
+//!
+//! The initiator proves first: whoever merely connects learns nothing that a guess at the secret
+//! could be tested with.
+
+use std::fmt::Write as _;
+use std::io;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::frame::{self, HEADER_BYTES, Header, Kind};
+use crate::random;
+
+/// The version of the protocol; servers with another are refused.
+pub(super) const PROTOCOL: u32 = 1;
+/// Until it is proven who speaks, no frame may be longer.
+const FRAME_BYTES_MAX: usize = 256;
+const MAGIC: [u8; 8] = *b"STOAPEER";
+/// A hello without the text at its end.
+const HELLO_BYTES: usize = 104;
+const SOFTWARE_BYTES_MAX: usize = 64;
+const PROOF_BYTES: usize = 32;
+/// Texts of others are cut after this many characters before they are shown.
+const TEXT_CHARS_MAX: usize = 200;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Messages = 1,
+    Snapshot = 2,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The member that it is.
+    pub(crate) id: u64,
+    /// Drawn when its process started.
+    pub(crate) incarnation: u64,
+    /// Its data folder.
+    pub(crate) disk: [u8; 16],
+    /// The version of the protocol between servers.
+    pub(crate) protocol: u32,
+    /// Name and version of its program.
+    pub(crate) software: String,
+}
+
+/// What this server says of itself, and what it proves it with.
+pub(super) struct Local {
+    pub(super) me: u64,
+    pub(super) ensemble: [u8; 16],
+    pub(super) disk: [u8; 16],
+    pub(super) incarnation: u64,
+    pub(super) software: String,
+    pub(super) secret: Option<Vec<u8>>,
+}
+
+/// The first frame of either side.
+pub(super) struct Hello {
+    pub(super) identity: Identity,
+    pub(super) purpose: Purpose,
+    to: u64,
+    ensemble: [u8; 16],
+    proves: bool,
+    /// As they were sent: the proofs cover them.
+    bytes: Vec<u8>,
+}
+
+impl Local {
+    fn hello(&self, to: u64, purpose: Purpose) -> Result<Vec<u8>, String> {
+        let challenge: [u8; 32] = random::bytes()?;
+        let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&PROTOCOL.to_le_bytes());
+        bytes.extend_from_slice(&[purpose as u8, u8::from(self.secret.is_some()), 0, 0]);
+        bytes.extend_from_slice(&self.me.to_le_bytes());
+        bytes.extend_from_slice(&to.to_le_bytes());
+        bytes.extend_from_slice(&self.ensemble);
+        bytes.extend_from_slice(&self.disk);
+        bytes.extend_from_slice(&self.incarnation.to_le_bytes());
+        bytes.extend_from_slice(&challenge);
+        let text = self.software.as_bytes();
+        bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
+        Ok(bytes)
+    }
+
+    /// Whether a hello is meant for this server, in words for the other side's operator.
+    fn check(&self, hello: &Hello) -> Result<(), String> {
+        let from = hello.identity.id;
+        if hello.ensemble != self.ensemble {
+            return Err(format!("server {from} belongs to another ensemble"));
+        }
+        if hello.to != self.me {
+            return Err(format!("server {from} looks for server {}, this is server {}", hello.to, self.me));
+        }
+        if from == self.me {
+            return Err(format!("another server has the id {from} too, or this is its own connection"));
+        }
+        match (hello.proves, self.secret.is_some()) {
+            (true, false) => Err(format!("server {from} has a secret, server {} has none", self.me)),
+            (false, true) => Err(format!("server {from} has no secret, server {} has one", self.me)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What proves that this side knows the secret; zeros without one.
+    fn proof(&self, role: Role, initiator: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
+        match self.mac(role, initiator, acceptor) {
+            Some(mac) => mac.finalize().into_bytes().into(),
+            None => [0; PROOF_BYTES],
+        }
+    }
+
+    fn is_proven(&self, role: Role, initiator: &[u8], acceptor: &[u8], proof: &[u8]) -> bool {
+        match self.mac(role, initiator, acceptor) {
+            // In constant time.
+            Some(mac) => mac.verify_slice(proof).is_ok(),
+            None => proof == [0; PROOF_BYTES],
+        }
+    }
+
+    fn mac(&self, role: Role, initiator: &[u8], acceptor: &[u8]) -> Option<Hmac<Sha256>> {
+        let secret = self.secret.as_ref()?;
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        mac.update(match role {
+            Role::Initiator => b"stoa initiator 1",
+            Role::Acceptor => b"stoa acceptor  1",
+        });
+        // The length keeps the two hellos apart.
+        mac.update(&(initiator.len() as u64).to_le_bytes());
+        mac.update(initiator);
+        mac.update(acceptor);
+        Some(mac)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Initiator,
+    Acceptor,
+}
+
+impl Hello {
+    fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+        fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+            bytes.get(at..at + N)?.try_into().ok()
+        }
+        if field(&bytes, 0) != Some(MAGIC) {
+            return Err("it does not speak as a server of an ensemble".into());
+        }
+        // The rest of a hello may look different in another version.
+        let protocol = field(&bytes, 8).map(u32::from_le_bytes);
+        if protocol != Some(PROTOCOL) {
+            let theirs = protocol.unwrap_or(0);
+            return Err(format!(
+                "it speaks version {theirs} of the protocol between servers, not {PROTOCOL}"
+            ));
+        }
+        let short = || "its hello is cut short".to_owned();
+        let purpose = match bytes.get(12) {
+            Some(1) => Purpose::Messages,
+            Some(2) => Purpose::Snapshot,
+            _ => return Err("the purpose of its connection is unknown".into()),
+        };
+        let software = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
+        let software = &software[..software.len().min(SOFTWARE_BYTES_MAX)];
+        Ok(Self {
+            identity: Identity {
+                id: u64::from_le_bytes(field(&bytes, 16).ok_or_else(short)?),
+                incarnation: u64::from_le_bytes(field(&bytes, 64).ok_or_else(short)?),
+                disk: field(&bytes, 48).ok_or_else(short)?,
+                protocol: PROTOCOL,
+                software: printable(software),
+            },
+            purpose,
+            proves: bytes.get(13) == Some(&1),
+            to: u64::from_le_bytes(field(&bytes, 24).ok_or_else(short)?),
+            ensemble: field(&bytes, 32).ok_or_else(short)?,
+            bytes,
+        })
+    }
+}
+
+/// A text of another server, fit for a log: short, and without anything that moves a cursor.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(bytes).chars().take(TEXT_CHARS_MAX) {
+        let _ = match character.is_control() {
+            true => write!(text, "{}", character.escape_default()),
+            false => write!(text, "{character}"),
+        };
+    }
+    text
+}
+
+/// Introduces this server to the one it has connected to. `Err` says why that failed.
+pub(super) async fn initiate<S>(
+    stream: &mut S,
+    local: &Local,
+    to: u64,
+    purpose: Purpose,
+) -> Result<Identity, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let ours = local.hello(to, purpose)?;
+    send(stream, Kind::Hello, &ours).await?;
+    let theirs = Hello::parse(receive(stream, Kind::Hello).await?)?;
+    if theirs.identity.id != to {
+        return Err(format!("this is server {}, not {to}: see the addresses of both", theirs.identity.id));
+    }
+    if theirs.purpose != purpose {
+        return Err("it answers for another purpose".into());
+    }
+    local.check(&theirs)?;
+    send(stream, Kind::Proof, &local.proof(Role::Initiator, &ours, &theirs.bytes)).await?;
+    let proof = receive(stream, Kind::Accepted).await?;
+    if !local.is_proven(Role::Acceptor, &ours, &theirs.bytes, &proof) {
+        return Err("it does not know the secret: all servers need the same one".into());
+    }
+    Ok(theirs.identity)
+}
+
+/// Receives the hello of a server that has connected, which proves nothing yet.
+pub(super) async fn greeting<S>(stream: &mut S, local: &Local) -> Result<Hello, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let theirs = Hello::parse(receive(stream, Kind::Hello).await?)?;
+    local.check(&theirs)?;
+    Ok(theirs)
+}
+
+/// Has a server prove its hello, and proves this one's.
+pub(super) async fn accept<S>(stream: &mut S, local: &Local, theirs: &Hello) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let ours = local.hello(theirs.identity.id, theirs.purpose)?;
+    send(stream, Kind::Hello, &ours).await?;
+    let proof = receive(stream, Kind::Proof).await?;
+    if !local.is_proven(Role::Initiator, &theirs.bytes, &ours, &proof) {
+        return Err(format!(
+            "server {} does not know the secret: all servers need the same one",
+            theirs.identity.id
+        ));
+    }
+    send(stream, Kind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await
+}
+
+/// Tells the other side why it is refused, as far as it listens.
+pub(super) async fn refuse<S>(stream: &mut S, why: &str)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let why = &why.as_bytes()[..why.len().min(FRAME_BYTES_MAX)];
+    if send(stream, Kind::Refused, why).await.is_ok() {
+        let _ = stream.shutdown().await;
+    }
+}
+
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: Kind, payload: &[u8]) -> Result<(), String> {
+    let frame = frame::encode(kind, &[payload]);
+    let sent = async {
+        stream.write_all(&frame).await?;
+        stream.flush().await
+    };
+    sent.await.map_err(|error| format!("the connection broke in the handshake: {error}"))
+}
+
+/// The payload of the next frame, which must be of this kind. Reads not a byte beyond it.
+async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: Kind) -> Result<Vec<u8>, String> {
+    let frame = async {
+        let mut header = [0; HEADER_BYTES];
+        stream.read_exact(&mut header).await?;
+        let header = Header::read(&header, FRAME_BYTES_MAX)?;
+        let mut payload = vec![0; header.len];
+        stream.read_exact(&mut payload).await?;
+        Ok::<_, io::Error>((header.check(&payload)?, payload))
+    };
+    match frame.await {
+        Ok((kind, payload)) if kind == expected => Ok(payload),
+        Ok((Kind::Refused, why)) => Err(format!("refused: {}", printable(&why))),
+        Ok((kind, _)) => Err(format!("{kind:?} instead of {expected:?} in the handshake")),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err("closed in the handshake".to_owned())
+        }
+        Err(error) => Err(format!("the connection broke in the handshake: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(me: u64, secret: Option<&str>) -> Local {
+        Local {
+            me,
+            ensemble: [1; 16],
+            disk: [u8::try_from(me).unwrap(); 16],
+            incarnation: 100 + me,
+            software: "stoa 9".into(),
+            secret: secret.map(|secret| secret.as_bytes().to_vec()),
+        }
+    }
+
+    async fn meet(one: &Local, two: &Local, to: u64) -> (Result<Identity, String>, Result<Identity, String>) {
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let accepting = async {
+            let accepted = async {
+                let hello = greeting(&mut far, two).await?;
+                accept(&mut far, two, &hello).await?;
+                Ok::<_, String>(hello.identity)
+            };
+            let accepted = accepted.await;
+            if let Err(why) = &accepted {
+                refuse(&mut far, why).await;
+            }
+            accepted
+        };
+        tokio::join!(initiate(&mut near, one, to, Purpose::Snapshot), accepting)
+    }
+
+    #[tokio::test]
+    async fn two_servers_learn_who_the_other_is() {
+        for secret in [None, Some("s3cret")] {
+            let (of_two, of_one) = meet(&local(1, secret), &local(2, secret), 2).await;
+            let (of_two, of_one) = (of_two.unwrap(), of_one.unwrap());
+            assert_eq!((of_one.id, of_one.incarnation, of_one.disk), (1, 101, [1; 16]));
+            assert_eq!((of_two.id, of_two.incarnation, of_two.disk), (2, 102, [2; 16]));
+            assert_eq!((of_two.software.as_str(), of_two.protocol), ("stoa 9", PROTOCOL));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_fit_is_told_why() {
+        let other_ensemble = Local { ensemble: [2; 16], ..local(1, None) };
+        let cases = [
+            (local(1, Some("a")), local(2, Some("b")), 2, "does not know the secret"),
+            (local(1, Some("a")), local(2, None), 2, "server 1 has a secret, server 2 has none"),
+            (local(1, None), local(2, Some("a")), 2, "server 1 has no secret, server 2 has one"),
+            (local(1, None), local(2, None), 3, "looks for server 3, this is server 2"),
+            (local(2, None), local(2, None), 2, "another server has the id 2"),
+            (other_ensemble, local(2, None), 2, "another ensemble"),
+        ];
+        for (one, two, to, expected) in cases {
+            let (near, far) = meet(&one, &two, to).await;
+            let (near, far) = (near.unwrap_err(), far.unwrap_err());
+            assert!(far.contains(expected), "{far}");
+            assert!(near.starts_with("refused: ") && near.contains(expected), "{near}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_know_the_secret_cannot_pose_as_another() {
+        // It answers with what it was sent, the one proof it can come by.
+        let (mut near, mut far) = tokio::io::duplex(1024);
+        let knows = local(1, Some("secret"));
+        let poses = local(2, Some("guess"));
+        let acting = async {
+            greeting(&mut far, &poses).await.unwrap();
+            send(&mut far, Kind::Hello, &poses.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+            let proof = receive(&mut far, Kind::Proof).await.unwrap();
+            send(&mut far, Kind::Accepted, &proof).await.unwrap();
+        };
+        let (result, ()) = tokio::join!(initiate(&mut near, &knows, 2, Purpose::Messages), acting);
+        assert!(result.unwrap_err().contains("does not know the secret"));
+    }
+
+    #[test]
+    fn a_proof_holds_for_one_role_and_one_pair_of_hellos() {
+        let local = local(1, Some("secret"));
+        let proof = local.proof(Role::Initiator, b"ab", b"c");
+        assert!(local.is_proven(Role::Initiator, b"ab", b"c", &proof));
+        assert!(!local.is_proven(Role::Acceptor, b"ab", b"c", &proof));
+        assert!(!local.is_proven(Role::Initiator, b"a", b"bc", &proof));
+        assert!(!local.is_proven(Role::Initiator, b"ab", b"d", &proof));
+        assert!(!local.is_proven(Role::Initiator, b"ab", b"c", &proof[..31]));
+    }
+
+    #[test]
+    fn hellos_that_are_cut_or_foreign_are_refused() {
+        let whole = local(1, None).hello(2, Purpose::Messages).unwrap();
+        for cut in 0..HELLO_BYTES {
+            assert!(Hello::parse(whole[..cut].to_vec()).is_err(), "{cut}");
+        }
+        let mut newer = whole.clone();
+        newer[8] = 9;
+        assert!(Hello::parse(newer).err().unwrap().contains("version 9"));
+        let mut odd = whole;
+        odd[12] = 3;
+        assert!(Hello::parse(odd).err().unwrap().contains("purpose"));
+        assert_eq!(printable(b"a\x1b[2Jb\xff\n"), "a\\u{1b}[2Jb\u{fffd}\\n");
+    }
+}

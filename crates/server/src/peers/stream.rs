@@ -1,0 +1,253 @@
+//! Sockets between servers, with TLS or without.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::client::{Resumption, verify_server_name};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use super::PeerAddress;
+
+/// How long one address of a host may take to answer before the next is tried.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+/// How many names are looked up at a time; whoever connects to us can cause one.
+const LOOKUPS_MAX: usize = 32;
+/// The system's own look after a silent connection, should the process be stopped.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// A certificate, its key, and the authority that certificates of other servers must come from.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerTls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl PeerTls {
+    /// Reads PEM files: this server's certificate with the chain behind it, its private key, and the
+    /// authority's certificates.
+    pub(crate) fn load(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, String> {
+        let read = |path: &Path| {
+            let failed = |error| format!("cannot read certificates from {}: {error}", path.display());
+            let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(failed)?.collect();
+            found.map_err(failed)
+        };
+        let chain = read(certificate)?;
+        let authority_path = authority.display();
+        let authority = read(authority)?;
+        if authority.is_empty() {
+            return Err(format!("no certificate in {authority_path}: the authority's belongs there"));
+        }
+        let secret = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| format!("cannot read a private key from {}: {error}", key.display()))?;
+        Self::new(chain, secret, authority)
+            .map_err(|error| format!("{} with the key {}: {error}", certificate.display(), key.display()))
+    }
+
+    /// Makes a connection's two roles out of certificates: this server's with the chain behind it, and
+    /// the authority's.
+    pub(crate) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        authority: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, String> {
+        let text = |error: rustls::Error| error.to_string();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in authority {
+            roots.add(certificate).map_err(|error| format!("the authority's certificate: {error}"))?;
+        }
+        let roots = Arc::new(roots);
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(text)?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key.clone_key())
+            .map_err(text)?;
+        // Connections are few and last; a resumed one would not show its certificate again.
+        client.resumption = Resumption::disabled();
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| error.to_string())?;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(text)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(text)?;
+        server.send_tls13_tickets = 0;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
+/// One connection to or from another server.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Begins TLS, if there is any, on a socket that this server has opened to `host`.
+    pub(super) async fn to(socket: TcpStream, tls: Option<&PeerTls>, host: &str) -> Result<Self, String> {
+        let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
+        let connector = TlsConnector::from(Arc::clone(&tls.client));
+        match connector.connect(server_name(host)?, socket).await {
+            Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
+            Err(error) => Err(format!("TLS: {error}")),
+        }
+    }
+
+    /// Begins TLS, if there is any, on a socket that was accepted.
+    pub(super) async fn from(socket: TcpStream, tls: Option<&PeerTls>) -> Result<Self, String> {
+        let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
+        match TlsAcceptor::from(Arc::clone(&tls.server)).accept(socket).await {
+            Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
+            Err(error) => Err(format!("TLS: {error}")),
+        }
+    }
+
+    /// Whether the other side has shown a certificate for this host.
+    pub(super) fn certifies(&self, host: &str) -> Result<bool, String> {
+        let Self::Tls(stream) = self else { return Ok(false) };
+        let (_, session) = stream.get_ref();
+        let Some(certificate) = session.peer_certificates().and_then(|chain| chain.first()) else {
+            return Ok(false);
+        };
+        let certificate = ParsedCertificate::try_from(certificate)
+            .map_err(|error| format!("its certificate cannot be read: {error}"))?;
+        Ok(verify_server_name(&certificate, &server_name(host)?).is_ok())
+    }
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("`{host}` is no name that a certificate can be for"))
+}
+
+/// Opens a socket to a member: its name is looked up now, its addresses are tried in turn.
+pub(super) async fn open(address: &PeerAddress) -> Result<TcpStream, String> {
+    let mut last = None;
+    for candidate in resolve(&address.host, address.port).await? {
+        match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(candidate)).await {
+            // A free port of this machine may be given to the very socket that looks for it.
+            Ok(Ok(socket)) if socket.local_addr().ok() == Some(candidate) => {
+                last = Some(format!("cannot connect to {candidate}: nobody listens"));
+            }
+            Ok(Ok(socket)) => {
+                prepare(&socket);
+                return Ok(socket);
+            }
+            Ok(Err(error)) => last = Some(format!("cannot connect to {candidate}: {error}")),
+            Err(_) => {
+                let seconds = CONNECT_PATIENCE.as_secs();
+                last = Some(format!("cannot connect to {candidate}: no answer within {seconds} s"));
+            }
+        }
+    }
+    Err(last.unwrap_or_else(|| format!("the host `{}` has no address", address.host)))
+}
+
+/// Sets what all sockets between servers have in common.
+pub(super) fn prepare(socket: &TcpStream) {
+    // All of these only tell the worse cases apart sooner; without them the pings do.
+    let _ = socket.set_nodelay(true);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
+    let _ = socket2::SockRef::from(socket).set_tcp_keepalive(&keepalive);
+}
+
+/// Whether a host has this address.
+pub(super) async fn has_address(host: &str, address: IpAddr) -> Result<bool, String> {
+    let known = resolve(host, 0).await?;
+    Ok(known.iter().any(|known| known.ip().to_canonical() == address.to_canonical()))
+}
+
+/// The addresses of a host. Each look-up has a thread of its own: the system's resolver blocks, for
+/// half a minute if need be, and a server that stops does not wait for such a thread.
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+    if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= LOOKUPS_MAX {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        return Err(format!("the host `{host}` cannot be looked up: {LOOKUPS_MAX} look-ups are under way"));
+    }
+    let (answer, found) = oneshot::channel();
+    let name = host.to_owned();
+    let look = move || {
+        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        let _ = answer.send(addresses);
+    };
+    let failed = |error| format!("the host `{host}` cannot be looked up: {error}");
+    if let Err(error) = std::thread::Builder::new().name("resolve".into()).spawn(look) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        return Err(failed(error));
+    }
+    match found.await {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => Err(failed(error)),
+        Err(_) => Err(format!("the host `{host}` cannot be looked up: the resolver has failed")),
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

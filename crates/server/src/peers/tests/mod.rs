@@ -1,0 +1,206 @@
+//! Servers that meet over real sockets of this machine.
+
+mod admission;
+mod messages;
+mod proxy;
+mod snapshots;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+use super::hello::{self, Local, Purpose};
+use super::{Identity, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, stream};
+
+const ENSEMBLE: [u8; 16] = [7; 16];
+/// Whatever takes longer does not happen.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+fn bind() -> std::net::TcpListener {
+    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+fn address(id: u64, socket: SocketAddr) -> PeerAddress {
+    PeerAddress { id, host: socket.ip().to_string(), port: socket.port() }
+}
+
+/// What differs from a server without secret and certificates.
+#[derive(Clone, Default)]
+struct Setup {
+    secret: Option<&'static str>,
+    tls: Option<PeerTls>,
+}
+
+struct Server {
+    id: u64,
+    peers: Peers,
+    events: RefCell<UnboundedReceiver<PeerEvent>>,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(id: u64, listener: std::net::TcpListener, members: Vec<PeerAddress>, setup: &Setup) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (events_in, events) = unbounded_channel();
+        let options = PeerOptions {
+            me: id,
+            ensemble: ENSEMBLE,
+            disk: [u8::try_from(id).unwrap(); 16],
+            listener,
+            secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
+            tls: setup.tls.clone(),
+            folder: folder.path().to_owned(),
+            software: format!("stoa test {id}"),
+        };
+        let peers = Peers::start(options, members, events_in).unwrap();
+        Self { id, peers, events: RefCell::new(events), folder }
+    }
+
+    async fn event(&self) -> PeerEvent {
+        let next = poll_fn(|context| self.events.borrow_mut().poll_recv(context));
+        let event = timeout(PATIENCE, next).await;
+        event
+            .unwrap_or_else(|_| panic!("nothing happens at server {}: {:?}", self.id, self.peers.status()))
+            .unwrap()
+    }
+
+    /// The next event must be a connection.
+    async fn connected(&self) -> Identity {
+        match self.event().await {
+            PeerEvent::Connected(id, identity) => {
+                assert_eq!(id, identity.id);
+                identity
+            }
+            other => panic!("server {}: {other:?}", self.id),
+        }
+    }
+
+    /// The next event, messages apart, must be the loss of a peer.
+    async fn lost(&self) -> (u64, String) {
+        loop {
+            match self.event().await {
+                PeerEvent::Lost(id, why) => return (id, why),
+                PeerEvent::Messages(..) => {}
+                other => panic!("server {}: {other:?}", self.id),
+            }
+        }
+    }
+
+    /// The next `count` messages, with their senders.
+    async fn messages(&self, count: usize) -> Vec<(u64, Bytes)> {
+        let mut got = Vec::new();
+        while got.len() < count {
+            match self.event().await {
+                PeerEvent::Messages(from, messages) => {
+                    got.extend(messages.list.iter().map(|message| (from, message.clone())));
+                }
+                other => panic!("server {}: {other:?}", self.id),
+            }
+        }
+        assert_eq!(got.len(), count);
+        got
+    }
+
+    fn say(&self, to: u64, message: &'static [u8]) -> bool {
+        let sent = self.peers.send(to, Bytes::from_static(message));
+        self.peers.flush();
+        sent
+    }
+
+    fn status(&self, of: u64) -> PeerStatus {
+        self.peers.status().into_iter().find(|status| status.address.id == of).unwrap()
+    }
+
+    /// Waits until something is so.
+    async fn until(&self, mut is_so: impl FnMut(&Self) -> bool) {
+        for _ in 0..PATIENCE.as_millis() / 5 {
+            if is_so(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it does not come so: {:?}", self.peers.status());
+    }
+
+    /// Stops, and gives the port back.
+    async fn stop(self) {
+        drop(self.peers);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Servers 1, 2, ... that know one another.
+fn ensemble(count: u64, setup: &Setup) -> Vec<Server> {
+    let listeners: Vec<_> = (1..=count).map(|id| (id, bind())).collect();
+    let members: Vec<_> =
+        listeners.iter().map(|(id, listener)| address(*id, listener.local_addr().unwrap())).collect();
+    let start = |(id, listener)| Server::start(id, listener, members.clone(), setup);
+    listeners.into_iter().map(start).collect()
+}
+
+/// A peer whose bytes are made by hand.
+struct Puppet {
+    local: Local,
+    listener: TcpListener,
+}
+
+impl Puppet {
+    fn new(id: u64, secret: Option<&str>) -> Self {
+        let listener = bind();
+        listener.set_nonblocking(true).unwrap();
+        Self {
+            local: Local {
+                me: id,
+                ensemble: ENSEMBLE,
+                disk: [0; 16],
+                incarnation: 1,
+                software: "puppet".into(),
+                secret: secret.map(|secret| secret.as_bytes().to_vec()),
+            },
+            listener: TcpListener::from_std(listener).unwrap(),
+        }
+    }
+
+    fn address(&self) -> PeerAddress {
+        address(self.local.me, self.listener.local_addr().unwrap())
+    }
+
+    async fn connect(&self, to: &PeerAddress, purpose: Purpose) -> Result<TcpStream, String> {
+        let mut socket = TcpStream::connect((to.host.as_str(), to.port)).await.unwrap();
+        stream::prepare(&socket);
+        hello::initiate(&mut socket, &self.local, to.id, purpose).await?;
+        Ok(socket)
+    }
+
+    async fn accept(&self) -> TcpStream {
+        let (mut socket, _) = timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
+        stream::prepare(&socket);
+        let hello = hello::greeting(&mut socket, &self.local).await.unwrap();
+        hello::accept(&mut socket, &self.local, &hello).await.unwrap();
+        socket
+    }
+}
+
+/// Server 1, and a puppet that plays server 2 and is connected: to it and from it.
+async fn with_puppet() -> (Server, PeerAddress, Puppet, TcpStream, TcpStream) {
+    let puppet = Puppet::new(2, None);
+    let listener = bind();
+    let target = address(1, listener.local_addr().unwrap());
+    let server = Server::start(1, listener, vec![puppet.address()], &Setup::default());
+    let from_server = puppet.accept().await;
+    let to_server = puppet.connect(&target, Purpose::Messages).await.unwrap();
+    server.connected().await;
+    (server, target, puppet, to_server, from_server)
+}
