@@ -15,6 +15,8 @@ pub(crate) enum Against {
     Stoa,
     /// Shows that a suite asks for what ZooKeeper does, and not for what Stoa happens to do.
     ZooKeeper,
+    /// The server with this number of an ensemble of three Stoa servers.
+    Ensemble(u8),
 }
 
 impl Against {
@@ -26,10 +28,24 @@ impl Against {
         }
     }
 
+    /// The same server, or with `--through K` server K of an ensemble of it.
+    pub(crate) fn through(self, arguments: &mut Arguments) -> Result<Against, String> {
+        match (arguments.value("--through")?.as_deref(), self) {
+            (None, _) => Ok(self),
+            (Some(_), Against::ZooKeeper) => {
+                Err("`--through` starts an ensemble of Stoa; leave out `--against zookeeper`".to_owned())
+            }
+            (Some("1"), _) => Ok(Against::Ensemble(1)),
+            (Some("2"), _) => Ok(Against::Ensemble(2)),
+            (Some("3"), _) => Ok(Against::Ensemble(3)),
+            (Some(other), _) => Err(format!("`--through` takes 1, 2 or 3, not `{other}`")),
+        }
+    }
+
     /// How the command line and the suites call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Against::Stoa => "stoa",
+            Against::Stoa | Against::Ensemble(_) => "stoa",
             Against::ZooKeeper => "zookeeper",
         }
     }
@@ -37,7 +53,7 @@ impl Against {
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
-            Against::Stoa => {
+            Against::Stoa | Against::Ensemble(_) => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--release", "--package", "stoa"]).current_dir(workspace::root());
                 run::must(&mut cargo, BUILD_LIMIT).map(|_| ())
@@ -48,20 +64,42 @@ impl Against {
 
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
-        let (program, words) = match self {
-            Against::Stoa => (workspace::target().join("release").join("stoa"), "serve --admin-port 0"),
-            Against::ZooKeeper => {
-                let own = std::env::current_exe().map_err(|error| format!("xtask's own program: {error}"))?;
-                (own, "peer --heap 256m")
-            }
+        let words = match self {
+            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0",
+            Against::ZooKeeper => "peer --heap 256m",
         };
-        let paths = [program.display().to_string(), config.display().to_string()];
-        if let Some(path) = paths.iter().find(|path| path.contains(char::is_whitespace)) {
-            return Err(format!("the suites need a checkout whose path has no blanks: {path}"));
-        }
-        let [program, config] = paths;
-        Ok(format!("{program} {words} --config {config}"))
+        let command = format!("{} {words} --config {}", self.program()?, without_blanks(config)?);
+        let Against::Ensemble(server) = self else { return Ok(command) };
+        let launcher = without_blanks(&workspace::suite("ensemble").join("launch.py"))?;
+        Ok(format!("{launcher} {server} {command}"))
     }
+
+    /// The command to which a suite adds the `zoo.cfg` of one server of an ensemble.
+    pub(crate) fn member_command(self) -> Result<String, String> {
+        let words = match self {
+            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0 --config",
+            Against::ZooKeeper => "peer --heap 256m --member",
+        };
+        Ok(format!("{} {words}", self.program()?))
+    }
+
+    fn program(self) -> Result<String, String> {
+        without_blanks(&match self {
+            Against::Stoa | Against::Ensemble(_) => workspace::target().join("release").join("stoa"),
+            Against::ZooKeeper => {
+                std::env::current_exe().map_err(|error| format!("xtask's own program: {error}"))?
+            }
+        })
+    }
+}
+
+/// The suites split commands at blanks.
+fn without_blanks(path: &Path) -> Result<String, String> {
+    let path = path.display().to_string();
+    if path.contains(char::is_whitespace) {
+        return Err(format!("the suites need a checkout whose path has no blanks: {path}"));
+    }
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -76,5 +114,23 @@ mod tests {
         assert_eq!(parse(""), Ok(Against::Stoa));
         assert_eq!(parse("--against zookeeper"), Ok(Against::ZooKeeper));
         assert!(parse("--against etcd").is_err());
+    }
+
+    #[test]
+    fn a_server_of_an_ensemble_is_one_of_three() {
+        let parse = |line: &str| {
+            let mut arguments = Arguments::new(line.split_whitespace().map(str::to_owned));
+            Against::from_arguments(&mut arguments)?.through(&mut arguments)
+        };
+        assert_eq!(parse(""), Ok(Against::Stoa));
+        assert_eq!(parse("--against stoa --through 2"), Ok(Against::Ensemble(2)));
+        assert!(parse("--through 4").is_err_and(|message| message.contains("1, 2 or 3")));
+        assert!(parse("--against zookeeper --through 2").is_err());
+    }
+
+    #[test]
+    fn paths_with_blanks_are_refused() {
+        assert_eq!(without_blanks(Path::new("/a/b")), Ok("/a/b".to_owned()));
+        assert!(without_blanks(Path::new("/a b/c")).is_err_and(|message| message.contains("/a b/c")));
     }
 }

@@ -33,13 +33,20 @@ cargo xtask COMMAND
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
+  linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
+  peer --member FILE          the same as a server of the ensemble in FILE
 
-kazoo, java, upstream, go, c and kill take `--against zookeeper` to drive Apache ZooKeeper instead of Stoa.";
+kazoo, java, upstream, go, c, kill and linearizable take `--against zookeeper` to drive Apache ZooKeeper
+instead of Stoa. kazoo, java, upstream, go and c take `--through K` to start ensembles of three Stoa servers
+and drive server 1, 2 or 3 of each.";
 
 const SEEDS: u64 = 200;
+/// Runs of an ensemble.
+const ENSEMBLE_SEEDS: u64 = 300;
 const KILL_ROUNDS: u64 = 10;
+const LINEARIZABLE_ROUNDS: u64 = 6;
 const ORACLE_REQUESTS: &str = "20000";
 const CARGO_LIMIT: Duration = Duration::from_secs(1800);
 
@@ -60,11 +67,12 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     if command == "peer" {
         return peer::serve(arguments).map(|()| true);
     }
-    let suites = ["kazoo", "java", "upstream", "go", "c", "kill"];
-    let against = if suites.contains(&command.as_str()) {
-        Against::from_arguments(&mut arguments)?
-    } else {
-        Against::Stoa
+    let against = match command.as_str() {
+        "kazoo" | "java" | "upstream" | "go" | "c" => {
+            Against::from_arguments(&mut arguments)?.through(&mut arguments)?
+        }
+        "kill" | "linearizable" => Against::from_arguments(&mut arguments)?,
+        _ => Against::Stoa,
     };
     let mut report = Report::default();
     match command.as_str() {
@@ -88,7 +96,8 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         "sim" => {
             let seeds = arguments.number("--seeds")?.unwrap_or(SEEDS);
             arguments.finish()?;
-            report.step("simulation", || suites::simulation(seeds));
+            report.step("simulation", || suites::simulation("run", seeds));
+            report.step("ensemble simulation", || suites::simulation("ensemble", seeds));
         }
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
@@ -102,6 +111,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         "kill" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
+        }
+        "linearizable" => {
+            let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
+            report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
         }
         other => return Err(format!("no command `{other}`\n\n{USAGE}")),
     }
@@ -121,13 +134,19 @@ fn everything(report: &mut Report) {
     checks(report);
     report.step("cargo test", || cargo_test(&[]));
     report.step("release build", || cargo(&["build", "--release", "--workspace"]));
-    report.step("simulation", || suites::simulation(SEEDS));
+    report.step("simulation", || suites::simulation("run", SEEDS));
+    report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));
     report.step("c", || suites::c(Against::Stoa));
     report.step("oracle", || suites::oracle(&["--requests".to_owned(), ORACLE_REQUESTS.to_owned()]));
     report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
+    for server in 1..=3 {
+        report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
+        report.step("c through an ensemble", || suites::c(Against::Ensemble(server)));
+    }
+    report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
 }
 
 /// A cargo command that passes or fails as a whole.

@@ -10,20 +10,45 @@ use crate::arguments::Arguments;
 use crate::{run, workspace};
 
 const SERVER_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+const MEMBER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 const HEAP_DEFAULT: &str = "512m";
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
 
 /// `cargo xtask peer --port P --data-dir D [--heap 1g] [--config FILE]`: becomes the server.
+/// `cargo xtask peer --member FILE [--heap 1g]`: becomes a server of the ensemble in FILE.
 pub(crate) fn serve(mut arguments: Arguments) -> Result<(), String> {
+    if let Some(config) = arguments.value("--member")? {
+        let heap = arguments.value("--heap")?.unwrap_or_else(|| HEAP_DEFAULT.to_owned());
+        arguments.finish()?;
+        let mut command = java(&fetch()?, &heap);
+        return Err(become_program(command.arg(MEMBER_CLASS).arg(config)));
+    }
     let port = arguments.number("--port")?.ok_or("`peer` needs `--port P`")?;
     let data = PathBuf::from(arguments.value("--data-dir")?.ok_or("`peer` needs `--data-dir D`")?);
     let heap = arguments.value("--heap")?.unwrap_or_else(|| HEAP_DEFAULT.to_owned());
     let config = arguments.value("--config")?.map_or_else(config, PathBuf::from);
     arguments.finish()?;
     let jars = fetch()?;
-    let mut command = launch(&jars, &config, port, &data, &heap)?;
+    Err(become_program(&mut launch(&jars, &config, port, &data, &heap)?))
+}
+
+/// Returns only when that failed.
+fn become_program(command: &mut Command) -> String {
     let error = command.exec();
-    Err(format!("cannot start `{}`: {error}", command.get_program().to_string_lossy()))
+    format!("cannot start `{}`: {error}", command.get_program().to_string_lossy())
+}
+
+/// Java with the settings that every server runs with, up to the class.
+fn java(jars: &Path, heap: &str) -> Command {
+    let mut command = Command::new("java");
+    command
+        .arg(format!("-Xmx{heap}"))
+        .arg(format!("-Xms{heap}"))
+        .arg("-XX:+UseG1GC")
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+        .arg("-cp")
+        .arg(jars.join("*"));
+    command
 }
 
 /// The configuration that both servers are started with.
@@ -60,16 +85,10 @@ fn launch(jars: &Path, template: &Path, port: u64, data: &Path, heap: &str) -> R
     let (settings, properties) = split_settings(&read(template)?);
     let config = data.join("zoo.cfg");
     write(&config, &format!("{settings}dataDir={}\nclientPort={port}\n", data.display()))?;
-    let mut command = Command::new("java");
+    let mut command = java(jars, heap);
     command
-        .arg(format!("-Xmx{heap}"))
-        .arg(format!("-Xms{heap}"))
-        .arg("-XX:+UseG1GC")
-        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
         .arg(format!("-Dorg.slf4j.simpleLogger.logFile={}", data.join("zookeeper.log").display()))
         .args(properties.iter().map(|property| format!("-D{property}")))
-        .arg("-cp")
-        .arg(jars.join("*"))
         .arg(SERVER_CLASS)
         .arg(config);
     Ok(command)

@@ -11,6 +11,9 @@ use crate::{peer, python, run, workspace};
 /// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
 const SERVER_COMMAND: &str = "SERVER_COMMAND";
 
+/// The same for a suite that starts an ensemble: it adds the path of a server's configuration.
+const MEMBER_COMMAND: &str = "MEMBER_COMMAND";
+
 /// kazoo's harness wants to know which ZooKeeper it talks to.
 const ZOOKEEPER_VERSION: &str = "3.9.5";
 
@@ -73,7 +76,7 @@ fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
 fn as_zookeeper(against: Against) -> Result<String, String> {
     let command = against.command(&peer::config())?;
     Ok(match against {
-        Against::Stoa => command + CLOSE_ON_TOO_LARGE,
+        Against::Stoa | Against::Ensemble(_) => command + CLOSE_ON_TOO_LARGE,
         Against::ZooKeeper => command,
     })
 }
@@ -150,10 +153,10 @@ pub(crate) fn oracle(more: &[String]) -> Result<Tally, String> {
 }
 
 /// The simulator over a range of seeds.
-pub(crate) fn simulation(seeds: u64) -> Result<Tally, String> {
+pub(crate) fn simulation(kind: &str, seeds: u64) -> Result<Tally, String> {
     let mut simulator = Command::new("cargo");
     simulator
-        .args(["run", "--quiet", "--release", "--package", "stoa-sim", "--", "run", "--seeds"])
+        .args(["run", "--quiet", "--release", "--package", "stoa-sim", "--", kind, "--seeds"])
         .arg(seeds.to_string())
         .current_dir(workspace::root());
     let outcome = run::run(&mut simulator, BUILD_LIMIT)?;
@@ -180,6 +183,36 @@ pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tal
         .env(SERVER_COMMAND, against.command(&workspace::suite("kill").join("zoo.cfg"))?);
     let limit = Duration::from_secs(120 + 30 * rounds);
     let outcome = run::run(&mut program, limit)?;
+    sum += tally::plain(&outcome.output).judged(outcome.succeeded());
+    Ok(sum)
+}
+
+/// Breaks an ensemble of three under load again and again, and looks for what it must not have lost,
+/// repeated or shown.
+pub(crate) fn linearizable(against: Against, rounds: u64, more: &[String]) -> Result<Tally, String> {
+    against.prepare()?;
+    let directory = workspace::suite("linearizable");
+    let mut checker = Command::new("go");
+    checker.args(["test", "-v", "-count=1", "./..."]).current_dir(&directory);
+    let checked = run::run(&mut checker, GO_LIMIT)?;
+    let mut sum = tally::go(&checked.output).judged(checked.succeeded());
+    let program = workspace::target().join("linearizable");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(".").current_dir(&directory);
+    run::must(&mut build, GO_LIMIT)?;
+    let mut rounds_of_faults = Command::new(program);
+    rounds_of_faults
+        .arg("--rounds")
+        .arg(rounds.to_string())
+        .args(more)
+        .current_dir(&directory)
+        .env(MEMBER_COMMAND, against.member_command()?);
+    if against == Against::ZooKeeper {
+        // A leader that was cut off or paused may answer a sync before it notices.
+        rounds_of_faults.arg("--allow-stale-reads");
+    }
+    let limit = Duration::from_secs(120 + 90 * rounds);
+    let outcome = run::run(&mut rounds_of_faults, limit)?;
     sum += tally::plain(&outcome.output).judged(outcome.succeeded());
     Ok(sum)
 }

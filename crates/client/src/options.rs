@@ -66,6 +66,12 @@ impl Options {
         })
     }
 
+    /// The servers, each as host and port.
+    #[must_use]
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
     /// Wanted session timeout, 30 s if not set; the server may choose another one.
     #[must_use]
     pub fn session_timeout(self, session_timeout: Duration) -> Self {

@@ -1,47 +1,63 @@
-//! What is durable is applied: watches are triggered, replies written, waiting reads let go.
+//! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
+use crate::entry::{Item, Items, Outcome};
+use crate::membership::CONFIG_PATH;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::request::failed_multi;
+use crate::server::{Server, WARNINGS_MAX};
 use crate::stats::Stats;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Change, Observer, OpResult, SoftQuota, Tree, Updates, WatcherId, Watches};
+use stoa_group::{Entry, EntryKind};
+use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, Tree, WatcherId, Watches};
 use stoa_wire::{
-    EventKind, KeeperState, MultiResults, Opcode, ReplyHeader, WatcherEvent, begin_frame, end_frame, perms,
-    put, xid,
+    ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
+    begin_frame, end_frame, perms, put, xid,
 };
 
 impl Server {
-    /// Applies every entry up to position `durable`.
+    /// Applies a committed entry.
     ///
     /// # Panics
-    /// When an entry that we made ourselves cannot be applied: the state is then unknown, and
-    /// nothing may be served from it.
-    pub(crate) fn apply_durable(&mut self, durable: u64) {
-        while let Some(payload) = self.partition.next_durable(durable) {
-            for update in Updates::new(&payload) {
-                let update = update.expect("an update that this server encoded can be decoded");
-                self.apply_update(&update);
+    /// When it cannot be applied: the states of two servers have parted, and nothing may be served.
+    pub(crate) fn apply_entry(&mut self, entry: &Entry) {
+        if entry.kind == EntryKind::Payload {
+            for item in Items::new(&entry.payload) {
+                let Item { origin, outcome } = item.expect("an entry that a leader made can be read");
+                let mut lost = Vec::new();
+                let own = origin.and_then(|origin| self.requests.outcome(origin, |id| lost.push(id)));
+                for id in lost {
+                    self.close(id, CloseReason::LeaderChanged);
+                }
+                match outcome {
+                    Outcome::Update(update) => self.apply_update(&update, own),
+                    Outcome::Refused(refusal) => self.refused(refusal, own),
+                }
             }
-            self.partition.recycle(payload);
         }
+        self.replica.applied = (entry.position, entry.term);
+        self.partition.applied(entry.position);
+        self.settle_term();
+    }
+
+    /// What is to be done when some entries have been applied.
+    pub(crate) fn after_entries(&mut self) {
         self.release_waiters(self.partition.tree.last_zxid());
         if self.waiters.is_empty() && self.waiters.capacity() > WAITERS_KEPT {
             self.waiters = VecDeque::new();
         }
+        self.release_barriers();
         self.poll_snapshot_due();
+        self.resume_congested();
     }
 
-    fn apply_update(&mut self, update: &stoa_tree::Update<'_>) {
+    /// `own` is the connection whose request it was, if it came in here.
+    fn apply_update(&mut self, update: &stoa_tree::Update<'_>, own: Option<ConnectionId>) {
         self.release_waiters(update.zxid - 1);
-        let own = self.waiters.front().filter(|waiter| waiter.own && waiter.zxid == update.zxid).copied();
-        let writer = own.and_then(|waiter| {
-            self.waiters.pop_front();
-            self.write_of(waiter.connection, update.zxid)
-        });
+        let writer = own.and_then(|id| self.writer(id));
         let mut body = core::mem::take(&mut self.body);
         body.clear();
         let written = self.planted_mark(writer.as_ref().map(|writer| writer.connection));
@@ -51,32 +67,40 @@ impl Server {
             stats: &mut self.stats,
             body: &mut body,
             opcode: writer.as_ref().map(|writer| writer.opcode),
-            created: None,
+            opened: None,
             ended: None,
             warnings: &mut self.warnings,
             output_max: self.config.limits.output_close_bytes,
             overflowing: Vec::new(),
             deaf: self.planted.is(Bug::EventIsLost) && update.zxid % 32 == 0,
+            servers_changed: false,
         };
         let tree: &mut Tree = &mut self.partition.tree;
-        tree.apply(update, &mut effects).expect("an update that this server prepared can be applied");
-        let Effects { created, ended, overflowing, .. } = effects;
+        tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
+        let Effects { opened, ended, overflowing, servers_changed, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
-        if let Some((session, timeout_ms)) = created {
-            // Also when its connection is gone already: then it expires like any silent session.
-            self.sessions.insert(session, timeout_ms, self.now);
-        }
         self.snapshots.applied();
+        if servers_changed {
+            self.servers_changed();
+        }
+        if let Some(opened) = opened {
+            self.session_opened(&opened, own);
+        }
         if let Some(writer) = writer {
-            if writer.opcode == Opcode::Multi {
-                MultiResults::end(&mut body);
+            match writer.opcode {
+                Opcode::Multi => MultiResults::end(&mut body),
+                Opcode::Reconfig => {
+                    // The new list stands before its Stat.
+                    let stat = core::mem::take(&mut body);
+                    put::str(&mut body, self.servers().unwrap_or_default());
+                    body.extend_from_slice(&stat);
+                }
+                _ => {}
             }
-            self.reply(writer.connection, writer.xid, writer.opcode, 0, &body, writer.arrived_us);
+            self.answer_writer(&writer, 0, &body);
             self.planted_swap(writer.connection, written, body.len());
-        } else if let Some(waiter) = own {
-            self.session_created(waiter.connection);
         }
         if let Some(session) = ended {
             self.session_ended(session, writer.as_ref().map(|writer| writer.connection));
@@ -87,24 +111,51 @@ impl Server {
         self.body = body;
     }
 
-    /// Takes the write with this zxid off the head of its connection's queue.
-    fn write_of(&mut self, connection: ConnectionId, zxid: i64) -> Option<Writer> {
-        let head = self.connections.get(connection)?.queue.front();
-        if !matches!(head, Some(Slot::Write { zxid: head, .. }) if *head == zxid) {
-            return None;
+    /// The leader has refused a request.
+    fn refused(&mut self, refusal: Refusal, own: Option<ConnectionId>) {
+        let Some(id) = own else { return };
+        if matches!(self.connections.get(id).map(|connection| &connection.phase), Some(Phase::Opening { .. }))
+        {
+            self.send_expired(id);
+            return;
         }
-        match self.connections.pop_slot(connection) {
-            Some(Slot::Write { xid, opcode, arrived_us, .. }) => {
-                Some(Writer { connection, xid, opcode, arrived_us })
+        let Some(writer) = self.writer(id) else { return };
+        match refusal {
+            Refusal::Error(code) => self.answer_writer(&writer, code as i32, &[]),
+            Refusal::Multi { count, failed, code } => {
+                self.answer_writer(&writer, 0, &failed_multi(count, failed, code));
+            }
+        }
+        if refusal == Refusal::Error(ErrorCode::SessionMoved) {
+            self.close(id, CloseReason::SessionMoved);
+        }
+        self.drain(id);
+    }
+
+    /// The oldest write of a connection: outcomes come in the order of requests.
+    fn writer(&self, connection: ConnectionId) -> Option<Writer> {
+        let queue = &self.connections.get(connection)?.queue;
+        queue.iter().enumerate().find_map(|(at, slot)| match *slot {
+            Slot::Write { xid, opcode, arrived_us } => {
+                Some(Writer { connection, xid, opcode, arrived_us, is_next: at == 0 })
             }
             _ => None,
+        })
+    }
+
+    fn answer_writer(&mut self, writer: &Writer, err: i32, body: &[u8]) {
+        let Writer { connection, xid, opcode, arrived_us, is_next } = *writer;
+        if is_next {
+            self.connections.pop_slot(connection);
+            self.reply(connection, xid, opcode, err, body, arrived_us);
+        } else {
+            self.connections.answer_write(connection, err, body);
         }
     }
 
     /// Lets answers go that waited for nothing later than `zxid`.
     fn release_waiters(&mut self, zxid: i64) {
-        while let Some(waiter) = self.waiters.front().filter(|waiter| waiter.zxid <= zxid).copied() {
-            self.waiters.pop_front();
+        while let Some(waiter) = self.waiters.pop_front_if(|waiter| waiter.after <= zxid) {
             self.drain(waiter.connection);
         }
     }
@@ -128,9 +179,6 @@ impl Server {
 /// As many waiters stay allocated when nobody waits.
 const WAITERS_KEPT: usize = 4096;
 
-/// Warnings that are kept until the driver asks for them.
-const WARNINGS_MAX: usize = 16;
-
 /// Whose request an update answers.
 #[derive(Debug, Clone, Copy)]
 struct Writer {
@@ -138,6 +186,16 @@ struct Writer {
     xid: i32,
     opcode: Opcode,
     arrived_us: u64,
+    /// Whether nothing stands before it.
+    is_next: bool,
+}
+
+/// A session that was opened: created, or taken to another connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened {
+    pub(crate) session: i64,
+    pub(crate) timeout_ms: i32,
+    pub(crate) password: [u8; PASSWORD_LEN],
 }
 
 /// Receives what an update does: events go out at once, so that they precede every reply that shows
@@ -149,8 +207,8 @@ struct Effects<'a> {
     body: &'a mut Vec<u8>,
     /// The request's opcode, when somebody here waits for its reply.
     opcode: Option<Opcode>,
-    /// The session that began, with its timeout in milliseconds.
-    created: Option<(i64, i32)>,
+    /// The session that was opened.
+    opened: Option<Opened>,
     /// The session that ended.
     ended: Option<i64>,
     warnings: &'a mut VecDeque<String>,
@@ -159,10 +217,13 @@ struct Effects<'a> {
     overflowing: Vec<ConnectionId>,
     /// A planted bug: nobody is told.
     deaf: bool,
+    /// The list of servers is another one.
+    servers_changed: bool,
 }
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
+        self.servers_changed |= change.path == CONFIG_PATH;
         let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             let id = ConnectionId(watcher.0);
@@ -186,8 +247,8 @@ impl Observer for Effects<'_> {
 
     fn result(&mut self, result: OpResult<'_>) {
         match result {
-            OpResult::SessionCreated { session, timeout_ms, .. } => {
-                self.created = Some((session, timeout_ms));
+            OpResult::SessionOpened { session, timeout_ms, password, .. } => {
+                self.opened = Some(Opened { session, timeout_ms, password });
             }
             OpResult::SessionClosed { session } => self.ended = Some(session),
             _ => {}

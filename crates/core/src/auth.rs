@@ -7,6 +7,9 @@ use core::net::IpAddr;
 use sha1::{Digest, Sha1};
 use stoa_tree::Identity;
 
+/// Identities that one connection can hold: each costs a comparison per ACL check.
+pub(crate) const IDENTITIES_MAX: usize = 64;
+
 /// The hash behind the digest scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DigestAlgorithm {

@@ -15,7 +15,8 @@ pub struct Now {
 /// Settings of a server's logic.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Top byte of the session ids that this server makes (ZooKeeper's `myid`; 1 when standalone).
+    /// Its number in the ensemble, and the top byte of the session ids that it makes (ZooKeeper's
+    /// `myid`); 1 to 254.
     pub server_id: u8,
     /// Resolution of session expiry, milliseconds.
     pub tick_ms: u32,
@@ -36,8 +37,30 @@ pub struct Config {
     pub snapshot_updates: u64,
     /// A snapshot is taken after about this many bytes of log.
     pub snapshot_log_bytes: u64,
+    /// The servers that the first leader of a new ensemble publishes in `/zookeeper/config`: lines
+    /// `server.N=host:port:port[:role];port`. Empty for a server that stands alone.
+    pub servers: String,
+    /// Whether clients may change the list of servers (setting `reconfigEnabled`).
+    pub reconfig_enabled: bool,
+    /// Time between two words of a leader to the others, milliseconds.
+    pub heartbeat_ms: u32,
+    /// Heartbeats without a word of the leader after which a server wants to lead, at least; at most
+    /// twice as many.
+    pub election_heartbeats: u32,
     /// Bounds on what clients can make the server hold.
     pub limits: Limits,
+}
+
+impl Config {
+    /// How the timeline's group works; `seed` decides its timeouts.
+    pub(crate) fn group(&self, seed: u64) -> stoa_group::Config {
+        stoa_group::Config {
+            heartbeat_ticks: 1,
+            // The engine asks for more than one heartbeat.
+            election_ticks: self.election_heartbeats.max(2) as usize,
+            ..stoa_group::Config::new(u64::from(self.server_id), seed)
+        }
+    }
 }
 
 /// Bounds on what clients can make the server hold.
@@ -58,7 +81,7 @@ pub struct Limits {
     pub outstanding_per_connection: usize,
     /// Bytes of requests that wait on one connection; above it nothing more is read from it.
     pub queued_bytes_per_connection: usize,
-    /// Bytes of log entries under way; above it nothing more is read.
+    /// Bytes of log entries under way, and of what waits for a leader; above it nothing more is read.
     pub log_queue_bytes: usize,
     /// Bytes waiting to be sent on one connection above which nothing more is read from it.
     pub output_pause_bytes: usize,
@@ -81,6 +104,10 @@ impl Default for Config {
             reap_max: 10_000,
             snapshot_updates: 100_000,
             snapshot_log_bytes: 4 << 30,
+            servers: String::new(),
+            reconfig_enabled: false,
+            heartbeat_ms: 100,
+            election_heartbeats: 10,
             limits: Limits::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
 use crate::config::{Limits, Now};
+use crate::request::is_read;
 use crate::session::SessionKey;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -11,7 +12,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 use stoa_tree::Identity;
-use stoa_wire::{ConnectResponse, Opcode};
+use stoa_wire::{Opcode, Reader, RequestHeader};
 
 /// Names a connection; never used again for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +49,12 @@ pub enum CloseReason {
     SlowReader,
     /// The log refused the creation of the session.
     NoRoom,
+    /// Another server leads now, and what became of a request is not known.
+    LeaderChanged,
+    /// This server has no contact with a majority.
+    NoQuorum,
+    /// This server was so far behind that it has taken over another one's snapshot.
+    StateReplaced,
     /// An operator closed it, or the server shuts down.
     Operator,
 }
@@ -66,6 +73,9 @@ impl fmt::Display for CloseReason {
             Self::UnknownOpcode => "unknown opcode",
             Self::SlowReader => "the client does not read its replies",
             Self::NoRoom => "no room in the log for the session",
+            Self::LeaderChanged => "another server leads now, and the fate of a request is not known",
+            Self::NoQuorum => "this server has no contact with a majority of the ensemble",
+            Self::StateReplaced => "this server has taken over the state of another one",
             Self::Operator => "closed by the server's operator",
         })
     }
@@ -76,8 +86,12 @@ impl fmt::Display for CloseReason {
 pub(crate) enum Phase {
     /// Nothing whole has arrived yet.
     Handshake,
-    /// The session's creation is on its way to the log; the answer is ready.
-    Creating(ConnectResponse),
+    /// The session's creation, or its coming here, is on its way.
+    Opening {
+        timeout_ms: i32,
+        /// What a client that asked is told: whether the session can only read.
+        read_only: Option<bool>,
+    },
     /// Attached to a session.
     Live(SessionKey),
     /// Nothing is read any more; what is left to send may still be sent.
@@ -87,19 +101,42 @@ pub(crate) enum Phase {
 /// Something that must be answered in its turn.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// A write: answered when the update with this zxid is applied.
-    Write { zxid: i64, xid: i32, opcode: Opcode, arrived_us: u64 },
+    /// A write: answered when its outcome is applied.
+    Write { xid: i32, opcode: Opcode, arrived_us: u64 },
     /// The answer is known, but rests on everything up to this zxid: it may leave when that is
-    /// applied. (An error that was found against the proposed state, a sync, a frame too large.)
+    /// applied. (An error that was found against the proposed state, a frame too large.)
     Answer { after: i64, xid: i32, opcode: Opcode, err: i32, body: Vec<u8>, arrived_us: u64 },
-    /// A read behind a write of the same session.
+    /// What follows waits until everything is applied that was committed when it was asked.
+    Barrier { id: u64, answer: Option<Barred> },
+    /// A read behind a write of the same session, or anything behind a barrier.
     Request { frame: Box<[u8]>, arrived_us: u64 },
 }
 
+/// A sync that is answered when its barrier falls.
+#[derive(Debug)]
+pub(crate) struct Barred {
+    pub(crate) xid: i32,
+    pub(crate) body: Vec<u8>,
+    pub(crate) arrived_us: u64,
+}
+
 impl Slot {
+    /// Whether writes behind it must wait for it: they would overtake it.
+    fn bars(&self) -> bool {
+        match self {
+            Self::Barrier { .. } => true,
+            Self::Request { frame, .. } => {
+                let header = RequestHeader::decode(&mut Reader::new(frame));
+                header.is_ok_and(|it| Opcode::from_i32(it.opcode).is_some_and(|opcode| !is_read(opcode)))
+            }
+            Self::Write { .. } | Self::Answer { .. } => false,
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
-            Self::Write { .. } => 0,
+            Self::Write { .. } | Self::Barrier { answer: None, .. } => 0,
+            Self::Barrier { answer: Some(answer), .. } => answer.body.len(),
             Self::Answer { body, .. } => body.len(),
             Self::Request { frame, .. } => frame.len(),
         }
@@ -153,6 +190,12 @@ pub struct Connection {
     /// Whether reading was stopped and must be resumed by us.
     pub(crate) paused: bool,
     pub(crate) close_reason: Option<CloseReason>,
+    /// Whether its reads must see everything that was acknowledged to anybody before them.
+    pub(crate) reads_newest: bool,
+    /// The request with which the session came here.
+    pub(crate) opening: u64,
+    /// Barriers among what waits, and writes that waited behind one.
+    pub(crate) bars: usize,
 }
 
 impl Connection {
@@ -266,6 +309,9 @@ impl Connections {
                 announced: false,
                 paused: false,
                 close_reason: None,
+                reads_newest: false,
+                opening: 0,
+                bars: 0,
             },
         ));
         ConnectionId((u64::from(self.generation) << 32) | index as u64)
@@ -348,6 +394,7 @@ impl Connections {
     pub(crate) fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
         if let Some(connection) = self.get_mut(id) {
             connection.queued_bytes += slot.bytes();
+            connection.bars += usize::from(slot.bars());
             connection.queue.push_back(slot);
             self.outstanding += 1;
         }
@@ -357,7 +404,20 @@ impl Connections {
         let connection = self.get_mut(id)?;
         let slot = connection.queue.pop_front()?;
         connection.queued_bytes -= slot.bytes();
+        connection.bars -= usize::from(slot.bars());
         self.outstanding -= 1;
         Some(slot)
+    }
+
+    /// The oldest write of a connection has this answer, which waits for what stands before it.
+    pub(crate) fn answer_write(&mut self, id: ConnectionId, err: i32, body: &[u8]) {
+        let Some(connection) = self.get_mut(id) else { return };
+        let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
+        if let Some(slot) = write
+            && let Slot::Write { xid, opcode, arrived_us } = *slot
+        {
+            *slot = Slot::Answer { after: 0, xid, opcode, err, body: body.into(), arrived_us };
+            connection.queued_bytes += body.len();
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! The first frame of a connection: a new session, or an old one that comes back.
 
+use crate::apply::Opened;
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::server::{Server, Waiter};
-use crate::session::passwords_match;
+use crate::peer::Asked;
+use crate::server::Server;
+use alloc::vec::Vec;
 use stoa_tree::WatcherId;
 use stoa_wire::{ConnectRequest, ConnectResponse, begin_frame, end_frame};
 
@@ -33,52 +35,90 @@ impl Server {
             self.close(id, CloseReason::NoRoom);
             return;
         }
-        let session_id = self.sessions.new_id();
-        let password = self.sessions.new_password(session_id);
-        let zxid = self.partition.propose_session(session_id, timeout_ms, password, self.now);
-        let read_only = request.read_only.map(|_| false);
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::Creating(ConnectResponse {
-                protocol_version: 0,
-                timeout_ms,
-                session_id,
-                password,
-                read_only,
-            });
+        let session = self.sessions.new_id();
+        let password = self.sessions.new_password(session);
+        self.opening(id, timeout_ms, request);
+        if self.can_prepare() {
+            let origin = self.requests.next();
+            self.partition.propose_session(origin, session, timeout_ms, password, self.now);
+            self.requests.prepared(id);
+        } else {
+            let mut asked = Vec::new();
+            Asked::put_session(&mut asked, true, session, timeout_ms, &password);
+            self.requests.ask(id, asked);
         }
-        self.waiters.push_back(Waiter { zxid, connection: id, own: true });
-    }
-
-    /// The creation is durable and applied: the client may know.
-    pub(crate) fn session_created(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let Phase::Creating(response) = connection.phase.clone() else { return };
-        let Some(key) = self.sessions.key(response.session_id) else { return };
-        self.go_live(id, key, response);
-        self.resume(id);
     }
 
     fn reopen_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
-        let tree = &self.partition.tree;
-        let known = tree
-            .session(request.session_id)
-            .filter(|session| tree.session_is_live(session.id))
-            .filter(|session| passwords_match(&session.password, request.password));
-        let (Some(session), Some(key)) = (known, self.sessions.key(request.session_id)) else {
-            let read_only = request.read_only.map(|_| false);
-            self.send_response(id, &ConnectResponse { read_only, ..ConnectResponse::EXPIRED });
-            self.close(id, CloseReason::SessionExpired);
+        if self.no_room_until_us.is_some() {
+            self.close(id, CloseReason::NoRoom);
+            return;
+        }
+        let (session, password) = (request.session_id, request.password);
+        self.opening(id, timeout_ms, request);
+        if !self.can_prepare() {
+            let mut asked = Vec::new();
+            Asked::put_session(&mut asked, false, session, timeout_ms, password);
+            self.requests.ask(id, asked);
+            return;
+        }
+        let origin = self.requests.next();
+        match self.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
+            Ok(()) => {
+                // It has been heard of now, not only when that is applied.
+                self.sessions.heard_of(session, 0, self.now);
+                self.requests.prepared(id);
+            }
+            Err(_) if self.replica.is_alone() => self.send_expired(id),
+            Err(refusal) => {
+                self.partition.propose_refusal(origin, refusal);
+                self.requests.prepared(id);
+            }
+        }
+    }
+
+    fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
+        let opening = self.requests.next().request;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.phase = Phase::Opening { timeout_ms, read_only: request.read_only.map(|_| false) };
+        connection.opening = opening;
+    }
+
+    /// A session was created, or came to another connection, here or at another server: that is
+    /// committed, so the client may know. `own` is the connection that asked for it.
+    pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
+        // Also when its connection is gone already: then it expires like any silent session.
+        let key = self.sessions.insert(opened.session, opened.timeout_ms, self.now);
+        self.sessions.set_timeout(key, opened.timeout_ms, self.now);
+        let opening = own.and_then(|id| match &self.connections.get(id)?.phase {
+            Phase::Opening { read_only, .. } => Some((id, *read_only)),
+            _ => None,
+        });
+        let Some((id, read_only)) = opening else {
+            if let Some(previous) = self.sessions.leave(opened.session) {
+                self.close(previous, CloseReason::SessionMoved);
+            }
             return;
         };
         let response = ConnectResponse {
             protocol_version: 0,
-            timeout_ms,
-            session_id: session.id,
-            password: session.password,
-            read_only: request.read_only.map(|_| false),
+            timeout_ms: opened.timeout_ms,
+            session_id: opened.session,
+            password: opened.password,
+            read_only,
         };
-        self.sessions.set_timeout(key, timeout_ms, self.now);
         self.go_live(id, key, response);
+        self.resume(id);
+    }
+
+    /// There is no such session, or the password is another one.
+    pub(crate) fn send_expired(&mut self, id: ConnectionId) {
+        let Some(Phase::Opening { read_only, .. }) = self.connections.get(id).map(|it| &it.phase) else {
+            return;
+        };
+        let read_only = *read_only;
+        self.send_response(id, &ConnectResponse { read_only, ..ConnectResponse::EXPIRED });
+        self.close(id, CloseReason::SessionExpired);
     }
 
     fn go_live(&mut self, id: ConnectionId, key: usize, response: ConnectResponse) {

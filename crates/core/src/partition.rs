@@ -1,72 +1,44 @@
-//! One partition: its part of the tree, its watches and its timeline.
-//!
-//! A timeline is a sequence of entries; an entry holds the updates of one turn. What has been
-//! proposed is on its way to the log; what is durable is applied, in order.
+//! One partition: its part of the tree, its watches, and the entry under construction.
 
 use crate::config::Now;
+use crate::entry::{Origin, begin_update, put_refusal};
+use crate::peer::Asked;
+use crate::planted::{Bug, Planted};
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
+use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Refusal, Stamp, Tree, Watches};
-use stoa_wire::{PASSWORD_LEN, Request};
-
-/// The timeline of the only partition that there is now.
-pub const TIMELINE: u32 = 0;
-
-/// An entry for the log.
-#[derive(Debug, Clone)]
-pub struct Append {
-    /// Grows each time that the log has refused entries: those of an earlier generation are void,
-    /// and whoever carries them to the log drops them.
-    pub generation: u64,
-    /// Whose entry it is.
-    pub timeline: u32,
-    /// Its place on the timeline.
-    pub position: u64,
-    /// The updates.
-    pub payload: Arc<Vec<u8>>,
-}
+use bytes::Bytes;
+use stoa_tree::{Caller, Contact, Refusal, Stamp, Tree, Watches};
+use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
 pub(crate) struct Partition {
     pub(crate) tree: Tree,
     pub(crate) watches: Watches,
     /// The entry under construction.
     entry: Vec<u8>,
-    /// Entries with the log, oldest first.
-    in_flight: VecDeque<(u64, Arc<Vec<u8>>)>,
-    in_flight_bytes: usize,
-    /// Position of the last applied entry.
-    applied: u64,
-    next_position: u64,
+    /// An entry that the group could not take yet.
+    held_up: Option<Bytes>,
+    /// Entries proposed here and not applied: position and bytes.
+    proposed: VecDeque<(u64, usize)>,
+    proposed_bytes: usize,
     proposed_zxid: i64,
-    generation: u64,
-    /// An emptied entry buffer, to be used again.
-    spare: Option<Vec<u8>>,
+    pub(crate) planted: Planted,
 }
-
-const SPARE_ENTRY_BYTES: usize = 256 << 10;
 
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.
-    pub(crate) fn new(tree: Tree, applied: u64, hash_seed: u64) -> Self {
+    pub(crate) fn new(tree: Tree, hash_seed: u64) -> Self {
         let proposed_zxid = tree.last_zxid();
         Self {
             tree,
             watches: Watches::new(hash_seed),
             entry: Vec::new(),
-            in_flight: VecDeque::new(),
-            in_flight_bytes: 0,
-            applied,
-            next_position: applied + 1,
+            held_up: None,
+            proposed: VecDeque::new(),
+            proposed_bytes: 0,
             proposed_zxid,
-            generation: 0,
-            spare: None,
+            planted: Planted::default(),
         }
-    }
-
-    /// Position of the last applied entry.
-    pub(crate) fn applied(&self) -> u64 {
-        self.applied
     }
 
     /// zxid of the last proposed update.
@@ -74,112 +46,191 @@ impl Partition {
         self.proposed_zxid
     }
 
-    /// Whether everything proposed has been applied.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.proposed_zxid == self.tree.last_zxid()
-    }
-
     /// Bytes proposed and not applied.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.entry.len() + self.in_flight_bytes
-    }
-
-    /// Entries with the log.
-    pub(crate) fn queued_entries(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    /// Prepares a write and, if it is not refused, proposes the update; returns its zxid.
-    pub(crate) fn propose(
-        &mut self,
-        request: &Request<'_>,
-        caller: &Caller<'_>,
-        now: Now,
-    ) -> Result<i64, Refusal> {
-        let stamp = self.next_stamp(now);
-        self.tree.prepare(request, caller, stamp, &mut self.entry)?;
-        self.proposed_zxid = stamp.zxid;
-        Ok(stamp.zxid)
-    }
-
-    pub(crate) fn propose_session(
-        &mut self,
-        session: i64,
-        timeout_ms: i32,
-        password: [u8; PASSWORD_LEN],
-        now: Now,
-    ) -> i64 {
-        let stamp = self.next_stamp(now);
-        self.tree.prepare_create_session(session, timeout_ms, password, stamp, &mut self.entry);
-        self.proposed_zxid = stamp.zxid;
-        stamp.zxid
-    }
-
-    pub(crate) fn propose_session_end(&mut self, session: i64, now: Now) -> i64 {
-        let stamp = self.next_stamp(now);
-        self.tree.prepare_close_session(session, stamp, &mut self.entry);
-        self.proposed_zxid = stamp.zxid;
-        stamp.zxid
-    }
-
-    fn next_stamp(&self, now: Now) -> Stamp {
-        Stamp { zxid: self.proposed_zxid + 1, time_ms: now.wall_ms }
+        self.entry_bytes() + self.proposed_bytes
     }
 
     /// Bytes of the entry under construction.
     pub(crate) fn entry_bytes(&self) -> usize {
-        self.entry.len()
+        self.entry.len() + self.held_up.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Closes the entry under construction and hands it to the log.
-    pub(crate) fn poll_append(&mut self) -> Option<Append> {
+    /// Prepares a write and, if it is not refused, proposes the update.
+    pub(crate) fn propose(
+        &mut self,
+        origin: Option<Origin>,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        self.item(origin, now, |tree, stamp, entry| tree.prepare(request, caller, stamp, entry))
+    }
+
+    pub(crate) fn propose_session(
+        &mut self,
+        origin: Origin,
+        session: i64,
+        timeout_ms: i32,
+        password: [u8; PASSWORD_LEN],
+        now: Now,
+    ) {
+        let created = self.item(Some(origin), now, |tree, stamp, entry| {
+            let contact = contact(origin);
+            tree.prepare_create_session(session, timeout_ms, password, contact, stamp, entry);
+            Ok(())
+        });
+        debug_assert_eq!(created, Ok(()));
+    }
+
+    /// A session comes back on another connection.
+    pub(crate) fn propose_session_open(
+        &mut self,
+        origin: Origin,
+        session: i64,
+        timeout_ms: i32,
+        password: &[u8],
+        now: Now,
+    ) -> Result<(), Refusal> {
+        self.item(Some(origin), now, |tree, stamp, entry| {
+            let contact = contact(origin);
+            Ok(tree.prepare_open_session(session, timeout_ms, password, contact, stamp, entry)?)
+        })
+    }
+
+    pub(crate) fn propose_session_end(&mut self, origin: Option<Origin>, session: i64, now: Now) {
+        let ended = self.item(origin, now, |tree, stamp, entry| {
+            tree.prepare_close_session(session, stamp, entry);
+            Ok(())
+        });
+        debug_assert_eq!(ended, Ok(()));
+    }
+
+    /// A new content of `/zookeeper/config`; `text` is told the update's zxid.
+    pub(crate) fn propose_config(
+        &mut self,
+        origin: Option<Origin>,
+        text: impl FnOnce(i64) -> String,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        self.item(origin, now, |tree, stamp, entry| {
+            tree.prepare_config(text(stamp.zxid).as_bytes(), caller, stamp, entry)
+        })
+    }
+
+    /// What a contact server has asked; there is an outcome in any case.
+    pub(crate) fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
+        let refused = match asked {
+            Asked::CreateSession { session, timeout_ms, password } => {
+                self.propose_session(origin, *session, *timeout_ms, *password, now);
+                Ok(())
+            }
+            Asked::OpenSession { session, timeout_ms, password } => {
+                self.propose_session_open(origin, *session, *timeout_ms, password, now)
+            }
+            Asked::Write { session, opening, opcode, identities, body } => {
+                let contact = Contact { server: origin.server, opening: *opening };
+                let caller = Caller { session: *session, identities };
+                self.check_contact(*session, contact).map_err(Refusal::Error).and_then(|()| {
+                    let request = Request::decode(*opcode, &mut Reader::new(body));
+                    let request = request.map_err(|_| Refusal::Error(ErrorCode::MarshallingError))?;
+                    self.propose(Some(origin), &request, &caller, now)
+                })
+            }
+        };
+        if let Err(refusal) = refused {
+            self.propose_refusal(origin, refusal);
+        }
+    }
+
+    /// Whether who asks still speaks for the session: what an old connection has left behind must
+    /// not take effect once the session is on another one.
+    pub(crate) fn check_contact(&self, session: i64, contact: Contact) -> Result<(), ErrorCode> {
+        match self.tree.session_contact(session) {
+            None => Err(ErrorCode::SessionExpired),
+            Some(_) if self.planted.is(Bug::OldContactAccepted) => Ok(()),
+            Some(current) if current != contact => Err(ErrorCode::SessionMoved),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Makes a refusal an item of the entry.
+    pub(crate) fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
+        put_refusal(&mut self.entry, origin, refusal);
+    }
+
+    fn item(
+        &mut self,
+        origin: Option<Origin>,
+        now: Now,
+        prepare: impl FnOnce(&mut Tree, Stamp, &mut Vec<u8>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let stamp = Stamp { zxid: self.proposed_zxid + 1, time_ms: now.wall_ms };
+        let start = self.entry.len();
+        begin_update(&mut self.entry, origin);
+        let prepared = prepare(&mut self.tree, stamp, &mut self.entry);
+        match prepared {
+            Ok(()) => self.proposed_zxid = stamp.zxid,
+            Err(_) => self.entry.truncate(start),
+        }
+        prepared
+    }
+
+    /// Closes the entry under construction; give it back with [`Partition::hold_up`] if the group
+    /// cannot take it yet.
+    pub(crate) fn take_entry(&mut self) -> Option<Bytes> {
+        if let Some(held_up) = self.held_up.take() {
+            return Some(held_up);
+        }
         if self.entry.is_empty() {
             return None;
         }
-        let payload = Arc::new(core::mem::replace(&mut self.entry, self.spare.take().unwrap_or_default()));
-        let position = self.next_position;
-        self.next_position += 1;
-        self.in_flight_bytes += payload.len();
-        self.in_flight.push_back((position, Arc::clone(&payload)));
-        Some(Append { generation: self.generation, timeline: TIMELINE, position, payload })
+        let len = self.entry.len();
+        // About as much will follow.
+        let next = Vec::with_capacity(len.min(ENTRY_BYTES_FIRST));
+        Some(core::mem::replace(&mut self.entry, next).into())
     }
 
-    /// The next entry to apply, when the log holds everything up to `durable`.
-    pub(crate) fn next_durable(&mut self, durable: u64) -> Option<Arc<Vec<u8>>> {
-        let (position, _) = self.in_flight.front()?;
-        if *position > durable {
-            return None;
-        }
-        let (position, payload) = self.in_flight.pop_front()?;
-        assert_eq!(position, self.applied + 1, "entries are applied in the order of their positions");
-        self.applied = position;
-        self.in_flight_bytes -= payload.len();
-        Some(payload)
+    pub(crate) fn hold_up(&mut self, entry: Bytes) {
+        self.held_up = Some(entry);
     }
 
-    /// Keeps the buffer of an applied entry for a later one.
-    pub(crate) fn recycle(&mut self, payload: Arc<Vec<u8>>) {
-        if let Ok(mut buffer) = Arc::try_unwrap(payload)
-            && buffer.capacity() <= SPARE_ENTRY_BYTES
-        {
-            buffer.clear();
-            self.spare = Some(buffer);
+    /// An entry was proposed and will stand at this position.
+    pub(crate) fn proposed(&mut self, position: u64, bytes: usize) {
+        self.proposed.push_back((position, bytes));
+        self.proposed_bytes += bytes;
+    }
+
+    /// Everything up to this position has been applied.
+    pub(crate) fn applied(&mut self, position: u64) {
+        while let Some((_, bytes)) = self.proposed.pop_front_if(|(proposed, _)| *proposed <= position) {
+            self.proposed_bytes -= bytes;
         }
     }
 
-    /// The log refused entries of `generation`: nothing that is proposed and not applied will ever
-    /// be. Returns whether there was anything, or `None` when this was known already.
-    pub(crate) fn abandon(&mut self, generation: u64) -> Option<()> {
-        if generation != self.generation {
-            return None;
+    /// Requests are prepared here from now on: against what has been applied.
+    pub(crate) fn begin_to_lead(&mut self) {
+        self.abandon();
+    }
+
+    /// What is proposed and not applied may never be, or comes by way of another leader.
+    pub(crate) fn abandon(&mut self) {
+        if self.planted.is(Bug::ProposedIsKept) {
+            return;
         }
-        self.generation += 1;
         self.entry.clear();
-        self.in_flight.clear();
-        self.in_flight_bytes = 0;
-        self.next_position = self.applied + 1;
+        self.held_up = None;
+        self.proposed.clear();
+        self.proposed_bytes = 0;
         self.proposed_zxid = self.tree.last_zxid();
         self.tree.abandon_proposed();
-        Some(())
     }
+}
+
+/// An entry's buffer begins with no more than this.
+const ENTRY_BYTES_FIRST: usize = 256 << 10;
+
+fn contact(origin: Origin) -> Contact {
+    Contact { server: origin.server, opening: origin.request }
 }

@@ -27,10 +27,28 @@ pub enum Bug {
     SessionExpiresEarly,
     /// A snapshot says that it holds one entry more than it does.
     SnapshotClaimsTooMuch,
+    /// A leader applies and answers what it has proposed before it is committed.
+    AppliedBeforeCommitted,
+    /// A leader gives a refusal at once, not by way of the timeline.
+    RefusedBesideTimeline,
+    /// Requests are asked again as soon as another server leads, whatever became of them.
+    AskedAgainAtOnce,
+    /// A leader takes requests that it has taken before.
+    TakenTwice,
+    /// What is left of a session's old connection still takes effect.
+    OldContactAccepted,
+    /// A sync is answered without asking where the timeline ends.
+    SyncIsLocal,
+    /// A contact server keeps to itself whom it has heard of.
+    HeardIsNotTold,
+    /// What a leader had proposed before it lost the lead is still counted on when it leads again.
+    ProposedIsKept,
+    /// What the log refused counts as stored.
+    RefusedCountsAsStored,
 }
 
 /// The bug of a server, if there is one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Planted {
     #[cfg(feature = "planted-bugs")]
     bug: Option<Bug>,
@@ -79,5 +97,6 @@ impl Server {
     /// Plants a bug.
     pub fn plant(&mut self, bug: Bug) {
         self.planted.bug = Some(bug);
+        self.partition.planted = self.planted;
     }
 }

@@ -11,7 +11,7 @@ impl Server {
         for path in due {
             let request = Request::DeleteContainer { path: &path };
             // A znode that has got a child, or is gone, since it was found: then it stays, or is gone.
-            if self.partition.propose(&request, &caller, self.now).is_ok() {
+            if self.partition.propose(None, &request, &caller, self.now).is_ok() {
                 self.stats.containers_deleted += 1;
             }
         }

@@ -1,11 +1,12 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::auth;
-use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
+use crate::auth::{self, IDENTITIES_MAX};
+use crate::connection::{Barred, CloseReason, ConnectionId, Phase, Slot};
+use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::{Server, Waiter};
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Refusal};
+use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
 impl Server {
@@ -26,33 +27,42 @@ impl Server {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
+        let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
+        let is_barred = connection.bars > 0;
+        let reads_newest = connection.reads_newest && !self.replica.is_alone();
         match opcode {
             // Heartbeats wait behind nothing; clients match the answer by its xid alone.
             Opcode::Ping => self.reply(id, header.xid, opcode, 0, &[], arrived_us),
             Opcode::Auth => self.auth(id, header, &mut reader, arrived_us),
+            _ if reads_newest && is_read(opcode) => {
+                let barrier = self.barrier(id);
+                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
+                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+            }
+            // What waits behind a barrier must not take effect before it falls.
+            _ if is_barred || (!is_next && is_read(opcode)) => {
+                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+            }
+            _ if is_read(opcode) => self.read(id, header, opcode, &mut reader, None),
+            _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
+        }
+    }
+
+    /// Anything but a read, in its turn.
+    fn ordered(
+        &mut self,
+        id: ConnectionId,
+        header: RequestHeader,
+        opcode: Opcode,
+        reader: &mut Reader<'_>,
+        arrived_us: u64,
+    ) {
+        match opcode {
             Opcode::Sasl | Opcode::CreateSession => {
                 self.refuse(id, header.xid, opcode, ErrorCode::Unimplemented, arrived_us);
             }
-            Opcode::Reconfig => {
-                let readable = Request::decode(opcode, &mut reader).is_ok();
-                let code = if readable { ErrorCode::ReconfigDisabled } else { ErrorCode::MarshallingError };
-                self.refuse(id, header.xid, opcode, code, arrived_us);
-            }
-            Opcode::Sync => self.sync(id, header, &mut reader, arrived_us),
-            Opcode::CloseSession => self.close_session(id, header, arrived_us),
-            Opcode::Create
-            | Opcode::Create2
-            | Opcode::CreateContainer
-            | Opcode::CreateTtl
-            | Opcode::Delete
-            | Opcode::DeleteContainer
-            | Opcode::SetData
-            | Opcode::SetAcl
-            | Opcode::Multi => self.write(id, header, opcode, &mut reader, arrived_us),
-            _ if connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite) => {
-                self.read(id, header, opcode, &mut reader, None);
-            }
-            _ => self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us }),
+            Opcode::Sync => self.sync(id, header, reader, arrived_us),
+            _ => self.write(id, header, opcode, reader, arrived_us),
         }
     }
 
@@ -64,6 +74,7 @@ impl Server {
         reader: &mut Reader<'_>,
         arrived_us: u64,
     ) {
+        let body = reader.rest();
         let request = match Request::decode(opcode, reader) {
             Ok(request) => request,
             Err(_) => {
@@ -75,38 +86,74 @@ impl Server {
             self.refuse(id, header.xid, opcode, ErrorCode::SystemError, arrived_us);
             return;
         }
+        let can_prepare = self.can_prepare();
         let Some(connection) = self.connections.get(id) else { return };
-        let caller = Caller { session: connection.session, identities: &connection.identities };
-        match self.partition.propose(&request, &caller, self.now) {
-            Ok(zxid) => self.await_write(id, header.xid, opcode, zxid, arrived_us),
-            Err(Refusal::Error(code)) => self.refuse(id, header.xid, opcode, code, arrived_us),
-            Err(Refusal::Multi { count, failed, code }) => {
+        let (session, opening) = (connection.session, connection.opening);
+        let slot = Slot::Write { xid: header.xid, opcode, arrived_us };
+        if !can_prepare {
+            let mut asked = Vec::with_capacity(body.len() + 64);
+            Asked::put_write(&mut asked, session, opening, opcode, &connection.identities, body);
+            self.requests.ask(id, asked);
+            self.connections.push_slot(id, slot);
+            return;
+        }
+        let origin = self.requests.next();
+        let refused = match (self.moved(session, origin.server, opening), &request) {
+            (Some(code), _) => Err(Refusal::Error(code)),
+            (None, Request::Reconfig(reconfig)) => {
+                let identities = connection.identities.clone();
+                self.propose_reconfig(origin, reconfig, &Caller { session, identities: &identities })
+            }
+            (None, request) => {
+                let caller = Caller { session, identities: &connection.identities };
+                self.partition.propose(Some(origin), request, &caller, self.now)
+            }
+        };
+        match refused {
+            Ok(()) => {
+                self.stats.log_updates += 1;
+                if opcode == Opcode::CloseSession {
+                    self.sessions.set_closing(session, true);
+                }
+            }
+            Err(refusal) if self.replica.is_alone() || self.planted.is(Bug::RefusedBesideTimeline) => {
+                self.answer_refusal(id, header.xid, opcode, refusal, arrived_us);
+                return;
+            }
+            Err(refusal) => self.partition.propose_refusal(origin, refusal),
+        }
+        self.requests.prepared(id);
+        self.connections.push_slot(id, slot);
+    }
+
+    /// Whether this server prepares requests itself, and nothing that was asked before waits for that.
+    pub(crate) fn can_prepare(&self) -> bool {
+        self.prepares() && self.requests.are_given()
+    }
+
+    /// A session that is on its way to another connection takes nothing from this one.
+    fn moved(&self, session: i64, server: u8, opening: u64) -> Option<ErrorCode> {
+        if !self.partition.tree.session_is_changing(session) {
+            return None;
+        }
+        self.partition.check_contact(session, Contact { server, opening }).err()
+    }
+
+    fn answer_refusal(
+        &mut self,
+        id: ConnectionId,
+        xid: i32,
+        opcode: Opcode,
+        refusal: Refusal,
+        arrived_us: u64,
+    ) {
+        match refusal {
+            Refusal::Error(code) => self.refuse(id, xid, opcode, code, arrived_us),
+            Refusal::Multi { count, failed, code } => {
                 let body = failed_multi(count, failed, code);
-                self.answer(id, header.xid, opcode, 0, body, arrived_us);
+                self.answer(id, xid, opcode, 0, body, arrived_us);
             }
         }
-    }
-
-    fn await_write(&mut self, id: ConnectionId, xid: i32, opcode: Opcode, zxid: i64, arrived_us: u64) {
-        self.stats.log_updates += 1;
-        self.connections.push_slot(id, Slot::Write { zxid, xid, opcode, arrived_us });
-        self.waiters.push_back(Waiter { zxid, connection: id, own: true });
-    }
-
-    fn close_session(&mut self, id: ConnectionId, header: RequestHeader, arrived_us: u64) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let session = connection.session;
-        if self.no_room_until_us.is_some() {
-            self.refuse(id, header.xid, Opcode::CloseSession, ErrorCode::SystemError, arrived_us);
-            return;
-        }
-        if !self.partition.tree.session_is_live(session) {
-            self.refuse(id, header.xid, Opcode::CloseSession, ErrorCode::SessionExpired, arrived_us);
-            return;
-        }
-        self.sessions.set_closing(session, true);
-        let zxid = self.partition.propose_session_end(session, self.now);
-        self.await_write(id, header.xid, Opcode::CloseSession, zxid, arrived_us);
     }
 
     /// A barrier: answered when everything ordered before it has been applied.
@@ -115,7 +162,13 @@ impl Server {
             Ok(Request::Sync { path }) => {
                 let mut body = Vec::new();
                 put::str(&mut body, path);
-                self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
+                if self.replica.is_alone() || self.planted.is(Bug::SyncIsLocal) {
+                    self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
+                    return;
+                }
+                let barrier = self.barrier(id);
+                let answer = Some(Barred { xid: header.xid, body, arrived_us });
+                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer });
             }
             Ok(_) => {}
             Err(_) => self.refuse(id, header.xid, Opcode::Sync, ErrorCode::MarshallingError, arrived_us),
@@ -128,6 +181,11 @@ impl Server {
             self.close(id, CloseReason::Malformed);
             return;
         };
+        if scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL) {
+            connection.reads_newest = auth == LINEARIZABLE;
+            self.reply(id, header.xid, Opcode::Auth, 0, &[], arrived_us);
+            return;
+        }
         let super_digest = self.config.super_digest.as_deref();
         let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
         let Some((rank, identity)) = proved else {
@@ -168,14 +226,16 @@ impl Server {
         arrived_us: u64,
     ) {
         let Some(connection) = self.connections.get(id) else { return };
-        let nothing_before = connection.queue.is_empty() && self.partition.is_settled();
+        let after = if self.replica.is_alone() { self.partition.proposed_zxid() } else { 0 };
+        let nothing_before = connection.queue.is_empty() && after <= self.partition.tree.last_zxid();
         if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             return;
         }
-        let after = self.partition.proposed_zxid();
         self.connections.push_slot(id, Slot::Answer { after, xid, opcode, err, body, arrived_us });
-        self.waiters.push_back(Waiter { zxid: after, connection: id, own: false });
+        if after > 0 {
+            self.waiters.push_back(Waiter { after, connection: id });
+        }
     }
 
     /// Lets go what stands at the head of a connection's queue and has nothing to wait for.
@@ -184,6 +244,7 @@ impl Server {
         while let Some(connection) = self.connections.get(id) {
             let ready = match connection.queue.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
+                Some(Slot::Barrier { id, .. }) => !self.ensemble.is_waiting(*id),
                 Some(Slot::Request { .. }) => true,
                 Some(Slot::Write { .. }) | None => false,
             };
@@ -194,26 +255,65 @@ impl Server {
                 Some(Slot::Answer { xid, opcode, err, body, arrived_us, .. }) => {
                     self.reply(id, xid, opcode, err, &body, arrived_us);
                 }
-                Some(Slot::Request { frame, arrived_us }) => self.read_queued(id, &frame, arrived_us),
+                Some(Slot::Barrier { answer, .. }) => {
+                    if let Some(Barred { xid, body, arrived_us }) = answer {
+                        self.reply(id, xid, Opcode::Sync, 0, &body, arrived_us);
+                    }
+                }
+                Some(Slot::Request { frame, arrived_us }) => self.queued(id, &frame, arrived_us),
                 _ => break,
             }
         }
         self.resume(id);
     }
 
-    /// A read whose turn has come.
-    pub(crate) fn read_queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64) {
+    /// A request whose turn has come.
+    pub(crate) fn queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64) {
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else { return };
         let Some(opcode) = Opcode::from_i32(header.opcode) else { return };
-        self.read(id, header, opcode, &mut reader, Some(arrived_us));
+        if is_read(opcode) {
+            self.read(id, header, opcode, &mut reader, Some(arrived_us));
+            return;
+        }
+        // A barrier has held it back; what it waits for now stands before all that waits already.
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let rest = core::mem::take(&mut connection.queue);
+        self.ordered(id, header, opcode, &mut reader, arrived_us);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.queue.extend(rest);
+        }
     }
 }
 
-/// Identities that one connection can hold: each costs a comparison per ACL check.
-const IDENTITIES_MAX: usize = 64;
+/// Not an identity: with this scheme a client of any kind says how new what it reads must be. Each read
+/// of a linearizable connection is as if a sync stood before it.
+const CONSISTENCY: &str = "consistency";
+const LINEARIZABLE: &[u8] = b"linearizable";
+const SEQUENTIAL: &[u8] = b"sequential";
 
-fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Vec<u8> {
+/// Whether the contact server answers from its own state.
+pub(crate) fn is_read(opcode: Opcode) -> bool {
+    !matches!(
+        opcode,
+        Opcode::Create
+            | Opcode::Create2
+            | Opcode::CreateContainer
+            | Opcode::CreateTtl
+            | Opcode::Delete
+            | Opcode::DeleteContainer
+            | Opcode::SetData
+            | Opcode::SetAcl
+            | Opcode::Multi
+            | Opcode::CloseSession
+            | Opcode::Sync
+            | Opcode::Reconfig
+            | Opcode::Sasl
+            | Opcode::CreateSession
+    )
+}
+
+pub(crate) fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Vec<u8> {
     let mut body = Vec::new();
     for op in 0..count {
         let err = match op.cmp(&failed) {

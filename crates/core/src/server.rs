@@ -3,8 +3,13 @@
 use crate::auth;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
-use crate::partition::{Append, Partition};
+use crate::ensemble::Ensemble;
+use crate::membership::Reachable;
+use crate::partition::Partition;
 use crate::planted::{Bug, Planted};
+use crate::replica::{Append, Replica};
+use crate::requests::Requests;
+use crate::restore::Recovered;
 use crate::session::{LiveSession, SessionKey, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
@@ -12,6 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
@@ -60,14 +66,15 @@ impl fmt::Display for ConnectError {
 
 impl core::error::Error for ConnectError {}
 
-/// Something on a connection that waits for an update to be applied.
+/// An answer on a connection that waits for an update to be applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
-    pub(crate) zxid: i64,
+    pub(crate) after: i64,
     pub(crate) connection: ConnectionId,
-    /// Whether the update is the connection's own write (or its session's creation).
-    pub(crate) own: bool,
 }
+
+/// Warnings that are kept until the driver asks for them.
+pub(crate) const WARNINGS_MAX: usize = 16;
 
 /// How long writes are refused without asking the log again, once it had no room.
 const NO_ROOM_PAUSE_US: u64 = 500_000;
@@ -78,11 +85,15 @@ pub struct Server {
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) partition: Partition,
+    pub(crate) replica: Replica,
+    pub(crate) requests: Requests,
+    pub(crate) ensemble: Ensemble,
+    pub(crate) reachable: Reachable,
     pub(crate) snapshots: Snapshots,
     pub(crate) stats: Stats,
     pub(crate) turn: Turn,
     pub(crate) now: Now,
-    /// In the order of their zxids.
+    /// In the order of the zxids that they wait for.
     pub(crate) waiters: VecDeque<Waiter>,
     pub(crate) outputs: VecDeque<Output>,
     /// Connections that have not finished their handshake, in the order of their deadlines.
@@ -98,23 +109,30 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server whose state is `tree`, as recovered up to `applied` (the position of the last
-    /// entry). The timers of its sessions start anew. `secret` must be random: session passwords
-    /// come from it.
+    /// A server with what its disk holds. The timers of its sessions start anew. `secret` must be
+    /// random: session passwords come from it. `None` when the timeline cannot be what a disk holds:
+    /// its vote speaks of entries that are missing, or its members of nobody who could vote.
     #[must_use]
-    pub fn new(config: Config, tree: Tree, applied: u64, secret: [u8; 32], now: Now) -> Self {
-        let secret_seed = secret.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
+        let [hash_seed, stream, question, timeout] = seeds(&secret);
+        let group = config.group(timeout);
+        let replica = Replica::new(group, &recovered)?;
+        let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
         for session in tree.sessions() {
             sessions.insert(session.id, session.timeout_ms, now);
         }
-        Self {
+        let mut server = Self {
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
             snapshots: Snapshots::new(config.snapshot_updates, secret[0]),
+            replica,
+            requests: Requests::new(config.server_id, stream),
+            reachable: Reachable::default(),
+            ensemble: Ensemble::new(config.server_id, config.heartbeat_ms, question, now),
             config,
             connections: Connections::default(),
             sessions,
-            partition: Partition::new(tree, applied, secret_seed),
+            partition: Partition::new(tree, hash_seed),
             stats: Stats::default(),
             turn: Turn::default(),
             now,
@@ -125,7 +143,9 @@ impl Server {
             no_room_until_us: None,
             body: Vec::new(),
             planted: Planted::default(),
-        }
+        };
+        server.pump();
+        Some(server)
     }
 
     /// A client has connected.
@@ -243,6 +263,7 @@ impl Server {
         self.now = now;
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
+            self.replica.lead_if_alone();
         }
         while let Some(&(deadline, id)) = self.handshakes.front()
             && deadline <= now.mono_us
@@ -254,21 +275,29 @@ impl Server {
                 self.close(id, CloseReason::HandshakeTimeout);
             }
         }
-        if self.no_room_until_us.is_none() {
-            let (connections, limits) = (&self.connections, &self.config.limits);
-            let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
+        if self.prepares() {
+            let (connections, limits, tree) = (&self.connections, &self.config.limits, &self.partition.tree);
+            // One that is coming back waits for the log, and can say nothing meanwhile.
+            let held_up = |session: &LiveSession| {
+                let connection = session.connection.and_then(|id| connections.get(id));
+                connection.is_some_and(|connection| connection.is_held_up(limits))
+                    || tree.session_is_changing(session.id)
+            };
             for session in self.sessions.expired(now, held_up) {
                 self.stats.sessions_expired += 1;
                 if self.planted.is(Bug::EphemeralOutlivesSession) {
                     continue;
                 }
-                self.partition.propose_session_end(session, now);
+                self.partition.propose_session_end(None, session, now);
             }
             if self.reap_at_us <= now.mono_us {
                 self.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
                 self.reap();
             }
+        } else {
+            self.reap_at_us = self.reap_at_us.max(now.mono_us + 1_000_000);
         }
+        self.tick_ensemble();
         self.resume_congested();
     }
 
@@ -276,7 +305,8 @@ impl Server {
     #[must_use]
     pub fn next_wake_us(&self) -> u64 {
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
-        let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us];
+        let ensemble = self.next_ensemble_wake_us();
+        let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us, ensemble];
         timers.into_iter().flatten().fold(self.reap_at_us, u64::min)
     }
 
@@ -311,54 +341,76 @@ impl Server {
         self.resume(id);
     }
 
-    /// The next entry for the log. Asking closes the entry under construction, so the driver asks
+    /// The next record for the log. Asking closes the entry under construction, so the driver asks
     /// once it has handed in everything that had arrived: that is the group commit.
     pub fn poll_append(&mut self) -> Option<Append> {
-        let append = self.partition.poll_append()?;
+        if !self.replica.has_appends() {
+            self.propose_entry();
+            self.pump();
+        }
+        let append = self.replica.poll_append()?;
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
         self.snapshots.logged(append.payload.len());
         if self.planted.is(Bug::AckBeforeDurable) {
-            self.apply_durable(append.position);
+            self.replica.appended(append.position);
+            self.pump();
         }
         Some(append)
     }
 
-    /// Bytes of the entry that [`Server::poll_append`] would close and hand out; 0 when there is none.
+    /// Bytes of the entry that [`Server::poll_append`] would close, or 1 when there is something else
+    /// to store; 0 when there is nothing.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
-        self.partition.entry_bytes()
+        self.partition.entry_bytes().max(usize::from(self.replica.has_appends()))
     }
 
-    /// Everything up to `position` is durable: apply it and answer.
+    /// The log holds everything up to the record at `position`.
     pub fn appended(&mut self, position: u64, now: Now) {
         self.now = now;
-        self.apply_durable(position);
+        if self.replica.appended(position) {
+            self.replace_state();
+        }
+        self.pump();
         self.resume_congested();
     }
 
-    /// The log had no room for entries of `generation`, and holds none of them. Their writes are
-    /// answered with an error, and for a moment further ones are refused without asking the log.
-    pub fn append_refused(&mut self, generation: u64, now: Now) {
+    /// The log had no room for records of `generation`, and holds none of them. Where this server
+    /// decides alone their writes are answered with an error, and for a moment further ones are
+    /// refused without asking the log; elsewhere the others go on without it. Returns false when this
+    /// server cannot go on without what was refused: it must stop.
+    pub fn append_refused(&mut self, generation: u64, now: Now) -> bool {
         self.now = now;
-        if self.partition.abandon(generation).is_none() {
-            return;
+        if self.planted.is(Bug::RefusedCountsAsStored) {
+            self.appended(u64::MAX, now);
+            return true;
         }
+        let Some(goes_on) = self.replica.refused(generation) else { return true };
         self.stats.log_refusals += 1;
         self.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
         self.sessions.reopen_closing(now);
+        let alone = self.replica.is_alone();
         let waiters = core::mem::take(&mut self.waiters);
-        for waiter in waiters {
-            self.refuse_waiting(waiter.connection);
+        if alone {
+            self.partition.abandon();
+            let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
+            self.requests.forget(|id| refused.push(id));
+            for id in refused {
+                self.refuse_waiting(id);
+            }
+        } else {
+            self.stop_leading();
         }
         self.resume_congested();
+        goes_on
     }
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
     fn refuse_waiting(&mut self, id: ConnectionId) {
         loop {
             match self.connections.get(id).map(|connection| &connection.phase) {
-                Some(Phase::Creating(_)) => {
+                Some(Phase::Opening { .. }) => {
                     self.close(id, CloseReason::NoRoom);
                     return;
                 }
@@ -374,10 +426,17 @@ impl Server {
                 | Slot::Answer { xid, opcode, arrived_us, .. } => {
                     self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                 }
-                Slot::Request { frame, arrived_us } => self.read_queued(id, &frame, arrived_us),
+                Slot::Barrier { .. } => {}
+                Slot::Request { frame, arrived_us } => self.queued(id, &frame, arrived_us),
             }
         }
         self.resume(id);
+    }
+
+    pub(crate) fn warn(&mut self, warning: String) {
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push_back(warning);
+        }
     }
 
     // ---- shared by the other modules ----
@@ -460,7 +519,7 @@ impl Server {
     fn is_congested(&self) -> bool {
         let limits = &self.config.limits;
         self.connections.outstanding >= limits.outstanding
-            || self.partition.queued_bytes() >= limits.log_queue_bytes
+            || self.partition.queued_bytes() + self.requests.bytes() >= limits.log_queue_bytes
     }
 
     /// Lets a paused connection go on if it has room again. Congestion is the server's doing, so its
@@ -485,7 +544,7 @@ impl Server {
     }
 
     /// Lets the connections go on that were stopped when the server had too much under way.
-    fn resume_congested(&mut self) {
+    pub(crate) fn resume_congested(&mut self) {
         while !self.connections.congested.is_empty() && !self.is_congested() {
             if let Some(id) = self.connections.congested.pop_front() {
                 self.resume(id);
@@ -580,13 +639,20 @@ impl Server {
     /// Position of the last applied entry.
     #[must_use]
     pub fn applied(&self) -> u64 {
-        self.partition.applied()
+        self.replica.applied.0
     }
 
     /// Entries with the log, and bytes proposed and not applied.
     #[must_use]
     pub fn log_queue(&self) -> (usize, usize) {
-        (self.partition.queued_entries(), self.partition.queued_bytes())
+        (self.replica.in_flight(), self.partition.queued_bytes())
+    }
+
+    /// Bytes of requests that are kept until they have an outcome, because they may have to be asked
+    /// again.
+    #[must_use]
+    pub fn asked_bytes(&self) -> usize {
+        self.requests.bytes()
     }
 
     /// Whether writes are being refused because the log has no room.
@@ -601,10 +667,21 @@ impl Server {
     }
 }
 
+/// Random numbers that have nothing to do with each other.
+fn seeds(secret: &[u8; 32]) -> [u64; 4] {
+    let (words, _) = secret.as_chunks::<8>();
+    let mut seeds = [0; 4];
+    for (seed, word) in seeds.iter_mut().zip(words) {
+        // The secret itself stays secret.
+        *seed = foldhash::fast::FixedState::with_seed(u64::from_le_bytes(*word)).hash_one(0xb5_u8);
+    }
+    seeds
+}
+
 /// Whether one connection has as much under way, or unread, as it may.
 fn is_saturated(connection: &Connection, config: &Config) -> bool {
     let limits = &config.limits;
-    matches!(connection.phase, Phase::Creating(_))
+    matches!(connection.phase, Phase::Opening { .. })
         || connection.queue.len() >= limits.outstanding_per_connection
         || connection.queued_bytes >= limits.queued_bytes_per_connection
         || connection.output_bytes() >= limits.output_pause_bytes

@@ -6,6 +6,7 @@
 
 use crate::config::Now;
 use crate::connection::ConnectionId;
+use crate::peer::Heard;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -27,6 +28,8 @@ pub struct LiveSession {
     deadline_us: u64,
     /// Its end has been proposed.
     closing: bool,
+    /// Its client is here, or was here last.
+    here: bool,
 }
 
 impl LiveSession {
@@ -43,6 +46,8 @@ pub(crate) type SessionKey = usize;
 pub(crate) struct Sessions {
     live: Slab<LiveSession>,
     by_id: HashMap<i64, SessionKey, FixedState>,
+    /// Whether this server decides when a session ends.
+    judges: bool,
     /// Sessions by the tick in which their deadline fell when they were put here.
     queue: BTreeMap<u64, Vec<(SessionKey, i64)>>,
     tick_us: u64,
@@ -58,6 +63,7 @@ impl Sessions {
         Self {
             live: Slab::new(),
             by_id: HashMap::default(),
+            judges: false,
             queue: BTreeMap::new(),
             tick_us: u64::from(tick_ms.max(1)) * 1000,
             next_id,
@@ -89,10 +95,13 @@ impl Sessions {
             return key;
         }
         if id >> 56 == self.next_id >> 56 && id >= self.next_id {
-            self.next_id = id + 1;
+            // The clock was set back. The run that gave it may have given the next ones too, which are not
+            // applied here yet: this run begins where that one's millisecond ends.
+            self.next_id = (id | 0xffff) + 1;
         }
         let deadline_us = now.mono_us + timeout_us(timeout_ms);
-        let session = LiveSession { id, timeout_ms, connection: None, deadline_us, closing: false };
+        let session =
+            LiveSession { id, timeout_ms, connection: None, deadline_us, closing: false, here: false };
         let key = self.live.insert(session);
         self.by_id.insert(id, key);
         self.enqueue(key, id, deadline_us);
@@ -103,10 +112,6 @@ impl Sessions {
         let key = self.by_id.remove(&id)?;
         // The queue's entry is dropped when its bucket is due: it is recognised by the id.
         Some(self.live.remove(key))
-    }
-
-    pub(crate) fn key(&self, id: i64) -> Option<SessionKey> {
-        self.by_id.get(&id).copied()
     }
 
     pub(crate) fn get(&self, key: SessionKey) -> Option<&LiveSession> {
@@ -132,7 +137,15 @@ impl Sessions {
     /// The session moves to a connection (or away from all); returns the one it was on.
     pub(crate) fn attach(&mut self, key: SessionKey, to: Option<ConnectionId>) -> Option<ConnectionId> {
         let session = self.live.get_mut(key)?;
+        session.here |= to.is_some();
         core::mem::replace(&mut session.connection, to)
+    }
+
+    /// The session moves to another server; returns the connection that it was on here.
+    pub(crate) fn leave(&mut self, id: i64) -> Option<ConnectionId> {
+        let session = self.live.get_mut(*self.by_id.get(&id)?)?;
+        session.here = false;
+        session.connection.take()
     }
 
     /// A reconnect may ask for another timeout.
@@ -169,8 +182,8 @@ impl Sessions {
     }
 
     /// Sessions that have been silent for their timeout and are not closing yet; marks them closing.
-    /// Those on a connection that is `held_up` count as heard of: they may have spoken.
-    pub(crate) fn expired(&mut self, now: Now, held_up: impl Fn(ConnectionId) -> bool) -> Vec<i64> {
+    /// Those that are `held_up` count as heard of: they may have spoken.
+    pub(crate) fn expired(&mut self, now: Now, held_up: impl Fn(&LiveSession) -> bool) -> Vec<i64> {
         let mut expired = Vec::new();
         while let Some(entry) = self.queue.first_entry() {
             if *entry.key() > now.mono_us / self.tick_us {
@@ -183,7 +196,7 @@ impl Sessions {
                 if session.closing {
                     continue;
                 }
-                if session.connection.is_some_and(&held_up) {
+                if held_up(session) {
                     session.deadline_us = now.mono_us + timeout_us(session.timeout_ms);
                 }
                 if session.deadline_us > now.mono_us {
@@ -198,12 +211,75 @@ impl Sessions {
         expired
     }
 
+    /// This server leads: it judges from now on. Whatever was heard before was heard by others, so
+    /// everybody has the whole timeout.
+    pub(crate) fn judge(&mut self, now: Now) {
+        self.judges = true;
+        self.queue.clear();
+        let mut due = Vec::with_capacity(self.live.len());
+        for (key, session) in &mut self.live {
+            session.closing = false;
+            session.deadline_us = now.mono_us + timeout_us(session.timeout_ms);
+            due.push((key, session.id, session.deadline_us));
+        }
+        for (key, id, deadline_us) in due {
+            self.enqueue(key, id, deadline_us);
+        }
+    }
+
+    /// Another server leads, or none.
+    pub(crate) fn stop_judging(&mut self) {
+        self.judges = false;
+        self.queue.clear();
+    }
+
+    /// Another server has heard of the client.
+    pub(crate) fn heard_of(&mut self, id: i64, silent_ms: u32, now: Now) {
+        if let Some(session) = self.by_id.get(&id).and_then(|&key| self.live.get_mut(key)) {
+            let heard_us = now.mono_us.saturating_sub(u64::from(silent_ms) * 1000);
+            session.deadline_us = session.deadline_us.max(heard_us + timeout_us(session.timeout_ms));
+        }
+    }
+
+    /// Those whose clients are or were here and were heard of after `since_us`, or may have spoken.
+    pub(crate) fn heard_since(
+        &self,
+        since_us: u64,
+        now: Now,
+        held_up: impl Fn(ConnectionId) -> bool,
+    ) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        for (_, session) in &self.live {
+            if !session.here {
+                continue;
+            }
+            let heard_us = session.deadline_us.saturating_sub(timeout_us(session.timeout_ms));
+            let heard_us = if session.connection.is_some_and(&held_up) { now.mono_us } else { heard_us };
+            if heard_us >= since_us {
+                let silent_ms = now.mono_us.saturating_sub(heard_us) / 1000;
+                let silent_ms = u32::try_from(silent_ms).unwrap_or(u32::MAX);
+                heard.push(Heard { session: session.id, silent_ms });
+            }
+        }
+        heard
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.live.clear();
+        self.by_id.clear();
+        self.queue.clear();
+    }
+
     /// When [`Sessions::expired`] may next have something to say.
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
         self.queue.keys().next().map(|bucket| bucket * self.tick_us)
     }
 
     fn enqueue(&mut self, key: SessionKey, id: i64, deadline_us: u64) {
+        if !self.judges {
+            return;
+        }
         // Rounded up: a session is never ended early.
         let bucket = deadline_us / self.tick_us + 1;
         self.queue.entry(bucket).or_default().push((key, id));
@@ -214,16 +290,11 @@ fn timeout_us(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0) * 1000
 }
 
-/// Compares in a time that does not depend on where the two differ.
-pub(crate) fn passwords_match(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn nobody(_: ConnectionId) -> bool {
+    fn nobody(_: &LiveSession) -> bool {
         false
     }
 
@@ -234,6 +305,7 @@ mod tests {
     #[test]
     fn a_session_expires_after_its_timeout_and_never_before() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
         let id = sessions.new_id();
         let key = sessions.insert(id, 1000, at(0));
         sessions.touch(key, at(900));
@@ -246,6 +318,7 @@ mod tests {
     #[test]
     fn a_reused_slot_does_not_inherit_the_queue_entry() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
         let first = sessions.new_id();
         sessions.insert(first, 1000, at(0));
         sessions.remove(first);
@@ -258,6 +331,7 @@ mod tests {
     #[test]
     fn a_shorter_timeout_takes_effect_at_once() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
         let id = sessions.new_id();
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
@@ -267,6 +341,7 @@ mod tests {
     #[test]
     fn closing_sessions_are_found_again_when_their_end_was_refused() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
         let id = sessions.new_id();
         sessions.insert(id, 1000, at(0));
         assert_eq!(sessions.expired(at(1200), nobody), [id]);
@@ -277,9 +352,11 @@ mod tests {
     #[test]
     fn recovered_ids_are_not_given_again() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
         let taken = sessions.next_id + 10;
         sessions.insert(taken, 1000, at(0));
-        assert!(sessions.new_id() > taken);
+        let unapplied = taken + 20;
+        assert!(sessions.new_id() > unapplied, "nor are those that were given right after them");
     }
 
     #[test]
@@ -288,7 +365,6 @@ mod tests {
         let other = Sessions::new(1, 100, [8; 32], at(0));
         assert_ne!(one.new_password(1), one.new_password(2));
         assert_ne!(one.new_password(1), other.new_password(1));
-        assert!(passwords_match(&one.new_password(1), &one.new_password(1)));
-        assert!(!passwords_match(&one.new_password(1), b"short"));
+        assert_eq!(one.new_password(1), one.new_password(1));
     }
 }

@@ -5,10 +5,11 @@
 //! [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices are with the driver at a time: a slow disk slows
 //! the walk, never the memory.
 
-use crate::partition::TIMELINE;
 use crate::planted::Bug;
+use crate::replica::TIMELINE;
 use crate::server::Server;
 use alloc::vec::Vec;
+use stoa_group::Mark;
 
 /// About how much one slice holds.
 const SLICE_BYTES: usize = 128 << 10;
@@ -18,15 +19,19 @@ const SLICES_AHEAD: usize = 4;
 /// What to do for the snapshot under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotOutput {
-    /// A snapshot begins; it covers these timelines up to these positions.
+    /// A snapshot begins.
     Begin {
-        /// (timeline, position).
-        positions: Vec<(u32, u64)>,
+        /// Timelines, and up to which record of the log of each it covers them.
+        covers: Vec<(u32, u64)>,
+        /// Where on the timeline its state stands.
+        position: u64,
         /// zxid of the last update in it.
         zxid: i64,
     },
     /// The next bytes of it.
     Slice(Vec<u8>),
+    /// It is of no use any more: drop it, then say so with [`Server::snapshot_finished`].
+    Abort,
     /// It is complete: make it durable, then say so with [`Server::snapshot_finished`].
     End,
 }
@@ -35,7 +40,9 @@ pub enum SnapshotOutput {
 enum State {
     Idle,
     Begun,
+    Headed,
     Walking,
+    Aborted,
     /// The last slice has been handed out.
     Walked,
     Finishing,
@@ -45,6 +52,9 @@ pub(crate) struct Snapshots {
     state: State,
     /// Slices with the driver.
     ahead: usize,
+    /// What the snapshot under way begins with, and its place on the timeline.
+    head: Vec<u8>,
+    mark: Mark,
     updates: u64,
     log_bytes: u64,
     due_updates: u64,
@@ -58,7 +68,17 @@ impl Snapshots {
     pub(crate) fn new(every_updates: u64, jitter: u8) -> Self {
         let every = every_updates.max(2);
         let due_updates = every / 2 + (every / 2) * u64::from(jitter) / 255;
-        Self { state: State::Idle, ahead: 0, updates: 0, log_bytes: 0, due_updates, taken: 0, failed: 0 }
+        Self {
+            state: State::Idle,
+            ahead: 0,
+            head: Vec::new(),
+            mark: Mark::default(),
+            updates: 0,
+            log_bytes: 0,
+            due_updates,
+            taken: 0,
+            failed: 0,
+        }
     }
 
     pub(crate) fn applied(&mut self) {
@@ -103,12 +123,26 @@ impl Server {
             State::Idle | State::Finishing => None,
             State::Begun => {
                 self.partition.tree.snapshot_begin();
-                self.snapshots.state = State::Walking;
+                self.snapshots.state = State::Headed;
+                let (head, mark, covered) = self.replica.begin_snapshot();
                 let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
+                let position = mark.position;
+                self.snapshots.head = head;
+                self.snapshots.mark = mark;
                 Some(SnapshotOutput::Begin {
-                    positions: [(TIMELINE, self.partition.applied() + one_more)].into(),
+                    covers: [(TIMELINE, covered + one_more)].into(),
+                    position,
                     zxid: self.partition.tree.last_zxid(),
                 })
+            }
+            State::Headed => {
+                self.snapshots.state = State::Walking;
+                self.snapshots.ahead += 1;
+                Some(SnapshotOutput::Slice(core::mem::take(&mut self.snapshots.head)))
+            }
+            State::Aborted => {
+                self.snapshots.state = State::Finishing;
+                Some(SnapshotOutput::Abort)
             }
             State::Walking if self.snapshots.ahead < SLICES_AHEAD => {
                 let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
@@ -138,16 +172,31 @@ impl Server {
         if self.snapshots.state == State::Idle {
             return;
         }
-        if matches!(self.snapshots.state, State::Walking) {
+        if matches!(self.snapshots.state, State::Headed | State::Walking) {
             self.partition.tree.snapshot_abort();
         }
         self.snapshots.state = State::Idle;
         self.snapshots.ahead = 0;
         if durable {
+            let mark = core::mem::take(&mut self.snapshots.mark);
+            self.replica.group().offer_snapshot(mark);
             self.snapshots.taken += 1;
         } else {
             self.snapshots.failed += 1;
         }
+    }
+
+    /// The state is another one now: what was written of it is of no use.
+    pub(crate) fn abort_snapshot(&mut self) {
+        self.snapshots.state = match self.snapshots.state {
+            State::Begun => State::Idle,
+            State::Headed | State::Walking => {
+                self.partition.tree.snapshot_abort();
+                State::Aborted
+            }
+            // What is written already is right as of then.
+            other => other,
+        };
     }
 
     /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not

@@ -97,6 +97,8 @@ pub struct Stats {
     pub log_refusals: u64,
     /// Containers deleted.
     pub containers_deleted: u64,
+    /// Times that a leader was found, be it the one before or this server.
+    pub leaders_found: u64,
     /// Smallest, last and largest reply, bytes (0 before the first).
     pub reply_bytes: (usize, usize, usize),
 }
@@ -136,6 +138,7 @@ impl Default for Stats {
             log_bytes: 0,
             log_refusals: 0,
             containers_deleted: 0,
+            leaders_found: 0,
             reply_bytes: (0, 0, 0),
         }
     }

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Server};
+use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Recovered, Server};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
@@ -33,11 +33,15 @@ impl World {
     fn new(config: Config) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let tree = Tree::new(Options::default());
-        let server = Server::new(config, tree, 0, [7; 32], now);
-        Self { server, now, closed: Vec::new(), resumed: Vec::new(), log: Vec::new() }
+        let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], now).unwrap();
+        let mut world = Self { server, now, closed: Vec::new(), resumed: Vec::new(), log: Vec::new() };
+        world.poll();
+        world.settle();
+        world
     }
 
     fn poll(&mut self) {
+        assert_eq!(self.server.poll_peer(), None, "there is nobody else");
         while let Some(output) = self.server.poll_output() {
             match output {
                 Output::Send(_) => {}
@@ -104,20 +108,24 @@ impl World {
 
     fn reopen(&mut self, session_id: i64, password: &[u8]) -> (ConnectionId, ConnectResponse) {
         let id = self.connect_socket();
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 10_000,
-            session_id,
-            password,
-            read_only: Some(false),
-        };
-        self.send(id, &frame(|out| request.encode(out)));
+        self.send(id, &handshake(session_id, password));
         self.settle();
         let bytes = self.take_bytes(id);
         let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
         (id, ConnectResponse::decode(payload).unwrap())
     }
+}
+
+fn handshake(session_id: i64, password: &[u8]) -> Vec<u8> {
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id,
+        password,
+        read_only: Some(false),
+    };
+    frame(|out| request.encode(out))
 }
 
 fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -261,19 +269,11 @@ fn a_full_disk_refuses_writes_and_recovers() {
 #[test]
 fn what_waits_on_a_connection_that_lost_its_session_is_not_answered_when_the_log_refuses() {
     let mut world = World::new(Config::default());
-    let (old, session) = world.open();
+    let (old, _) = world.open();
     world.send(old, &[create(1, "/a", 0), get(2, "/", true)].concat());
-    let new = world.connect_socket();
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 10_000,
-        session_id: session.session_id,
-        password: &session.password,
-        read_only: Some(false),
-    };
-    world.send(new, &frame(|out| request.encode(out)));
-    assert_eq!(world.closed, [(old, CloseReason::SessionMoved)]);
+    world.server.drop_connection(old);
+    world.poll();
+    assert_eq!(world.closed, [(old, CloseReason::Operator)]);
     let generation = world.log.drain(..).next_back().unwrap().generation;
     world.server.append_refused(generation, world.now);
     world.poll();
@@ -300,6 +300,40 @@ fn a_session_does_not_expire_while_the_server_does_not_listen_to_it() {
     world.pass(20_000);
     world.settle();
     assert_eq!(world.closed, [(id, CloseReason::SessionExpired)], "silent now, and listened to");
+}
+
+#[test]
+fn a_session_does_not_expire_while_its_return_waits_for_the_log() {
+    let mut world = World::new(Config { tick_ms: 100, ..Config::default() });
+    let (old, hello) = world.open();
+    world.server.disconnected(old, world.now);
+    world.pass(9000);
+    let id = world.connect_socket();
+    world.send(id, &handshake(hello.session_id, &hello.password));
+    world.pass(5000);
+    world.settle();
+    assert_eq!((world.server.session_count(), world.closed.len()), (1, 0));
+    world.pass(9000);
+    assert!(world.closed.is_empty(), "its time begins when its client can speak");
+}
+
+#[test]
+fn a_session_whose_close_was_refused_can_still_expire() {
+    let mut world = World::new(Config { tick_ms: 100, ..Config::default() });
+    let (old, hello) = world.open();
+    world.send(old, &create(1, "/a", 0));
+    let generation = world.log.drain(..).next_back().unwrap().generation;
+    assert!(world.server.append_refused(generation, world.now));
+    world.pass(500);
+    // It has room again, and is not elected yet.
+    let id = world.connect_socket();
+    world.send(id, &handshake(hello.session_id, &hello.password));
+    world.send(old, &request(2, Opcode::CloseSession, |_| {}));
+    world.settle();
+    assert_eq!(world.closed, [(old, CloseReason::SessionMoved)]);
+    world.pass(11_000);
+    world.settle();
+    assert_eq!(world.closed.last(), Some(&(id, CloseReason::SessionExpired)));
 }
 
 #[test]
@@ -487,6 +521,24 @@ fn too_much_under_way_stops_the_reading_and_goes_on_later() {
     }
     world.settle();
     assert_eq!(xids(&world.take(id)), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn too_much_that_waits_for_a_leader_stops_the_reading() {
+    let mut config = Config::default();
+    config.limits.log_queue_bytes = 1000;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    let generation = world.log.drain(..).next_back().unwrap().generation;
+    assert!(world.server.append_refused(generation, world.now));
+    world.pass(500);
+    // It has room again, and is not elected yet.
+    let large = set(2, "/a", &[0; 600]);
+    assert_eq!(world.send(id, &large.repeat(3)), 2 * large.len());
+    world.settle();
+    assert_eq!(world.resumed, [id]);
+    assert_eq!((world.server.asked_bytes(), world.server.log_queue()), (0, (0, 0)));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn main() {
                     for group in ensemble.groups.values_mut() {
                         let mark = group.mark();
                         group.offer_snapshot(mark);
-                        group.compact(u64::MAX);
+                        group.compact(u64::MAX, 0);
                     }
                 }
             }

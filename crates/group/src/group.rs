@@ -27,6 +27,8 @@ pub struct Config {
     pub message_bytes: u64,
     /// Messages with entries under way to one member.
     pub messages_in_flight: usize,
+    /// Committed entries come out in portions of about so many bytes.
+    pub portion_bytes: u64,
     /// Bytes proposed and not committed, above which further proposals are refused.
     pub uncommitted_bytes: u64,
 }
@@ -42,6 +44,7 @@ impl Config {
             seed,
             message_bytes: 1 << 20,
             messages_in_flight: 64,
+            portion_bytes: 4 << 20,
             uncommitted_bytes: 64 << 20,
         }
     }
@@ -179,8 +182,12 @@ pub struct Group {
     after_store: VecDeque<AfterStore>,
     /// Number of the last store with another term or vote than before.
     vote_store: u64,
+    /// The term of the last [`Output::Leader`].
+    leader_term: u64,
     /// Stores up to this number are durable.
     durable: u64,
+    /// The vote that is durable.
+    durable_vote: Vote,
     /// A snapshot is being taken over. Until it is durable this member is deaf: the engine, asked
     /// anything meanwhile, would look for entries that the snapshot has replaced.
     taking_over: Option<TakingOver>,
@@ -194,6 +201,9 @@ struct TakingOver {
 
 struct AfterStore {
     number: u64,
+    /// Where its entries begin.
+    first: Option<u64>,
+    vote: Option<Vote>,
     /// Whether there is anything to store: else it is done when what is before it is.
     stores: bool,
     outputs: Vec<Output>,
@@ -216,7 +226,9 @@ impl Group {
         vote.term = vote.term.max(base.term);
         vote.committed = vote.committed.max(base.position);
         let held = Held::new(&base, vote, &entries)?;
-        if !base.members.is_sound() || vote.committed > held.last() {
+        // A member that is to join knows of nobody, until it is given a snapshot.
+        let is_to_join = base == Mark::default();
+        if !(is_to_join || base.members.is_sound()) || vote.committed > held.last() {
             return None;
         }
         let engine = raft::Config {
@@ -230,7 +242,7 @@ impl Group {
             pre_vote: true,
             batch_append: true,
             max_uncommitted_size: config.uncommitted_bytes,
-            max_committed_size_per_ready: config.uncommitted_bytes,
+            max_committed_size_per_ready: config.portion_bytes,
             ..raft::Config::default()
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
@@ -242,7 +254,9 @@ impl Group {
             outputs: VecDeque::new(),
             after_store: VecDeque::new(),
             vote_store: 0,
+            leader_term: vote.term,
             durable: 0,
+            durable_vote: vote,
             taking_over: None,
         };
         group.choose_timeout();
@@ -267,6 +281,10 @@ impl Group {
             // As if it had been lost on its way.
             return Ok(());
         }
+        if message.raft.get_msg_type() == MessageType::MsgReadIndex && !self.leads() {
+            // The engine would pass it on in the name of who asked, and nobody takes that from us.
+            return Ok(());
+        }
         let stepped = self.raft.step(message.raft);
         self.choose_timeout();
         match stepped {
@@ -286,6 +304,10 @@ impl Group {
             || (engine.prs().is_singleton()
                 && engine.state != StateRole::Leader
                 && log.last_index() != log.persisted)
+    }
+
+    fn leads(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
     }
 
     /// What the engine takes for granted, and ends the process over.
@@ -397,6 +419,7 @@ impl Group {
         {
             done = after.number;
             let after = self.after_store.pop_front().expect("it is the front");
+            self.durable_vote = after.vote.unwrap_or(self.durable_vote);
             self.outputs.extend(after.outputs);
         }
         if let Some(taking_over) =
@@ -420,6 +443,51 @@ impl Group {
         Mark { position, term, members: self.members() }
     }
 
+    /// The newest vote, durable or not.
+    #[must_use]
+    pub fn vote(&self) -> Vote {
+        Vote::from_raft(&self.held().vote)
+    }
+
+    /// What a snapshot of the state as it is now begins with, in place of the records that it covers.
+    #[must_use]
+    pub fn snapshot_head(&self) -> Store {
+        let mark = self.mark();
+        // That more is committed is no use without the entries.
+        let vote = Vote { committed: mark.position, ..self.vote() };
+        Store { number: 0, snapshot: Some(mark), vote: Some(vote), entries: Vec::new() }
+    }
+
+    /// What a start would find, if the process ended now: everything that has come out, and of the
+    /// rest what is durable. `None` while a snapshot is being taken over.
+    #[must_use]
+    pub fn durable(&self) -> Option<Restored> {
+        if self.taking_over.is_some() {
+            return None;
+        }
+        let base = self.mark();
+        let first_lost = self.after_store.iter().filter_map(|after| after.first).min();
+        let last = first_lost.map_or(u64::MAX, |first| first.saturating_sub(1));
+        let entries = self.held().between(base.position, last);
+        let vote = Vote { committed: base.position, ..self.durable_vote };
+        Some(Restored { base, vote, entries })
+    }
+
+    /// Whether a snapshot is being taken over: it is when its store is durable.
+    #[must_use]
+    pub fn is_taking_over(&self) -> bool {
+        self.taking_over.is_some()
+    }
+
+    /// The leader is known to be gone: others may be elected at once.
+    pub fn forget_leader(&mut self) {
+        let engine = &mut self.raft.raft;
+        if engine.state == StateRole::Follower && engine.leader_id != 0 {
+            engine.become_follower(engine.term, 0);
+            self.choose_timeout();
+        }
+    }
+
     fn taken_over(&mut self, taking_over: TakingOver) {
         let TakingOver { ready, position, after } = taking_over;
         self.outputs.extend(after);
@@ -437,10 +505,11 @@ impl Group {
         self.held_mut().offer(mark);
     }
 
-    /// Forgets the entries up to a position, as far as the snapshot on offer covers them. Members
-    /// that lack one of them will need the snapshot.
-    pub fn compact(&mut self, position: u64) {
-        self.held_mut().compact(position);
+    /// Forgets the oldest of the entries that have come out as committed, up to a position, until the
+    /// rest takes `keep_bytes` or less. Members that lack one of them will need a snapshot.
+    pub fn compact(&mut self, position: u64, keep_bytes: u64) {
+        let position = position.min(self.raft.raft.raft_log.applied);
+        self.held_mut().compact(position, keep_bytes);
     }
 
     /// The snapshot of [`Output::SendSnapshot`] is with its receiver, or was given up.
@@ -490,9 +559,12 @@ impl Group {
     fn take_ready(&mut self) {
         let mut ready = self.raft.ready();
         let mut now = Vec::new();
-        if let Some(state) = ready.ss() {
-            let (leader, role) = (state.leader_id, role(state.raft_state));
-            now.push(Output::Leader { term: self.raft.raft.term, leader, role });
+        let engine = &self.raft.raft;
+        let (term, leader) = (engine.term, engine.leader_id);
+        // The engine says nothing when the same member leads the next term.
+        if ready.ss().is_some() || (leader != 0 && term != self.leader_term) {
+            self.leader_term = term;
+            now.push(Output::Leader { term, leader, role: role(engine.state) });
         }
         for read in ready.take_read_states() {
             if let Ok(id) = <[u8; 8]>::try_from(read.request_ctx.as_slice()) {
@@ -544,7 +616,9 @@ impl Group {
         if proven > self.raft.raft.raft_log.committed {
             self.raft.raft.raft_log.commit_to(proven);
         }
-        self.after_store.push_back(AfterStore { number, stores, outputs: after });
+        let first = entries.first().map(|entry| entry.index);
+        let vote = vote.as_ref().map(Vote::from_raft).filter(|_| stores);
+        self.after_store.push_back(AfterStore { number, first, vote, stores, outputs: after });
         self.commit(&committed);
         // What had nothing to wait for is done.
         self.stored(0);

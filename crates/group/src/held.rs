@@ -124,6 +124,8 @@ pub(crate) struct Held {
     /// Position and term before the first entry.
     base: (u64, u64),
     entries: VecDeque<raft::eraftpb::Entry>,
+    /// What they take, about.
+    entry_bytes: u64,
     /// Where among them members change.
     changes: VecDeque<u64>,
     /// The newest snapshot that can be sent.
@@ -135,6 +137,10 @@ pub(crate) struct Held {
 /// What an entry costs besides its payload, in the limits of messages.
 const ENTRY_OVERHEAD_BYTES: u64 = 32;
 
+fn bytes_of(entry: &raft::eraftpb::Entry) -> u64 {
+    entry.data.len() as u64 + ENTRY_OVERHEAD_BYTES
+}
+
 impl Held {
     /// `base` is the snapshot that the state was read from. The entries must follow one another,
     /// the first of them the base; `None` if they do not.
@@ -145,7 +151,8 @@ impl Held {
             base: (base.position, base.term),
             entries: VecDeque::with_capacity(entries.len()),
             changes: VecDeque::new(),
-            offered: (base.position > 0).then(|| base.clone()),
+            offered: None,
+            entry_bytes: 0,
             wanted: Cell::new(None),
         };
         let mut before = held.base;
@@ -187,7 +194,9 @@ impl Held {
         let kept =
             first.index.checked_sub(self.first()).expect("what a snapshot covers is never written over");
         assert!(kept <= self.entries.len() as u64, "entries follow one another");
-        self.entries.truncate(kept as usize);
+        for dropped in self.entries.drain(kept as usize..) {
+            self.entry_bytes -= bytes_of(&dropped);
+        }
         self.changes.retain(|position| *position < first.index);
         for entry in entries {
             self.push(entry.clone());
@@ -198,6 +207,7 @@ impl Held {
         if kind_of(&entry) == EntryKind::Change {
             self.changes.push_back(entry.index);
         }
+        self.entry_bytes += bytes_of(&entry);
         self.entries.push_back(entry);
     }
 
@@ -217,6 +227,7 @@ impl Held {
     pub(crate) fn restore(&mut self, mark: &Mark) {
         self.base = (mark.position, mark.term);
         self.entries.clear();
+        self.entry_bytes = 0;
         self.changes.clear();
         self.members = mark.members.to_raft();
         self.vote.commit = self.vote.commit.max(mark.position);
@@ -233,17 +244,24 @@ impl Held {
         self.wanted.take()
     }
 
-    /// Lets go of the entries up to `position`, as far as the snapshot on offer covers them.
-    pub(crate) fn compact(&mut self, position: u64) {
-        let covered = self.offered.as_ref().map_or(0, |mark| mark.position);
-        let position = position.min(covered).min(self.last());
-        if let Some(term) = self.term_at(position)
-            && position > self.base.0
+    /// Lets go of the oldest entries up to `position`, until those that are left take `keep_bytes` or less.
+    pub(crate) fn compact(&mut self, position: u64, keep_bytes: u64) {
+        while self.entry_bytes > keep_bytes
+            && let Some(entry) = self.entries.pop_front_if(|entry| entry.index <= position)
         {
-            self.entries.drain(..(position - self.base.0) as usize);
-            self.changes.retain(|change| *change > position);
-            self.base = (position, term);
+            self.entry_bytes -= bytes_of(&entry);
+            self.base = (entry.index, entry.term);
+            if self.changes.front() == Some(&entry.index) {
+                self.changes.pop_front();
+            }
         }
+    }
+
+    /// The entries behind `position`, up to and with `last`.
+    pub(crate) fn between(&self, position: u64, last: u64) -> Vec<Entry> {
+        let from = position.saturating_sub(self.base.0) as usize;
+        let count = last.saturating_sub(position) as usize;
+        self.entries.iter().skip(from).take(count).map(Entry::from_raft).collect()
     }
 }
 
@@ -267,7 +285,7 @@ impl raft::Storage for Held {
         let count = high.saturating_sub(low) as usize;
         let mut found = Vec::new();
         for entry in self.entries.iter().skip(start as usize).take(count) {
-            bytes += entry.data.len() as u64 + ENTRY_OVERHEAD_BYTES;
+            bytes += bytes_of(entry);
             if bytes > max_bytes && !found.is_empty() {
                 break;
             }

@@ -74,6 +74,13 @@ impl From<DecodeError> for RecordError {
 }
 
 impl Store {
+    /// Where the timeline ends behind it; `None` when it ends where it did before.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        let last = self.entries.last().map(|entry| entry.position);
+        last.or_else(|| self.snapshot.as_ref().map(|mark| mark.position))
+    }
+
     /// Writes the record behind what is in `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = if self.vote.is_some() { VOTE } else { 0 };
@@ -91,6 +98,32 @@ impl Store {
         }
         codec::put_entries(out, self.entries.iter().cloned());
     }
+
+    /// Reads what [`Store::encode`] wrote, without its number. Payloads are not copied.
+    ///
+    /// # Errors
+    /// When it is no record.
+    pub fn decode(mut record: Bytes) -> Result<Self, DecodeError> {
+        let flags = codec::get_u8(&mut record)?;
+        if flags & !FLAGS != 0 || flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE {
+            return Err(DecodeError::Flags(flags));
+        }
+        let mut store = Self { number: 0, snapshot: None, vote: None, entries: Vec::new() };
+        if flags & VOTE != 0 {
+            store.vote = Some(Vote {
+                term: codec::get_number(&mut record)?,
+                voted_for: codec::get_number(&mut record)?,
+                committed: codec::get_number(&mut record)?,
+            });
+        }
+        if flags & MARK != 0 {
+            let mut mark = codec::get_mark(&mut record)?;
+            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
+            store.snapshot = Some(mark);
+        }
+        store.entries = codec::get_entries(&mut record)?;
+        if record.has_remaining() { Err(DecodeError::Long) } else { Ok(store) }
+    }
 }
 
 impl Restored {
@@ -100,30 +133,13 @@ impl Restored {
     /// # Errors
     /// When it is no record, or not the one that follows: then the log is damaged, and what has
     /// been taken in so far must not be used.
-    pub fn replay(&mut self, mut record: Bytes) -> Result<(), RecordError> {
-        let flags = codec::get_u8(&mut record)?;
-        if flags & !FLAGS != 0 || flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE {
-            return Err(DecodeError::Flags(flags).into());
-        }
-        if flags & VOTE != 0 {
-            self.vote = Vote {
-                term: codec::get_number(&mut record)?,
-                voted_for: codec::get_number(&mut record)?,
-                committed: codec::get_number(&mut record)?,
-            };
-        }
-        if flags & MARK != 0 {
-            let mut mark = codec::get_mark(&mut record)?;
-            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
-            // One from before the snapshot is part of it.
-            if mark.position >= self.base.position {
-                self.base = mark;
-                self.entries.clear();
-            }
-        }
-        let entries = codec::get_entries(&mut record)?;
-        if record.has_remaining() {
-            return Err(DecodeError::Long.into());
+    pub fn replay(&mut self, record: Bytes) -> Result<(), RecordError> {
+        let Store { vote, snapshot, entries, .. } = Store::decode(record)?;
+        self.vote = vote.unwrap_or(self.vote);
+        // One from before the snapshot is part of it.
+        if let Some(mark) = snapshot.filter(|mark| mark.position >= self.base.position) {
+            self.base = mark;
+            self.entries.clear();
         }
         self.append(entries)
     }
@@ -163,34 +179,38 @@ impl Restored {
 /// snapshot or void. (Votes are not; so the newest vote belongs into the snapshot.)
 #[derive(Debug, Clone)]
 pub struct Coverage {
-    /// Record, and where the timeline ended behind it.
+    /// Record, and where the timeline ended behind it; behind the last one covered.
     ends: VecDeque<(u64, u64)>,
-    last: u64,
+    covered: u64,
 }
 
 impl Coverage {
-    /// After a start: `record` is the last one that was read.
+    /// After a start: `covered` is the last record that the snapshot covers, `last` the last one that
+    /// was read, `end` where the timeline ends.
     #[must_use]
-    pub fn new(record: u64, restored: &Restored) -> Self {
-        Self { ends: VecDeque::from([(record, restored.last())]), last: restored.last() }
+    pub fn new(covered: u64, last: u64, end: u64) -> Self {
+        Self { ends: VecDeque::from([(last, end)]), covered }
     }
 
-    /// The store was written as this record.
-    pub fn written(&mut self, record: u64, store: &Store) {
-        if let Some(mark) = &store.snapshot {
-            self.last = mark.position;
+    /// The timeline ends at `end` behind this record, or where it did before.
+    pub fn written(&mut self, record: u64, end: Option<u64>) {
+        let before = self.ends.back().map_or(0, |(_, end)| *end);
+        let end = end.unwrap_or(before);
+        if let Some(last) = self.ends.back_mut().filter(|(_, before)| *before == end) {
+            last.0 = record;
+        } else {
+            self.ends.push_back((record, end));
         }
-        if let Some(entry) = store.entries.last() {
-            self.last = entry.position;
-        }
-        self.ends.push_back((record, self.last));
     }
 
-    /// The last record that a snapshot at `position` covers; `None` when it covers nothing new.
-    pub fn covered(&mut self, position: u64) -> Option<u64> {
-        let at = self.ends.iter().rposition(|(_, end)| *end <= position)?;
-        self.ends.drain(..at);
-        self.ends.pop_front().map(|(record, _)| record)
+    /// The last record that a snapshot at `position` covers.
+    pub fn covered(&mut self, position: u64) -> u64 {
+        if let Some(at) = self.ends.iter().rposition(|(_, end)| *end <= position) {
+            self.covered = self.ends[at].0;
+            // Where the timeline ends must stay known.
+            self.ends.drain(..at);
+        }
+        self.covered
     }
 }
 
@@ -244,17 +264,17 @@ mod tests {
 
     #[test]
     fn a_snapshot_covers_records_up_to_the_last_that_ended_with_it() {
-        let mut coverage = Coverage::new(7, &Restored::default());
-        let store = |entries| Store { number: 0, snapshot: None, vote: None, entries };
-        coverage.written(8, &store(entries(1..=10, 1)));
-        coverage.written(9, &store(entries(5..=6, 2)));
-        coverage.written(10, &store(Vec::new()));
-        coverage.written(11, &store(entries(7..=12, 2)));
+        let mut coverage = Coverage::new(3, 7, 0);
+        coverage.written(8, Some(10));
+        coverage.written(9, Some(6));
+        coverage.written(10, None);
+        coverage.written(11, Some(12));
         // The entries from 7 on in record 8 are void.
-        assert_eq!(coverage.covered(8), Some(10));
-        assert_eq!(coverage.covered(8), None);
-        assert_eq!(coverage.covered(11), None);
-        assert_eq!(coverage.covered(12), Some(11));
+        assert_eq!(coverage.covered(8), 10);
+        assert_eq!(coverage.covered(8), 10);
+        assert_eq!(coverage.covered(11), 10);
+        assert_eq!(coverage.covered(12), 11);
+        assert_eq!(Coverage::new(3, 7, 9).covered(8), 3, "what was read at the start goes on to 9");
     }
 
     #[test]

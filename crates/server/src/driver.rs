@@ -5,7 +5,7 @@
 //! Entries for the log are collected while the runtime works off what is ready, and handed over by a
 //! task that was queued behind it: that is the group commit on this side.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
@@ -17,17 +17,22 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use stoa_core::{CloseReason, ConnectionId, Output, Server, SnapshotOutput};
+use stoa_core::{Append, CloseReason, ConnectionId, Output, Server, SnapshotOutput};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::log_thread::{DiskEvent, LogRequest};
 use crate::meter::LogMeter;
-use crate::process::Process;
-use crate::view::{SnapshotDone, Startup};
+use crate::peers::PeerEvent;
+use crate::process::{Phase, Process};
+use crate::snapshot_thread::SnapshotRequest;
+use crate::source;
+use crate::view::{Mode, SnapshotDone, Startup};
 use crate::words::{self, Word};
 
 /// The read buffer that all connections of a thread share.
@@ -78,9 +83,13 @@ impl Peer {
 /// What a partition's thread shares with other threads.
 pub(crate) struct Surroundings {
     pub(crate) log: Sender<LogRequest>,
-    pub(crate) snapshot: Sender<SnapshotOutput>,
+    pub(crate) snapshot: Sender<SnapshotRequest>,
     pub(crate) meter: Arc<Mutex<LogMeter>>,
     pub(crate) startup: Startup,
+    /// The last record in the log.
+    pub(crate) durable: u64,
+    /// To stop the server.
+    pub(crate) failed: UnboundedSender<DiskEvent>,
 }
 
 /// What the connections of a thread share.
@@ -99,6 +108,12 @@ pub(crate) struct Driver {
     pub(crate) snapshot_waiters: RefCell<Vec<oneshot::Sender<Result<SnapshotDone, String>>>>,
     pub(crate) handshakes_expired: Cell<u64>,
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
+    /// The other servers, when there are any.
+    pub(crate) ensemble: OnceCell<Ensemble>,
+    /// The file of the snapshot that is being taken over, and the record that builds on it.
+    taking_over: RefCell<Option<(String, Option<Append>)>>,
+    /// The log holds the records up to this one.
+    durable: Cell<u64>,
 }
 
 /// What a connection's task was woken by.
@@ -120,6 +135,7 @@ impl Driver {
             server: RefCell::new(server),
             clock,
             process,
+            durable: Cell::new(surroundings.durable),
             surroundings,
             peers: RefCell::new(HashMap::new()),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
@@ -128,6 +144,8 @@ impl Driver {
             snapshot_waiters: RefCell::new(Vec::new()),
             handshakes_expired: Cell::new(0),
             snapshot_progress: Cell::new(None),
+            ensemble: OnceCell::new(),
+            taking_over: RefCell::new(None),
         })
     }
 
@@ -288,6 +306,9 @@ impl Driver {
 
     /// Carries out what the core wants done after an input.
     pub(crate) fn after_input(&self) {
+        self.carry_to_peers();
+        self.take_over_when_stored();
+        self.follow_quorum();
         loop {
             let output = self.server.borrow_mut().poll_output();
             match output {
@@ -313,6 +334,41 @@ impl Driver {
         }
         if self.server.borrow().is_snapshotting() {
             self.snapshot_due.notify_one();
+        }
+    }
+
+    /// Carries what the core has for the other servers.
+    fn carry_to_peers(&self) {
+        loop {
+            let output = self.server.borrow_mut().poll_peer();
+            match (output, self.ensemble.get()) {
+                (Some(output), Some(ensemble)) => {
+                    let carried = ensemble.carry(output, &mut self.server.borrow_mut(), &self.clock);
+                    if let Err(why) = carried {
+                        let _ = self.surroundings.failed.send(DiskEvent::Failed(why));
+                    }
+                }
+                // Nobody is there yet.
+                (Some(_), None) => {}
+                (None, ensemble) => {
+                    if let Some(ensemble) = ensemble {
+                        ensemble.flush();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells whoever looks from outside whether requests are served.
+    fn follow_quorum(&self) {
+        let server = self.server.borrow();
+        // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
+        let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
+        let serves = server.is_in_quorum() || self.process.is_serving() && is_alone();
+        let phase = if serves { Phase::Serving } else { Phase::Looking };
+        if self.process.phase() != phase {
+            self.process.set_phase(phase);
         }
     }
 
@@ -392,12 +448,45 @@ impl Driver {
                 // Behind the sockets: a task that yields runs again when they have been asked.
                 tokio::task::yield_now().await;
             }
-            while let Some(append) = self.server.borrow_mut().poll_append() {
-                if self.surroundings.log.send(LogRequest::Append(append)).is_err() {
+            loop {
+                let append = self.server.borrow_mut().poll_append();
+                let Some(append) = append else { break };
+                if !self.hand_to_log(append) {
                     return;
                 }
             }
+            // The others store it at the same time.
+            self.carry_to_peers();
         }
+    }
+
+    /// Hands a record to the log; false when its thread is gone.
+    fn hand_to_log(&self, append: Append) -> bool {
+        if append.snapshot.is_none() {
+            return self.surroundings.log.send(LogRequest::Append(append)).is_ok();
+        }
+        if let Some((_, waiting)) = &mut *self.taking_over.borrow_mut() {
+            *waiting = Some(append);
+        }
+        self.take_over_when_stored()
+    }
+
+    /// The snapshot that has come covers every record before its own, so those must be in the log; then
+    /// it follows those that are being written.
+    fn take_over_when_stored(&self) -> bool {
+        let mut taking_over = self.taking_over.borrow_mut();
+        let is_due = |(_, append): &mut (String, Option<Append>)| {
+            append.as_ref().is_some_and(|append| append.position <= self.durable.get() + 1)
+        };
+        let Some((file, Some(append))) = taking_over.take_if(is_due) else { return true };
+        loop {
+            let piece = self.server.borrow_mut().poll_snapshot();
+            let Some(piece) = piece else { break };
+            if self.surroundings.snapshot.send(SnapshotRequest::Piece(piece)).is_err() {
+                return false;
+            }
+        }
+        self.surroundings.snapshot.send(SnapshotRequest::TakeOver { append, file }).is_ok()
     }
 
     /// Hands a snapshot's slices to their thread, one between other work.
@@ -408,7 +497,7 @@ impl Driver {
                 let piece = self.server.borrow_mut().poll_snapshot();
                 let Some(piece) = piece else { break };
                 self.follow_snapshot(&piece);
-                if self.surroundings.snapshot.send(piece).is_err() {
+                if self.surroundings.snapshot.send(SnapshotRequest::Piece(piece)).is_err() {
                     return;
                 }
                 tokio::task::yield_now().await;
@@ -422,34 +511,69 @@ impl Driver {
             SnapshotOutput::Slice(bytes) => {
                 self.snapshot_progress.get().map(|(done, all)| (done + bytes.len() as u64, all))
             }
-            SnapshotOutput::End => self.snapshot_progress.get(),
+            SnapshotOutput::End | SnapshotOutput::Abort => self.snapshot_progress.get(),
         };
         self.snapshot_progress.set(progress);
     }
 
-    /// What the disk's threads report. `Err` when the server must stop.
+    /// What the disk's threads report; call [`Driver::after_input`] then. `Err` when the server must
+    /// stop.
     pub(crate) fn disk_event(&self, event: DiskEvent) -> Result<(), String> {
         let now = self.clock.now();
         {
             let mut server = self.server.borrow_mut();
             match event {
-                DiskEvent::Durable(position) => server.appended(position, now),
-                DiskEvent::Refused(generation) => server.append_refused(generation, now),
+                DiskEvent::Durable(position) => {
+                    self.durable.set(position);
+                    server.appended(position, now);
+                }
+                DiskEvent::Refused(generation) => {
+                    if !server.append_refused(generation, now) {
+                        return Err("there is no room for the state of another server".into());
+                    }
+                }
                 DiskEvent::Failed(why) => return Err(why),
                 DiskEvent::SliceTaken => server.snapshot_taken(),
+                DiskEvent::TakenOver(stored) => self.remember(stored),
+                DiskEvent::SnapshotLoaded { from, header, file, tree } => match tree {
+                    Ok(tree) => {
+                        *self.taking_over.borrow_mut() = Some((file, None));
+                        let from = u8::try_from(from).unwrap_or(0);
+                        if server.take_over(from, header, *tree, now).is_err() {
+                            tracing::warn!("server {from} has sent a snapshot without its message");
+                        }
+                    }
+                    Err(why) => tracing::warn!("the snapshot of server {from} cannot be used: {why}"),
+                },
+                DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, false, now),
                 DiskEvent::SnapshotFinished(result) => {
                     server.snapshot_finished(result.is_ok());
                     self.snapshot_progress.set(None);
                     let zxid = server.tree().last_zxid();
-                    let done = result.map(|bytes| SnapshotDone { zxid, bytes });
+                    let done = result.map(|(bytes, stored)| {
+                        self.remember(stored);
+                        SnapshotDone { zxid, bytes }
+                    });
                     for waiter in self.snapshot_waiters.borrow_mut().drain(..) {
                         let _ = waiter.send(done.clone());
                     }
                 }
             }
         }
-        self.after_input();
         Ok(())
+    }
+
+    fn remember(&self, snapshot: StoredSnapshot) {
+        if let Some(ensemble) = self.ensemble.get() {
+            ensemble.stored(snapshot);
+        }
+    }
+
+    /// What has happened between the servers; call [`Driver::after_input`] then. `Err` when this one
+    /// must stop.
+    pub(crate) fn peer_event(&self, event: PeerEvent) -> Result<(), String> {
+        let Some(ensemble) = self.ensemble.get() else { return Ok(()) };
+        ensemble.hand_in(event, &mut self.server.borrow_mut(), &self.clock)
     }
 
     /// Lets the core look at its timers, for ever.
@@ -463,6 +587,18 @@ impl Driver {
             self.server.borrow_mut().tick(now);
             self.after_input();
         }
+    }
+
+    /// Hands the lead to another server, if there is one that can take it.
+    pub(crate) fn resign(&self) {
+        let now = self.clock.now();
+        self.server.borrow_mut().resign(now);
+        self.after_input();
+    }
+
+    /// Whether another server is about to take the lead from this one.
+    pub(crate) fn is_handing_over(&self) -> bool {
+        self.server.borrow().is_handing_over()
     }
 
     /// Whether nothing proposed waits for the log.

@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use stoa_core::Append;
 use stoa_storage::{AppendError, Disk, DiskError, Entry, FileInfo, Log};
+use stoa_tree::Tree;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::ensemble::StoredSnapshot;
 use crate::file_disk::FileDisk;
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::priority::step_back;
@@ -47,8 +50,26 @@ pub(crate) enum DiskEvent {
     Failed(String),
     /// A slice of the snapshot has been taken.
     SliceTaken,
-    /// The snapshot is durable (its bytes), or could not be written (why).
-    SnapshotFinished(Result<u64, String>),
+    /// The snapshot is durable (its bytes, and what it is), or could not be written (why).
+    SnapshotFinished(Result<(u64, StoredSnapshot), String>),
+    /// A snapshot that came from another server is durable.
+    TakenOver(StoredSnapshot),
+    /// A snapshot that has come from another server was read.
+    SnapshotLoaded {
+        /// The other server.
+        from: u64,
+        /// What it said with it.
+        header: Bytes,
+        /// Its file here.
+        file: String,
+        /// What it holds, or what is wrong with it.
+        tree: Result<Box<Tree>, String>,
+    },
+    /// The snapshot that another server should be sent is not there any more.
+    NoSnapshot {
+        /// The other server.
+        to: u8,
+    },
 }
 
 /// How the log's thread works.

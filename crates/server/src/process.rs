@@ -1,7 +1,7 @@
 //! What can be told of this process without asking the partition: settings, environment, files, memory.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
 use crate::config::Settings;
 
@@ -17,6 +17,23 @@ pub const VERSION: &str =
 /// ZooKeeper's trace mask at the start: client requests, server packets, sessions and warnings.
 const TRACE_MASK: i64 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 
+/// How far a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The state is being read from the disk; nobody is there to be asked.
+    Recovering,
+    /// The state is there, but the server takes no part in its ensemble.
+    Looking,
+    /// Requests are served.
+    Serving,
+    /// It was told to stop.
+    Stopping,
+}
+
+impl Phase {
+    const ALL: [Phase; 4] = [Phase::Recovering, Phase::Looking, Phase::Serving, Phase::Stopping];
+}
+
 /// This process, as it is seen from outside.
 #[derive(Debug)]
 pub struct Process {
@@ -28,7 +45,8 @@ pub struct Process {
     pub data_dir: PathBuf,
     /// Kept and told, as ZooKeeper does; nothing here is traced by it.
     trace_mask: AtomicI64,
-    serving: AtomicBool,
+    /// The phase's place in [`Phase::ALL`].
+    phase: AtomicU8,
 }
 
 impl Process {
@@ -36,17 +54,25 @@ impl Process {
     pub fn new(settings: Settings, port: u16) -> Process {
         let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
         let trace_mask = AtomicI64::new(TRACE_MASK);
-        Process { settings, port, data_dir, trace_mask, serving: AtomicBool::new(false) }
+        Process { settings, port, data_dir, trace_mask, phase: AtomicU8::new(Phase::Recovering as u8) }
     }
 
-    /// Whether requests are served: after recovery, until the shutdown.
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Acquire))]
+    }
+
+    /// Says how far it is. Whoever stops does nothing else any more.
+    pub fn set_phase(&self, phase: Phase) {
+        if self.phase() != Phase::Stopping {
+            self.phase.store(phase as u8, Ordering::Release);
+        }
+    }
+
+    /// Whether requests are served: after recovery, while the server takes part in its ensemble, until
+    /// the shutdown.
     pub fn is_serving(&self) -> bool {
-        self.serving.load(Ordering::Acquire)
-    }
-
-    /// Says whether requests are served.
-    pub fn set_serving(&self, serving: bool) {
-        self.serving.store(serving, Ordering::Release);
+        self.phase() == Phase::Serving
     }
 
     /// Whether `user:password` is the super user's.
@@ -151,6 +177,18 @@ mod tests {
         let number = VERSION.split('-').next().unwrap();
         assert_eq!(number.split('.').filter(|part| part.parse::<u32>().is_ok()).count(), 3);
         assert!(VERSION.contains(", built on "));
+    }
+
+    #[test]
+    fn whoever_stops_serves_no_more() {
+        let process = Process::new(Settings::default(), 2181);
+        for phase in Phase::ALL {
+            assert_eq!(Phase::ALL[phase as usize], phase);
+            process.set_phase(phase);
+            assert_eq!((process.phase(), process.is_serving()), (phase, phase == Phase::Serving));
+        }
+        process.set_phase(Phase::Serving);
+        assert_eq!(process.phase(), Phase::Stopping);
     }
 
     #[test]

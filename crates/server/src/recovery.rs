@@ -1,27 +1,26 @@
-//! From what is on disk to a tree that can be served.
+//! From what is on disk to what a server goes on with.
 
 use std::time::Instant;
 
-use stoa_storage::{Recovery, SnapshotHeader};
-use stoa_tree::{Loader, Options, Tree, Updates};
+use stoa_core::{Recovered, Restore, TIMELINE};
+use stoa_storage::{Recovery, SnapshotHeader, snapshot_name};
+use stoa_tree::Options;
 
 use crate::progress::Progress;
 
-/// Builds the tree from the newest good snapshot and every later entry of the log.
-pub(crate) struct Restore {
-    options: Options,
-    loader: Option<Loader>,
-    tree: Tree,
+/// Hands what the disk yields to the core, and shows how far it has come.
+pub(crate) struct Recovering {
+    restore: Restore,
     progress: Progress,
     began: Instant,
     /// When the snapshot that is being loaded was begun.
     created_ms: i64,
-    /// How it went.
-    pub(crate) report: RestoreReport,
+    sequence: u64,
+    report: RestoreReport,
 }
 
 /// How a recovery went.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreReport {
     /// Time until the snapshot was loaded.
     pub(crate) snapshot_ms: u64,
@@ -32,69 +31,64 @@ pub(crate) struct RestoreReport {
 }
 
 /// A snapshot that the tree was loaded from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LoadedSnapshot {
+    /// Its file.
+    pub(crate) file: String,
     /// The last update in it.
     pub(crate) zxid: i64,
     /// When it was begun, milliseconds since the epoch.
     pub(crate) created_ms: i64,
 }
 
-impl Restore {
-    pub(crate) fn new(options: Options) -> Self {
+impl Recovering {
+    pub(crate) fn new(options: Options, voters: &[u64]) -> Self {
         Self {
-            tree: Tree::new(options.clone()),
-            options,
-            loader: None,
+            restore: Restore::new(options, voters),
             progress: Progress::new("recovery"),
             began: Instant::now(),
             created_ms: 0,
+            sequence: 0,
             report: RestoreReport::default(),
         }
     }
 
-    pub(crate) fn finish(self) -> (Tree, RestoreReport) {
+    pub(crate) fn finish(mut self, server: u8) -> Result<(Recovered, RestoreReport), String> {
         self.progress.finish();
-        (self.tree, self.report)
+        let recovered = self.restore.finish(server)?;
+        self.report.updates = recovered.updates;
+        Ok((recovered, self.report))
     }
 }
 
-impl Recovery for Restore {
+impl Recovery for Recovering {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
         self.created_ms = header.created_ms;
-        self.loader = Some(Loader::new(self.options.clone()));
+        self.sequence = header.sequence;
+        self.restore.snapshot_begin(header.position(TIMELINE));
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let loader = self.loader.as_mut().ok_or("a chunk outside a snapshot")?;
-        loader.chunk(bytes).map_err(|error| error.to_string())
+        self.restore.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        let loader = self.loader.take().ok_or("the end of a snapshot that never began")?;
-        self.tree = loader.finish().map_err(|error| error.to_string())?;
-        let zxid = self.tree.last_zxid();
-        self.report.snapshot = Some(LoadedSnapshot { zxid, created_ms: self.created_ms });
+        self.restore.snapshot_end()?;
+        let zxid = self.restore.zxid();
+        let file = snapshot_name(self.sequence);
+        self.report.snapshot = Some(LoadedSnapshot { file, zxid, created_ms: self.created_ms });
         self.report.snapshot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(())
     }
 
     fn snapshot_discard(&mut self) {
-        self.loader = None;
-        self.tree = Tree::new(self.options.clone());
+        self.restore.snapshot_discard();
         self.report.snapshot = None;
     }
 
     fn entry(&mut self, _timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        for update in Updates::new(payload) {
-            let update = update.map_err(|error| format!("position {position}: {error}"))?;
-            self.tree
-                .apply(&update, &mut ())
-                .map_err(|error| format!("position {position}, zxid {:#x}: {error}", update.zxid))?;
-            self.report.updates += 1;
-        }
-        Ok(())
+        self.restore.record(position, payload)
     }
 
     fn progress(&mut self, done_bytes: u64, total_bytes: u64, what: &str) {

@@ -10,18 +10,19 @@ use stoa_core::{Config, Limits, Server, TIMELINE};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::Settings;
+use crate::config::{MemberRole, Settings};
 use crate::driver::{Driver, Surroundings, accept};
+use crate::ensemble::{Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
 use crate::log_thread::{DiskEvent, LogThread};
 use crate::meter::{LogMeter, snapshot_bytes};
-use crate::process::Process;
-use crate::recovery::{Restore, RestoreReport};
+use crate::process::{Phase, Process};
+use crate::recovery::{Recovering, RestoreReport};
 use crate::snapshot_thread::SnapshotThread;
 use crate::view::{Question, Startup};
 use crate::{admin, listen, random};
@@ -45,7 +46,8 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     admin::start(&process, questions_in);
-    let recovered = recover(&process.settings, disk)?;
+    let peer_listener = Meeting::listen(&process.settings)?;
+    let recovered = recover(&process.settings, disk, peer_listener)?;
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
@@ -69,6 +71,7 @@ struct Recovered {
     log: Log,
     disk: FileDisk,
     report: RestoreReport,
+    meeting: Option<Meeting>,
 }
 
 impl Recovered {
@@ -78,14 +81,18 @@ impl Recovered {
             log_bytes: self.log.stats().bytes,
             position: self.log.position(TIMELINE),
             snapshot_bytes: snapshot_bytes(&mut self.disk),
-            snapshot_zxid: self.report.snapshot.map(|snapshot| snapshot.zxid),
-            snapshot_wall_ms: self.report.snapshot.map_or(0, |snapshot| snapshot.created_ms),
+            snapshot_zxid: self.report.snapshot.as_ref().map(|snapshot| snapshot.zxid),
+            snapshot_wall_ms: self.report.snapshot.as_ref().map_or(0, |snapshot| snapshot.created_ms),
             ..LogMeter::default()
         }
     }
 }
 
-fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String> {
+fn recover(
+    settings: &Settings,
+    mut disk: FileDisk,
+    peer_listener: Option<std::net::TcpListener>,
+) -> Result<Recovered, String> {
     let options = LogOptions {
         segment_bytes: settings.segment_bytes,
         snapshots_kept: settings.snapshots_kept.max(1) as usize,
@@ -102,13 +109,34 @@ fn recover(settings: &Settings, mut disk: FileDisk) -> Result<Recovered, String>
         hash_seed: u64::from_ne_bytes(random::bytes()?),
         ..TreeOptions::default()
     };
-    let mut restore = Restore::new(tree_options);
-    let log = Log::open(&mut disk, &options, &mut restore)
-        .map_err(|error| format!("the data folder {}: {error}", settings.data_dir.display()))?;
-    let (tree, report) = restore.finish();
+    let config = core_config(settings);
+    let failed = |error: String| format!("the data folder {}: {error}", settings.data_dir.display());
+    let participants = settings.servers.iter().filter(|member| member.role == MemberRole::Participant);
+    let mut voters: Vec<_> = participants.map(|member| member.id).collect();
+    if settings.join {
+        voters.clear();
+    } else if voters.is_empty() {
+        voters.push(u64::from(config.server_id));
+    }
+    let mut recovering = Recovering::new(tree_options.clone(), &voters);
+    let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
+    let (recovered, report) = recovering.finish(config.server_id).map_err(failed)?;
+    let newest = recovered
+        .snapshot
+        .as_ref()
+        .zip(report.snapshot.as_ref())
+        .map(|(mark, loaded)| StoredSnapshot { position: mark.position, file: loaded.file.clone() });
     let now = Clock::start().now();
-    let server = Server::new(core_config(settings), tree, log.position(TIMELINE), random::bytes()?, now);
-    Ok(Recovered { server, log, disk, report })
+    let server = Server::new(config, recovered, random::bytes()?, now)
+        .ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))?;
+    let meeting = peer_listener.map(|listener| Meeting {
+        listener,
+        disk: disk.another(),
+        disk_id: log.folder_id().0,
+        tree_options,
+        newest,
+    });
+    Ok(Recovered { server, log, disk, report, meeting })
 }
 
 fn core_config(settings: &Settings) -> Config {
@@ -119,7 +147,7 @@ fn core_config(settings: &Settings) -> Config {
     let per_minute = u64::from(settings.container_max_per_minute);
     let reap_interval_ms = millis(settings.container_check).max(1);
     Config {
-        server_id: 1,
+        server_id: settings.server_id.and_then(|id| u8::try_from(id).ok()).unwrap_or(1),
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
@@ -134,6 +162,10 @@ fn core_config(settings: &Settings) -> Config {
         } else {
             settings.snapshot_log_bytes
         },
+        servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
+        reconfig_enabled: settings.reconfig_enabled,
+        heartbeat_ms: millis(settings.heartbeat).max(1),
+        election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {
             frame_bytes: size(settings.max_request_bytes),
             frame_skip_bytes: size(settings.skip_request_bytes),
@@ -163,6 +195,7 @@ fn run(
     let settings = &process.settings;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let meter = Arc::new(Mutex::new(recovered.meter()));
+    let durable = recovered.log.position(TIMELINE);
     let (events_in, events) = unbounded_channel();
     let (log_in, log_requests) = mpsc::channel();
     let (snapshot_in, snapshot_requests) = mpsc::channel();
@@ -181,21 +214,24 @@ fn run(
         fsync: settings.fsync,
         slow: settings.fsync_warning,
         requests: log_requests,
-        events: events_in,
+        events: events_in.clone(),
         meter: Arc::clone(&meter),
     }
     .spawn()
     .map_err(failed("the log thread"))?;
+    let disk_events = events_in;
 
+    let meeting = recovered.meeting.take().map(|meeting| (meeting, disk_events.clone()));
     let driver = Driver::new(
         recovered.server,
         clock,
         Arc::clone(&process),
-        Surroundings { log: log_in, snapshot: snapshot_in, meter, startup },
+        Surroundings { durable, log: log_in, snapshot: snapshot_in, meter, startup, failed: disk_events },
     );
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
-    let result = LocalSet::new().block_on(&runtime, partition(driver, process, listener, events, questions));
+    let result =
+        LocalSet::new().block_on(&runtime, partition(driver, process, listener, events, questions, meeting));
     // The driver is gone with its future, and with it the senders: the disk's threads end.
     drop(runtime);
     let _ = snapshot_thread.join();
@@ -212,31 +248,64 @@ async fn partition(
     listener: std::net::TcpListener,
     mut events: UnboundedReceiver<DiskEvent>,
     mut questions: UnboundedReceiver<Question>,
+    meeting: Option<(Meeting, UnboundedSender<DiskEvent>)>,
 ) -> Result<(), String> {
     let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let (stop, stopped) = watch::channel(false);
 
+    let (peer_events_in, mut peer_events) = unbounded_channel();
+    if let Some((meeting, disk_events)) = meeting {
+        let ensemble = {
+            let server = driver.server.borrow();
+            meeting.begin(&process.settings, server.changed_servers(), disk_events, peer_events_in)?
+        };
+        let _ = driver.ensemble.set(ensemble);
+    }
+    driver.after_input();
     tokio::task::spawn_local(Rc::clone(&driver).feed_log());
     tokio::task::spawn_local(Rc::clone(&driver).feed_snapshot());
     tokio::task::spawn_local(Rc::clone(&driver).keep_time());
-    let acceptor = tokio::task::spawn_local(accept(listener, stopped, {
+    let mut accepting = Some({
         let driver = Rc::clone(&driver);
-        move |socket, address| Rc::clone(&driver).connection(socket, address)
-    }));
+        accept(listener, stopped, move |socket, address| Rc::clone(&driver).connection(socket, address))
+    });
+    let mut acceptor = None;
 
-    process.set_serving(true);
-    announce(address);
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut patience = None;
+    let mut announced = false;
     loop {
+        let is_ready = driver.server.borrow().is_in_quorum();
+        // A server alone is ready in a moment. One of several may wait long for the others, and says so
+        // to whoever asks.
+        if is_ready || driver.ensemble.get().is_some() {
+            acceptor = acceptor.or_else(|| accepting.take().map(tokio::task::spawn_local));
+        }
+        if !announced && is_ready {
+            announced = true;
+            announce(address);
+        }
         tokio::select! {
             biased;
-            event = events.recv() => match event {
-                Some(event) => driver.disk_event(event)?,
-                None => return Err("the log's thread has ended".into()),
-            },
+            event = events.recv() => {
+                let mut event = Some(event.ok_or("the log's thread has ended")?);
+                while let Some(next) = event {
+                    driver.disk_event(next)?;
+                    event = events.try_recv().ok();
+                }
+                driver.after_input();
+            }
+            // Alone nobody tells: then this never comes.
+            Some(event) = peer_events.recv() => {
+                let mut event = Some(event);
+                while let Some(next) = event {
+                    driver.peer_event(next)?;
+                    event = peer_events.try_recv().ok();
+                }
+                driver.after_input();
+            }
             // Without admin HTTP nobody asks: then this never comes.
             Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
@@ -244,14 +313,17 @@ async fn partition(
             () = tokio::time::sleep(Duration::from_millis(10)), if patience.is_some() => {}
         }
         if let Some(since) = patience {
-            if process.is_serving() {
+            if process.phase() != Phase::Stopping {
                 tracing::info!("stopping: what is under way is finished first");
-                process.set_serving(false);
+                process.set_phase(Phase::Stopping);
                 let _ = stop.send(true);
-                acceptor.abort();
+                if let Some(acceptor) = &acceptor {
+                    acceptor.abort();
+                }
+                driver.resign();
             }
             // Nothing is acknowledged that is not durable, so stopping early loses nothing.
-            if driver.is_settled() || since.elapsed() > STOP_PATIENCE {
+            if (driver.is_settled() && !driver.is_handing_over()) || since.elapsed() > STOP_PATIENCE {
                 return Ok(());
             }
         }

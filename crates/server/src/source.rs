@@ -1,11 +1,14 @@
 //! Answers what is asked about the running server, on the partition's thread.
 
-use stoa_core::{Connection, Histogram};
+use std::collections::BTreeSet;
+
+use stoa_core::{Connection, Histogram, Role, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
 use crate::driver::Driver;
+use crate::peers::PeerStatus;
 use crate::view::{self, Source};
 
 fn histogram(of: &Histogram) -> view::Histogram {
@@ -44,6 +47,71 @@ impl Driver {
     }
 }
 
+impl Driver {
+    fn ensemble_view(&self, standing: &Standing, leaders_found: u64) -> view::Ensemble {
+        let Standing { id, leader, term, last, committed, applied, .. } = *standing;
+        let peers = self.ensemble.get();
+        let links = peers.map(|peers| peers.status()).unwrap_or_default();
+        let mut ids: BTreeSet<_> =
+            links.iter().filter_map(|link| u8::try_from(link.address.id).ok()).collect();
+        ids.extend([&[id], &standing.voters[..], &standing.observers[..]].into_iter().flatten());
+        let members = ids.into_iter().map(|id| self.member_view(id, standing, &links)).collect();
+        view::Ensemble {
+            id: id.into(),
+            leader: (leader != 0).then_some(leader.into()),
+            term,
+            last,
+            committed,
+            applied,
+            leaders_found,
+            snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
+            snapshots_received: peers.map_or(0, |peers| peers.snapshots_received.get()),
+            members,
+        }
+    }
+
+    fn member_view(&self, id: u8, standing: &Standing, links: &[PeerStatus]) -> view::Member {
+        let number = u64::from(id);
+        let named = self.process.settings.servers.iter().find(|member| member.id == number);
+        let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
+        let votes = standing.voters.contains(&id);
+        view::Member {
+            id: number,
+            belongs: votes || standing.observers.contains(&id),
+            votes,
+            address: named.map(|member| (member.host.clone(), member.peer_port)),
+            matched: matched.map(|(_, position)| *position),
+            link: links.iter().find(|link| link.address.id == number).map(link),
+        }
+    }
+}
+
+fn link(of: &PeerStatus) -> view::Link {
+    view::Link {
+        connected_ms: of.connected_ms,
+        software: of.identity.as_ref().map(|identity| identity.software.clone()),
+        last_error: of.last_error.clone(),
+        bytes_received: of.bytes_in,
+        bytes_sent: of.bytes_out,
+        messages_received: of.messages_in,
+        messages_sent: of.messages_out,
+        queued_bytes: of.queued_bytes,
+    }
+}
+
+/// What a server is, in ZooKeeper's words.
+pub(crate) fn mode(of: &Standing) -> view::Mode {
+    match of.role {
+        Role::Standalone => view::Mode::Standalone,
+        Role::Leader => view::Mode::Leader,
+        Role::Follower => view::Mode::Follower,
+        Role::Observer => view::Mode::Observer,
+        // Nobody else could lead: its disk keeps it from it for a moment.
+        Role::Looking if of.voters == [of.id] && of.observers.is_empty() => view::Mode::Standalone,
+        Role::Looking => view::Mode::Looking,
+    }
+}
+
 fn connection(of: &Connection) -> view::Connection {
     let session = (of.session != 0).then(|| view::ConnectionSession {
         id: of.session,
@@ -75,9 +143,11 @@ impl Source for &Driver {
         let stats = server.stats();
         let tree = server.tree();
         let (queued, _) = server.log_queue();
+        let standing = server.standing();
         let (min, last, max) = stats.reply_bytes;
         view::Stats {
-            mode: view::Mode::Standalone,
+            mode: mode(&standing),
+            ensemble: self.ensemble_view(&standing, stats.leaders_found),
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
             znodes: tree.znode_count() as u64,

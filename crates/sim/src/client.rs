@@ -14,6 +14,10 @@ use stoa_wire::{
 /// Longest frame that a server may send.
 const REPLY_BYTES_MAX: usize = 80 << 20;
 
+/// The xid of garbage. Some of it is answered out of order, which can be told by the xid alone: no other
+/// request has it.
+const GARBAGE_XID: i32 = 77_000_000;
+
 /// What a client wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
@@ -268,14 +272,15 @@ impl Client {
             3 | 4 => {
                 // Longer than the server takes, but not so long that it hangs up.
                 let mut body = vec![0; 20 << 10];
-                body[..8].copy_from_slice(&[0, 0, 0, 77, 0, 0, 0, 5]);
+                body[..4].copy_from_slice(&GARBAGE_XID.to_be_bytes());
+                body[7] = Opcode::SetData as u8;
                 put::buffer(&mut bytes, &body);
             }
             _ => {
                 let mut workload =
                     Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
                 let ask = workload.garbage();
-                frame(&mut bytes, 77, &ask);
+                frame(&mut bytes, GARBAGE_XID, &ask);
             }
         }
         Act::Send(bytes)

@@ -192,10 +192,10 @@ impl SnapshotThread {
         now_ms: i64,
     ) -> Result<SnapshotDone, StorageError> {
         match piece {
-            SnapshotOutput::Begin { positions, .. } => {
+            SnapshotOutput::Begin { covers, .. } => {
                 let newest = list_snapshots(disk)?.iter().map(|snapshot| snapshot.sequence).max();
                 let sequence = newest.unwrap_or(0) + 1;
-                let header = SnapshotHeader { sequence, created_ms: now_ms, positions };
+                let header = SnapshotHeader { sequence, created_ms: now_ms, positions: covers };
                 self.writer = Some(SnapshotWriter::begin(disk, header)?);
                 Ok(SnapshotDone::Begun)
             }
@@ -205,6 +205,13 @@ impl SnapshotThread {
                 }
                 Ok(SnapshotDone::Taken)
             }
+            SnapshotOutput::Abort => match self.writer.take() {
+                Some(writer) => {
+                    writer.abandon(disk);
+                    Ok(SnapshotDone::Finished(false))
+                }
+                None => Ok(SnapshotDone::Taken),
+            },
             SnapshotOutput::End => match self.writer.take() {
                 Some(writer) => {
                     writer.finish(disk)?;

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod client;
 pub mod disk_thread;
+pub mod ensemble;
 pub mod model;
 pub mod process;
 pub mod profile;

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
+use stoa_sim::ensemble;
 use stoa_sim::profile::Profile;
 use stoa_sim::world::{Failure, Outcome, World};
 
@@ -66,6 +67,27 @@ enum Command {
     },
     /// List the profiles.
     Profiles,
+    /// Run many seeds of an ensemble: several servers, and a network between them.
+    Ensemble {
+        /// How many seeds.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// As many servers; otherwise the seeds decide, and mostly for three.
+        #[arg(long)]
+        servers: Option<usize>,
+        /// Only this kind of life; otherwise the seeds take turns through all of them.
+        #[arg(long)]
+        kind: Option<String>,
+        /// Print what happens.
+        #[arg(long)]
+        trace: bool,
+        /// Go on after a failure.
+        #[arg(long)]
+        keep_going: bool,
+    },
 }
 
 thread_local! {
@@ -92,7 +114,70 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        Command::Ensemble { seeds, from, servers, kind, trace, keep_going } => {
+            let plan = Ensembles { seeds, from, servers, kind, trace, keep_going };
+            run_ensembles(&plan)
+        }
     }
+}
+
+/// What is asked of `stoa-sim ensemble`.
+struct Ensembles {
+    seeds: u64,
+    from: u64,
+    servers: Option<usize>,
+    kind: Option<String>,
+    trace: bool,
+    keep_going: bool,
+}
+
+impl Ensembles {
+    fn settings(&self, seed: u64) -> Option<ensemble::Settings> {
+        let mut settings = ensemble::Settings::of(seed, self.servers);
+        if let Some(kind) = &self.kind {
+            settings = ensemble::Settings { servers: settings.servers, ..ensemble::Settings::named(kind)? };
+        }
+        Some(settings)
+    }
+
+    fn command(&self, seed: u64, settings: &ensemble::Settings) -> String {
+        let ensemble::Settings { name, servers, .. } = settings;
+        format!("stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace")
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_ensembles(plan: &Ensembles) -> ExitCode {
+    let began = Instant::now();
+    let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
+    let mut total = ensemble::Outcome::default();
+    for seed in plan.from..plan.from + plan.seeds {
+        let Some(settings) = plan.settings(seed) else {
+            eprintln!("no such kind of life; there are those of crates/sim/src/ensemble/settings.rs");
+            return ExitCode::from(2);
+        };
+        let command = plan.command(seed, &settings);
+        AT_HAND.set(command.clone());
+        match ensemble::World::new(seed, settings.clone(), plan.trace).run() {
+            Ok(outcome) => {
+                passed += 1;
+                total = total + outcome;
+            }
+            Err(failure) => {
+                failed += 1;
+                worst = worst.max(code_of(&failure));
+                eprintln!("seed {seed} ({}): {failure}", settings.name);
+                eprintln!("  to see it again: {command}");
+                if !plan.keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    say(&total);
+    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
+    say(&format_args!("{passed} passed, {failed} failed"));
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
 }
 
 /// Writes a line for whoever still reads.
@@ -224,7 +309,8 @@ impl Display for Totals {
         write!(
             f,
             "compared {} replies, {} events, {} updates and {} whole states; {} starts, {} snapshots, \
-             {} times no room, {} sessions expired, {} znodes reaped; {} damaged folders, {} of them refused; \
+             {} times no room, {} requests waited for an election; {} sessions came back, {} expired, \
+             {} znodes reaped; {} damaged folders, {} of them refused; \
              {:.0} s of simulated time",
             sum(&|outcome| outcome.counts.replies),
             sum(&|outcome| outcome.counts.events),
@@ -233,6 +319,8 @@ impl Display for Totals {
             sum(&|outcome| outcome.starts),
             sum(&|outcome| outcome.snapshots),
             sum(&|outcome| outcome.refusals),
+            sum(&|outcome| outcome.counts.waited),
+            sum(&|outcome| outcome.counts.returned),
             sum(&|outcome| outcome.counts.expired),
             sum(&|outcome| outcome.counts.reaped),
             sum(&|outcome| outcome.damaged),

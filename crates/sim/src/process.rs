@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, Server};
+use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent,
     next_frame, xid,
@@ -208,7 +208,6 @@ impl Process {
             self.hand_to_log(None, scene)?;
         }
         if ticks {
-            let moment = self.moment(scene.now);
             for (&key, socket) in &self.sockets {
                 self.excuse(key, socket, scene);
             }
@@ -216,7 +215,7 @@ impl Process {
             self.observe(scene)?;
             // Apart from what clients have asked for, so that it can be told apart.
             self.hand_to_log(Some(scene.now), scene)?;
-            scene.checker.ticked(moment)?;
+            scene.checker.ticked(scene.now)?;
         }
         while let Some(piece) = self.server.poll_snapshot() {
             self.snapshot.push(piece);
@@ -284,14 +283,16 @@ impl Process {
         while let Some(completion) = self.completions.pop_front() {
             match completion {
                 Completion::Log(LogDone::Durable(position)) => {
-                    scene.checker.durable(position);
+                    scene.checker.durable(position, scene.now);
                     self.server.appended(position, scene.now);
                 }
                 Completion::Log(LogDone::Refused(generation)) => {
                     let before = self.server.stats().log_refusals;
-                    self.server.append_refused(generation, scene.now);
+                    if !self.server.append_refused(generation, scene.now) {
+                        return Err(Violation::new("a server alone cannot go on without room in its log"));
+                    }
                     if self.server.stats().log_refusals > before {
-                        scene.checker.refused(scene.now);
+                        scene.checker.refused();
                     }
                 }
                 Completion::Snapshot(SnapshotDone::Taken) => self.server.snapshot_taken(),
@@ -311,11 +312,18 @@ impl Process {
             scene.trace.mix(&append.payload);
             self.log.push(append);
         }
-        Ok(())
+        scene.checker.handed_all_to_log()
     }
 
     /// Shows the checker what a call of the core has led to.
     fn observe(&mut self, scene: &mut Scene<'_>) -> Done {
+        while let Some(output) = self.server.poll_peer() {
+            // A client may write into the list of servers; here nobody is in it.
+            if output == PeerOutput::Servers {
+                continue;
+            }
+            return Err(Violation::new(format!("a server alone has something for others: {output:?}")));
+        }
         let mut written = Vec::new();
         let mut closes = Vec::new();
         let mut resumed = Vec::new();
@@ -417,7 +425,8 @@ impl Process {
                 return Err(Violation::new(format!("{count} requests wait on connection {key}")));
             }
         }
-        let (_, bytes) = self.server.log_queue();
+        let (_, proposed) = self.server.log_queue();
+        let bytes = proposed.max(self.server.asked_bytes());
         // A turn's last frame may pass the limit; an update is not much longer than its frame.
         let most = limits.log_queue_bytes + 2 * limits.frame_bytes + OWN_UPDATES_BYTES_MAX;
         if bytes > most {

@@ -177,6 +177,14 @@ impl Profile {
                 p.config.limits.outstanding_per_connection = 12;
                 p.config.limits.outstanding = 48;
             }),
+            variant(
+                "elections",
+                "a slow disk that is full now and then: much is asked before the server leads",
+                &|p| {
+                    p.faults = Faults { crash_ms: 300, disk_full_ms: 120, slow_disk_ms: 60, ..CALM };
+                    p.manners = Manners { window: 24, think_us: 800, move_one_in: 15, ..MANNERS };
+                },
+            ),
             variant("churn", "sessions that come, go, move and expire", &|p| {
                 p.manners = Manners {
                     clients: 12,

@@ -1,23 +1,20 @@
-//! From the folder to the state: the newest good snapshot, then every later entry.
+//! From the folder to the state: the newest good snapshot, then every later record.
 
-use stoa_core::TIMELINE;
+use stoa_core::{Recovered, Restore, TIMELINE};
 use stoa_storage::{Disk, Log, Options, Recovery, SnapshotHeader, StorageError};
-use stoa_tree::{Loader, Tree, Updates};
 
-/// A log that is open, and the state that it led to.
+/// A log that is open, and what it led to.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct Opened {
     /// The log.
     pub log: Log,
-    /// The state.
-    pub tree: Tree,
-    /// Position of the last entry in it.
-    pub position: u64,
+    /// What a server can go on with.
+    pub recovered: Recovered,
     /// What an operator should know.
     pub warnings: Vec<String>,
 }
 
-/// Opens a folder.
+/// Opens the folder of a server. An empty one begins a timeline with these voters.
 ///
 /// # Errors
 /// When it is damaged, or the disk fails.
@@ -25,62 +22,48 @@ pub fn recover<D: Disk + ?Sized>(
     disk: &mut D,
     options: &Options,
     tree_options: &stoa_tree::Options,
-) -> Result<Recovered, StorageError> {
-    let mut rebuild = Rebuild {
-        options: tree_options.clone(),
-        tree: Tree::new(tree_options.clone()),
-        position: 0,
-        loading: None,
-        warnings: Vec::new(),
-    };
+    server: u8,
+    voters: &[u64],
+) -> Result<Opened, StorageError> {
+    let mut rebuild = Rebuild { restore: Restore::new(tree_options.clone(), voters), warnings: Vec::new() };
     let log = Log::open(disk, options, &mut rebuild)?;
-    Ok(Recovered { log, tree: rebuild.tree, position: rebuild.position, warnings: rebuild.warnings })
+    let Rebuild { restore, warnings } = rebuild;
+    let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
+    let recovered = restore.finish(server).map_err(refused)?;
+    Ok(Opened { log, recovered, warnings })
 }
 
+/// Hands what is found to the core.
 struct Rebuild {
-    options: stoa_tree::Options,
-    tree: Tree,
-    position: u64,
-    loading: Option<(Loader, u64)>,
+    restore: Restore,
     warnings: Vec<String>,
 }
 
 impl Recovery for Rebuild {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
-        let position = header.positions.iter().find(|(timeline, _)| *timeline == TIMELINE);
-        self.loading =
-            Some((Loader::new(self.options.clone()), position.map_or(0, |(_, position)| *position)));
+        // One from before the first record was durable covers none.
+        let covered = header.positions.iter().find(|(timeline, _)| *timeline == TIMELINE);
+        self.restore.snapshot_begin(covered.map_or(0, |(_, record)| *record));
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        match &mut self.loading {
-            Some((loader, _)) => loader.chunk(bytes).map_err(|error| error.to_string()),
-            None => Err("a piece of a snapshot came before its beginning".into()),
-        }
+        self.restore.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        let (loader, position) = self.loading.take().ok_or("a snapshot ended before its beginning")?;
-        self.tree = loader.finish().map_err(|error| error.to_string())?;
-        self.position = position;
-        Ok(())
+        self.restore.snapshot_end()
     }
 
     fn snapshot_discard(&mut self) {
-        self.loading = None;
+        self.restore.snapshot_discard();
     }
 
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
         if timeline != TIMELINE {
             return Err(format!("timeline {timeline} is not known here"));
         }
-        for update in Updates::new(payload) {
-            let applied = update.and_then(|update| self.tree.apply(&update, &mut ()));
-            applied.map_err(|error| error.to_string())?;
-        }
-        self.position = position;
-        Ok(())
+        self.restore.record(position, payload)
     }
 
     fn warning(&mut self, message: &str) {

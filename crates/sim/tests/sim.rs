@@ -50,6 +50,9 @@ fn runs_meet_what_they_are_for() {
     assert!(sum("bit-rot", |outcome| outcome.damaged) > 100);
     assert!(sum("bit-rot", |outcome| outcome.refused) > 50);
     assert!(sum("disk-full", |outcome| outcome.refusals) > 6);
+    assert!(sum("churn", |outcome| outcome.counts.returned) > 60);
+    assert!(sum("elections", |outcome| outcome.counts.waited) > 60);
+    assert!(sum("elections", |outcome| outcome.counts.refused) > 0);
 }
 
 /// The seeds within which a planted bug must be found.
@@ -117,4 +120,9 @@ fn a_session_that_expires_early_is_found() {
 #[test]
 fn a_snapshot_that_claims_too_much_is_found() {
     found("big", |server: &mut Server| server.plant(Bug::SnapshotClaimsTooMuch));
+}
+
+#[test]
+fn a_session_that_is_heard_on_its_old_connection_is_found() {
+    found("churn", |server: &mut Server| server.plant(Bug::OldContactAccepted));
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
+use crate::dev::{self, DevArgs};
 use crate::failure::{Failure, Result};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::shell::{self, ShellArgs};
@@ -22,11 +23,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs a server
-    Serve(ServeArgs),
+    Serve(ServeCommand),
+    /// Runs a whole ensemble on this machine, to try it out
+    Dev(DevArgs),
     /// Talks to a server, line by line
     Shell(ShellArgs),
     /// Measures a server
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Looks into a server's log
     #[command(subcommand)]
     Log(LogCommand),
@@ -36,6 +39,24 @@ enum Command {
     /// A word of the shell: `--help` lists them
     #[command(external_subcommand)]
     Word(Vec<OsString>),
+}
+
+#[derive(Debug, Args)]
+struct ServeCommand {
+    #[command(flatten)]
+    args: ServeArgs,
+    /// The process that the server must not outlive
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<i32>,
+}
+
+impl ServeCommand {
+    fn run(&self) -> Result<ExitCode> {
+        if let Some(parent) = self.parent {
+            dev::end_with(parent)?;
+        }
+        Ok(stoa_server::run(&self.args))
+    }
 }
 
 fn words_help() -> String {
@@ -55,7 +76,8 @@ impl Cli {
 
     fn execute(self) -> Result<ExitCode> {
         match self.command {
-            Command::Serve(args) => Ok(stoa_server::run(&args)),
+            Command::Serve(command) => command.run(),
+            Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),

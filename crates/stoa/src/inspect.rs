@@ -6,10 +6,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use stoa_core::{Items, Restore, TIMELINE};
+use stoa_group::{EntryKind, Mark, Store, Vote};
 use stoa_server::file_disk::FileDisk;
 use stoa_storage::SnapshotHeader;
 use stoa_storage::inspect::{self, Finding, Place};
-use stoa_tree::{Loader, Options, Tree, Updates, ZnodeKind};
+use stoa_tree::{Options, Tree, ZnodeKind};
 
 use crate::failure::{Context as _, Failure, Result};
 
@@ -92,14 +94,8 @@ fn print_finding(
             writeln!(out, "batch {number} entries={entries} bytes={bytes}")
         }
         Finding::Entry { timeline, position, payload } => {
-            writeln!(out, "entry timeline={timeline} position={position} bytes={}", payload.len())?;
-            for update in Updates::new(payload) {
-                match update {
-                    Ok(update) => writeln!(out, "  {}", update.describe())?,
-                    Err(corrupt) => writeln!(out, "  unreadable: {corrupt}")?,
-                }
-            }
-            Ok(())
+            writeln!(out, "record timeline={timeline} position={position} bytes={}", payload.len())?;
+            print_record(out, payload)
         }
         Finding::Seal { number } => writeln!(out, "seal {number}"),
         Finding::SegmentEnd { number } => writeln!(out, "end {number}"),
@@ -115,6 +111,43 @@ fn print_finding(
             writeln!(out, "part of a snapshot")
         }
     }
+}
+
+fn print_record(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+    let record = match Store::decode(payload.to_vec().into()) {
+        Ok(record) => record,
+        Err(error) => return writeln!(out, "  unreadable: {error}"),
+    };
+    if let Some(vote) = record.vote {
+        let Vote { term, voted_for, committed } = vote;
+        writeln!(out, "  vote term={term} for={voted_for} committed={committed}")?;
+    }
+    if let Some(mark) = &record.snapshot {
+        print_mark(out, mark)?;
+    }
+    for entry in &record.entries {
+        writeln!(out, "  entry position={} term={}", entry.position, entry.term)?;
+        if entry.kind == EntryKind::Change {
+            writeln!(out, "    a change of members")?;
+            continue;
+        }
+        for item in Items::new(&entry.payload) {
+            match item {
+                Ok(item) => writeln!(out, "    {item}")?,
+                Err(corrupt) => writeln!(out, "    unreadable: {corrupt}")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_mark(out: &mut impl Write, mark: &Mark) -> io::Result<()> {
+    let Mark { position, term, members } = mark;
+    writeln!(
+        out,
+        "  state position={position} term={term} voters={:?} learners={:?}",
+        members.voters, members.learners
+    )
 }
 
 /// Carries out `stoa snapshot ...`.
@@ -155,49 +188,55 @@ pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<()> {
 /// A snapshot that was read to its end and found whole.
 struct Loaded {
     header: SnapshotHeader,
+    mark: Mark,
     tree: Tree,
 }
 
 /// Reads a snapshot; the tree that comes of it has the digest that the snapshot promised.
 fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
     let mut header = None;
-    let mut loader = Some(Loader::new(Options::default()));
-    let mut problem = None;
+    let mut restore = Restore::new(Options::default(), &[]);
+    let mut done: std::result::Result<(), String> = Ok(());
     let mut is_whole = false;
     inspect::snapshots(disk, Some(sequence), &mut |place, finding| {
-        match finding {
-            Finding::Snapshot { header: found, .. } => header = Some(found.clone()),
-            Finding::Chunk { bytes, .. } => {
-                if let Some(Err(error)) = loader.as_mut().map(|loader| loader.chunk(bytes)) {
-                    problem = Some(error.to_string());
-                }
+        done = match finding {
+            Finding::Snapshot { header: found, .. } => {
+                restore.snapshot_begin(found.position(TIMELINE));
+                header = Some(found.clone());
+                Ok(())
             }
-            Finding::SnapshotEnd { .. } => is_whole = true,
-            Finding::Damage { what, .. } => problem = Some(format!("at byte {}: {what}", place.offset)),
-            _ => {}
-        }
-        if problem.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            Finding::Chunk { bytes, .. } => restore.snapshot_chunk(bytes),
+            Finding::SnapshotEnd { .. } => {
+                is_whole = true;
+                restore.snapshot_end()
+            }
+            Finding::Damage { what, .. } => Err(format!("at byte {}: {what}", place.offset)),
+            _ => Ok(()),
+        };
+        if done.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .context(format!("cannot read {}", name(sequence)))?;
     let damaged = |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", name(sequence)));
-    if let Some(problem) = problem {
+    if let Err(problem) = done {
         return Err(damaged(&problem));
     }
-    match (header, loader.take()) {
-        (Some(header), Some(loader)) if is_whole => {
-            let tree = loader.finish().map_err(|error| damaged(&error))?;
-            Ok(Loaded { header, tree })
+    match header {
+        Some(header) if is_whole => {
+            let recovered = restore.finish(0).map_err(|error| damaged(&error))?;
+            Ok(Loaded { header, mark: recovered.restored.base, tree: recovered.tree })
         }
-        (None, _) => Err(damaged(&"there is no such snapshot")),
-        _ => Err(damaged(&"it has no end")),
+        Some(_) => Err(damaged(&"it has no end")),
+        None => Err(damaged(&"there is no such snapshot")),
     }
 }
 
-fn summary(Loaded { header, tree }: &Loaded) -> String {
+fn summary(Loaded { header, mark, tree }: &Loaded) -> String {
     format!(
-        "created_ms={} positions={:?} zxid=0x{:x} znodes={} sessions={} data_bytes={} digest={:016x}",
+        "created_ms={} covers={:?} position={} term={} zxid=0x{:x} znodes={} sessions={} data_bytes={} digest={:016x}",
         header.created_ms,
         header.positions,
+        mark.position,
+        mark.term,
         tree.last_zxid(),
         tree.znode_count(),
         tree.session_count(),

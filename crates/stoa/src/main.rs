@@ -1,7 +1,8 @@
-//! Stoa in one binary: the server, its shell, its load generator and the readers of its files.
+//! Stoa in one binary: the server, an ensemble to try out, its shell, its load generator and the readers of its files.
 
 mod bench;
 mod cli;
+mod dev;
 mod failure;
 mod inspect;
 mod shell;

@@ -19,8 +19,12 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path) -> Self {
+        Self::start_at(folder, "0")
+    }
+
+    fn start_at(folder: &Path, port: &str) -> Self {
         let mut process = Command::new(STOA)
-            .args(["serve", "--port", "0", "--admin-port", "0", "--data-dir"])
+            .args(["serve", "--port", port, "--admin-port", "0", "--data-dir"])
             .arg(folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -95,6 +99,22 @@ fn words_are_commands_with_text_json_and_exit_codes() {
     assert_eq!(server.failure("get").0, 2);
     assert_eq!(server.text("deleteall /a"), "");
     assert_eq!(server.text("ls /"), "[zookeeper]\n");
+}
+
+#[test]
+fn status_tells_of_every_server_and_fails_when_none_serves() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    // Nobody listens on a port that was given back.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let text = server.text(&format!("status --server {},{gone}", server.address));
+    let (first, second) = text.trim().split_once('\n').unwrap();
+    assert!(first.starts_with(&format!("{}: standalone, zxid 0x", server.address)), "{text}");
+    assert!(second.starts_with(&format!("{gone}: Connection refused")), "{text}");
+    let all: Value = serde_json::from_str(&server.text("--json status")).unwrap();
+    assert_eq!(all["servers"][0]["mode"], "standalone");
+    let (code, why) = server.failure(&format!("status --server {gone}"));
+    assert!(code == 1 && why.contains("Connection refused"), "{why}");
 }
 
 #[test]
@@ -194,6 +214,59 @@ fn the_generator_drives_the_echo_server() {
     echo.wait().unwrap();
     let report: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
     assert_eq!((&report["request_bytes"], &report["reply_bytes"]), (&44.0.into(), &104.0.into()));
+}
+
+#[test]
+fn the_probe_keeps_its_sessions_over_a_crash_and_tells_how_long_it_took() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let port = server.address.rsplit(':').next().unwrap().to_owned();
+    // Nobody listens on the port after it was given back.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut probe = Command::new(STOA)
+        .args(["bench", "probe", "--sessions", "2", "--servers"])
+        .arg(format!("{nobody},{}", server.address))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut commands, mut answers) =
+        (probe.stdin.take().unwrap(), BufReader::new(probe.stdout.take().unwrap()));
+    let mut next = || {
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    assert_eq!(next()["sessions"], 2);
+    commands.write_all(b"mark killed\n").unwrap();
+    assert_eq!(next()["phase"], "start");
+    drop(server);
+    commands.write_all(b"mark restarted\n").unwrap();
+    assert_eq!(next()["phase"], "killed");
+    let _again = Server::start_at(folder.path(), &port);
+    loop {
+        commands.write_all(b"look\n").unwrap();
+        let report = next();
+        if report["first_write_after_ms"].is_number() {
+            assert!(report["longest_gap_ms"].as_f64() >= report["first_write_after_ms"].as_f64(), "{report}");
+            break;
+        }
+    }
+    drop(commands);
+    let all = next();
+    assert!(probe.wait().unwrap().success());
+    assert_eq!((&all["phase"], &all["sessions_lost"]), (&"all".into(), &0.into()), "{all}");
+    assert!(all["connections_lost"].as_u64().unwrap() >= 2, "{all}");
+}
+
+#[test]
+fn a_run_can_end_after_a_number_of_requests() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let address = &server.address;
+    let line = format!("bench --server {address},{address} --op set --operations 700 --sessions 3 --json");
+    let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+    assert_eq!((&report["operations"], &report["unanswered"]), (&700.into(), &0.into()));
 }
 
 #[test]

@@ -34,7 +34,7 @@ mod snapshot;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileInfo};
 pub use error::{AppendError, StorageError};
-pub use format::{BODY_BYTES_MAX, FORMAT_VERSION, FolderId, TIMELINES_MAX};
+pub use format::{BODY_BYTES_MAX, FORMAT_VERSION, FolderId, TIMELINES_MAX, snapshot_name};
 pub use log::{Entry, Log, Options, Stats};
 pub use purge::PurgeReport;
 pub use recovery::Recovery;

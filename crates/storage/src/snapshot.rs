@@ -34,6 +34,14 @@ pub struct SnapshotHeader {
     pub positions: Vec<(u32, u64)>,
 }
 
+impl SnapshotHeader {
+    /// The last position it holds of a timeline; 0 when it holds nothing of it.
+    #[must_use]
+    pub fn position(&self, timeline: u32) -> u64 {
+        self.positions.iter().find(|(of, _)| *of == timeline).map_or(0, |(_, position)| *position)
+    }
+}
+
 /// A snapshot on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
@@ -237,13 +245,33 @@ impl SnapshotReader {
         bytes: u64,
         folder_id: Option<FolderId>,
     ) -> Result<Self, StorageError> {
-        let mut reader = FileReader::new(snapshot_name(sequence), bytes);
+        let found = Self::open_file(disk, snapshot_name(sequence), bytes, folder_id)?;
+        if found.header.sequence != sequence {
+            return Err(found.reader.damaged(32, "it has another sequence than its name says"));
+        }
+        Ok(found)
+    }
+
+    /// Opens a snapshot that another server has written and that has come here, in a file of any
+    /// name.
+    pub fn open_foreign<D: Disk + ?Sized>(disk: &mut D, file: &str) -> Result<Self, StorageError> {
+        let found = disk.list()?.into_iter().find(|found| found.name == file);
+        match found {
+            Some(found) => Self::open_file(disk, found.name, found.bytes, None),
+            None => Err(StorageError::Missing { file: file.into(), what: "it was expected here".into() }),
+        }
+    }
+
+    fn open_file<D: Disk + ?Sized>(
+        disk: &mut D,
+        file: String,
+        bytes: u64,
+        folder_id: Option<FolderId>,
+    ) -> Result<Self, StorageError> {
+        let mut reader = FileReader::new(file, bytes);
         let preamble = reader.preamble(disk, FileKind::Snapshot)?;
         if folder_id.is_some_and(|id| id != preamble.folder_id) {
             return Err(reader.damaged(16, "it belongs to another data folder"));
-        }
-        if preamble.words[0] != sequence {
-            return Err(reader.damaged(32, "it has another sequence than its name says"));
         }
         Ok(Self {
             reader,
@@ -252,7 +280,7 @@ impl SnapshotReader {
             footer: Footer::default(),
             done: false,
             header: SnapshotHeader {
-                sequence,
+                sequence: preamble.words[0],
                 created_ms: preamble.words[1] as i64,
                 positions: preamble.positions.rows().to_vec(),
             },

@@ -4,6 +4,7 @@ use crate::acl::{self, AclView};
 use crate::digest;
 use crate::node::{Node, ZnodeKind};
 use crate::quota::Usage;
+use crate::session::Contact;
 use crate::slab::NONE;
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, CreateOp, Op, OpAcl, Update};
@@ -53,14 +54,16 @@ pub enum OpResult<'a> {
         /// The Stat of the znode.
         stat: Stat,
     },
-    /// A session was created.
-    SessionCreated {
+    /// A session was created, or its client came to another connection.
+    SessionOpened {
         /// Its id.
         session: i64,
         /// Its timeout, milliseconds.
         timeout_ms: i32,
         /// Its password.
         password: [u8; PASSWORD_LEN],
+        /// Where its client is now.
+        contact: Contact,
     },
     /// A session was closed and its ephemerals are gone.
     SessionClosed {
@@ -145,10 +148,18 @@ impl Tree {
                 observer.result(OpResult::Checked { stat: self.stat_of(id) });
                 Ok(())
             }
-            Op::CreateSession { timeout_ms, password } => {
+            Op::CreateSession { timeout_ms, password, contact } => {
                 let session = update.session;
-                self.sessions.create(session, timeout_ms, password);
-                observer.result(OpResult::SessionCreated { session, timeout_ms, password });
+                self.sessions.create(session, timeout_ms, password, contact);
+                observer.result(OpResult::SessionOpened { session, timeout_ms, password, contact });
+                Ok(())
+            }
+            Op::OpenSession { timeout_ms, contact } => {
+                let session = update.session;
+                let password = self.sessions.open(session, timeout_ms, contact);
+                let password =
+                    password.ok_or_else(|| update.corrupt("it opens a session that is not there"))?;
+                observer.result(OpResult::SessionOpened { session, timeout_ms, password, contact });
                 Ok(())
             }
             Op::CloseSession => {

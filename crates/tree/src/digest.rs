@@ -7,6 +7,7 @@
 //! nothing here may depend on a seed. It finds faults, not forgers.
 
 use crate::index::fold;
+use crate::session::Contact;
 
 const A: u64 = 0xa076_1d64_78bd_642f;
 const B: u64 = 0xe703_7ed1_a0b4_28db;
@@ -64,8 +65,9 @@ pub(crate) fn stat_term(path: u64, numbers: [i64; 12]) -> u64 {
 }
 
 /// The term of a session.
-pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8]) -> u64 {
-    bytes(number(number(B, id), i64::from(timeout_ms)), password)
+pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8], contact: Contact) -> u64 {
+    let place = number(number(B, i64::from(contact.server)), contact.opening as i64);
+    bytes(number(number(place, id), i64::from(timeout_ms)), password)
 }
 
 #[cfg(test)]
@@ -85,8 +87,10 @@ mod tests {
             stat_term(path, [0; 12]),
             stat_term(path, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             stat_term(path, [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            session_term(1, 2, &[3; 16]),
-            session_term(2, 1, &[3; 16]),
+            session_term(1, 2, &[3; 16], Contact::default()),
+            session_term(2, 1, &[3; 16], Contact::default()),
+            session_term(2, 1, &[3; 16], Contact { server: 1, opening: 0 }),
+            session_term(2, 1, &[3; 16], Contact { server: 0, opening: 1 }),
         ];
         let count = terms.len();
         terms.sort_unstable();

@@ -39,7 +39,7 @@ pub use acl::AclView;
 pub use apply::{Change, Observer, OpResult, SoftQuota};
 pub use load::{LoadError, Loader};
 pub use node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
-pub use session::SessionInfo;
+pub use session::{Contact, SessionInfo};
 pub use tree::{Tree, Znode};
 pub use update::{CorruptUpdate, Update, Updates};
 pub use watch::{WatchMode, WatchSummary, WatcherId, Watches};

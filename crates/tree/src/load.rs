@@ -2,6 +2,7 @@
 
 use crate::index::ROOT_HASH;
 use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
+use crate::session::Contact;
 use crate::slab::NONE;
 use crate::snapshot::{FORMAT, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
@@ -291,10 +292,11 @@ impl Loader {
         let id = decoder.i64()?;
         let timeout_ms = decoder.i32()?;
         let password: [u8; PASSWORD_LEN] = decoder.array()?;
+        let contact = Contact::decode(decoder.array()?);
         if self.tree.sessions.contains(id) {
             return Err(LoadError::Malformed("two sessions have the same id"));
         }
-        self.tree.sessions.create(id, timeout_ms, password);
+        self.tree.sessions.create(id, timeout_ms, password, contact);
         self.sessions += 1;
         Ok(())
     }

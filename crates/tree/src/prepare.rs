@@ -8,6 +8,7 @@ use crate::acl;
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
 use crate::proposed::Projected;
 use crate::quota::Usage;
+use crate::session::{Contact, is_same_password};
 use crate::tree::{Tree, reserved};
 use crate::update::{self, CreateOp, Op};
 use crate::{Caller, Refusal, Stamp};
@@ -70,13 +71,38 @@ impl Tree {
         session: i64,
         timeout_ms: i32,
         password: [u8; PASSWORD_LEN],
+        contact: Contact,
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
-        Op::CreateSession { timeout_ms, password }.encode(batch);
+        Op::CreateSession { timeout_ms, password, contact }.encode(batch);
         update::end(batch, start);
-        self.overlay.touch_session(stamp.zxid, session, true);
+        self.overlay.touch_session(stamp.zxid, session, Some((password, contact)));
+    }
+
+    /// Makes an update that takes a session to another connection, appended to `batch`.
+    ///
+    /// # Errors
+    /// `SessionExpired` when there is no such session (any more) or the password is another one;
+    /// nothing was appended then.
+    pub fn prepare_open_session(
+        &mut self,
+        session: i64,
+        timeout_ms: i32,
+        password: &[u8],
+        contact: Contact,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        let known = self.proposed_session(session).map(|(password, _)| password);
+        let known = known.filter(|known| is_same_password(known, password));
+        let password = known.ok_or(ErrorCode::SessionExpired)?;
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
+        Op::OpenSession { timeout_ms, contact }.encode(batch);
+        update::end(batch, start);
+        self.overlay.touch_session(stamp.zxid, session, Some((password, contact)));
+        Ok(())
     }
 
     /// Makes an update that closes a session and deletes its ephemerals, appended to `batch`. A
@@ -130,7 +156,7 @@ impl Tree {
 
     fn propose_close(&mut self, session: i64, stamp: Stamp, batch: &mut Vec<u8>) {
         Op::CloseSession.encode(batch);
-        self.overlay.touch_session(stamp.zxid, session, false);
+        self.overlay.touch_session(stamp.zxid, session, None);
     }
 
     fn prepare_multi(

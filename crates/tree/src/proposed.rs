@@ -10,12 +10,14 @@
 use crate::index::spread;
 use crate::node::ZnodeKind;
 use crate::quota::Usage;
+use crate::session::Contact;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
+use stoa_wire::PASSWORD_LEN;
 
 /// A znode as it will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +62,16 @@ struct Touch {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct ProposedSession {
+pub(crate) struct ProposedSession {
     zxid: i64,
-    live: bool,
+    /// Its password and where its client will be; `None` when it will be closed.
+    pub(crate) open: Option<([u8; PASSWORD_LEN], Contact)>,
+}
+
+impl ProposedSession {
+    fn is_closing(&self) -> bool {
+        self.open.is_none()
+    }
 }
 
 /// What an outstanding update will add to the usage of a quota.
@@ -227,7 +236,13 @@ impl Overlay {
 
     /// Whether the session will be there; `None` when no outstanding update says.
     pub(crate) fn session_is_live(&self, session: i64) -> Option<bool> {
-        self.sessions.get(&session).map(|proposed| proposed.live)
+        self.sessions.get(&session).map(|proposed| proposed.open.is_some())
+    }
+
+    /// What outstanding updates make of the session, if any does.
+    #[inline]
+    pub(crate) fn session(&self, session: i64) -> Option<&ProposedSession> {
+        self.sessions.get(&session)
     }
 
     pub(crate) fn is_any_closing(&self) -> bool {
@@ -239,14 +254,19 @@ impl Overlay {
     pub(crate) fn is_closing(&self, kind: ZnodeKind) -> bool {
         self.closing > 0
             && matches!(kind, ZnodeKind::Ephemeral { session }
-                if self.sessions.get(&session).is_some_and(|proposed| !proposed.live))
+                if self.sessions.get(&session).is_some_and(ProposedSession::is_closing))
     }
 
-    /// Notes that the update `zxid` creates (`live`) or closes the session.
-    pub(crate) fn touch_session(&mut self, zxid: i64, session: i64, live: bool) {
-        let before = self.sessions.insert(session, ProposedSession { zxid, live });
-        self.closing += usize::from(!live);
-        self.closing -= usize::from(before.is_some_and(|before| !before.live));
+    /// Notes that the update `zxid` creates or opens the session, or closes it (`None`).
+    pub(crate) fn touch_session(
+        &mut self,
+        zxid: i64,
+        session: i64,
+        open: Option<([u8; PASSWORD_LEN], Contact)>,
+    ) {
+        let before = self.sessions.insert(session, ProposedSession { zxid, open });
+        self.closing += usize::from(open.is_none());
+        self.closing -= usize::from(before.is_some_and(|before| before.is_closing()));
         self.session_touches.push_back((zxid, session));
     }
 
@@ -291,7 +311,7 @@ impl Overlay {
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
             if self.sessions.get(&session).is_some_and(|proposed| proposed.zxid == touched) {
                 let proposed = self.sessions.remove(&session);
-                self.closing -= usize::from(proposed.is_some_and(|proposed| !proposed.live));
+                self.closing -= usize::from(proposed.is_some_and(|proposed| proposed.is_closing()));
             }
         }
     }

@@ -4,14 +4,41 @@ use crate::digest;
 use crate::slab::NONE;
 use crate::tree::Tree;
 use alloc::string::String;
+use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stoa_wire::PASSWORD_LEN;
+
+/// Where a session's client is: who speaks for it has come in by this server, last with this request.
+/// What any other server, or this one for an earlier connection, asks in its name is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Contact {
+    /// The contact server.
+    pub server: u8,
+    /// The number of the request with which the client came there.
+    pub opening: u64,
+}
+
+impl Contact {
+    /// Length of its encoding: `server u8, opening u64`, little-endian.
+    pub(crate) const LEN: usize = 9;
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.push(self.server);
+        out.extend_from_slice(&self.opening.to_le_bytes());
+    }
+
+    pub(crate) fn decode(bytes: [u8; Self::LEN]) -> Self {
+        let [server, opening @ ..] = bytes;
+        Self { server, opening: u64::from_le_bytes(opening) }
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) timeout_ms: i32,
     pub(crate) password: [u8; PASSWORD_LEN],
+    pub(crate) contact: Contact,
     /// Head of the list of its ephemerals.
     pub(crate) first_ephemeral: u32,
     pub(crate) ephemeral_count: usize,
@@ -26,6 +53,8 @@ pub struct SessionInfo {
     pub timeout_ms: i32,
     /// Whoever wants to take up the session must know it.
     pub password: [u8; PASSWORD_LEN],
+    /// Where its client is, or was last.
+    pub contact: Contact,
     /// Number of its ephemerals.
     pub ephemeral_count: usize,
 }
@@ -38,7 +67,7 @@ pub(crate) struct Sessions {
 
 impl Session {
     fn term(&self, id: i64) -> u64 {
-        digest::session_term(id, self.timeout_ms, &self.password)
+        digest::session_term(id, self.timeout_ms, &self.password, self.contact)
     }
 
     fn info(&self, id: i64) -> SessionInfo {
@@ -46,6 +75,7 @@ impl Session {
             id,
             timeout_ms: self.timeout_ms,
             password: self.password,
+            contact: self.contact,
             ephemeral_count: self.ephemeral_count,
         }
     }
@@ -69,7 +99,13 @@ impl Sessions {
     }
 
     /// Adds a session. One that is there already keeps its ephemerals.
-    pub(crate) fn create(&mut self, id: i64, timeout_ms: i32, password: [u8; PASSWORD_LEN]) {
+    pub(crate) fn create(
+        &mut self,
+        id: i64,
+        timeout_ms: i32,
+        password: [u8; PASSWORD_LEN],
+        contact: Contact,
+    ) {
         let (first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
             Some(old) => {
                 self.digest = self.digest.wrapping_sub(old.term(id));
@@ -77,9 +113,20 @@ impl Sessions {
             }
             None => (NONE, 0),
         };
-        let session = Session { timeout_ms, password, first_ephemeral, ephemeral_count };
+        let session = Session { timeout_ms, password, contact, first_ephemeral, ephemeral_count };
         self.digest = self.digest.wrapping_add(session.term(id));
         self.by_id.insert(id, session);
+    }
+
+    /// Its client has come to another connection; returns its password. `None` when there is no such
+    /// session.
+    pub(crate) fn open(&mut self, id: i64, timeout_ms: i32, contact: Contact) -> Option<[u8; PASSWORD_LEN]> {
+        let session = self.by_id.get_mut(&id)?;
+        self.digest = self.digest.wrapping_sub(session.term(id));
+        session.timeout_ms = timeout_ms;
+        session.contact = contact;
+        self.digest = self.digest.wrapping_add(session.term(id));
+        Some(session.password)
     }
 
     /// Removes a session whose ephemerals are gone.
@@ -115,12 +162,38 @@ impl Sessions {
     }
 }
 
+/// Compares in a time that does not depend on where the two differ.
+pub(crate) fn is_same_password(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
+}
+
 impl Tree {
     /// Whether the session will be there once everything proposed has been applied: created or
     /// being created, and not closing.
     #[must_use]
     pub fn session_is_live(&self, session: i64) -> bool {
         self.overlay.session_is_live(session).unwrap_or_else(|| self.sessions.contains(session))
+    }
+
+    /// Where the session's client will be once everything proposed has been applied; `None` when
+    /// the session will not be there.
+    #[must_use]
+    pub fn session_contact(&self, session: i64) -> Option<Contact> {
+        self.proposed_session(session).map(|(_, contact)| contact)
+    }
+
+    /// The session's password and contact, once everything proposed has been applied.
+    pub(crate) fn proposed_session(&self, session: i64) -> Option<([u8; PASSWORD_LEN], Contact)> {
+        match self.overlay.session(session) {
+            Some(proposed) => proposed.open,
+            None => self.sessions.get(session).map(|session| (session.password, session.contact)),
+        }
+    }
+
+    /// Whether an update that is proposed and not applied concerns the session itself.
+    #[must_use]
+    pub fn session_is_changing(&self, session: i64) -> bool {
+        self.overlay.session(session).is_some()
     }
 
     /// A session of the applied state.

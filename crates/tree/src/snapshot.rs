@@ -8,7 +8,7 @@
 //! snapshot := header, (acl | session | znode)*, end         in any order, cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, znodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
-//! session  := 3, id i64, timeout_ms i32, password [u8; 16]
+//! session  := 3, id i64, timeout_ms i32, password [u8; 16], server u8, opening u64
 //! znode    := 4, flags u8, id u32, parent u32, czxid, mzxid, ctime, mtime i64, version, aversion i32,
 //!             acl u32, [pzxid i64, cversion i32, owner i64], name, data
 //! end      := 5
@@ -25,7 +25,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The format that this server writes and reads.
-pub(crate) const FORMAT: u8 = 1;
+pub(crate) const FORMAT: u8 = 2;
 
 pub(crate) mod tag {
     pub(crate) const HEADER: u8 = 1;
@@ -115,6 +115,7 @@ impl Tree {
             block.extend_from_slice(&id.to_le_bytes());
             block.extend_from_slice(&session.timeout_ms.to_le_bytes());
             block.extend_from_slice(&session.password);
+            session.contact.encode(block);
         }
         self.walk = Some(Box::new(walk));
     }

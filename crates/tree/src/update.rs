@@ -10,6 +10,7 @@
 //! is decided when it is prepared.
 
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use crate::session::Contact;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_wire::{AclList, PASSWORD_LEN, Reader};
@@ -45,6 +46,7 @@ const CHECK: u8 = 5;
 const CREATE_SESSION: u8 = 6;
 const CLOSE_SESSION: u8 = 7;
 const MULTI: u8 = 8;
+const OPEN_SESSION: u8 = 9;
 
 // The byte that follows CREATE: a kind and two flags.
 const PERSISTENT: u8 = 0;
@@ -66,7 +68,8 @@ pub(crate) enum Op<'a> {
     SetData { path: &'a str, data: Option<&'a [u8]>, version: i32 },
     SetAcl { path: &'a str, acl: OpAcl<'a>, aversion: i32 },
     Check { path: &'a str },
-    CreateSession { timeout_ms: i32, password: [u8; PASSWORD_LEN] },
+    CreateSession { timeout_ms: i32, password: [u8; PASSWORD_LEN], contact: Contact },
+    OpenSession { timeout_ms: i32, contact: Contact },
     CloseSession,
 }
 
@@ -183,10 +186,16 @@ impl Op<'_> {
                 out.push(CHECK);
                 put_bytes(out, path.as_bytes());
             }
-            Self::CreateSession { timeout_ms, password } => {
+            Self::CreateSession { timeout_ms, password, contact } => {
                 out.push(CREATE_SESSION);
                 out.extend_from_slice(&timeout_ms.to_le_bytes());
                 out.extend_from_slice(&password);
+                contact.encode(out);
+            }
+            Self::OpenSession { timeout_ms, contact } => {
+                out.push(OPEN_SESSION);
+                out.extend_from_slice(&timeout_ms.to_le_bytes());
+                contact.encode(out);
             }
             Self::CloseSession => out.push(CLOSE_SESSION),
         }
@@ -314,7 +323,14 @@ impl<'a> Decoder<'a> {
                 Op::SetAcl { path, acl, aversion }
             }
             CHECK => Op::Check { path: self.path()? },
-            CREATE_SESSION => Op::CreateSession { timeout_ms: self.i32()?, password: self.array()? },
+            CREATE_SESSION => Op::CreateSession {
+                timeout_ms: self.i32()?,
+                password: self.array()?,
+                contact: Contact::decode(self.array()?),
+            },
+            OPEN_SESSION => {
+                Op::OpenSession { timeout_ms: self.i32()?, contact: Contact::decode(self.array()?) }
+            }
             CLOSE_SESSION => Op::CloseSession,
             _ => return Err("it has an operation of an unknown kind"),
         })
@@ -425,6 +441,9 @@ impl fmt::Display for Op<'_> {
             Self::Check { path } => write!(f, "check {path:?}"),
             // The password stays out of what people read.
             Self::CreateSession { timeout_ms, .. } => write!(f, "create_session timeout_ms={timeout_ms}"),
+            Self::OpenSession { timeout_ms, contact } => {
+                write!(f, "open_session timeout_ms={timeout_ms} server={}", contact.server)
+            }
             Self::CloseSession => f.write_str("close_session"),
         }
     }

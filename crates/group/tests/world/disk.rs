@@ -45,7 +45,7 @@ impl Disk {
         let mut found = Found { members: self.members.clone(), ..Found::default() };
         found.forget();
         let log = Log::open(&mut self.disk, &options, &mut found).expect("a loss of power is no damage");
-        let coverage = Coverage::new(log.position(TIMELINE), &found.restored);
+        let coverage = Coverage::new(found.covered, log.position(TIMELINE), found.restored.last());
         let vote = found.restored.vote;
         self.open = Some(Open { log, coverage, vote, snapshots: found.sequence });
         (found.restored, found.state)
@@ -74,7 +74,7 @@ impl Disk {
             if appended.is_err() {
                 return Err(StorageError::NoLog);
             }
-            open.coverage.written(position, &store);
+            open.coverage.written(position, store.end());
             open.vote = store.vote.unwrap_or(open.vote);
             number = Some(store.number);
         }
@@ -103,12 +103,11 @@ impl Disk {
         if !with_vote {
             self.open().vote.voted_for = 0;
         }
-        if let Some(covered) = self.open().coverage.covered(mark.position) {
-            self.write_snapshot(mark, state, covered).expect("the disk works");
-            let Self { disk, open, .. } = self;
-            let log = &mut open.as_mut().expect("the server runs").log;
-            self.segments_removed += log.purge(disk).expect("the disk works").segments_removed as u64;
-        }
+        let covered = self.open().coverage.covered(mark.position);
+        self.write_snapshot(mark, state, covered).expect("the disk works");
+        let Self { disk, open, .. } = self;
+        let log = &mut open.as_mut().expect("the server runs").log;
+        self.segments_removed += log.purge(disk).expect("the disk works").segments_removed as u64;
     }
 
     fn write_snapshot(&mut self, mark: &Mark, state: State, covered: u64) -> Result<(), StorageError> {
@@ -137,11 +136,14 @@ struct Found {
     state: State,
     chunks: u64,
     sequence: u64,
+    /// The last record that the snapshot covers.
+    covered: u64,
 }
 
 impl Found {
     fn forget(&mut self) {
         let base = Mark { members: self.members.clone(), ..Mark::default() };
+        self.covered = 0;
         (self.restored, self.state) = (Restored { base, ..Restored::default() }, State::default());
     }
 
@@ -153,6 +155,7 @@ impl Found {
 impl Recovery for Found {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
         self.sequence = self.sequence.max(header.sequence);
+        self.covered = header.positions.first().map_or(0, |(_, record)| *record);
         self.chunks = 0;
         Ok(())
     }

@@ -149,7 +149,11 @@ impl World {
         let (restored, state) = server.disk.start();
         server.state = state;
         server.snapshots = BTreeMap::from([(restored.base.position, server.state)]);
-        server.group = Some(Group::new(&config, &restored).expect("what was stored is sound"));
+        let mut group = Group::new(&config, &restored).expect("what was stored is sound");
+        if restored.base.position > 0 {
+            group.offer_snapshot(restored.base);
+        }
+        server.group = Some(group);
         self.act(id);
     }
 
@@ -217,7 +221,7 @@ impl World {
         assert_eq!(mark.position, position);
         server.snapshots.insert(position, server.state);
         group.offer_snapshot(mark);
-        group.compact(position.saturating_sub(keep_entries));
+        group.compact(position.saturating_sub(keep_entries), 0);
         let forgetful = planted == Some(Planted::SnapshotWithoutVote);
         server.disk.take_snapshot(&group.mark(), server.state, !forgetful);
     }

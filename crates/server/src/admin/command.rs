@@ -38,6 +38,7 @@ commands! {
     Connections ["connections", "cons"];
     Dirs ["dirs"];
     Dump ["dump"];
+    Ensemble ["ensemble"];
     Environment ["environment", "env", "envi"];
     GetTraceMask ["get_trace_mask", "gtmk"];
     Hash ["hash"];
@@ -138,7 +139,11 @@ impl Command {
             Command::GetTraceMask => fields(json!({ "tracemask": process.trace_mask() })),
             Command::SetTraceMask => set_trace_mask(admin, parameters),
             Command::SystemProperties => render::properties(&process.settings),
-            Command::ZabState => fields(json!({ "voting": false, "zabstate": "" })),
+            Command::Ensemble => render::ensemble(&*admin.ask_even_looking(Question::Stats).await?),
+            Command::ZabState => match admin.ask_even_looking(Question::Stats).await {
+                Ok(stats) => render::zab_state(&stats),
+                Err(Unanswered) => render::no_zab_state(),
+            },
 
             Command::ConnectionStatReset => {
                 admin.ask(Question::ResetConnections).await?;
@@ -150,8 +155,16 @@ impl Command {
             }
             Command::Connections => render::connections(&admin.ask(Question::Connections).await?),
             Command::Dirs => render::dirs(&*admin.ask(Question::Stats).await?),
-            Command::Dump => render::dump(&admin.ask(Question::Sessions).await?),
+            Command::Dump => {
+                let mode = admin.ask(Question::Stats).await?.mode;
+                render::dump(&admin.ask(Question::Sessions).await?, mode)
+            }
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
+            Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
+            Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
+            Command::VotingView => {
+                render::voting_view(&*admin.ask(Question::Stats).await?, &process.settings)
+            }
             Command::LastSnapshot => render::last_snapshot(&*admin.ask(Question::Stats).await?),
             Command::Monitor => render::monitor(&Figures::now(*admin.ask(Question::Stats).await?)),
             Command::ServerStats => render::server_stats(&*admin.ask(Question::Stats).await?),
@@ -172,9 +185,6 @@ impl Command {
                 fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
             }
             Command::IsReadOnly => fields(json!({ "read_only": false })),
-            Command::Leader => fields(json!({ "error": "server is not initialized" })),
-            Command::Observers => fields(json!({ "synced_observers": 0, "observers": [] })),
-            Command::VotingView => fields(json!({ "current_config": {} })),
             Command::ObserverConnectionStatReset | Command::Ruok | Command::Snapshot => Map::new(),
         })
     }

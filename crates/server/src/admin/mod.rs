@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `/commands` | links to every command |
 //! | `/commands/<name>` | the command's answer in JSON, with ZooKeeper's field names |
-//! | `/ready` | 200 when requests are served, else 503 |
+//! | `/ready` | 200 when requests are served from a state that is up to date, else 503 and why |
 //! | `/metrics` | the metrics in Prometheus's text format |
 //!
 //! Nothing here is in the way of clients: the thread asks the partition's one question at a time for
@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use crate::listen;
 use crate::metrics::{Figures, prometheus};
-use crate::process::Process;
+use crate::process::{Phase, Process};
 use crate::view::Question;
 use crate::words::NOT_SERVING;
 use command::{Command, Parameters, Reply};
@@ -55,9 +55,22 @@ struct Admin {
 struct Unanswered;
 
 impl Admin {
-    /// Asks the partition, unless requests are not served: then it may not be there to be asked.
+    /// Asks the partition, unless requests are not served: like ZooKeeper's, most commands have no
+    /// answer then.
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Unanswered> {
         self.ask_within(ANSWER_TIME, question).await
+    }
+
+    /// Asks the partition, unless it is not there: what is told of a server that looks for a leader is
+    /// what helps it to find one.
+    async fn ask_even_looking<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, Unanswered> {
+        match self.process.phase() {
+            Phase::Looking | Phase::Serving => self.put(ANSWER_TIME, question).await,
+            Phase::Recovering | Phase::Stopping => Err(Unanswered),
+        }
     }
 
     async fn ask_within<T>(
@@ -68,6 +81,14 @@ impl Admin {
         if !self.process.is_serving() {
             return Err(Unanswered);
         }
+        self.put(time, question).await
+    }
+
+    async fn put<T>(
+        &self,
+        time: Duration,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, Unanswered> {
         let (reply, answer) = oneshot::channel();
         self.questions.send(question(reply)).map_err(|_| Unanswered)?;
         match tokio::time::timeout(time, answer).await {
@@ -161,7 +182,7 @@ async fn links() -> Html<String> {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
-    match admin.ask(Question::Stats).await {
+    match admin.ask_even_looking(Question::Stats).await {
         Ok(stats) => {
             let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
             (format, prometheus(&Figures::now(*stats))).into_response()
@@ -172,13 +193,24 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 
 async fn ready(State(admin): State<Arc<Admin>>) -> Response {
     // Asked, not only looked up: a partition that hangs is not ready.
-    let (status, body) = match admin.ask(Question::Stats).await {
+    let (status, body) = match admin.ask_even_looking(Question::Stats).await {
         Ok(stats) => {
             let zxid = format!("0x{:x}", stats.zxid);
-            (StatusCode::OK, json!({ "ready": true, "server_state": stats.mode.name(), "last_zxid": zxid }))
+            let why = stats.unready();
+            let mut body =
+                json!({ "ready": why.is_none(), "server_state": stats.mode.name(), "last_zxid": zxid });
+            let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            if let Some(why) = why {
+                body["error"] = why.into();
+            }
+            (status, body)
         }
         Err(Unanswered) => {
-            let why = if admin.process.is_serving() { "the partition does not answer" } else { NOT_SERVING };
+            let why = match admin.process.phase() {
+                Phase::Recovering => "the state is being read from the data folder",
+                Phase::Stopping => "the server is stopping",
+                Phase::Looking | Phase::Serving => "the partition does not answer",
+            };
             (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "error": why }))
         }
     };

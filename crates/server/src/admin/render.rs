@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::command::fields;
 use crate::config::{SETTINGS, Settings};
-use crate::metrics::{Figures, average_ms, latency_min_us, monitor_values};
+use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
-use crate::view::{Connection, Digest, Session, SessionWatches, Stats, WatchSummary};
-use crate::words::{by_path, interest_ops, java_address};
+use crate::view::{Connection, Digest, Ensemble, Member, Mode, Session, SessionWatches, Stats, WatchSummary};
+use crate::words::{by_path, interest_ops, java_address, server_id};
 
 /// ZooKeeper's digests have the versions 1 and 2. Ours are of another kind, not to be compared with them.
 const DIGEST_VERSION: u32 = 100;
@@ -50,7 +50,8 @@ pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
 }
 
 pub(super) fn monitor(figures: &Figures) -> Map<String, Value> {
-    let mut data = fields(json!({ "version": VERSION, "server_state": figures.stats.mode.name() }));
+    let texts = monitor_texts(&figures.stats).into_iter();
+    let mut data: Map<String, Value> = texts.map(|(name, text)| (name.to_owned(), text.into())).collect();
     data.extend(monitor_values(figures).into_iter().map(|(name, value)| (name, Value::Number(value))));
     data
 }
@@ -81,7 +82,7 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
         "max_client_cnxns": settings.max_connections_per_address,
         "min_session_timeout": ms(min),
         "max_session_timeout": ms(max),
-        "server_id": 0,
+        "server_id": server_id(settings),
         "client_port_listen_backlog": settings.listen_backlog,
     }))
 }
@@ -146,9 +147,10 @@ fn one_connection(connection: &Connection, brief: bool) -> Value {
     Value::Object(info)
 }
 
-pub(super) fn dump(sessions: &[Session]) -> Map<String, Value> {
+pub(super) fn dump(sessions: &[Session], mode: Mode) -> Map<String, Value> {
     let mut by_expiry: std::collections::BTreeMap<i64, Vec<i64>> = std::collections::BTreeMap::new();
-    for session in sessions {
+    // Only who judges knows when a session ends.
+    for session in sessions.iter().filter(|_| mode.judges_sessions()) {
         by_expiry.entry(session.expires_ms).or_default().push(session.id);
     }
     let expiry: Map<String, Value> =
@@ -189,4 +191,132 @@ pub(super) fn watch_summary(summary: &WatchSummary) -> Map<String, Value> {
         "num_paths": summary.paths,
         "num_total_watches": summary.watches,
     }))
+}
+
+/// Host and port, an IPv6 address in brackets.
+fn address((host, port): (&str, u16)) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn peer_address(member: &Member) -> Option<String> {
+    member.address.as_ref().map(|(host, port)| address((host, *port)))
+}
+
+pub(super) fn leader(stats: &Stats) -> Map<String, Value> {
+    let Ensemble { leader, members, .. } = &stats.ensemble;
+    if stats.mode == Mode::Standalone {
+        return fields(json!({ "error": "server is not initialized" }));
+    }
+    let found = members.iter().find(|member| Some(member.id) == *leader);
+    let host = found.and_then(|member| member.address.as_ref()).map_or("", |(host, _)| host);
+    fields(json!({
+        "is_leader": stats.mode == Mode::Leader,
+        "leader_id": leader,
+        "leader_ip": host,
+    }))
+}
+
+pub(super) fn voting_view(stats: &Stats, settings: &Settings) -> Map<String, Value> {
+    let voters = stats.ensemble.members.iter().filter(|member| member.votes);
+    let views: Map<String, Value> = voters
+        .filter(|_| stats.mode != Mode::Standalone)
+        .map(|voter| {
+            let named = settings.servers.iter().find(|member| member.id == voter.id);
+            let client = named.and_then(|member| member.client.as_ref());
+            let client = client.map(|(host, port)| address((host.as_deref().unwrap_or("0.0.0.0"), *port)));
+            let view = json!({
+                "server_addresses": peer_address(voter).into_iter().collect::<Vec<_>>(),
+                // Nobody listens for elections.
+                "election_addresses": [],
+                "client_address": client.unwrap_or_default(),
+                "learner_type": "participant",
+            });
+            (voter.id.to_string(), view)
+        })
+        .collect();
+    fields(json!({ "current_config": views }))
+}
+
+pub(super) fn observers(stats: &Stats) -> Map<String, Value> {
+    let ensemble = &stats.ensemble;
+    let connected = ensemble.members.iter().filter(|member| !member.votes && member.is_connected());
+    let list: Vec<Value> = connected
+        .filter(|_| stats.mode == Mode::Leader)
+        .filter_map(|member| {
+            let link = member.link.as_ref()?;
+            Some(json!({
+                "remote_socket_address": peer_address(member),
+                "sid": member.id,
+                "established": link.connected_ms,
+                "queued_packets_size": link.queued_bytes,
+                "packets_received": link.messages_received,
+                "packets_sent": link.messages_sent,
+            }))
+        })
+        .collect();
+    fields(json!({ "synced_observers": ensemble.synced(false).count(), "observers": list }))
+}
+
+pub(super) fn zab_state(stats: &Stats) -> Map<String, Value> {
+    let state = match (stats.mode, stats.ensemble.leader) {
+        (Mode::Standalone, _) => return no_zab_state(),
+        (Mode::Looking, None) => "election",
+        (Mode::Looking, Some(_)) => "synchronization",
+        _ => "broadcast",
+    };
+    fields(json!({
+        "myid": stats.ensemble.id,
+        "is_leader": stats.mode == Mode::Leader,
+        "voting": stats.ensemble.votes(),
+        "last_zxid": format!("0x{:x}", stats.zxid),
+        "zabstate": state,
+    }))
+}
+
+/// What a server says that stands alone, or is not up.
+pub(super) fn no_zab_state() -> Map<String, Value> {
+    fields(json!({ "voting": false, "zabstate": "" }))
+}
+
+pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
+    let Ensemble { id, leader, term, last, committed, applied, leaders_found, .. } = stats.ensemble;
+    let members: Vec<Value> =
+        stats.ensemble.members.iter().map(|member| of_member(&stats.ensemble, member)).collect();
+    fields(json!({
+        "server_id": id,
+        "role": stats.mode.name(),
+        "leader_id": leader,
+        "term": term,
+        "last_position": last,
+        "committed_position": committed,
+        "applied_position": applied,
+        "last_zxid": format!("0x{:x}", stats.zxid),
+        "leaders_found": leaders_found,
+        "snapshots_sent": stats.ensemble.snapshots_sent,
+        "snapshots_received": stats.ensemble.snapshots_received,
+        "members": members,
+    }))
+}
+
+fn of_member(ensemble: &Ensemble, member: &Member) -> Value {
+    let link = member.link.as_ref();
+    let kind = member.belongs.then_some(if member.votes { "participant" } else { "observer" });
+    let number = |pick: fn(&crate::view::Link) -> u64| link.map(pick);
+    json!({
+        "server_id": member.id,
+        "is_self": member.id == ensemble.id,
+        "learner_type": kind,
+        "address": peer_address(member),
+        "matched_position": member.matched,
+        "lag_entries": ensemble.lag(member),
+        "connected": link.map(|link| link.connected_ms.is_some()),
+        "connected_since": link.and_then(|link| link.connected_ms),
+        "software": link.and_then(|link| link.software.as_ref()),
+        "last_error": link.and_then(|link| link.last_error.as_ref()),
+        "bytes_received": number(|link| link.bytes_received),
+        "bytes_sent": number(|link| link.bytes_sent),
+        "messages_received": number(|link| link.messages_received),
+        "messages_sent": number(|link| link.messages_sent),
+        "queued_bytes": number(|link| link.queued_bytes),
+    })
 }

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::*;
 use crate::config::Settings;
 use crate::process::VERSION;
-use crate::view::tests::Example;
+use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, stats};
+use crate::view::{Mode, Stats};
 
 /// A served admin port with a partition that answers like [`Example`].
 struct Served {
@@ -18,16 +19,16 @@ struct Served {
     process: Arc<Process>,
 }
 
-fn served(settings: Settings, serving: bool) -> Served {
+fn served(settings: Settings, phase: Phase, stats: fn() -> Stats) -> Served {
     let listener = listen::bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
     let address = listener.local_addr().unwrap();
     let process = Arc::new(Process::new(settings, 2181));
-    process.set_serving(serving);
+    process.set_phase(phase);
     let (questions, mut asked) = unbounded_channel::<Question>();
     let admin = Arc::new(Admin { process: Arc::clone(&process), questions });
     std::thread::spawn(move || serve(vec![(listener, router(admin))]));
     std::thread::spawn(move || {
-        let mut example = Example::default();
+        let mut example = Example { stats, ..Example::default() };
         while let Some(question) = asked.blocking_recv() {
             question.answer(&mut example);
         }
@@ -37,7 +38,13 @@ fn served(settings: Settings, serving: bool) -> Served {
 
 impl Served {
     fn example() -> Served {
-        served(Settings { data_dir: "/srv/stoa".into(), ..Settings::default() }, true)
+        served(Settings { data_dir: "/srv/stoa".into(), ..Settings::default() }, Phase::Serving, stats)
+    }
+
+    /// A server of three voters and an observer.
+    fn of_ensemble(stats: fn() -> Stats) -> Served {
+        let phase = if stats().mode == Mode::Looking { Phase::Looking } else { Phase::Serving };
+        served(ensemble_settings(stats().ensemble.id), phase, stats)
     }
 
     /// Sends a request as it is and returns status, headers and body.
@@ -171,6 +178,9 @@ fn commands_answer_in_the_fields_of_zookeeper() {
         ("dirs", json!({ "datadir_size": 2048, "logdir_size": 4096, "command": "dirs", "error": null })),
         ("isro", json!({ "read_only": false, "command": "is_read_only", "error": null })),
         ("ruok", json!({ "command": "ruok", "error": null })),
+        ("voting_view", json!({ "current_config": {}, "command": "voting_view", "error": null })),
+        ("obsr", json!({ "synced_observers": 0, "observers": [], "command": "observers", "error": null })),
+        ("zabstate", json!({ "voting": false, "zabstate": "", "command": "zabstate", "error": null })),
         ("lead", json!({ "error": "server is not initialized", "command": "leader" })),
         ("nope", json!({ "command": "nope", "error": "Unknown command: nope" })),
         ("gtmk", json!({ "tracemask": 306, "command": "get_trace_mask", "error": null })),
@@ -276,12 +286,137 @@ fn readiness_and_metrics_follow_the_server() {
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("\nznode_count 7\n"), "{body}");
 
-    served.process.set_serving(false);
-    assert_eq!(served.get("/ready").0, 503);
-    assert_eq!(served.get("/metrics").0, 503);
-    assert_eq!(served.command("stat")["error"], NOT_SERVING);
-    assert_eq!(served.command("conf")["error"], NOT_SERVING);
-    assert_eq!(served.command("envi")["error"], Value::Null);
+    for (phase, why) in
+        [(Phase::Recovering, "the state is being read"), (Phase::Stopping, "the server is stopping")]
+    {
+        served.process.set_phase(phase);
+        let (status, body) = served.get("/ready");
+        assert_eq!(status, 503);
+        assert!(body.contains(why), "{body}");
+        assert_eq!(served.get("/metrics").0, 503);
+        for command in ["stat", "conf", "ensemble", "lead"] {
+            assert_eq!(served.command(command)["error"], NOT_SERVING);
+        }
+        assert_eq!(served.command("envi")["error"], Value::Null);
+        assert_eq!(served.command("zabstate")["zabstate"], "");
+    }
+}
+
+#[test]
+fn a_leader_tells_of_those_who_follow() {
+    let served = Served::of_ensemble(leader);
+    let ensemble = served.command("ensemble");
+    let own: Vec<_> = ["server_id", "role", "leader_id", "term", "last_position", "committed_position"]
+        .map(|field| ensemble[field].clone())
+        .into();
+    assert_eq!(json!(own), json!([1, "leader", 1, 7, 5001, 4999]));
+    assert_eq!(
+        ensemble["members"][2],
+        json!({
+            "server_id": 3, "is_self": false, "learner_type": "participant", "address": "zoo3.example:2888",
+            "matched_position": 1000, "lag_entries": 4001, "connected": true,
+            "connected_since": 1_700_000_001_000_i64, "software": "stoa 1.0", "last_error": null,
+            "bytes_received": 200, "bytes_sent": 9000, "messages_received": 20, "messages_sent": 90,
+            "queued_bytes": 4096
+        })
+    );
+    let away = &ensemble["members"][3];
+    assert_eq!(
+        json!([away["learner_type"], away["connected"], away["last_error"], away["lag_entries"]]),
+        json!(["observer", false, "refused", 5001])
+    );
+    fn named_only() -> Stats {
+        let mut stats = leader();
+        stats.ensemble.members[3].belongs = false;
+        stats
+    }
+    let named = &Served::of_ensemble(named_only).command("ensemble")["members"][3];
+    assert_eq!((&named["learner_type"], &named["last_error"]), (&Value::Null, &json!("refused")));
+    assert_eq!(ensemble["members"][0]["connected"], Value::Null, "nobody is connected with himself");
+
+    let monitor = served.command("monitor");
+    assert_eq!((&monitor["server_state"], &monitor["synced_followers"]), (&json!("leader"), &json!(1)));
+    assert_eq!(monitor["peer_state"], "leading - broadcast");
+    assert_eq!(served.command("stat")["server_stats"]["server_state"], "leader");
+    assert_eq!(served.command("conf")["server_id"], 1);
+    assert_eq!(served.get("/ready").0, 200);
+}
+
+#[test]
+fn commands_about_an_ensemble_answer_in_the_fields_of_zookeeper() {
+    let voter = |id| {
+        json!({
+            "server_addresses": [format!("zoo{id}.example:2888")], "election_addresses": [],
+            "client_address": "0.0.0.0:2181", "learner_type": "participant"
+        })
+    };
+    let current = json!({ "1": voter(1), "2": voter(2), "3": voter(3) });
+    fn one_observer() -> Stats {
+        let mut stats = leader();
+        stats.ensemble.members[3].link = stats.ensemble.members[1].link.clone();
+        stats.ensemble.members[3].matched = Some(5_001);
+        stats
+    }
+    let observers = json!({
+        "synced_observers": 1,
+        "observers": [{
+            "remote_socket_address": "zoo4.example:2888", "sid": 4, "established": 1_700_000_000_000_i64,
+            "queued_packets_size": 0, "packets_received": 20, "packets_sent": 90
+        }],
+        "command": "observers", "error": null
+    });
+    let none = json!({ "synced_observers": 0, "observers": [], "command": "observers", "error": null });
+    for (stats, id, is_leader, observers) in
+        [(one_observer as fn() -> Stats, 1, true, observers), (follower, 2, false, none)]
+    {
+        let served = Served::of_ensemble(stats);
+        let leader = json!({
+            "is_leader": is_leader, "leader_id": 1, "leader_ip": "zoo1.example",
+            "command": "leader", "error": null
+        });
+        assert_eq!(served.command("lead"), leader);
+        assert_eq!(served.command("voting_view")["current_config"], current);
+        assert_eq!(served.command("obsr"), observers);
+        let zab_state = json!({
+            "myid": id, "is_leader": is_leader, "voting": true, "last_zxid": "0x2a",
+            "zabstate": "broadcast", "command": "zabstate", "error": null
+        });
+        assert_eq!(served.command("zabstate"), zab_state);
+    }
+    let dump = Served::of_ensemble(follower).command("dump");
+    assert_eq!(dump["expiry_time_to_session_ids"], json!({}), "only the leader judges sessions");
+}
+
+#[test]
+fn a_server_that_looks_for_a_leader_tells_what_helps_to_find_one() {
+    let served = Served::of_ensemble(looking);
+    let (status, body) = served.get("/ready");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &body["ready"], &body["server_state"]), (503, &json!(false), &json!("looking")));
+    assert!(body["error"].as_str().unwrap().starts_with("no leader is known"), "{body}");
+    for command in ["stat", "lead", "voting_view", "mntr", "dump"] {
+        assert_eq!(served.command(command)["error"], NOT_SERVING, "{command}");
+    }
+    let ensemble = served.command("ensemble");
+    assert_eq!((&ensemble["role"], &ensemble["leader_id"]), (&json!("looking"), &Value::Null));
+    assert_eq!(ensemble["members"][3]["last_error"], "refused");
+    assert_eq!(ensemble["error"], Value::Null);
+    assert_eq!(served.command("zabstate")["zabstate"], "election");
+    let (status, metrics) = served.get("/metrics");
+    assert_eq!(status, 200);
+    assert!(metrics.contains("\nstoa_in_quorum 0\n"), "{metrics}");
+}
+
+#[test]
+fn a_server_that_has_much_to_apply_is_not_ready() {
+    fn behind() -> Stats {
+        let mut stats = follower();
+        stats.ensemble.applied = 10;
+        stats
+    }
+    let (status, body) = Served::of_ensemble(behind).get("/ready");
+    assert_eq!(status, 503);
+    assert!(body.contains("4989 committed entries are not applied here yet"), "{body}");
 }
 
 #[test]

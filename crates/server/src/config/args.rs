@@ -41,7 +41,8 @@ fn argument(setting: &'static Setting) -> Arg {
     }
     help += &format!(" [env: {}]", setting.environment);
     let check = move |text: &str| {
-        if setting.set(&mut Settings::default(), text) {
+        // A wrong value is shown here. That of a secret is looked at later, where it is not.
+        if setting.is_secret() || setting.set(&mut Settings::default(), text) {
             Ok(text.to_owned())
         } else {
             Err(format!("expected {}", setting.expected))
@@ -101,6 +102,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_refused_with_what_was_expected() {
         let error = parse(&["--port", "70000"]).unwrap_err().to_string();
+        assert!(parse(&["--peer-secret", &"x".repeat(2000)]).is_ok(), "it would be shown");
         assert!(error.contains("'70000' for '--port <PORT>': expected a port, 0 to 65535"), "{error}");
     }
 

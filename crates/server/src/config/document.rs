@@ -1,7 +1,7 @@
 //! The table of settings for the documentation.
 
 use super::settings::{SETTINGS, Settings};
-use super::zoo::WITHOUT_EFFECT;
+use super::zoo::{REFUSED, TAKEN, WITHOUT_EFFECT};
 
 /// The table of settings in Markdown, one row a setting.
 pub fn settings_table() -> String {
@@ -20,12 +20,14 @@ pub fn settings_table() -> String {
     table
 }
 
-/// The keys of a `zoo.cfg` in Markdown: what each sets here, or why it has no effect.
+/// The keys of a `zoo.cfg` in Markdown: what each sets here, or why it has no effect or is refused.
 pub fn zoo_table() -> String {
     let mut rows: Vec<(&str, String)> = SETTINGS
         .iter()
         .flat_map(|setting| setting.zoo.iter().map(|(key, _)| (*key, format!("yes: `{}`", setting.key))))
         .chain(WITHOUT_EFFECT.iter().map(|(key, why)| (*key, format!("no: {why}"))))
+        .chain(TAKEN.iter().map(|(key, what)| (*key, format!("yes: {what}"))))
+        .chain(REFUSED.iter().map(|(key, values, why)| (*key, refused(values, why))))
         .collect();
     rows.sort_unstable_by_key(|(key, _)| key.to_ascii_lowercase());
     let mut table = String::from("| key | here |\n| --- | --- |\n");
@@ -33,4 +35,11 @@ pub fn zoo_table() -> String {
         table += &format!("| `{key}` | {here} |\n");
     }
     table
+}
+
+fn refused(values: &[&str], why: &str) -> String {
+    match values.first() {
+        Some(value) => format!("refused when it is `{value}`: {why}"),
+        None => format!("refused: {why}"),
+    }
 }

@@ -38,7 +38,7 @@ pub(super) enum Problem {
     Syntax { file: PathBuf, line: usize, message: String },
     UnknownKey { place: Place, nearest: Option<&'static str> },
     Value { place: Place, found: String, expected: String },
-    Refused { place: Place, why: &'static str },
+    Refused { place: Place, why: String },
 }
 
 impl From<Problem> for ConfigError {

@@ -19,13 +19,29 @@ pub(super) trait Kind {
     const PLACEHOLDER: &'static str;
     /// What was expected, for error messages.
     const EXPECTED: &'static str;
+    /// Whether the value must not be shown.
+    const IS_SECRET: bool = false;
     /// Reads the value; `None` if it is not of this kind.
     fn parse(text: &str) -> Option<Self::Value>;
     /// Writes the value.
     fn show(value: &Self::Value) -> String;
 }
 
-/// A folder or file.
+/// A file.
+pub(super) struct File;
+impl Kind for File {
+    type Value = PathBuf;
+    const PLACEHOLDER: &'static str = "FILE";
+    const EXPECTED: &'static str = Folder::EXPECTED;
+    fn parse(text: &str) -> Option<PathBuf> {
+        Folder::parse(text)
+    }
+    fn show(value: &PathBuf) -> String {
+        Folder::show(value)
+    }
+}
+
+/// A folder.
 pub(super) struct Folder;
 impl Kind for Folder {
     type Value = PathBuf;
@@ -174,9 +190,28 @@ impl Kind for Credential {
     const PLACEHOLDER: &'static str = "USER:HASH";
     const EXPECTED: &'static str =
         "user:base64(hash(user:password)), as ZooKeeper's digest generator prints it";
+    const IS_SECRET: bool = true;
     fn parse(text: &str) -> Option<String> {
         let (user, hash) = text.split_once(':')?;
         (!user.is_empty() && !hash.is_empty()).then(|| text.to_owned())
+    }
+    fn show(_: &String) -> String {
+        "set".to_owned()
+    }
+}
+
+/// A secret that several servers share. Shown as `set`, never as what it is.
+pub(super) struct Secret;
+/// Longer than any secret that somebody keeps in a setting.
+pub(super) const SECRET_BYTES_MAX: usize = 1024;
+impl Kind for Secret {
+    type Value = String;
+    const PLACEHOLDER: &'static str = "SECRET";
+    const EXPECTED: &'static str = "a secret of 1 to 1024 bytes on one line";
+    const IS_SECRET: bool = true;
+    fn parse(text: &str) -> Option<String> {
+        let fits = (1..=SECRET_BYTES_MAX).contains(&text.len()) && !text.contains(['\n', '\r']);
+        fits.then(|| text.to_owned())
     }
     fn show(_: &String) -> String {
         "set".to_owned()
@@ -211,6 +246,7 @@ impl<K: Kind> Kind for Maybe<K> {
     type Value = Option<K::Value>;
     const PLACEHOLDER: &'static str = K::PLACEHOLDER;
     const EXPECTED: &'static str = K::EXPECTED;
+    const IS_SECRET: bool = K::IS_SECRET;
     fn parse(text: &str) -> Option<Option<K::Value>> {
         match text {
             "" => Some(None),

@@ -1,8 +1,10 @@
 //! From flags, environment and file to settings.
 
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::args::{CONFIG_ENVIRONMENT, ServeArgs};
+use super::ensemble::Ensemble;
 use super::error::{ConfigError, Place, Problem};
 use super::settings::{SETTINGS, Settings};
 use super::{toml_file, zoo};
@@ -41,6 +43,10 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
+/// Of a server with several addresses.
+pub(super) const ONE_ADDRESS: &str =
+    "a server is reached at the first of its addresses, the others have no effect";
+
 /// What a file says.
 #[derive(Default)]
 pub(super) struct FileEntries {
@@ -48,8 +54,23 @@ pub(super) struct FileEntries {
     pub(super) warnings: Vec<String>,
 }
 
+/// Reads a file that settings name.
+pub(super) type ReadFile = dyn Fn(&Path) -> io::Result<String>;
+
+/// No file with settings is this long; one that is was named by mistake.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+fn read_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
 impl ServeArgs {
-    /// Reads the environment and the configuration file, and puts everything together.
+    /// Reads the environment, the configuration file and the files that settings name, and puts everything together.
     ///
     /// # Errors
     /// When the file cannot be read, or any value is not what its setting takes.
@@ -62,14 +83,13 @@ impl ServeArgs {
             Some(PathBuf::from(path))
         });
         let text = match &path {
-            Some(path) => Some(
-                std::fs::read_to_string(path)
-                    .map_err(|source| Problem::Read { file: path.clone(), source })?,
-            ),
+            Some(path) => {
+                Some(read_file(path).map_err(|source| Problem::Read { file: path.clone(), source })?)
+            }
             None => None,
         };
         let file = path.as_deref().zip(text.as_deref());
-        resolve(&self.flags, &environment, file)
+        resolve(&self.flags, &environment, file, &read_file)
     }
 }
 
@@ -78,9 +98,10 @@ pub(super) fn resolve(
     flags: &[(usize, String)],
     environment: &[(String, String)],
     file: Option<(&Path, &str)>,
+    read: &ReadFile,
 ) -> Result<Loaded, ConfigError> {
     let FileEntries { mut entries, mut warnings } = match file {
-        Some((path, text)) if is_zoo_cfg(path, text) => zoo::read(path, text)?,
+        Some((path, text)) if is_zoo_cfg(path, text) => zoo::read(path, text, read)?,
         Some((path, text)) => toml_file::read(path, text)?,
         None => FileEntries::default(),
     };
@@ -96,10 +117,17 @@ pub(super) fn resolve(
     for Entry { setting: index, text, place } in entries {
         let setting = &SETTINGS[index];
         if !setting.set(&mut settings, &text) {
-            return Err(Problem::Value { place, found: text, expected: setting.expected.to_owned() }.into());
+            // A secret that is mistyped is a secret still.
+            let found = if setting.is_secret() { "something else".to_owned() } else { text };
+            return Err(Problem::Value { place, found, expected: setting.expected.to_owned() }.into());
+        }
+        if setting.key == "servers" && text.contains('|') {
+            warnings.push(format!("{place}: {ONE_ADDRESS}"));
         }
         places[index] = place;
     }
+    let ensemble = Ensemble { settings: &mut settings, places: &mut places, read };
+    warnings.extend(ensemble.complete()?);
     check(&settings, &places)?;
     warnings.extend(dangers(&settings).map(str::to_owned));
     Ok(Loaded {
@@ -273,6 +301,15 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Settings that name no files.
+    fn resolve(
+        flags: &[(usize, String)],
+        environment: &[(String, String)],
+        file: Option<(&Path, &str)>,
+    ) -> Result<Loaded, ConfigError> {
+        super::resolve(flags, environment, file, &|_| Err(io::ErrorKind::NotFound.into()))
+    }
 
     fn flag(key: &str, text: &str) -> (usize, String) {
         (by_key(key).unwrap(), text.to_owned())

@@ -5,9 +5,11 @@
 
 mod args;
 mod document;
+mod ensemble;
 mod error;
 mod kind;
 mod load;
+mod member;
 mod properties;
 mod settings;
 mod toml_file;
@@ -18,4 +20,5 @@ pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
 pub use kind::{LogFormat, LogLevel};
 pub use load::{Loaded, Origin};
+pub use member::{Member, MemberRole};
 pub use settings::{SETTINGS, Setting, Settings};

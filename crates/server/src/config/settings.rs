@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kind::{
-    Address, Bytes, Count, Credential, DigestHash, Flag, Folder, Kind, LogFormat, LogLevel, Maybe, Port,
-    Time, Words,
+    Address, Bytes, Count, Credential, DigestHash, File, Flag, Folder, Kind, LogFormat, LogLevel, Maybe,
+    Port, Secret, Time, Words,
 };
+use super::member::{Member, Members, ServerId};
 use stoa_core::DigestAlgorithm;
 
 use crate::words::Word;
@@ -30,6 +31,8 @@ pub struct Setting {
     /// The keys of a `zoo.cfg` that mean the same, and the unit that ZooKeeper takes them in when it
     /// is not the one that a bare number has here.
     pub zoo: &'static [(&'static str, &'static str)],
+    /// Whether its value must not be shown.
+    is_secret: bool,
     /// Reads a value into the settings; false if it is not of the right kind.
     set: fn(&mut Settings, &str) -> bool,
     /// Writes the value that the settings hold.
@@ -50,7 +53,7 @@ impl Setting {
 
     /// Whether its value must not be shown.
     pub fn is_secret(&self) -> bool {
-        self.expected == Credential::EXPECTED
+        self.is_secret
     }
 
     /// The value that the settings hold, written as it would be read.
@@ -89,6 +92,7 @@ macro_rules! settings {
                 placeholder: <$kind>::PLACEHOLDER,
                 expected: <$kind>::EXPECTED,
                 zoo: &[$(($zoo, concat!($($unit)?))),*],
+                is_secret: <$kind>::IS_SECRET,
                 set: |settings, text| match <$kind>::parse(text) {
                     Some(value) => {
                         settings.$field = value;
@@ -119,6 +123,32 @@ settings! {
     admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress"];
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off.
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort"];
+    /// The servers of the ensemble, this one among them, each as `ID=HOST:PEERPORT[:ELECTIONPORT][:ROLE][;[CLIENTADDRESS:]CLIENTPORT]`, the role `participant` or `observer`; none is a server that stands alone.
+    servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N"];
+    /// The id of this server, 1 to 254; by default what the file `myid` in the data folder says.
+    server_id: Option<u64> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
+    /// Whether this server joins an ensemble that exists: it begins with nothing, and is given everything by the others once reconfig has added it; without effect when the data folder holds something.
+    join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
+    /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.
+    reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled"];
+    /// The address to listen on for the other servers; `::` is every address of the machine, IPv4 and IPv6.
+    peer_bind: IpAddr = "peer-bind" "STOA_PEER_BIND" Address, "::", zoo [];
+    /// The secret with which the servers of an ensemble prove themselves to each other, the same on all of them.
+    peer_secret: Option<String> = "peer-secret" "STOA_PEER_SECRET" Maybe<Secret>, "", zoo [];
+    /// A file with the secret on its one line, in place of `peer-secret`.
+    peer_secret_file: Option<PathBuf> = "peer-secret-file" "STOA_PEER_SECRET_FILE" Maybe<File>, "", zoo [];
+    /// This server's certificate for TLS between servers, with those that lead to the authority, in PEM.
+    peer_tls_certificate: Option<PathBuf> = "peer-tls-certificate" "STOA_PEER_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
+    /// The private key of that certificate, in PEM and not encrypted.
+    peer_tls_key: Option<PathBuf> = "peer-tls-key" "STOA_PEER_TLS_KEY" Maybe<File>, "", zoo [];
+    /// The certificates of the authority that must have signed those of the other servers, in PEM.
+    peer_tls_authority: Option<PathBuf> = "peer-tls-authority" "STOA_PEER_TLS_AUTHORITY" Maybe<File>, "", zoo [];
+    /// How often a leader lets the other servers hear of it.
+    heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
+    /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.
+    election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
+    /// Whether a server that has lost the majority answers reads of clients that accept a read-only server.
+    read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled"];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
     tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
     /// The shortest session timeout that a client can have; by default two ticks.
@@ -191,6 +221,11 @@ impl Settings {
     /// Where admin HTTP listens.
     pub fn admin_address(&self) -> IpAddr {
         self.admin_bind.unwrap_or(self.bind)
+    }
+
+    /// This server among those of its ensemble; none if it stands alone.
+    pub fn own_member(&self) -> Option<&Member> {
+        self.servers.iter().find(|member| Some(member.id) == self.server_id)
     }
 
     /// Whether a four-letter word is answered.

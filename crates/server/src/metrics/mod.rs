@@ -16,7 +16,7 @@ use crate::view::{Histogram, Stats};
 
 pub use table::{METRICS, metrics_table};
 pub(crate) use table::{average_ms, latency_min_us};
-pub use text::{monitor_lines, monitor_values, prometheus};
+pub use text::{monitor_lines, monitor_texts, monitor_values, prometheus};
 
 /// One metric.
 pub struct Metric {

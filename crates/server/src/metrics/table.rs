@@ -4,7 +4,7 @@ use stoa_wire::Opcode;
 
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
-use crate::view::{Histogram, Stats};
+use crate::view::{Ensemble, Histogram, Link, Member, Mode, Stats};
 
 use MetricKind::{Counter, Gauge, Summary};
 
@@ -86,6 +86,19 @@ metrics! {
     "startup_txns_loaded", Summary, "Updates of the log that were applied at the start.",
         |f| Value::Spread(Histogram::of_one(f.stats.startup.updates_replayed), COUNT);
 
+    "quorum_size", Gauge, "Servers of the ensemble that have a vote; absent on a server that stands alone.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.voters()));
+    "learners", Gauge, "At the leader: servers that are connected to it, voters and observers.",
+        |f| at_leader(&f.stats, |ensemble| connected(ensemble, |_| true));
+    "followers", Gauge, "At the leader: voters that are connected to it.",
+        |f| at_leader(&f.stats, |ensemble| connected(ensemble, |member| member.votes));
+    "synced_followers", Gauge, "At the leader: voters that are connected to it and lack at most 1000 entries.",
+        |f| at_leader(&f.stats, |ensemble| ensemble.synced(true).count() as u64);
+    "synced_observers", Gauge, "At the leader: observers that are connected to it and lack at most 1000 entries.",
+        |f| at_leader(&f.stats, |ensemble| ensemble.synced(false).count() as u64);
+    "snap_count", Counter, "Snapshots sent to servers that were too far behind for entries.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_sent));
+
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_request_seconds", MetricKind::Histogram, "Time from the arrival of a request to its reply, by operation.",
@@ -103,7 +116,7 @@ metrics! {
         |f| Value::Spread(f.stats.log.batch.clone(), COUNT);
     "stoa_log_slow_fsyncs_total", Counter, "Flushes of the log slower than fsync-warning.",
         |f| Value::Whole(f.stats.log.fsync_slow);
-    "stoa_log_position", Gauge, "The last position on the timeline that is on disk.",
+    "stoa_log_position", Gauge, "The number of the last record of the log that is on disk.",
         |f| Value::Whole(f.stats.log.position);
     "stoa_log_entries_total", Counter, "Entries handed to the log; each holds the updates of one turn.",
         |f| Value::Whole(f.stats.log.entries);
@@ -125,6 +138,39 @@ metrics! {
             ms => Value::Real(ms as f64 / 1e3),
         };
     "stoa_zxid", Gauge, "The last update that was applied.", |f| Value::Whole(f.stats.zxid.cast_unsigned());
+    "stoa_server_id", Gauge, "The server's own number.", |f| Value::Whole(f.stats.ensemble.id);
+    "stoa_role", Gauge, "1 for what the server is (leader, follower, observer, standalone, looking), 0 for the rest.",
+        |f| Value::Each("role", Mode::ALL.iter().map(|mode| role(*mode, f.stats.mode)).collect());
+    "stoa_in_quorum", Gauge, "1 when the server takes part in its ensemble or stands alone, 0 when it looks for a leader.",
+        |f| Value::Whole((f.stats.mode != Mode::Looking).into());
+    "stoa_leader_id", Gauge, "Who leads; 0 when that is not known.",
+        |f| Value::Whole(f.stats.ensemble.leader.unwrap_or(0));
+    "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself.",
+        |f| Value::Whole(f.stats.ensemble.leaders_found);
+    "stoa_term", Gauge, "The term; every election that anybody calls begins a new one.",
+        |f| Value::Whole(f.stats.ensemble.term);
+    "stoa_timeline_last", Gauge, "Position of the last entry on the timeline here, durable or not.",
+        |f| Value::Whole(f.stats.ensemble.last);
+    "stoa_timeline_committed", Gauge, "Position up to which entries are committed, as far as the server knows: a follower learns it with the entries.",
+        |f| Value::Whole(f.stats.ensemble.committed);
+    "stoa_timeline_applied", Gauge, "Position of the last applied entry.",
+        |f| Value::Whole(f.stats.ensemble.applied);
+    "stoa_member_lag_entries", Gauge, "At the leader: entries that another server is not known to have, by server; some are always on their way.",
+        |f| by_member(&f.stats.ensemble, |member| f.stats.ensemble.lag(member));
+    "stoa_peer_connected", Gauge, "1 when another server is connected, 0 when it is not, by server.",
+        |f| by_peer(&f.stats, |link| link.connected_ms.is_some().into());
+    "stoa_peer_received_bytes_total", Counter, "Bytes received from another server, snapshots left out.",
+        |f| by_peer(&f.stats, |link| link.bytes_received);
+    "stoa_peer_sent_bytes_total", Counter, "Bytes sent to another server, snapshots left out.",
+        |f| by_peer(&f.stats, |link| link.bytes_sent);
+    "stoa_peer_received_messages_total", Counter, "Messages received from another server.",
+        |f| by_peer(&f.stats, |link| link.messages_received);
+    "stoa_peer_sent_messages_total", Counter, "Messages for another server.",
+        |f| by_peer(&f.stats, |link| link.messages_sent);
+    "stoa_peer_queued_bytes", Gauge, "Bytes that wait to be sent to another server.",
+        |f| by_peer(&f.stats, |link| link.queued_bytes);
+    "stoa_snapshots_received_total", Counter, "Snapshots that have come from other servers; absent on a server that stands alone.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_received));
     "process_resident_memory_bytes", Gauge, "Memory of the process.",
         |f| Value::Whole(f.memory.resident);
     "process_cpu_seconds_total", Counter, "Processor time that the process has used.",
@@ -153,6 +199,34 @@ fn reply(stats: &Stats, which: fn(&crate::view::ReplyBytes) -> u64) -> Value {
 fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Value {
     let seen = stats.ops.iter().filter(|op| op.latency.count() + op.errors > 0);
     Value::Each("op", seen.map(|op| (op.opcode.name().to_owned(), value(op))).collect())
+}
+
+/// Something that only a server has that does not stand alone.
+fn of_ensemble(stats: &Stats, value: impl Fn(&Ensemble) -> Value) -> Value {
+    if stats.mode == Mode::Standalone { Value::Absent } else { value(&stats.ensemble) }
+}
+
+fn at_leader(stats: &Stats, count: impl Fn(&Ensemble) -> u64) -> Value {
+    if stats.mode == Mode::Leader { Value::Whole(count(&stats.ensemble)) } else { Value::Absent }
+}
+
+fn connected(ensemble: &Ensemble, which: impl Fn(&Member) -> bool) -> u64 {
+    ensemble.members.iter().filter(|member| member.is_connected() && which(member)).count() as u64
+}
+
+fn role(mode: Mode, of_server: Mode) -> (String, Value) {
+    (mode.name().to_owned(), Value::Whole((mode == of_server).into()))
+}
+
+/// A number for each of the others of whom there is one.
+fn by_member(ensemble: &Ensemble, number: impl Fn(&Member) -> Option<u64>) -> Value {
+    let numbers = ensemble.members.iter().filter_map(|member| Some((member.id, number(member)?)));
+    let values: Vec<_> = numbers.map(|(id, number)| (id.to_string(), Value::Whole(number))).collect();
+    if values.is_empty() { Value::Absent } else { Value::Each("server", values) }
+}
+
+fn by_peer(stats: &Stats, number: impl Fn(&Link) -> u64) -> Value {
+    by_member(&stats.ensemble, |member| member.link.as_ref().map(&number))
 }
 
 fn latency(stats: &Stats, changes: bool) -> Histogram {
@@ -196,6 +270,7 @@ pub fn metrics_table() -> String {
 mod tests {
     use super::*;
     use crate::metrics::Figures;
+    use crate::view::LAG_ENTRIES_MAX;
 
     #[test]
     fn names_are_there_once_and_say_what_they_count() {
@@ -216,6 +291,14 @@ mod tests {
         let writes = Opcode::ALL.iter().filter(|opcode| changes_something(**opcode)).count();
         assert_eq!(writes, 13);
         assert!(!changes_something(Opcode::GetData) && !changes_something(Opcode::Ping));
+    }
+
+    #[test]
+    fn what_counts_as_little_is_what_the_table_says() {
+        for name in ["synced_followers", "synced_observers"] {
+            let metric = METRICS.iter().find(|metric| metric.name == name).unwrap();
+            assert!(metric.help.contains(&format!("at most {LAG_ENTRIES_MAX} entries")), "{name}");
+        }
     }
 
     #[test]

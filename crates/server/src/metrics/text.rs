@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Figures, METRICS, MetricKind, Value};
 use crate::process::VERSION;
-use crate::view::Histogram;
+use crate::view::{Histogram, Mode, Stats};
 
 /// Every metric in Prometheus's text format, version 0.0.4.
 pub fn prometheus(figures: &Figures) -> String {
@@ -62,11 +62,27 @@ fn write_buckets(text: &mut String, name: &str, before: &str, spread: &Histogram
 
 /// What `mntr` answers: a line a value, `zk_` before its name and a tab before the value.
 pub fn monitor_lines(figures: &Figures) -> String {
-    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\t{}\n", figures.stats.mode.name());
+    let mut text = String::new();
+    for (name, value) in monitor_texts(&figures.stats) {
+        let _ = writeln!(text, "zk_{name}\t{value}");
+    }
     for (name, value) in monitor_values(figures) {
         let _ = writeln!(text, "zk_{name}\t{value}");
     }
     text
+}
+
+/// What `mntr` tells besides metrics.
+pub fn monitor_texts(stats: &Stats) -> Vec<(&'static str, String)> {
+    let mut texts = vec![("version", VERSION.to_owned()), ("server_state", stats.mode.name().to_owned())];
+    if let Some(state) = stats.mode.peer_state() {
+        texts.push(("peer_state", state.to_owned()));
+    }
+    // Whom an observer has its entries from.
+    if let (Mode::Observer, Some(leader)) = (stats.mode, stats.ensemble.leader) {
+        texts.push(("observer_master_id", leader.to_string()));
+    }
+    texts
 }
 
 /// Every metric as single numbers: a spread becomes the eight or so that ZooKeeper makes of one. Counts
@@ -107,7 +123,7 @@ fn real(number: f64) -> serde_json::Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::stats;
+    use crate::view::tests::{follower, leader, looking, stats};
 
     fn figures() -> Figures {
         Figures { stats: stats(), files: (12, 1024), ..Figures::default() }
@@ -134,6 +150,101 @@ mod tests {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(text.lines().all(|line| line.split('\t').count() == 2));
+        assert!(!text.contains("quorum_size") && !text.contains("peer_state"), "{text}");
+    }
+
+    /// What is said of the server itself and of the others, cut down to that.
+    fn of_ensemble(text: &str, is_of_it: impl Fn(&str) -> bool) -> String {
+        text.lines().filter(|line| is_of_it(line)).fold(String::new(), |all, line| all + line + "\n")
+    }
+
+    #[test]
+    fn mntr_tells_what_a_server_is_to_the_others() {
+        let told = |stats| {
+            let is_of_it = |line: &str| {
+                let name = line.split('\t').next().unwrap_or_default();
+                ["_state", "quorum_size", "learners", "followers", "observer", "snap_count"]
+                    .iter()
+                    .any(|part| name.contains(part))
+            };
+            of_ensemble(&monitor_lines(&Figures { stats, ..Figures::default() }), is_of_it)
+        };
+        assert_eq!(
+            told(leader()),
+            "zk_server_state\tleader\nzk_peer_state\tleading - broadcast\nzk_quorum_size\t3\nzk_learners\t2\n\
+             zk_followers\t2\nzk_synced_followers\t1\nzk_synced_observers\t0\nzk_snap_count\t1\n"
+        );
+        assert_eq!(
+            told(follower()),
+            "zk_server_state\tfollower\nzk_peer_state\tfollowing - broadcast\nzk_quorum_size\t3\n\
+             zk_snap_count\t1\n"
+        );
+        let observer = Stats { mode: Mode::Observer, ..follower() };
+        assert!(told(observer).contains("observing - broadcast\nzk_observer_master_id\t1\n"));
+    }
+
+    /// The figures of the leader of the example that are about itself and the others.
+    const LEADER: &str = "\
+stoa_server_id 1
+stoa_role{role=\"standalone\"} 0
+stoa_role{role=\"leader\"} 1
+stoa_role{role=\"follower\"} 0
+stoa_role{role=\"observer\"} 0
+stoa_role{role=\"looking\"} 0
+stoa_in_quorum 1
+stoa_leader_id 1
+stoa_leaders_found_total 3
+stoa_term 7
+stoa_timeline_last 5001
+stoa_timeline_committed 4999
+stoa_timeline_applied 4998
+stoa_member_lag_entries{server=\"2\"} 2
+stoa_member_lag_entries{server=\"3\"} 4001
+stoa_member_lag_entries{server=\"4\"} 5001
+stoa_peer_connected{server=\"2\"} 1
+stoa_peer_connected{server=\"3\"} 1
+stoa_peer_connected{server=\"4\"} 0
+stoa_peer_received_bytes_total{server=\"2\"} 200
+stoa_peer_received_bytes_total{server=\"3\"} 200
+stoa_peer_received_bytes_total{server=\"4\"} 0
+stoa_peer_sent_bytes_total{server=\"2\"} 9000
+stoa_peer_sent_bytes_total{server=\"3\"} 9000
+stoa_peer_sent_bytes_total{server=\"4\"} 0
+stoa_peer_received_messages_total{server=\"2\"} 20
+stoa_peer_received_messages_total{server=\"3\"} 20
+stoa_peer_received_messages_total{server=\"4\"} 0
+stoa_peer_sent_messages_total{server=\"2\"} 90
+stoa_peer_sent_messages_total{server=\"3\"} 90
+stoa_peer_sent_messages_total{server=\"4\"} 0
+stoa_peer_queued_bytes{server=\"2\"} 0
+stoa_peer_queued_bytes{server=\"3\"} 4096
+stoa_peer_queued_bytes{server=\"4\"} 0
+";
+
+    #[test]
+    fn prometheus_tells_of_every_other_server() {
+        let text = |stats| prometheus(&Figures { stats, ..Figures::default() });
+        let is_of_it = |line: &str| {
+            let names = ["stoa_role", "stoa_in_quorum", "stoa_leader", "stoa_server_id", "stoa_term"];
+            let series = ["stoa_timeline", "stoa_member", "stoa_peer"];
+            names.iter().chain(&series).any(|name| line.starts_with(name))
+        };
+        assert_eq!(of_ensemble(&text(leader()), is_of_it), LEADER);
+        let looking = text(looking());
+        for line in [
+            "stoa_role{role=\"leader\"} 0",
+            "stoa_role{role=\"looking\"} 1",
+            "stoa_in_quorum 0",
+            "stoa_leader_id 0",
+            "stoa_peer_connected{server=\"4\"} 0",
+        ] {
+            assert!(looking.lines().any(|found| found == line), "{line} in {looking}");
+        }
+        for absent in ["stoa_member_lag_entries", "\nlearners ", "stoa_peer_connected{server=\"2\"}"] {
+            assert!(!looking.contains(absent), "{absent} in {looking}");
+        }
+        let alone = text(stats());
+        assert!(!alone.contains("stoa_peer_") && !alone.contains("quorum_size"), "{alone}");
     }
 
     #[test]

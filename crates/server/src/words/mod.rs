@@ -6,7 +6,7 @@ mod tests;
 mod text;
 
 pub use text::answer;
-pub(crate) use text::{NOT_SERVING, by_path, interest_ops, java_address};
+pub(crate) use text::{NOT_SERVING, by_path, interest_ops, java_address, server_id};
 
 macro_rules! words {
     ($($(#[$doc:meta])* $word:ident = $name:literal,)+) => {

@@ -4,19 +4,28 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::config::Settings;
-use crate::process::{Process, VERSION};
-use crate::view::tests::{Example, stats};
-use crate::view::{Source, Stats};
+use crate::process::{Phase, Process, VERSION};
+use crate::view::tests::{Example, ensemble_settings, follower, leader, stats};
+use crate::view::{Mode, Source, Stats};
 
 fn process(words: &[Word]) -> Process {
     let settings = Settings { words: words.to_vec(), data_dir: "/srv/stoa".into(), ..Settings::default() };
     let process = Process::new(settings, 2181);
-    process.set_serving(true);
+    process.set_phase(Phase::Serving);
     process
 }
 
 fn ask(name: &str) -> String {
     answer(Word::from_name(name).unwrap(), b"\r\n", &process(Word::ALL), &mut Example::default())
+}
+
+/// The same of a server of three voters and an observer.
+fn ask_of(stats: fn() -> Stats, name: &str) -> String {
+    let settings = Settings { words: Word::ALL.to_vec(), ..ensemble_settings(stats().ensemble.id) };
+    let process = Process::new(settings, 2181);
+    process.set_phase(Phase::Serving);
+    let mut example = Example { stats, ..Example::default() };
+    answer(Word::from_name(name).unwrap(), b"\n", &process, &mut example)
 }
 
 #[test]
@@ -37,6 +46,48 @@ fn srvr_and_stat() {
     let clients = "Clients:\n /127.0.0.1:4242[1](queued=1,recved=10,sent=11)\n \
                    /[0:0:0:0:0:0:0:1]:4243[5](queued=0,recved=1,sent=0)\n\n";
     assert_eq!(ask("stat"), format!("Zookeeper version: {VERSION}\n{clients}{figures}"));
+}
+
+#[test]
+fn srvr_and_stat_say_what_the_server_is_to_the_others() {
+    for (stats, mode) in [(leader as fn() -> Stats, "leader"), (follower, "follower")] {
+        for word in ["srvr", "stat"] {
+            let text = ask_of(stats, word);
+            // What a ZooKeeper that leads has behind it, sizes of proposals, is not known here.
+            assert!(text.ends_with(&format!("\nMode: {mode}\nNode count: 7\n")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn conf_has_the_lines_of_an_ensemble() {
+    let conf = ask_of(leader, "conf");
+    let (own, ensemble) = conf.split_once("serverId=").unwrap();
+    assert!(own.ends_with("clientPortListenBacklog=1024\n"), "{own}");
+    assert_eq!(
+        ensemble,
+        "1\nquorumPort=2888\npeerType=0\nmembership: \n\
+         server.1=zoo1.example:2888:3888:participant;0.0.0.0:2181\n\
+         server.2=zoo2.example:2888:3888:participant;0.0.0.0:2181\n\
+         server.3=zoo3.example:2888:3888:participant;0.0.0.0:2181\n\
+         server.4=zoo4.example:2888:3888:observer;0.0.0.0:2181\n"
+    );
+    assert!(ask_of(|| Stats { mode: Mode::Observer, ..observer() }, "conf").contains("\npeerType=1\n"));
+}
+
+fn observer() -> Stats {
+    let mut stats = follower();
+    stats.ensemble.id = 4;
+    stats
+}
+
+#[test]
+fn only_who_judges_sessions_says_when_they_end() {
+    assert!(ask_of(leader, "dump").starts_with("SessionTracker dump:\nSession Sets (2)/(2):\n1 expire at "));
+    assert!(ask_of(follower, "dump").starts_with(
+        "SessionTracker dump:\nGlobal Sessions(2):\n0x100000000000001\t30000ms\n0x100000000000002\t30000ms\n\
+         ephemeral nodes dump:\nSessions with Ephemerals (1):\n"
+    ));
 }
 
 #[test]
@@ -154,14 +205,18 @@ fn only_srvr_is_answered_unless_others_are_allowed() {
 
 #[test]
 fn a_server_that_does_not_serve_says_so() {
-    let process = process(Word::ALL);
-    process.set_serving(false);
-    let ask = |word| answer(word, b"", &process, &mut Example::default());
-    assert_eq!(ask(Word::Srvr), "This ZooKeeper instance is not currently serving requests\n");
-    assert_eq!(ask(Word::Hash), "This ZooKeeper instance is not currently serving requests");
-    assert_eq!(ask(Word::Isro), "null");
-    assert_eq!(ask(Word::Ruok), "imok");
-    assert!(ask(Word::Envi).starts_with("Environment:"));
+    for phase in [Phase::Recovering, Phase::Looking, Phase::Stopping] {
+        let process = process(Word::ALL);
+        process.set_phase(phase);
+        let ask = |word| answer(word, b"", &process, &mut Example::default());
+        for word in [Word::Srvr, Word::Stat, Word::Mntr, Word::Conf, Word::Cons, Word::Dump, Word::Wchs] {
+            assert_eq!(ask(word), "This ZooKeeper instance is not currently serving requests\n");
+        }
+        assert_eq!(ask(Word::Hash), "This ZooKeeper instance is not currently serving requests");
+        assert_eq!(ask(Word::Isro), "null");
+        assert_eq!(ask(Word::Ruok), "imok");
+        assert!(ask(Word::Envi).starts_with("Environment:"));
+    }
     let stats = stats();
     assert_eq!(stats.zxid, 0x2a, "the example is what the other tests rest on");
 }

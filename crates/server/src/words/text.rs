@@ -7,11 +7,11 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Word;
-use crate::config::Settings;
+use crate::config::{MemberRole, Settings};
 use crate::date;
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_lines};
 use crate::process::{Process, VERSION};
-use crate::view::{Connection, Session, SessionWatches, Source, Stats};
+use crate::view::{Connection, Mode, Session, SessionWatches, Source, Stats};
 
 /// What every word but a few answers while there is nothing to tell.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
@@ -61,7 +61,7 @@ fn of_server(word: Word, process: &Process, source: &mut dyn Source) -> String {
             let stats = source.stats();
             format!("datadir_size: {}\nlogdir_size: {}\n", stats.snapshots.bytes, stats.log.bytes)
         }
-        Word::Dump => dump(&source.sessions(), &source.connections(), &process.settings),
+        Word::Dump => dump(&source.sessions(), &source.connections(), &process.settings, source.stats().mode),
         Word::Hash => source.digests().iter().fold(String::new(), |mut text, point| {
             // Java's numbers have a sign.
             let _ = writeln!(text, "{:x}: {}", point.zxid, point.digest.cast_signed());
@@ -179,10 +179,10 @@ fn configuration(process: &Process, stats: &Stats) -> String {
     let settings = &process.settings;
     let (min, max) = settings.session_timeouts();
     let folder = process.data_dir.display();
-    format!(
+    let mut text = format!(
         "clientPort={}\nsecureClientPort=-1\ndataDir={folder}\ndataDirSize={}\ndataLogDir={folder}\n\
          dataLogSize={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\n\
-         clientPortListenBacklog={}\nserverId=0\n",
+         clientPortListenBacklog={}\nserverId={}\n",
         process.port,
         stats.snapshots.bytes,
         stats.log.bytes,
@@ -191,7 +191,24 @@ fn configuration(process: &Process, stats: &Stats) -> String {
         min.as_millis(),
         max.as_millis(),
         settings.listen_backlog,
-    )
+        server_id(settings),
+    );
+    if let Some(own) = settings.own_member().filter(|_| stats.mode != Mode::Standalone) {
+        // ZooKeeper's number for a voter and for an observer, and its space behind `membership:`.
+        let kind = u8::from(own.role == MemberRole::Observer);
+        let _ = write!(text, "quorumPort={}\npeerType={kind}\nmembership: \n", own.peer_port);
+        let mut members: Vec<_> = settings.servers.iter().collect();
+        members.sort_unstable_by_key(|member| member.id);
+        for member in members {
+            let _ = writeln!(text, "{member}");
+        }
+    }
+    text
+}
+
+/// The number of this server; that of one without an ensemble is 0, as it is in ZooKeeper.
+pub(crate) fn server_id(settings: &Settings) -> u64 {
+    settings.own_member().map_or(0, |own| own.id)
 }
 
 fn environment(process: &Process) -> String {
@@ -201,10 +218,18 @@ fn environment(process: &Process) -> String {
     })
 }
 
-fn dump(sessions: &[Session], connections: &[Connection], settings: &Settings) -> String {
-    let mut text = String::from("SessionTracker dump:\nSession ");
-    let by_expiry = sessions.iter().map(|session| (session.expires_ms, format!("0x{:x}", session.id)));
-    write_buckets(&mut text, by_expiry);
+fn dump(sessions: &[Session], connections: &[Connection], settings: &Settings, mode: Mode) -> String {
+    let mut text = String::from("SessionTracker dump:\n");
+    if mode.judges_sessions() {
+        let by_expiry = sessions.iter().map(|session| (session.expires_ms, format!("0x{:x}", session.id)));
+        text.push_str("Session ");
+        write_buckets(&mut text, by_expiry);
+    } else {
+        let _ = writeln!(text, "Global Sessions({}):", sessions.len());
+        for session in sessions {
+            let _ = writeln!(text, "0x{:x}\t{}ms", session.id, session.timeout_ms);
+        }
+    }
 
     text.push_str("ephemeral nodes dump:\n");
     let owners: Vec<&Session> = sessions.iter().filter(|session| !session.ephemerals.is_empty()).collect();

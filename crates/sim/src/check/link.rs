@@ -70,8 +70,8 @@ pub fn is_bad_length(rest: &[u8], live: bool, limits: &stoa_core::Limits) -> boo
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Handshake,
-    /// The session's creation is proposed, with this zxid.
-    Creating(i64),
+    /// The session's creation, or its coming here, is under way.
+    Opening,
     Live,
     Closed,
 }
@@ -79,8 +79,7 @@ pub(super) enum Phase {
 /// The answer to a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hello {
-    Created { timeout_ms: i32 },
-    Reopened { session: i64, timeout_ms: i32 },
+    Opened { timeout_ms: i32 },
     Expired,
 }
 
@@ -89,6 +88,10 @@ pub(super) enum Hello {
 pub(super) enum Expect {
     /// A write: answered when its update is applied.
     Write { zxid: i64, xid: i32, opcode: Opcode },
+    /// A write that waits until the server leads.
+    Asked { xid: i32, opcode: Opcode },
+    /// One of those, that was refused then: answered when the refusal is durable.
+    Refused { xid: i32, opcode: Opcode },
     /// An answer that is known, but may leave only when everything up to `after` is applied.
     Answer { after: i64, xid: i32, opcode: Opcode, answer: Answer },
     /// A read: answered from what is applied when its turn comes.

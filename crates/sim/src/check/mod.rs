@@ -1,13 +1,14 @@
 //! The checker: compares everything that the server lets out with what it must be.
 //!
 //! It watches the server from outside, between the driver and the core: the frames that the server
-//! takes in, in the order in which it takes them; the entries that it hands to the log; every byte
+//! takes in, in the order in which it takes them; the records that it hands to the log; every byte
 //! that it writes to a connection. Two copies of the model run beside it. The *head* executes each
 //! write when it arrives, as the server's prepare must see the state; *applied* executes it again
 //! when it has become durable, and answers reads, fires watches and is what a recovered state is
 //! compared with.
 
 mod link;
+mod log;
 mod output;
 mod requests;
 mod sessions;
@@ -16,14 +17,16 @@ mod state;
 pub use link::{Inbound, Inlet, is_bad_length};
 pub use state::compare;
 
-use crate::model::{ConnectionKey, Identity, Model, Stamp, Watches};
+use crate::model::{ConnectionKey, Failure, Identity, Model, Stamp, Watches};
 use link::{Link, Phase, name};
+use log::{Record, Timeline};
+use requests::Asked;
 use sessions::Timers;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Config, Now};
-use stoa_tree::{Tree, Updates};
+use stoa_tree::Tree;
 
 /// Something that must never happen has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,31 +47,41 @@ impl fmt::Display for Violation {
 
 type Checked = Result<(), Violation>;
 
-/// An update that has been proposed and not applied.
+/// What became of a request, or was decided by the server: proposed and not applied.
 #[derive(Debug)]
 struct Proposed {
+    /// A refusal has the zxid of the last update before it.
     stamp: Stamp,
     session: i64,
     what: What,
+    /// No client has asked for it.
+    own: bool,
+    /// The server's number for the request, once it is in the log.
+    request: u64,
+    /// The record that it is in.
+    record: u64,
+}
+
+impl Proposed {
+    fn new(stamp: Stamp, session: i64, what: What) -> Self {
+        Self { stamp, session, what, own: false, request: 0, record: u64::MAX }
+    }
 }
 
 #[derive(Debug)]
 enum What {
     /// A client's write: the frame, and who sent it.
     Write { connection: ConnectionKey, frame: Rc<[u8]>, identities: Rc<Vec<Identity>> },
-    /// A session begins; its id is known once the entry is in the log.
+    /// A session begins; its id is known once the record is handed to the log.
     Open { connection: ConnectionKey, timeout_ms: i32 },
+    /// A session comes to another connection.
+    Reopen { connection: ConnectionKey, timeout_ms: i32 },
     /// A session ends.
     Close,
     /// The server deletes a container or TTL znode.
     Reap(String),
-}
-
-/// An entry that the log was asked for.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    position: u64,
-    last_zxid: i64,
+    /// What was asked before the server led is refused.
+    Refused { connection: ConnectionKey, failure: Failure },
 }
 
 /// Compares a server with the model, across crashes and restarts.
@@ -82,13 +95,20 @@ pub struct Checker {
     proposed: VecDeque<Proposed>,
     /// How many of them the log has been asked for.
     logged: usize,
-    /// Entries that the log was asked for and that are not applied.
-    entries: VecDeque<Entry>,
-    /// Position of the last applied entry.
+    /// Whether the server leads: before that it prepares nothing.
+    leads: bool,
+    /// What it was asked before, oldest first.
+    asked: VecDeque<Asked>,
+    /// Records that the log was asked for and that are not applied.
+    records: VecDeque<Record>,
+    /// Position of the last applied record, and where the timeline stands behind it.
     applied_position: u64,
+    timeline: Timeline,
+    /// The server's number for the next request, once one is known.
+    next_request: Option<u64>,
     /// Up to which position the disk has said that it is durable.
     durable_position: u64,
-    /// Digests at the ends of recent entries, to be met again after a restart.
+    /// Digests at the ends of recent records, to be met again after a restart.
     digests: VecDeque<(i64, u64)>,
     links: BTreeMap<ConnectionKey, Link>,
     timers: Timers,
@@ -110,6 +130,12 @@ pub struct Counts {
     pub expired: u64,
     /// Containers and TTL znodes that the server deleted.
     pub reaped: u64,
+    /// Sessions that came to another connection.
+    pub returned: u64,
+    /// Requests that waited until the server led.
+    pub waited: u64,
+    /// Those of them that were refused then.
+    pub refused: u64,
 }
 
 /// What of the server's surroundings matters when it takes something in.
@@ -136,8 +162,12 @@ impl Checker {
             watches: Watches::default(),
             proposed: VecDeque::new(),
             logged: 0,
-            entries: VecDeque::new(),
+            leads: false,
+            asked: VecDeque::new(),
+            records: VecDeque::new(),
             applied_position: 0,
+            timeline: Timeline::BEGINNING,
+            next_request: None,
             durable_position: 0,
             digests: VecDeque::new(),
             links: BTreeMap::new(),
@@ -177,95 +207,25 @@ impl Checker {
         }
     }
 
-    /// The log was asked for an entry. `ticked` when the server may have put updates of its own in it.
-    ///
-    /// # Errors
-    /// When the entry does not hold exactly what was proposed.
-    pub fn handed_to_log(&mut self, position: u64, payload: &[u8], ticked: Option<Now>) -> Checked {
-        for update in Updates::new(payload) {
-            let update = update.map_err(|error| Violation::new(format!("entry {position}: {error}")))?;
-            if self.logged == self.proposed.len() {
-                let Some(now) = ticked else {
-                    return violation(format!("update {} was asked for by nobody", update.describe()));
-                };
-                self.own_update(&update, now)?;
-            }
-            let proposed = &mut self.proposed[self.logged];
-            let found = Stamp { zxid: update.zxid, time_ms: update.time_ms };
-            if found != proposed.stamp {
-                return violation(format!("update {} should have {:?}", update.describe(), proposed.stamp));
-            }
-            if let What::Open { timeout_ms, .. } = proposed.what {
-                proposed.session = update.session;
-                if self.head.session(update.session).is_some() {
-                    return violation(format!("session id {:#x} was given twice", update.session));
-                }
-                self.head.open_session(update.session, timeout_ms, self.head.zxid());
-            } else if proposed.session != update.session {
-                let (shown, session) = (update.describe(), proposed.session);
-                return violation(format!("update {shown} should be of session {session:#x}"));
-            }
-            self.logged += 1;
-        }
-        if self.logged != self.proposed.len() {
-            return violation(format!("entry {position} lacks an update that was proposed before it"));
-        }
-        let expected = self.entries.back().map_or(self.applied_position, |entry| entry.position) + 1;
-        if position != expected {
-            return violation(format!("the log was given position {position}, {expected} comes next"));
-        }
-        let last_zxid = self.proposed.back().map_or(self.applied.zxid(), |proposed| proposed.stamp.zxid);
-        self.entries.push_back(Entry { position, last_zxid });
-        Ok(())
-    }
-
-    /// An update that no client asked for: an expired session, or a znode whose time is up.
-    fn own_update(&mut self, update: &stoa_tree::Update<'_>, now: Now) -> Checked {
-        let stamp = Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms };
-        let (session, what) = if update.session == 0 {
-            let shown = update.describe().to_string();
-            let path = shown.split('"').nth(1).unwrap_or_default().to_owned();
-            // It is looked for in the applied state; ZooKeeper then only asks whether the znode that is
-            // there when its turn comes is empty and of such a kind.
-            let due = self.applied.is_reapable(&path, now.wall_ms) && self.head.may_be_reaped(&path);
-            if !due && !self.head.is_reapable(&path, now.wall_ms) {
-                return violation(format!("the server deleted {path} although its time is not up: {shown}"));
-            }
-            self.head.reap(&path, stamp.zxid);
-            self.counts.reaped += 1;
-            (0, What::Reap(path))
-        } else {
-            self.timers.expire(update.session, now.mono_us)?;
-            self.head.close_session(update.session, stamp.zxid);
-            self.counts.expired += 1;
-            (update.session, What::Close)
-        };
-        self.proposed.push_back(Proposed { stamp, session, what });
-        Ok(())
-    }
-
-    /// The disk has made everything up to `position` durable, and the server is about to hear of it.
-    pub fn durable(&mut self, position: u64) {
-        self.durable_position = position;
-    }
-
     /// The server has been told the time.
     ///
     /// # Errors
     /// When a session is still there that should have ended.
-    pub fn ticked(&mut self, moment: Moment) -> Checked {
+    pub fn ticked(&mut self, now: Now) -> Checked {
         let tick_us = u64::from(self.config.tick_ms) * 1000;
-        if moment.out_of_room {
-            self.timers.grace(moment.now.mono_us + 3 * tick_us);
-        }
         let handshake_us = u64::from(self.config.limits.handshake_ms) * 1000;
         let overdue = self.links.iter().find(|(_, link)| {
-            link.phase == Phase::Handshake && link.connected_us + handshake_us <= moment.now.mono_us
+            link.phase == Phase::Handshake && link.connected_us + handshake_us <= now.mono_us
         });
         if let Some((&key, _)) = overdue {
             return violation(format!("{} may still send its handshake after {handshake_us} us", name(key)));
         }
-        self.timers.overdue(moment.now.mono_us, 2 * tick_us)
+        if !self.leads {
+            return Ok(());
+        }
+        let returning: Vec<_> = self.returning().collect();
+        returning.into_iter().for_each(|session| self.timers.heard(session, now.mono_us));
+        self.timers.overdue(now.mono_us, 2 * tick_us)
     }
 
     /// The server does not read on although it could: the length that comes next is out of range.
@@ -286,7 +246,7 @@ impl Checker {
     /// Whether the next frame to a connection answers its handshake.
     #[must_use]
     pub fn is_to_be_greeted(&self, key: ConnectionKey) -> bool {
-        self.links.get(&key).is_some_and(|link| link.hello.is_some())
+        self.links.get(&key).is_some_and(|link| link.hello.is_some() || link.phase == Phase::Opening)
     }
 
     /// Whether a connection is past its handshake.
@@ -295,61 +255,10 @@ impl Checker {
         self.links.get(&key).is_some_and(|link| link.phase == Phase::Live)
     }
 
-    /// The log had no room: nothing of what was proposed and not applied will ever be.
-    pub fn refused(&mut self, now: Now) {
-        self.head = self.applied.clone();
-        self.proposed.clear();
-        self.logged = 0;
-        self.entries.clear();
-        let tick_us = u64::from(self.config.tick_ms) * 1000;
-        self.timers.reopen(now.mono_us + 3 * tick_us);
-        let applied = self.applied.zxid();
-        for link in self.links.values_mut() {
-            link.refuse_waiting(applied);
-            if let Phase::Creating(_) = link.phase {
-                link.shut(Some(CloseReason::NoRoom));
-            }
-        }
-    }
-
     /// The server is gone; what it had told nobody may be lost.
     pub fn crashed(&mut self) {
         self.links.clear();
         self.watches = Watches::default();
-    }
-
-    /// A server has recovered this state, up to this position.
-    ///
-    /// # Errors
-    /// When something acknowledged is missing, or anything is there that should not be.
-    pub fn recovered(&mut self, tree: &Tree, position: u64, now: Now) -> Checked {
-        if position < self.applied_position {
-            return violation(format!(
-                "position {position} was recovered, but everything up to {} had been acknowledged",
-                self.applied_position
-            ));
-        }
-        while self.applied_position < position {
-            let Some(entry) = self.entries.pop_front() else {
-                return violation(format!("position {position} was recovered, but never handed to the log"));
-            };
-            while self.applied.zxid() < entry.last_zxid {
-                self.replay_one();
-            }
-            self.applied_position = entry.position;
-        }
-        self.entries.clear();
-        self.proposed.clear();
-        self.logged = 0;
-        self.head = self.applied.clone();
-        self.durable_position = position;
-        self.timers = Timers::default();
-        let sessions: Vec<_> =
-            self.applied.sessions().map(|(id, session)| (id, session.timeout_ms)).collect();
-        for (id, timeout_ms) in sessions {
-            self.timers.start(id, timeout_ms, now.mono_us);
-        }
-        self.compare_state(tree)
     }
 
     /// Compares the server's whole state with the model.
@@ -377,14 +286,28 @@ impl Checker {
         if let Some(proposed) = self.proposed.front() {
             return violation(format!("the update with zxid {} was never applied", proposed.stamp.zxid));
         }
+        if !self.asked.is_empty() {
+            return violation("the server does not prepare what it was asked".to_owned());
+        }
         if !self.watches.is_empty() {
             return violation("watches are left although all connections are gone".to_owned());
         }
         Ok(())
     }
 
+    /// zxid of the last update that is proposed.
+    fn last_zxid(&self) -> i64 {
+        self.proposed.back().map_or(self.applied.zxid(), |proposed| proposed.stamp.zxid)
+    }
+
     fn next_zxid(&self) -> i64 {
-        self.proposed.back().map_or(self.applied.zxid(), |proposed| proposed.stamp.zxid) + 1
+        self.last_zxid() + 1
+    }
+
+    /// Sessions on their way to another connection: nobody can say that their clients are silent.
+    fn returning(&self) -> impl Iterator<Item = i64> {
+        let returning = |proposed: &&Proposed| matches!(proposed.what, What::Reopen { .. });
+        self.proposed.iter().filter(returning).map(|proposed| proposed.session)
     }
 
     fn forget_watches_of(&mut self, key: ConnectionKey) {

@@ -1,8 +1,9 @@
 //! What goes out: every frame, in its place.
 
 use super::link::{Answer, Expect, Hello, Phase, name};
+use super::requests::refusal;
 use super::{Checked, Checker, DIGESTS_KEPT, Proposed, Violation, What, violation};
-use crate::model::{Body, ConnectionKey, Done, Event, Identity, Model, Reader as Asker};
+use crate::model::{Body, ConnectionKey, Done, Event, Failure, Identity, Model, Reader as Asker};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Now};
@@ -47,11 +48,12 @@ impl Checker {
             closes.iter().any(|&(closed, reason, _)| closed == key && reason == CloseReason::SlowReader)
         };
         self.settle()?;
-        while self.applied.zxid() < tree.last_zxid() {
+        while self.applied.zxid() < tree.last_zxid() || self.is_refusal_due() {
             self.step(now, &cut_short)?;
             self.settle()?;
         }
-        self.note_entries(tree)?;
+        self.note_records()?;
+        self.note_digest(tree)?;
         for &(key, reason, unsent) in closes {
             self.closes(key, reason, unsent, now)?;
         }
@@ -66,20 +68,14 @@ impl Checker {
         self.check_prompt()
     }
 
-    /// Follows the entries that are applied now.
-    fn note_entries(&mut self, tree: &Tree) -> Checked {
-        while let Some(entry) = self.entries.front()
-            && entry.last_zxid <= self.applied.zxid()
-        {
-            if entry.position > self.durable_position {
-                return violation(format!(
-                    "entry {} was applied and answered, but only {} is durable",
-                    entry.position, self.durable_position
-                ));
-            }
-            self.applied_position = entry.position;
-            self.entries.pop_front();
-        }
+    /// Whether a refusal comes next, and is durable.
+    fn is_refusal_due(&self) -> bool {
+        self.proposed.front().is_some_and(|proposed| {
+            matches!(proposed.what, What::Refused { .. }) && proposed.record <= self.durable_position
+        })
+    }
+
+    fn note_digest(&mut self, tree: &Tree) -> Checked {
         if tree.last_zxid() != self.applied.zxid() {
             let (found, wanted) = (tree.last_zxid(), self.applied.zxid());
             return violation(format!("the server is at zxid {found}, it should be at {wanted}"));
@@ -118,10 +114,17 @@ impl Checker {
             What::Write { connection, .. } => self.own_reply(connection, zxid, Some(done.body), cut_short)?,
             What::Open { connection, timeout_ms } => {
                 self.timers.start(proposed.session, timeout_ms, now.mono_us);
-                self.opened(connection, proposed.session)?;
+                self.opened(connection, proposed.session, timeout_ms)?;
+            }
+            What::Reopen { connection, timeout_ms } => {
+                self.counts.returned += 1;
+                let previous = self.timers.reopened(proposed.session, timeout_ms, now.mono_us);
+                self.opened(connection, proposed.session, timeout_ms)?;
+                previous.into_iter().for_each(|previous| self.moved(previous));
             }
             What::Close => self.closed(proposed.session, zxid, cut_short)?,
             What::Reap(_) => {}
+            What::Refused { connection, failure } => self.told_refused(connection, failure)?,
         }
         Ok(())
     }
@@ -193,15 +196,45 @@ impl Checker {
         self.compare_reply(key, &frame, wanted, opcode, &Ok(body.unwrap_or(Body::Empty)))
     }
 
-    /// A session exists: its client learns of it.
-    fn opened(&mut self, key: ConnectionKey, session: i64) -> Checked {
-        let Some(link) = self.links.get_mut(&key).filter(|link| link.is_open()) else { return Ok(()) };
+    /// A session exists, or is on this connection now: its client learns of it.
+    fn opened(&mut self, key: ConnectionKey, session: i64, timeout_ms: i32) -> Checked {
+        let Some(link) = self.links.get_mut(&key).filter(|link| link.phase == Phase::Opening) else {
+            return Ok(());
+        };
         link.phase = Phase::Live;
         link.session = session;
+        link.hello = Some(Hello::Opened { timeout_ms });
         if let Some(timer) = self.timers.by_session.get_mut(&session) {
             timer.connection = Some(key);
         }
         self.greet(key)
+    }
+
+    /// The session of a connection is on another one now: nothing is answered here any more.
+    fn moved(&mut self, key: ConnectionKey) {
+        self.shut(key, Some(CloseReason::SessionMoved));
+        self.forget_watches_of(key);
+        if let Some(link) = self.links.get_mut(&key) {
+            link.queue.clear();
+        }
+    }
+
+    /// What was asked before the server led was refused, and that is durable.
+    fn told_refused(&mut self, key: ConnectionKey, failure: Failure) -> Checked {
+        let after = self.applied.zxid();
+        let Some(link) = self.links.get_mut(&key).filter(|link| link.is_open()) else { return Ok(()) };
+        if link.phase == Phase::Opening {
+            link.hello = Some(Hello::Expired);
+            self.shut(key, Some(CloseReason::SessionExpired));
+            return self.greet(key);
+        }
+        let refused = link.queue.iter_mut().find(|expect| matches!(expect, Expect::Refused { .. }));
+        if let Some(expect) = refused
+            && let Expect::Refused { xid, opcode } = *expect
+        {
+            *expect = Expect::Answer { after, xid, opcode, answer: refusal(failure) };
+        }
+        Ok(())
     }
 
     /// A session has ended: whoever held it is cut off.
@@ -245,13 +278,12 @@ impl Checker {
         if link.frames.is_empty() {
             return Ok(false);
         }
-        match link.hello {
-            Some(Hello::Created { .. }) if link.phase != Phase::Live => return Ok(false),
-            Some(_) => {
-                self.greet(key)?;
-                return Ok(true);
-            }
-            None => {}
+        if link.phase == Phase::Opening {
+            return Ok(false);
+        }
+        if link.hello.is_some() {
+            self.greet(key)?;
+            return Ok(true);
         }
         // Events that setWatches replays have no zxid: they stand where its reply stands.
         let reply = link.frames.iter().map(|frame| split(frame)).find(|reply| {
@@ -277,6 +309,9 @@ impl Checker {
             return Ok(true);
         }
         if header.zxid > applied || header.xid == xid::NOTIFICATION {
+            return Ok(false);
+        }
+        if let Some(Expect::Refused { .. }) = link.queue.front() {
             return Ok(false);
         }
         if header.zxid < link.last_zxid {
@@ -346,15 +381,13 @@ impl Checker {
             return violation(format!("{} was sent a handshake that cannot be read", name(key)));
         };
         let wanted = match hello {
-            Hello::Created { timeout_ms } => {
-                self.applied.learn_password(link.session, found.password);
-                self.head.learn_password(link.session, found.password);
-                ConnectResponse { timeout_ms, session_id: link.session, ..found }
-            }
-            Hello::Reopened { session, timeout_ms } => {
-                let password = self.applied.session(session).and_then(|known| known.password);
-                let password = password.unwrap_or(found.password);
-                ConnectResponse { timeout_ms, session_id: session, password, ..found }
+            Hello::Opened { timeout_ms } => {
+                let session_id = link.session;
+                let known = self.applied.session(session_id).and_then(|known| known.password);
+                let password = known.unwrap_or(found.password);
+                self.applied.learn_password(session_id, password);
+                self.head.learn_password(session_id, password);
+                ConnectResponse { timeout_ms, session_id, password, ..found }
             }
             Hello::Expired => ConnectResponse { read_only: found.read_only, ..ConnectResponse::EXPIRED },
         };
@@ -409,12 +442,17 @@ fn execute(model: &mut Model, proposed: &Proposed) -> Done {
                 .write(&request, proposed.session, identities, proposed.stamp)
                 .expect("the head has executed it on the same state")
         }
-        What::Open { timeout_ms, .. } => {
-            model.open_session(proposed.session, *timeout_ms, zxid);
+        What::Open { connection, timeout_ms } => {
+            model.create_session(proposed.session, *timeout_ms, (*connection, proposed.request), zxid);
+            Done::default()
+        }
+        What::Reopen { connection, timeout_ms } => {
+            model.open_session(proposed.session, *timeout_ms, (*connection, proposed.request), zxid);
             Done::default()
         }
         What::Close => model.close_session(proposed.session, zxid),
         What::Reap(path) => model.reap(path, zxid),
+        What::Refused { .. } => Done::default(),
     }
 }
 

@@ -4,11 +4,28 @@ use super::link::{Answer, Expect, Hello, Immediate, Inbound, Phase, name};
 use super::{Checked, Checker, Moment, Proposed, What, violation};
 use crate::model::{Body, ConnectionKey, Failure, Identity, Stamp};
 use std::rc::Rc;
-use stoa_core::CloseReason;
+use stoa_core::{CloseReason, Now};
 use stoa_wire::{ConnectRequest, ErrorCode, Opcode, Reader, Request, RequestHeader};
 
 /// Identities that one connection can hold.
 const IDENTITIES_MAX: usize = 64;
+
+/// What a client wants to have in the log.
+#[derive(Debug)]
+pub(super) struct Asked {
+    connection: ConnectionKey,
+    wanted: Wanted,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    /// A new session.
+    Create { timeout_ms: i32 },
+    /// Its session, on this connection.
+    Reopen { session: i64, password: Vec<u8>, timeout_ms: i32 },
+    /// A write, or the session's end.
+    Write { session: i64, xid: i32, opcode: Opcode, frame: Rc<[u8]>, identities: Rc<Vec<Identity>> },
+}
 
 impl Checker {
     /// The server has been given bytes of a connection, of which it has handled these frames.
@@ -39,49 +56,108 @@ impl Checker {
         }
         let (least, most) = (self.config.session_timeout_min_ms, self.config.session_timeout_max_ms);
         let timeout_ms = request.timeout_ms.max(least).min(most);
-        if request.session_id == 0 {
-            if moment.out_of_room {
-                self.shut(key, Some(CloseReason::NoRoom));
-                return;
-            }
-            let zxid = self.propose(0, What::Open { connection: key, timeout_ms }, moment);
-            if let Some(link) = self.links.get_mut(&key) {
-                link.phase = Phase::Creating(zxid);
-                link.hello = Some(Hello::Created { timeout_ms });
-            }
+        if moment.out_of_room {
+            self.shut(key, Some(CloseReason::NoRoom));
             return;
-        }
-        self.reopen(key, timeout_ms, &request, moment);
-    }
-
-    fn reopen(&mut self, key: ConnectionKey, timeout_ms: i32, request: &ConnectRequest<'_>, moment: Moment) {
-        let session = request.session_id;
-        let fits = self.head.session(session).is_some()
-            && self
-                .applied
-                .session(session)
-                .is_some_and(|known| known.password.is_some_and(|password| password == request.password));
-        if !fits {
-            if let Some(link) = self.links.get_mut(&key) {
-                link.hello = Some(Hello::Expired);
-            }
-            self.shut(key, Some(CloseReason::SessionExpired));
-            return;
-        }
-        let mut previous = None;
-        if let Some(timer) = self.timers.by_session.get_mut(&session) {
-            timer.timeout_ms = timeout_ms;
-            timer.heard_us = moment.now.mono_us;
-            previous = timer.connection.replace(key).filter(|&previous| previous != key);
-        }
-        if let Some(previous) = previous {
-            self.shut(previous, Some(CloseReason::SessionMoved));
         }
         if let Some(link) = self.links.get_mut(&key) {
-            link.phase = Phase::Live;
-            link.session = session;
-            link.hello = Some(Hello::Reopened { session, timeout_ms });
+            link.phase = Phase::Opening;
         }
+        let wanted = match request.session_id {
+            0 => Wanted::Create { timeout_ms },
+            session => Wanted::Reopen { session, password: request.password.into(), timeout_ms },
+        };
+        self.ask(Asked { connection: key, wanted }, moment.now);
+    }
+
+    /// Something for the log: it is prepared at once, or when the server leads.
+    fn ask(&mut self, asked: Asked, now: Now) {
+        let key = asked.connection;
+        if !self.leads {
+            if let Wanted::Write { xid, opcode, .. } = asked.wanted {
+                self.expect(key, Expect::Asked { xid, opcode });
+            }
+            self.asked.push_back(asked);
+            return;
+        }
+        match (self.prepare(&asked, now), asked.wanted) {
+            (Ok(zxid), Wanted::Write { xid, opcode, .. }) => {
+                self.expect(key, Expect::Write { zxid, xid, opcode });
+            }
+            (Ok(_), _) => {}
+            (Err(failure), Wanted::Write { xid, opcode, .. }) => {
+                self.answer(key, xid, opcode, refusal(failure));
+            }
+            (Err(_), _) => {
+                if let Some(link) = self.links.get_mut(&key) {
+                    link.hello = Some(Hello::Expired);
+                }
+                self.shut(key, Some(CloseReason::SessionExpired));
+            }
+        }
+    }
+
+    /// The server leads from now on: what it was asked before is prepared, in order. There is an outcome
+    /// in the log in any case.
+    pub(super) fn begin_to_lead(&mut self, now: Now) {
+        self.leads = true;
+        self.timers.judge(now.mono_us);
+        for asked in std::mem::take(&mut self.asked) {
+            self.counts.waited += 1;
+            let prepared = self.prepare(&asked, now);
+            let connection = asked.connection;
+            if let Err(failure) = prepared {
+                self.counts.refused += 1;
+                let stamp = Stamp { zxid: self.last_zxid(), time_ms: now.wall_ms };
+                let what = What::Refused { connection, failure };
+                self.proposed.push_back(Proposed::new(stamp, 0, what));
+            }
+            let Some(link) = self.links.get_mut(&connection) else { continue };
+            let waiting = link.queue.iter_mut().find(|expect| matches!(expect, Expect::Asked { .. }));
+            if let Some(expect) = waiting
+                && let Expect::Asked { xid, opcode } = *expect
+                && let Wanted::Write { .. } = asked.wanted
+            {
+                *expect = match prepared {
+                    Ok(zxid) => Expect::Write { zxid, xid, opcode },
+                    Err(_) => Expect::Refused { xid, opcode },
+                };
+            }
+        }
+    }
+
+    /// Executes it on the head: the zxid that it will have, or why it is refused.
+    fn prepare(&mut self, asked: &Asked, now: Now) -> Result<i64, Failure> {
+        let Asked { connection, wanted } = asked;
+        let connection = *connection;
+        let stamp = Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms };
+        let (session, what) = match wanted {
+            Wanted::Create { timeout_ms } => (0, What::Open { connection, timeout_ms: *timeout_ms }),
+            Wanted::Reopen { session, password, timeout_ms } => {
+                let known = self.head.session(*session).and_then(|known| known.password);
+                if known.is_none_or(|known| known != **password) {
+                    return Err(Failure::Error(ErrorCode::SessionExpired));
+                }
+                self.head.open_session(*session, *timeout_ms, (connection, 0), stamp.zxid);
+                (*session, What::Reopen { connection, timeout_ms: *timeout_ms })
+            }
+            Wanted::Write { session, opcode, frame, identities, .. } => {
+                self.head.check_contact(*session, connection).map_err(Failure::Error)?;
+                if *opcode == Opcode::CloseSession {
+                    self.timers.closing(*session);
+                    self.head.close_session(*session, stamp.zxid);
+                    (*session, What::Close)
+                } else {
+                    let request = Request::decode(*opcode, &mut Reader::new(&frame[8..]));
+                    let request = request.expect("it was read when it came");
+                    self.head.write(&request, *session, identities, stamp)?;
+                    let (frame, identities) = (Rc::clone(frame), Rc::clone(identities));
+                    (*session, What::Write { connection, frame, identities })
+                }
+            }
+        };
+        self.proposed.push_back(Proposed::new(stamp, session, what));
+        Ok(stamp.zxid)
     }
 
     fn request(&mut self, key: ConnectionKey, frame: Rc<[u8]>, moment: Moment) {
@@ -118,8 +194,8 @@ impl Checker {
                 };
                 self.answer(key, header.xid, opcode, answer);
             }
-            Opcode::CloseSession => self.close_session(key, header.xid, moment),
-            Opcode::Create
+            Opcode::CloseSession
+            | Opcode::Create
             | Opcode::Create2
             | Opcode::CreateContainer
             | Opcode::CreateTtl
@@ -133,43 +209,18 @@ impl Checker {
     }
 
     fn write(&mut self, key: ConnectionKey, xid: i32, opcode: Opcode, frame: Rc<[u8]>, moment: Moment) {
-        let Ok(request) = Request::decode(opcode, &mut Reader::new(&frame[8..])) else {
+        if Request::decode(opcode, &mut Reader::new(&frame[8..])).is_err() {
             self.answer(key, xid, opcode, Err(ErrorCode::MarshallingError as i32));
             return;
-        };
+        }
         if moment.out_of_room {
             self.answer(key, xid, opcode, Err(ErrorCode::SystemError as i32));
             return;
         }
         let Some(link) = self.links.get(&key) else { return };
         let (session, identities) = (link.session, Rc::clone(&link.identities));
-        let stamp = Stamp { zxid: self.next_zxid(), time_ms: moment.now.wall_ms };
-        match self.head.write(&request, session, &identities, stamp) {
-            Ok(_) => {
-                let what = What::Write { connection: key, frame: Rc::clone(&frame), identities };
-                let zxid = self.propose(session, what, moment);
-                self.expect(key, Expect::Write { zxid, xid, opcode });
-            }
-            Err(Failure::Error(code)) => self.answer(key, xid, opcode, Err(code as i32)),
-            Err(Failure::Multi { count, failed, code }) => {
-                self.answer(key, xid, opcode, Ok(Body::failed_multi(count, failed, code)));
-            }
-        }
-    }
-
-    fn close_session(&mut self, key: ConnectionKey, xid: i32, moment: Moment) {
-        let Some(session) = self.links.get(&key).map(|link| link.session) else { return };
-        let opcode = Opcode::CloseSession;
-        if moment.out_of_room {
-            self.answer(key, xid, opcode, Err(ErrorCode::SystemError as i32));
-        } else if self.head.session(session).is_none() {
-            self.answer(key, xid, opcode, Err(ErrorCode::SessionExpired as i32));
-        } else {
-            self.timers.closing(session);
-            let zxid = self.propose(session, What::Close, moment);
-            self.head.close_session(session, zxid);
-            self.expect(key, Expect::Write { zxid, xid, opcode });
-        }
+        let wanted = Wanted::Write { session, xid, opcode, frame, identities };
+        self.ask(Asked { connection: key, wanted }, moment.now);
     }
 
     fn auth(&mut self, key: ConnectionKey, xid: i32, reader: &mut Reader<'_>) {
@@ -203,12 +254,6 @@ impl Checker {
         self.answer(key, header.xid, opcode, Err(ErrorCode::MarshallingError as i32));
     }
 
-    fn propose(&mut self, session: i64, what: What, moment: Moment) -> i64 {
-        let stamp = Stamp { zxid: self.next_zxid(), time_ms: moment.now.wall_ms };
-        self.proposed.push_back(Proposed { stamp, session, what });
-        stamp.zxid
-    }
-
     fn at_once(&mut self, key: ConnectionKey, xid: i32, err: i32, outside_order: bool) {
         if let Some(link) = self.links.get_mut(&key) {
             link.immediate.push_back(Immediate { xid, err, outside_order });
@@ -216,7 +261,7 @@ impl Checker {
     }
 
     fn answer(&mut self, key: ConnectionKey, xid: i32, opcode: Opcode, answer: Answer) {
-        let after = self.next_zxid() - 1;
+        let after = self.last_zxid();
         self.expect(key, Expect::Answer { after, xid, opcode, answer });
     }
 
@@ -231,7 +276,8 @@ impl Checker {
         let applied = self.applied.zxid();
         for (&key, link) in self.links.iter().filter(|(_, link)| link.is_open()) {
             let late = match link.queue.front() {
-                None => None,
+                // Both wait for the disk.
+                None | Some(Expect::Asked { .. } | Expect::Refused { .. }) => None,
                 Some(Expect::Write { zxid, xid, .. }) => (*zxid <= applied).then_some(*xid),
                 Some(Expect::Answer { after, xid, .. }) => (*after <= applied).then_some(*xid),
                 Some(Expect::Read { xid, .. }) => Some(*xid),
@@ -246,15 +292,29 @@ impl Checker {
 }
 
 impl super::Link {
-    /// Everything that waits is answered with an error, except reads.
+    /// The log had no room: everything that waits is answered with an error, except reads.
     pub(super) fn refuse_waiting(&mut self, applied: i64) {
+        if self.phase == Phase::Opening {
+            self.shut(Some(CloseReason::NoRoom));
+        }
         for expect in &mut self.queue {
             let (xid, opcode) = match *expect {
-                Expect::Write { xid, opcode, .. } | Expect::Answer { xid, opcode, .. } => (xid, opcode),
+                Expect::Write { xid, opcode, .. }
+                | Expect::Asked { xid, opcode }
+                | Expect::Refused { xid, opcode }
+                | Expect::Answer { xid, opcode, .. } => (xid, opcode),
                 Expect::Read { .. } => continue,
             };
             let answer = Err(ErrorCode::SystemError as i32);
             *expect = Expect::Answer { after: applied, xid, opcode, answer };
         }
+    }
+}
+
+/// What is answered to a request that is refused.
+pub(super) fn refusal(failure: Failure) -> Answer {
+    match failure {
+        Failure::Error(code) => Err(code as i32),
+        Failure::Multi { count, failed, code } => Ok(Body::failed_multi(count, failed, code)),
     }
 }

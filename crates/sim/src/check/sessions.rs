@@ -1,7 +1,7 @@
 //! When a session may end, and when it must.
 
 use super::Violation;
-use crate::model::ConnectionKey;
+use crate::model::{ConnectionKey, Session};
 use std::collections::BTreeMap;
 
 /// What decides over a session's end.
@@ -21,8 +21,6 @@ pub(super) struct Timer {
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     pub(super) by_session: BTreeMap<i64, Timer>,
-    /// Before this nobody must be expired: the server was not able to.
-    grace_until_us: u64,
 }
 
 impl Timers {
@@ -46,17 +44,32 @@ impl Timers {
         }
     }
 
+    /// A server has started: these sessions are there, and nobody is connected.
+    pub(super) fn start_anew<'a>(&mut self, sessions: impl Iterator<Item = (i64, &'a Session)>, now_us: u64) {
+        self.by_session.clear();
+        sessions.for_each(|(id, session)| self.start(id, session.timeout_ms, now_us));
+    }
+
+    /// A session comes to another connection; returns the one that it was on.
+    pub(super) fn reopened(&mut self, session: i64, timeout_ms: i32, now_us: u64) -> Option<ConnectionKey> {
+        let timer = self.by_session.get_mut(&session)?;
+        timer.timeout_ms = timeout_ms;
+        timer.heard_us = now_us;
+        timer.connection.take()
+    }
+
     /// What was proposed is void.
-    pub(super) fn reopen(&mut self, grace_until_us: u64) {
+    pub(super) fn reopen(&mut self) {
         for timer in self.by_session.values_mut() {
             timer.closing = false;
             timer.closed_by_client = false;
         }
-        self.grace(grace_until_us);
     }
 
-    pub(super) fn grace(&mut self, until_us: u64) {
-        self.grace_until_us = self.grace_until_us.max(until_us);
+    /// The server judges from now on: everybody has the whole timeout.
+    pub(super) fn judge(&mut self, now_us: u64) {
+        self.reopen();
+        self.by_session.values_mut().for_each(|timer| timer.heard_us = now_us);
     }
 
     /// The server ends a session by itself.
@@ -82,9 +95,6 @@ impl Timers {
     /// Finds a session that has been silent for too long and was not expired. `slack_us` is what
     /// the server's resolution allows.
     pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Result<(), Violation> {
-        if now_us < self.grace_until_us {
-            return Ok(());
-        }
         let overdue = self
             .by_session
             .iter()

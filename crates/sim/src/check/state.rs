@@ -2,7 +2,7 @@
 
 use super::Violation;
 use crate::model::{Entry, Model};
-use stoa_tree::Tree;
+use stoa_tree::{Contact, Tree};
 
 /// Compares everything that a tree holds with the model, and its counters with what they count.
 ///
@@ -66,7 +66,9 @@ fn compare_sessions(tree: &Tree, model: &Model) -> Result<(), Violation> {
             return Err(Violation::new(format!("session {id:#x} is missing")));
         };
         let password_fits = session.password.is_none_or(|password| password == found.password);
-        if found.timeout_ms != session.timeout_ms || !password_fits {
+        // There is one server only.
+        let contact_fits = found.contact == Contact { server: 1, opening: session.opening };
+        if found.timeout_ms != session.timeout_ms || !password_fits || !contact_fits {
             return Err(Violation::new(format!("session {id:#x} is {found:?}, it should be {session:?}")));
         }
         let mut owned: Vec<String> = tree.ephemerals_of(id).collect();

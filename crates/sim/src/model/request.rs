@@ -74,9 +74,19 @@ impl Model {
         }
     }
 
-    /// A session begins.
-    pub fn open_session(&mut self, id: i64, timeout_ms: i32, zxid: i64) {
-        self.sessions.insert(id, Session { timeout_ms, password: None });
+    /// A session begins on a connection, with the server's number for the request.
+    pub fn create_session(&mut self, id: i64, timeout_ms: i32, contact: (ConnectionKey, u64), zxid: i64) {
+        let (connection, opening) = contact;
+        self.sessions.insert(id, Session { timeout_ms, password: None, connection, opening });
+        self.zxid = zxid;
+    }
+
+    /// A session comes to another connection.
+    pub fn open_session(&mut self, id: i64, timeout_ms: i32, contact: (ConnectionKey, u64), zxid: i64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.timeout_ms = timeout_ms;
+            (session.connection, session.opening) = contact;
+        }
         self.zxid = zxid;
     }
 
@@ -523,7 +533,7 @@ mod tests {
 
     fn with_session() -> Model {
         let mut model = Model::new();
-        model.open_session(7, 1000, 1);
+        model.create_session(7, 1000, (1, 1), 1);
         model
     }
 

@@ -1,7 +1,7 @@
 //! The state: znodes by path, sessions by id.
 
 use super::acl::{self, Identity};
-use super::watches::parent_of;
+use super::watches::{ConnectionKey, parent_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use stoa_wire::{ErrorCode, EventKind, Stat, perms};
@@ -99,10 +99,14 @@ impl Node {
 /// A session, as far as it survives a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// The timeout that it was created with, milliseconds.
+    /// The timeout that its client was granted last, milliseconds.
     pub timeout_ms: i32,
     /// Its password, once somebody has seen it.
     pub password: Option<[u8; 16]>,
+    /// The connection that speaks for it.
+    pub connection: ConnectionKey,
+    /// The server's number for the request with which it came there.
+    pub opening: u64,
 }
 
 /// What watchers are told.
@@ -233,6 +237,18 @@ impl Model {
     #[must_use]
     pub fn may_be_reaped(&self, path: &str) -> bool {
         self.nodes.get(path).is_some_and(|node| node.kind == Kind::Container && node.children.is_empty())
+    }
+
+    /// Whether what a connection asks is asked for the session.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_contact(&self, session: i64, connection: ConnectionKey) -> Result<(), ErrorCode> {
+        match self.sessions.get(&session) {
+            None => Err(ErrorCode::SessionExpired),
+            Some(session) if session.connection != connection => Err(ErrorCode::SessionMoved),
+            Some(_) => Ok(()),
+        }
     }
 
     /// What a session may do at all.

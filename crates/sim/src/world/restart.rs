@@ -4,10 +4,14 @@ use super::{Event, Failure, World};
 use crate::check::{Violation, compare};
 use crate::disk_thread::{LogThread, is_segment};
 use crate::process::Process;
-use crate::recover::{Recovered, recover};
+use crate::recover::{Opened, recover};
 use stoa_core::Server;
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{Disk, DiskErrorKind, Options, StorageError};
+
+/// The only server, and who votes: it alone.
+const SERVER: u8 = 1;
+const VOTERS: [u64; 1] = [SERVER as u64];
 
 impl World {
     fn options(&mut self) -> Options {
@@ -35,7 +39,7 @@ impl World {
         if !self.healing && self.rng.one_in(chance) {
             self.disk.fault_after(self.rng.below(8), Fault::PowerLoss);
         }
-        let recovered = recover(&mut self.disk, &options, &tree_options);
+        let opened = recover(&mut self.disk, &options, &tree_options, SERVER, &VOTERS);
         if self.disk.is_powerless() {
             self.trace.event(self.now_us, "restart", format_args!("power lost while starting"));
             self.disk.crash();
@@ -45,8 +49,8 @@ impl World {
         }
         // What was armed and has not happened yet would strike a later life.
         self.disk.clear_fault();
-        let Recovered { log, tree, position, .. } = match recovered {
-            Ok(recovered) => recovered,
+        let Opened { log, recovered, .. } = match opened {
+            Ok(opened) => opened,
             Err(StorageError::Disk(error)) if self.disk_is_full || error.kind == DiskErrorKind::Other => {
                 // The operator tries again.
                 self.trace.event(self.now_us, "restart", format_args!("{error}"));
@@ -61,21 +65,23 @@ impl World {
         self.trace.event(
             self.now_us,
             "restart",
-            format_args!("recovered position {position}, zxid {}", tree.last_zxid()),
+            format_args!("recovered record {}, zxid {}", recovered.record, recovered.tree.last_zxid()),
         );
-        if position < self.synced {
+        let record = recovered.record;
+        if record < self.synced {
             let synced = self.synced;
-            return Err(
-                Violation::new(format!("position {synced} was synced, {position} was recovered")).into()
-            );
+            return Err(Violation::new(format!("record {synced} was synced, {record} was recovered")).into());
         }
-        self.checker.recovered(&tree, position, now)?;
-        self.open_damaged(&before, &options, &tree_options, position)?;
+        self.checker.recovered(&recovered, now)?;
+        self.open_damaged(&before, &options, &tree_options, record)?;
         let mut secret = [0; 32];
         for chunk in secret.chunks_mut(8) {
             chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
         }
-        let mut server = Server::new(self.profile.config.clone(), tree, position, secret, now);
+        let server = Server::new(self.profile.config.clone(), recovered, secret, now);
+        let Some(mut server) = server else {
+            return Err(Violation::new("a server cannot go on with what its disk holds").into());
+        };
         (self.plant)(&mut server);
         self.process = Some(Process::new(server, LogThread::new(log)));
         self.starts += 1;
@@ -90,7 +96,7 @@ impl World {
         whole: &FaultyDisk,
         options: &Options,
         tree_options: &stoa_tree::Options,
-        position: u64,
+        record: u64,
     ) -> Result<(), Failure> {
         if !self.rng.percent(self.profile.faults.bit_rot_percent) {
             return Ok(());
@@ -100,14 +106,14 @@ impl World {
             let Some((file, bit)) = self.choose_bit(&mut damaged) else { return Ok(()) };
             damaged.flip_bit(&file, bit);
             self.damaged += 1;
-            match recover(&mut damaged, options, tree_options) {
+            match recover(&mut damaged, options, tree_options, SERVER, &VOTERS) {
                 Err(_) => self.refused += 1,
-                Ok(recovered) => {
+                Ok(Opened { recovered, .. }) => {
                     let unnoticed = |what: String| {
                         Violation::new(format!("with bit {bit} of {file} flipped, recovery led to {what}"))
                     };
-                    if recovered.position != position {
-                        return Err(unnoticed(format!("position {}", recovered.position)).into());
+                    if recovered.record != record {
+                        return Err(unnoticed(format!("record {}", recovered.record)).into());
                     }
                     compare(&recovered.tree, self.checker.applied())
                         .map_err(|violation| unnoticed(violation.to_string()))?;

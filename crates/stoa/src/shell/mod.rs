@@ -11,6 +11,7 @@ mod interactive;
 mod one_shot;
 mod quota;
 mod session;
+mod status;
 mod tree;
 mod watches;
 mod words;

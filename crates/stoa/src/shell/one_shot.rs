@@ -35,7 +35,7 @@ pub(crate) fn run(parts: Vec<String>) -> Result<()> {
     let (mut shell, notices) = Shell::new(args);
     // A mistake in the word should not need a server to be found.
     let name = word.first().map_or("", String::as_str);
-    let needs_server = !matches!(name, "help" | "version" | "connect");
+    let needs_server = !matches!(name, "help" | "version" | "connect" | "status");
     super::words::find(name)?;
     if needs_server {
         shell.connect()?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use serde_json::json;
-use stoa_client::{State, Watch, blocking};
+use stoa_client::{Options, State, Watch, blocking};
 
 use super::ShellArgs;
 use super::answer::{self, Answer};
@@ -84,6 +84,11 @@ impl Shell {
             }
         });
         Ok(())
+    }
+
+    /// Where and how it connects.
+    pub(super) fn options(&self) -> Result<Options> {
+        self.args.options()
     }
 
     /// The client.

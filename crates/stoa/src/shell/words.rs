@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::arguments::{Arguments, Syntax};
 use super::session::Shell;
-use super::{quota, session, tree, watches};
+use super::{quota, session, status, tree, watches};
 use crate::failure::{Failure, Result};
 
 /// A word.
@@ -83,6 +83,8 @@ words! {
         "print watch events, or not";
     "config" ["[-c] [-w] [-s]"] "cws" "" 0..=0 tree::config,
         "show the members of the ensemble; -c their client addresses";
+    "status" [""] "" "" 0..=0 status::status,
+        "show what each server is: leader, follower, observer or standalone";
     "connect" ["[host:port]"] "" "" 0..=1 session::connect,
         "open a new session";
     "close" [""] "" "" 0..=0 session::close,

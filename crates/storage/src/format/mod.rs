@@ -10,11 +10,12 @@ pub(crate) use frame::{
     BadFrame, ENTRY_HEADER_BYTES, Entries, FOOTER_BYTES, FRAME_ALIGNMENT, FRAME_BYTES, FRAME_MAGIC, Footer,
     FrameHeader, Kind, entry_header,
 };
-pub(crate) use name::{FORMAT_FILE, FileName, TEMPORARY, segment_name, snapshot_name};
+pub use name::snapshot_name;
+pub(crate) use name::{FORMAT_FILE, FileName, TEMPORARY, segment_name};
 pub(crate) use preamble::{FileKind, PREAMBLE_BYTES, Preamble, PreambleError};
 
 /// The version of the format that this crate writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The largest body of a frame; with it a damaged length cannot ask for all memory.
 pub const BODY_BYTES_MAX: u64 = 1 << 30;

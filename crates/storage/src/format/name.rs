@@ -52,7 +52,9 @@ pub(crate) fn segment_name(first_frame: u64) -> String {
     format!("{SEGMENT}{first_frame:016x}")
 }
 
-pub(crate) fn snapshot_name(sequence: u64) -> String {
+/// The file of the snapshot with this sequence.
+#[must_use]
+pub fn snapshot_name(sequence: u64) -> String {
     format!("{SNAPSHOT}{sequence:016x}")
 }
 

@@ -1,7 +1,7 @@
 //! Sessions and their ephemerals.
 
 use crate::world::*;
-use stoa_tree::SessionInfo;
+use stoa_tree::{Contact, SessionInfo};
 use stoa_wire::CreateMode::*;
 use stoa_wire::{ErrorCode, EventKind};
 
@@ -15,7 +15,13 @@ fn a_session_is_live_from_proposal_to_proposal() {
     assert_eq!(world.tree.session(5), None, "not applied yet");
     let notes = world.apply_all();
     assert_eq!(notes.answers, [Answer::SessionCreated(5)]);
-    let info = SessionInfo { id: 5, timeout_ms: 5_000, password: [5; 16], ephemeral_count: 0 };
+    let info = SessionInfo {
+        id: 5,
+        timeout_ms: 5_000,
+        password: [5; 16],
+        contact: Contact::default(),
+        ephemeral_count: 0,
+    };
     assert_eq!(world.tree.session(5), Some(info));
     world.propose_close(5);
     assert!(!world.tree.session_is_live(5));

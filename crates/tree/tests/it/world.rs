@@ -1,7 +1,7 @@
 //! A tree with a log: requests in, results and events out.
 
 use stoa_tree::{
-    Caller, Change, Identity, Observer, OpResult, Options, Refusal, SoftQuota, Stamp, Tree, Updates,
+    Caller, Change, Contact, Identity, Observer, OpResult, Options, Refusal, SoftQuota, Stamp, Tree, Updates,
     WatcherId, Watches,
 };
 use stoa_wire::{
@@ -47,7 +47,7 @@ impl Observer for Notes {
             OpResult::DataSet { stat } => Answer::DataSet(stat),
             OpResult::AclSet { stat } => Answer::AclSet(stat),
             OpResult::Checked { stat } => Answer::Checked(stat),
-            OpResult::SessionCreated { session, .. } => Answer::SessionCreated(session),
+            OpResult::SessionOpened { session, .. } => Answer::SessionCreated(session),
             OpResult::SessionClosed { session } => Answer::SessionClosed(session),
         });
     }
@@ -173,7 +173,14 @@ impl World {
     pub(crate) fn propose_session(&mut self, session: i64) {
         let stamp = self.stamp();
         let mut batch = Vec::new();
-        self.tree.prepare_create_session(session, 5_000, [session as u8; 16], stamp, &mut batch);
+        self.tree.prepare_create_session(
+            session,
+            5_000,
+            [session as u8; 16],
+            Contact::default(),
+            stamp,
+            &mut batch,
+        );
         self.log.push(batch);
     }
 

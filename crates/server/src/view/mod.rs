@@ -4,10 +4,14 @@
 //! else. The thread that owns a partition fills them in ([`Source`]); rendering happens wherever it was
 //! asked for, so that a long listing is turned into text on the asker's time and not on the partition's.
 
+mod ensemble;
+
 use std::net::SocketAddr;
 
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
+
+pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode};
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
 #[derive(Debug)]
@@ -99,29 +103,14 @@ pub struct SnapshotDone {
     pub bytes: u64,
 }
 
-/// What a server is among its kind, in ZooKeeper's words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The only server there is.
-    #[default]
-    Standalone,
-}
-
-impl Mode {
-    /// The word that scripts look for.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Standalone => "standalone",
-        }
-    }
-}
-
 /// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
 /// from the start of the server; those that `srst` begins anew are marked.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// What the server is.
     pub mode: Mode,
+    /// Where it stands among the others.
+    pub ensemble: Ensemble,
     /// Since when it runs.
     pub uptime_ms: u64,
     /// The last update that was applied.
@@ -211,7 +200,7 @@ pub struct Op {
 /// The log of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// The last position written.
+    /// The number of the last record written.
     pub position: u64,
     /// Entries written.
     pub entries: u64,
@@ -273,6 +262,26 @@ pub struct Histogram {
     pub buckets: Vec<(u64, u64)>,
     /// All values, added.
     pub sum: u64,
+}
+
+impl Stats {
+    /// Why clients had better be sent to another server, if that is so.
+    pub fn unready(&self) -> Option<String> {
+        let Ensemble { leader, committed, applied, .. } = self.ensemble;
+        let behind = committed.saturating_sub(applied);
+        match (self.mode, leader) {
+            (Mode::Looking, None) => {
+                Some("no leader is known; /commands/ensemble tells who is connected".into())
+            }
+            (Mode::Looking, Some(leader)) => {
+                Some(format!("server {leader} leads, but what was committed before is not all applied here"))
+            }
+            _ if behind > LAG_ENTRIES_MAX => Some(format!(
+                "{behind} committed entries are not applied here yet; up to {LAG_ENTRIES_MAX} would be ready"
+            )),
+            _ => None,
+        }
+    }
 }
 
 impl Histogram {
@@ -401,7 +410,7 @@ pub struct Session {
     /// Its timeout.
     pub timeout_ms: u32,
     /// When it expires unless its client is heard of, milliseconds since the epoch, on the grain at
-    /// which sessions expire.
+    /// which sessions expire; as far as this server knows, which need not be the one that judges.
     pub expires_ms: i64,
     /// Its ephemeral znodes.
     pub ephemerals: Vec<String>,
@@ -439,6 +448,7 @@ pub struct Digest {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::config::{self, MemberRole, Settings};
 
     /// A server that has done a little of everything.
     pub(crate) fn stats() -> Stats {
@@ -468,12 +478,87 @@ pub(crate) mod tests {
         }
     }
 
+    /// The leader of three voters and an observer: the second follows it, the third lags, and the
+    /// observer is away.
+    pub(crate) fn leader() -> Stats {
+        let up = |connected_ms, queued_bytes| Link {
+            connected_ms: Some(connected_ms),
+            software: Some("stoa 1.0".to_owned()),
+            bytes_received: 200,
+            bytes_sent: 9_000,
+            messages_received: 20,
+            messages_sent: 90,
+            queued_bytes,
+            ..Link::default()
+        };
+        let away = Link { last_error: Some("refused".to_owned()), ..Link::default() };
+        let member = |id, votes, matched, link| {
+            let host = format!("zoo{id}.example");
+            Member { id, belongs: true, votes, address: Some((host, 2888)), matched, link }
+        };
+        let members = vec![
+            member(1, true, None, None),
+            member(2, true, Some(4_999), Some(up(1_700_000_000_000, 0))),
+            member(3, true, Some(1_000), Some(up(1_700_000_001_000, 4_096))),
+            member(4, false, Some(0), Some(away)),
+        ];
+        let ensemble = Ensemble {
+            id: 1,
+            leader: Some(1),
+            term: 7,
+            last: 5_001,
+            committed: 4_999,
+            applied: 4_998,
+            leaders_found: 3,
+            snapshots_sent: 1,
+            snapshots_received: 0,
+            members,
+        };
+        Stats { mode: Mode::Leader, ensemble, ..stats() }
+    }
+
+    /// The settings of one of them.
+    pub(crate) fn ensemble_settings(id: u64) -> Settings {
+        let server = |member: &Member| {
+            let (host, peer_port) = member.address.clone().unwrap();
+            let role = if member.votes { MemberRole::Participant } else { MemberRole::Observer };
+            let client = Some((None, 2181));
+            config::Member { id: member.id, host, peer_port, role, client, election_port: Some(3888) }
+        };
+        let servers = leader().ensemble.members.iter().map(server).collect();
+        Settings { servers, server_id: Some(id), ..Settings::default() }
+    }
+
+    /// The second of the same servers, when it has lost the leader.
+    pub(crate) fn looking() -> Stats {
+        let Stats { mut ensemble, .. } = leader();
+        (ensemble.id, ensemble.leader) = (2, None);
+        ensemble.members[0].link = ensemble.members[1].link.take();
+        for member in &mut ensemble.members {
+            member.matched = None;
+        }
+        Stats { mode: Mode::Looking, ensemble, ..stats() }
+    }
+
+    /// And when it follows.
+    pub(crate) fn follower() -> Stats {
+        let Stats { mut ensemble, .. } = looking();
+        ensemble.leader = Some(1);
+        Stats { mode: Mode::Follower, ensemble, ..stats() }
+    }
+
     /// Answers with a server of two connections, and counts what it is asked to do.
-    #[derive(Default)]
     pub(crate) struct Example {
+        pub(crate) stats: fn() -> Stats,
         pub(crate) stats_resets: usize,
         pub(crate) connection_resets: usize,
         pub(crate) snapshots: usize,
+    }
+
+    impl Default for Example {
+        fn default() -> Self {
+            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0 }
+        }
     }
 
     pub(crate) const FIRST: i64 = 0x100_0000_0000_0001;
@@ -481,7 +566,7 @@ pub(crate) mod tests {
 
     impl Source for Example {
         fn stats(&self) -> Stats {
-            stats()
+            (self.stats)()
         }
 
         fn connections(&self) -> Vec<Connection> {
@@ -557,6 +642,39 @@ pub(crate) mod tests {
             self.snapshots += 1;
             let _ = reply.send(Ok(SnapshotDone { zxid: 0x2a, bytes: 2_048 }));
         }
+    }
+
+    #[test]
+    fn who_is_up_to_date_follows_from_lag_and_connection() {
+        let Ensemble { members, .. } = &leader().ensemble;
+        let ensemble = leader().ensemble;
+        let lags: Vec<_> = members.iter().map(|member| ensemble.lag(member)).collect();
+        assert_eq!(lags, [None, Some(2), Some(4_001), Some(5_001)]);
+        let synced: Vec<_> = ensemble.synced(true).map(|member| member.id).collect();
+        assert_eq!((synced, ensemble.synced(false).count(), ensemble.voters()), (vec![2], 0, 3));
+        // One that has everything, but is away, is not counted on.
+        let mut ensemble = leader().ensemble;
+        ensemble.members[3].matched = Some(5_001);
+        assert_eq!(ensemble.synced(false).count(), 0);
+        ensemble.members[3].link = ensemble.members[1].link.clone();
+        assert_eq!(ensemble.synced(false).count(), 1);
+        // Nor is one that only the settings name.
+        ensemble.members[3].belongs = false;
+        assert_eq!(ensemble.synced(false).count(), 0);
+    }
+
+    #[test]
+    fn a_server_is_ready_when_it_follows_and_has_applied_nearly_all() {
+        assert_eq!((stats().unready(), leader().unready(), follower().unready()), (None, None, None));
+        assert!(looking().unready().is_some_and(|why| why.starts_with("no leader is known")));
+        let mut found = looking();
+        found.ensemble.leader = Some(3);
+        assert!(found.unready().is_some_and(|why| why.starts_with("server 3 leads, but")));
+        let mut behind = follower();
+        behind.ensemble.applied = behind.ensemble.committed - LAG_ENTRIES_MAX;
+        assert_eq!(behind.unready(), None);
+        behind.ensemble.applied -= 1;
+        assert!(behind.unready().is_some_and(|why| why.starts_with("1001 committed entries")));
     }
 
     #[test]

@@ -1,0 +1,732 @@
+//! This server among the others: what comes from them, who leads, and what the timeline says.
+
+use crate::config::Now;
+use crate::connection::{CloseReason, ConnectionId, Phase};
+use crate::entry::Origin;
+use crate::peer::{Asked, BadMessage, Forward, Heard, PeerMessage};
+use crate::planted::Bug;
+use crate::replica::Lead;
+use crate::requests::Stream;
+use crate::server::Server;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_group::{Entry, EntryKind, Message, Output, ProposeError, Role};
+use stoa_tree::{Caller, Contact, Tree};
+use stoa_wire::{ErrorCode, Opcode, Reader, Request};
+
+/// Something for another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerOutput {
+    /// A message. It may be lost; the order is worth keeping, not more.
+    Send {
+        /// Whom it is for.
+        to: u8,
+        /// Its bytes.
+        message: Vec<u8>,
+    },
+    /// The newest snapshot, which is at this position of the timeline, and with it a message for
+    /// [`Server::take_over`]. Say what became of it with [`Server::snapshot_sent`].
+    Snapshot {
+        /// Whom it is for.
+        to: u8,
+        /// Which snapshot.
+        position: u64,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// These belong to the ensemble now. Who does not any more is a stranger should it come back.
+    Members(Vec<u8>),
+    /// There is another list of servers, [`Server::servers`]: connect to those in it, and be connected
+    /// to by them.
+    Servers,
+}
+
+/// About how many bytes of requests one message carries.
+const FORWARD_BYTES: usize = 1 << 20;
+/// Entries kept for members that lag; who lags more is sent a snapshot.
+const KEPT_BYTES: u64 = 64 << 20;
+/// Requests without outcome are given again after so many heartbeats: some may have been lost.
+const GIVE_AGAIN_HEARTBEATS: u64 = 5;
+/// Between the servers that could replace a leader whose end was noticed, so that they do not split
+/// the votes, microseconds.
+const CAMPAIGN_STAGGER_US: u64 = 20_000;
+
+/// Messages that say who was heard of, whose arrival is waited for.
+const HEARD_IN_FLIGHT: usize = 8;
+
+/// What this server knows of the others.
+pub(crate) struct Ensemble {
+    heartbeat_us: u64,
+    tick_at_us: u64,
+    /// When to try to lead, because the leader is gone.
+    campaign_at_us: Option<u64>,
+    /// The term whose leader has been given what this server had asked before.
+    asked_in_term: u64,
+    /// At the leader: what it has taken of each contact server's requests.
+    streams: BTreeMap<u8, Stream>,
+    outputs: VecDeque<PeerOutput>,
+    /// The lead is being handed over: nothing is prepared meanwhile.
+    pub(crate) handing_over_until_us: Option<u64>,
+    /// A snapshot that has come from another server.
+    arrived: Option<Arrived>,
+    barriers: Barriers,
+    /// The number of the last message that told the leader whom we have heard of, and when the next
+    /// one is due.
+    heard_number: u64,
+    heard_at_us: u64,
+    /// Up to when the leader knows whom we have heard of.
+    known_until_us: u64,
+    /// Such messages, and when they were sent.
+    in_flight_heard: VecDeque<(u64, u64)>,
+}
+
+struct Arrived {
+    /// Where it stands on the timeline: position and term.
+    at: (u64, u64),
+    tree: Tree,
+}
+
+/// Questions where the timeline ends, for those who must not see anything older than that.
+#[derive(Default)]
+struct Barriers {
+    next: u64,
+    waiting: VecDeque<Barrier>,
+}
+
+struct Barrier {
+    id: u64,
+    /// When it was last asked; `None` when it was not yet.
+    asked_us: Option<u64>,
+    /// The answer.
+    position: Option<u64>,
+    connections: Vec<ConnectionId>,
+}
+
+impl Ensemble {
+    pub(crate) fn new(server: u8, heartbeat_ms: u32, random: u64, now: Now) -> Self {
+        let heartbeat_us = u64::from(heartbeat_ms.max(1)) * 1000;
+        // Questions of different servers must differ.
+        let next = u64::from(server) << 56 | random >> 8;
+        Self {
+            heartbeat_us,
+            tick_at_us: now.mono_us + heartbeat_us,
+            campaign_at_us: None,
+            asked_in_term: 0,
+            streams: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            handing_over_until_us: None,
+            arrived: None,
+            barriers: Barriers { next, waiting: VecDeque::new() },
+            heard_number: 0,
+            heard_at_us: now.mono_us,
+            known_until_us: now.mono_us,
+            in_flight_heard: VecDeque::new(),
+        }
+    }
+
+    /// Whether the answer to this question has not come, or not been reached.
+    pub(crate) fn is_waiting(&self, barrier: u64) -> bool {
+        self.barriers.waiting.iter().any(|waiting| waiting.id == barrier)
+    }
+
+    fn send(&mut self, to: u8, message: &PeerMessage) {
+        self.outputs.push_back(PeerOutput::Send { to, message: message.encode() });
+    }
+}
+
+pub(crate) fn server_id(member: u64) -> u8 {
+    u8::try_from(member).unwrap_or(0)
+}
+
+impl Server {
+    /// A message of another server, whose name is proved.
+    ///
+    /// # Errors
+    /// When it is none; nothing has changed. Whoever sends that is broken, or of another release.
+    pub fn peer_message(&mut self, from: u8, message: Bytes, now: Now) -> Result<(), BadMessage> {
+        self.now = now;
+        match PeerMessage::decode(message)? {
+            PeerMessage::Group(message) => {
+                if message.from() != u64::from(from) || message.snapshot().is_some() {
+                    return Err(BadMessage);
+                }
+                if let Err(error) = self.replica.group().step(message) {
+                    self.warn(alloc::format!("a message of server {from} was refused: {error}"));
+                }
+            }
+            PeerMessage::Forward(forward) => self.take_forwarded(from, &forward),
+            PeerMessage::Missing { term, stream, expected } => {
+                if term == self.replica.term && stream == self.requests.stream() {
+                    self.requests.give_again_from(expected);
+                }
+            }
+            PeerMessage::Heard { term, number, sessions } => {
+                if self.replica.lead == Lead::Active && term == self.replica.term {
+                    for Heard { session, silent_ms } in sessions {
+                        self.sessions.heard_of(session, silent_ms, now);
+                    }
+                    self.ensemble.send(from, &PeerMessage::HeardArrived { term, number });
+                }
+            }
+            PeerMessage::HeardArrived { term, number } => {
+                if term == self.replica.term && u64::from(from) == self.replica.leader {
+                    self.heard_arrived(number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection to another server is there (again): what was sent before may be lost.
+    pub fn peer_connected(&mut self, peer: u8, now: Now) {
+        self.now = now;
+        self.reachable.connected.insert(peer);
+        self.campaign_when_met();
+        if u64::from(peer) == self.replica.leader {
+            self.requests.give_again_from(0);
+        }
+    }
+
+    /// Nobody leads, as far as this server knows, and it has met enough others to be elected: there is
+    /// no need to wait for the leader that may be there. If there is one, they refuse.
+    fn campaign_when_met(&mut self) {
+        let members = self.replica.members();
+        let met = |member: &&u64| self.reachable.connected.contains(&server_id(**member));
+        let count = members.voters.iter().filter(met).count();
+        if self.replica.leader == 0 && count == members.voters.len() / 2 {
+            self.campaign_soon(0);
+        }
+    }
+
+    /// Wants to lead, behind the voters with smaller numbers, so that they do not split the votes.
+    fn campaign_soon(&mut self, lost: u64) {
+        let (members, id) = (self.replica.members(), self.replica.id());
+        let rank = members.voters.iter().filter(|voter| **voter != lost && **voter < id).count();
+        if members.voters.contains(&id) {
+            self.ensemble.campaign_at_us = Some(self.now.mono_us + rank as u64 * CAMPAIGN_STAGGER_US);
+        }
+    }
+
+    /// The connection to another server has ended, most likely with the server.
+    pub fn peer_lost(&mut self, peer: u8, now: Now) {
+        self.now = now;
+        let member = u64::from(peer);
+        self.reachable.connected.remove(&peer);
+        self.replica.group().unreachable(member);
+        if member != self.replica.leader || self.replica.lead != Lead::No {
+            return;
+        }
+        self.replica.group().forget_leader();
+        self.campaign_soon(member);
+    }
+
+    /// What is to be sent to other servers, oldest first.
+    pub fn poll_peer(&mut self) -> Option<PeerOutput> {
+        self.pump();
+        self.ensemble.outputs.pop_front()
+    }
+
+    /// The snapshot of [`PeerOutput::Snapshot`] is with its receiver and was taken over there, or was
+    /// given up.
+    pub fn snapshot_sent(&mut self, to: u8, arrived: bool, now: Now) {
+        self.now = now;
+        self.replica.group().snapshot_sent(u64::from(to), arrived);
+    }
+
+    /// Whether a snapshot that another server offers with this message is of use here.
+    #[must_use]
+    pub fn wants_snapshot(&self, message: Bytes) -> bool {
+        let status = self.replica.status();
+        matches!(PeerMessage::decode(message), Ok(PeerMessage::Group(message))
+            if message.snapshot().is_some_and(|mark| mark.position > status.committed)
+                && self.ensemble.arrived.is_none())
+    }
+
+    /// A snapshot has come from another server, with this message; it is whole, and `tree` was loaded
+    /// from it. It becomes this server's state when the record that comes out of
+    /// [`Server::poll_append`] with it is durable, unless it is of no use any more.
+    ///
+    /// # Errors
+    /// When the message is none.
+    pub fn take_over(&mut self, from: u8, message: Bytes, tree: Tree, now: Now) -> Result<(), BadMessage> {
+        self.now = now;
+        let PeerMessage::Group(message) = PeerMessage::decode(message)? else { return Err(BadMessage) };
+        let mark = message.snapshot().filter(|_| message.from() == u64::from(from)).ok_or(BadMessage)?;
+        self.ensemble.arrived = Some(Arrived { at: (mark.position, mark.term), tree });
+        if let Err(error) = self.replica.group().step(message) {
+            self.warn(alloc::format!("the snapshot of server {from} was refused: {error}"));
+            self.ensemble.arrived = None;
+        }
+        self.pump();
+        if self.replica.is_taking_over() {
+            // Two snapshots are not written at a time.
+            self.abort_snapshot();
+        } else {
+            self.ensemble.arrived = None;
+        }
+        Ok(())
+    }
+
+    /// The state is that of the snapshot that has come. Nobody knows what the clients here have
+    /// missed: they come back and are told.
+    pub(crate) fn replace_state(&mut self) {
+        let Some(Arrived { at, tree }) = self.ensemble.arrived.take() else { return };
+        let open: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in open {
+            self.close(id, CloseReason::StateReplaced);
+        }
+        self.requests.forget(|_| ());
+        self.waiters.clear();
+        self.ensemble.barriers.waiting.clear();
+        self.partition.tree = tree;
+        self.partition.abandon();
+        self.replica.applied = at;
+        self.sessions.clear();
+        for session in self.partition.tree.sessions() {
+            self.sessions.insert(session.id, session.timeout_ms, self.now);
+        }
+        self.abort_snapshot();
+        self.ensemble.asked_in_term = 0;
+        self.servers_changed();
+        // The snapshot may be of the term that the group is in, and nothing may follow for long.
+        self.settle_term();
+    }
+
+    /// Carries out what the group wants done.
+    pub(crate) fn pump(&mut self) {
+        self.ask_barriers();
+        self.give_requests();
+        while let Some(output) = self.replica.poll_group() {
+            match output {
+                Output::Send(message) => self.send_group(message),
+                Output::SendSnapshot(message) => self.send_snapshot(message),
+                Output::Committed(entries) => {
+                    for entry in &entries {
+                        self.apply_entry(entry);
+                    }
+                    let keep = if self.replica.has_others() { KEPT_BYTES } else { 0 };
+                    let applied = self.replica.applied.0;
+                    self.replica.group().compact(applied, keep);
+                    self.after_entries();
+                }
+                Output::Read { id, position } => self.barrier_answered(id, position),
+                Output::Leader { role, .. } => self.leader_changed(role),
+                Output::SnapshotWanted(_) => self.request_snapshot(),
+                Output::Members(members) => {
+                    let all = [&members.voters, &members.learners, &members.outgoing];
+                    let all: Vec<_> = all.into_iter().flatten().map(|member| server_id(*member)).collect();
+                    self.reachable.emptied.retain(|id| all.contains(id));
+                    self.ensemble.outputs.push_back(PeerOutput::Members(all));
+                }
+                Output::Store(_) => {}
+            }
+            self.give_requests();
+        }
+    }
+
+    fn send_group(&mut self, message: Message) {
+        let to = server_id(message.to());
+        self.ensemble.send(to, &PeerMessage::Group(message));
+    }
+
+    fn send_snapshot(&mut self, message: Message) {
+        let position = message.snapshot().map_or(0, |mark| mark.position);
+        let to = server_id(message.to());
+        let message = PeerMessage::Group(message).encode();
+        self.ensemble.outputs.push_back(PeerOutput::Snapshot { to, position, message });
+    }
+
+    /// Hands the entry under construction to the group.
+    pub(crate) fn propose_entry(&mut self) {
+        if self.replica.lead != Lead::Active {
+            return;
+        }
+        while let Some(entry) = self.partition.take_entry() {
+            match self.replica.propose(entry.clone()) {
+                Ok(position) => {
+                    self.partition.proposed(position, entry.len());
+                    if self.planted.is(Bug::AppliedBeforeCommitted) {
+                        let (term, kind) = (self.replica.term, EntryKind::Payload);
+                        self.apply_entry(&Entry { position, term, kind, payload: entry });
+                    }
+                }
+                Err(ProposeError::Busy) => {
+                    self.partition.hold_up(entry);
+                    return;
+                }
+                // It has lost the lead, which is about to come out of the group.
+                Err(_) => return,
+            }
+        }
+    }
+
+    // ---- leading ----
+
+    fn leader_changed(&mut self, role: Role) {
+        self.stats.leaders_found += u64::from(self.replica.leader != 0);
+        self.ensemble.campaign_at_us = None;
+        if role != Role::Leader {
+            self.stop_leading();
+        }
+        self.ensemble.in_flight_heard.clear();
+        self.settle_term();
+    }
+
+    pub(crate) fn stop_leading(&mut self) {
+        self.members_settled();
+        self.ensemble.handing_over_until_us = None;
+        self.ensemble.streams.clear();
+        self.partition.abandon();
+        self.sessions.stop_judging();
+        // What was prepared here and not applied may still be: its fate shows when an entry of the
+        // next leader's term is applied.
+        let applied = self.partition.tree.last_zxid();
+        let waiters = core::mem::take(&mut self.waiters);
+        for waiter in waiters.into_iter().filter(|waiter| waiter.after > applied) {
+            self.close(waiter.connection, CloseReason::LeaderChanged);
+        }
+    }
+
+    /// An entry of the term that the group is in has been applied, by whose leader everything
+    /// committed before is before it: what has no outcome yet has none.
+    pub(crate) fn settle_term(&mut self) {
+        let term = self.replica.term;
+        let is_settled = self.replica.applied.1 == term || self.planted.is(Bug::AskedAgainAtOnce);
+        if !is_settled || self.replica.leader == 0 {
+            return;
+        }
+        if self.ensemble.asked_in_term != term {
+            self.ensemble.asked_in_term = term;
+            let mut lost = Vec::new();
+            self.requests.ask_again(|connection| lost.push(connection));
+            for connection in lost {
+                self.close(connection, CloseReason::LeaderChanged);
+            }
+        }
+        if self.replica.lead == Lead::Elected && self.replica.applied.1 == term {
+            self.begin_to_lead();
+        }
+    }
+
+    fn begin_to_lead(&mut self) {
+        self.members_settled();
+        self.replica.lead = Lead::Active;
+        self.ensemble.streams.clear();
+        self.partition.begin_to_lead();
+        self.sessions.judge(self.now);
+        self.publish_members();
+        self.ensemble.known_until_us = self.now.mono_us;
+        self.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+    }
+
+    /// Whether a leader is known, and everything is applied that was committed before its time: then
+    /// this server takes part in the ensemble.
+    #[must_use]
+    pub fn is_in_quorum(&self) -> bool {
+        let term = self.replica.term;
+        term > 0 && self.replica.leader != 0 && self.ensemble.asked_in_term == term
+    }
+
+    /// Whether another server is about to take the lead from this one.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        self.ensemble.handing_over_until_us.is_some()
+    }
+
+    /// Whether this server prepares what it is asked.
+    pub(crate) fn prepares(&self) -> bool {
+        self.replica.lead == Lead::Active && self.ensemble.handing_over_until_us.is_none()
+    }
+
+    /// Gives what was asked here to whoever leads.
+    fn give_requests(&mut self) {
+        if self.requests.are_given() || self.ensemble.asked_in_term != self.replica.term {
+            return;
+        }
+        if self.prepares() {
+            while let Some((first, asked)) = self.requests.give(FORWARD_BYTES) {
+                self.take_asked(server_id(self.replica.id()), first, &asked);
+            }
+            return;
+        }
+        let (leader, term) = (self.replica.leader, self.replica.term);
+        if leader == 0 || self.replica.lead != Lead::No {
+            return;
+        }
+        self.requests.given_at_us = self.now.mono_us;
+        while let Some((first, asked)) = self.requests.give(FORWARD_BYTES) {
+            let (stream, base) = (self.requests.stream(), self.requests.first());
+            let forward = PeerMessage::Forward(Forward { term, stream, base, first, asked });
+            self.ensemble.send(server_id(leader), &forward);
+        }
+    }
+
+    fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
+        for (request, asked) in (first..).zip(asked) {
+            let origin = Origin { server, request };
+            match Asked::decode(asked) {
+                Ok(asked) => {
+                    match &asked {
+                        Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
+                        asked => self.partition.propose_asked(origin, asked, self.now),
+                    }
+                    // Whoever comes back has been heard of, long before that is applied.
+                    if let Asked::OpenSession { session, .. } = &asked
+                        && self.partition.tree.session_is_changing(*session)
+                    {
+                        self.sessions.heard_of(*session, 0, self.now);
+                    }
+                    // It may have been refused: then the session goes on, elsewhere.
+                    if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = &asked
+                        && !self.partition.tree.session_is_live(*session)
+                    {
+                        self.sessions.set_closing(*session, true);
+                    }
+                }
+                // There must be an outcome, or the stream would end here.
+                Err(BadMessage) => {
+                    let code = ErrorCode::MarshallingError;
+                    self.partition.propose_refusal(origin, code.into());
+                }
+            }
+        }
+    }
+
+    fn take_reconfig(&mut self, origin: Origin, asked: &Asked<'_>) {
+        let Asked::Write { session, opening, identities, body, .. } = asked else { return };
+        let contact = Contact { server: origin.server, opening: *opening };
+        let caller = Caller { session: *session, identities };
+        let refused = match Request::decode(Opcode::Reconfig, &mut Reader::new(body)) {
+            Ok(Request::Reconfig(reconfig)) => match self.partition.check_contact(*session, contact) {
+                Ok(()) => self.propose_reconfig(origin, &reconfig, &caller),
+                Err(code) => Err(code.into()),
+            },
+            _ => Err(ErrorCode::MarshallingError.into()),
+        };
+        if let Err(refusal) = refused {
+            self.partition.propose_refusal(origin, refusal);
+        }
+    }
+
+    fn take_forwarded(&mut self, from: u8, forward: &Forward) {
+        let Forward { term, stream, base, first, asked } = forward;
+        if !self.prepares() || *term != self.replica.term {
+            // The sender gives them again, to whoever leads then.
+            return;
+        }
+        let taken = self.ensemble.streams.entry(from).or_insert(Stream { stream: *stream, expected: *base });
+        if taken.stream != *stream {
+            *taken = Stream { stream: *stream, expected: *base };
+        }
+        taken.expected = taken.expected.max(*base);
+        let Some(known) = taken.taken_of(*first) else {
+            let (stream, expected) = (taken.stream, taken.expected);
+            self.ensemble.send(from, &PeerMessage::Missing { term: *term, stream, expected });
+            return;
+        };
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(asked.len());
+        let known = if self.planted.is(Bug::TakenTwice) { 0 } else { known };
+        let first_new = first + known as u64;
+        let new = &asked[known..];
+        taken.expected = taken.expected.max(first_new + new.len() as u64);
+        self.take_asked(from, first_new, new);
+    }
+
+    /// Hands the lead to the server that has the most, if this one leads.
+    pub fn resign(&mut self, now: Now) {
+        let status = self.replica.status();
+        let best = status.matched.iter().filter(|(member, _)| {
+            status.members.voters.contains(member) && self.reachable.connected.contains(&server_id(*member))
+        });
+        if let Some((member, _)) = best.max_by_key(|(_, matched)| *matched)
+            && self.prepares()
+        {
+            self.hand_over(server_id(*member), now);
+        }
+    }
+
+    /// Hands the lead to another server, as soon as it has everything. Requests wait meanwhile.
+    pub fn hand_over(&mut self, to: u8, now: Now) {
+        self.now = now;
+        if self.replica.lead != Lead::Active || u64::from(to) == self.replica.id() {
+            return;
+        }
+        self.propose_entry();
+        self.replica.group().transfer(u64::from(to));
+        let patience_us = self.ensemble.heartbeat_us * u64::from(self.config.election_heartbeats);
+        self.ensemble.handing_over_until_us = Some(now.mono_us + patience_us);
+    }
+
+    // ---- time ----
+
+    /// Ticks of the group, and what is due among servers.
+    pub(crate) fn tick_ensemble(&mut self) {
+        let now_us = self.now.mono_us;
+        if self.ensemble.campaign_at_us.is_some_and(|at| at <= now_us) {
+            self.ensemble.campaign_at_us = None;
+            if self.replica.leader == 0 {
+                self.replica.group().campaign();
+            }
+        }
+        if self.ensemble.handing_over_until_us.is_some_and(|until| until <= now_us) {
+            self.ensemble.handing_over_until_us = None;
+        }
+        if self.is_ensemble() {
+            if self.ensemble.tick_at_us <= now_us {
+                // After a pause one tick is enough: the others' messages come first.
+                self.ensemble.tick_at_us = now_us + self.ensemble.heartbeat_us;
+                self.replica.group().tick();
+                self.tend_members();
+            }
+            let again_us = self.ensemble.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
+            // What a leader has given to itself is not lost.
+            let follows = self.replica.lead == Lead::No;
+            if follows && !self.requests.is_empty() && self.requests.given_at_us + again_us <= now_us {
+                self.requests.give_again_from(0);
+            }
+            self.ask_barriers_again();
+            self.tell_whom_we_heard();
+            self.close_cut_off();
+        }
+        self.pump();
+    }
+
+    /// Whether there are other servers, or should be.
+    fn is_ensemble(&self) -> bool {
+        self.replica.has_others() || !self.config.servers.is_empty()
+    }
+
+    /// There is another list of servers.
+    pub(crate) fn servers_changed(&mut self) {
+        self.members_settled();
+        self.ensemble.outputs.push_back(PeerOutput::Servers);
+    }
+
+    pub(crate) fn next_ensemble_wake_us(&self) -> Option<u64> {
+        let tick = self.is_ensemble().then_some(self.ensemble.tick_at_us);
+        [tick, self.ensemble.campaign_at_us].into_iter().flatten().min()
+    }
+
+    // ---- sessions ----
+
+    /// Tells the leader whom this server has heard of since the last message of this kind that has
+    /// arrived there.
+    fn tell_whom_we_heard(&mut self) {
+        let now_us = self.now.mono_us;
+        if self.replica.lead == Lead::Active {
+            self.ensemble.known_until_us = now_us;
+            return;
+        }
+        let leader = self.replica.leader;
+        if leader == 0 || self.ensemble.heard_at_us > now_us {
+            return;
+        }
+        self.ensemble.heard_at_us = now_us + u64::from(self.config.tick_ms) * 1000 / 2;
+        let (connections, limits) = (&self.connections, &self.config.limits);
+        let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
+        let mut sessions = self.sessions.heard_since(self.ensemble.known_until_us, self.now, held_up);
+        if self.planted.is(Bug::HeardIsNotTold) {
+            sessions.clear();
+        }
+        let in_flight = &mut self.ensemble.in_flight_heard;
+        if in_flight.len() >= HEARD_IN_FLIGHT {
+            in_flight.pop_front();
+        }
+        self.ensemble.heard_number += 1;
+        let number = self.ensemble.heard_number;
+        in_flight.push_back((number, now_us));
+        let heard = PeerMessage::Heard { term: self.replica.term, number, sessions };
+        self.ensemble.send(server_id(leader), &heard);
+    }
+
+    fn heard_arrived(&mut self, number: u64) {
+        let ensemble = &mut self.ensemble;
+        while let Some((arrived, at_us)) = ensemble.in_flight_heard.pop_front_if(|(sent, _)| *sent <= number)
+        {
+            if arrived == number {
+                ensemble.known_until_us = at_us;
+            }
+        }
+    }
+
+    /// Clients of a server that is cut off from the leader must learn it before their sessions end.
+    fn close_cut_off(&mut self) {
+        let silent_us = self.now.mono_us.saturating_sub(self.ensemble.known_until_us);
+        let is_due = |timeout_ms: i32| silent_us > u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3;
+        if !is_due(self.config.session_timeout_min_ms) {
+            return;
+        }
+        let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
+            Phase::Live(_) => is_due(connection.timeout_ms),
+            Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
+            Phase::Handshake | Phase::Closing => false,
+        });
+        let due: Vec<_> = due.map(|(id, _)| id).collect();
+        for id in due {
+            self.close(id, CloseReason::NoQuorum);
+        }
+    }
+
+    // ---- barriers ----
+
+    /// A question where the timeline ends, on behalf of a connection; returns its number.
+    pub(crate) fn barrier(&mut self, connection: ConnectionId) -> u64 {
+        let barriers = &mut self.ensemble.barriers;
+        if let Some(last) = barriers.waiting.back_mut().filter(|last| last.asked_us.is_none()) {
+            last.connections.push(connection);
+            return last.id;
+        }
+        barriers.next += 1;
+        let (id, connections) = (barriers.next, [connection].into());
+        barriers.waiting.push_back(Barrier { id, asked_us: None, position: None, connections });
+        id
+    }
+
+    fn ask_barriers(&mut self) {
+        let now_us = self.now.mono_us;
+        for barrier in self.ensemble.barriers.waiting.iter_mut().rev() {
+            if barrier.asked_us.is_some() {
+                break;
+            }
+            barrier.asked_us = Some(now_us);
+            self.replica.group().read(barrier.id);
+        }
+    }
+
+    /// The question or its answer may have been lost.
+    fn ask_barriers_again(&mut self) {
+        let patience_us = self.ensemble.heartbeat_us * 2;
+        let now_us = self.now.mono_us;
+        for barrier in &mut self.ensemble.barriers.waiting {
+            if barrier.position.is_none() && barrier.asked_us.is_some_and(|at| at + patience_us <= now_us) {
+                barrier.asked_us = Some(now_us);
+                self.replica.group().read(barrier.id);
+            }
+        }
+    }
+
+    fn barrier_answered(&mut self, id: u64, position: u64) {
+        let asked = self.ensemble.barriers.waiting.iter_mut().find(|barrier| barrier.id == id);
+        if let Some(barrier) = asked {
+            barrier.position = Some(position);
+            self.release_barriers();
+        }
+    }
+
+    /// Lets those go that have waited for what is applied now.
+    pub(crate) fn release_barriers(&mut self) {
+        let applied = self.replica.applied.0;
+        let mut at = 0;
+        while let Some(barrier) = self.ensemble.barriers.waiting.get(at) {
+            if barrier.position.is_none_or(|position| position > applied) {
+                at += 1;
+                continue;
+            }
+            let done = self.ensemble.barriers.waiting.remove(at);
+            for connection in done.into_iter().flat_map(|barrier| barrier.connections) {
+                self.drain(connection);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What an entry of the timeline holds: what became of requests, in order.
+//!
+//! ```text
+//! entry   := item*
+//! item    := server u8, [request u64], outcome       server 0: nobody asked; then there is no request
+//! outcome := 0, length u32, update                   the update, as in stoa-tree
+//!          | 1, code i32                             refused
+//!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
+//! ```
+//! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
+//! that must be committed, and on this server's having led when it was given; and so that the contact
+//! server learns of every outcome in one way, in the order of its requests.
+
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_tree::{CorruptUpdate, Refusal, Update};
+use stoa_wire::ErrorCode;
+
+const UPDATE: u8 = 0;
+const REFUSED: u8 = 1;
+const REFUSED_MULTI: u8 = 2;
+
+/// Whose request it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The contact server.
+    pub server: u8,
+    /// Its number for the request.
+    pub request: u64,
+}
+
+/// What became of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// Whose it was; `None` when a server decided it by itself.
+    pub origin: Option<Origin>,
+    /// What became of it.
+    pub outcome: Outcome<'a>,
+}
+
+/// A request's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// This changes the state.
+    Update(Update<'a>),
+    /// It changes nothing.
+    Refused(Refusal),
+}
+
+impl fmt::Display for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.outcome {
+            Outcome::Update(update) => update.describe().fmt(f)?,
+            Outcome::Refused(refusal) => write!(f, "refused: {refusal}")?,
+        }
+        match self.origin {
+            Some(Origin { server, request }) => write!(f, " for server {server} request {request:#x}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Begins an item; an update follows.
+pub(crate) fn begin_update(entry: &mut Vec<u8>, origin: Option<Origin>) {
+    put_origin(entry, origin);
+    entry.push(UPDATE);
+}
+
+pub(crate) fn put_refusal(entry: &mut Vec<u8>, origin: Origin, refusal: Refusal) {
+    put_origin(entry, Some(origin));
+    let code = match refusal {
+        Refusal::Error(code) => {
+            entry.push(REFUSED);
+            code
+        }
+        Refusal::Multi { count, failed, code } => {
+            entry.push(REFUSED_MULTI);
+            for number in [count, failed] {
+                let number = u32::try_from(number).expect("a multi has fewer operations than bytes");
+                entry.extend_from_slice(&number.to_le_bytes());
+            }
+            code
+        }
+    };
+    entry.extend_from_slice(&(code as i32).to_le_bytes());
+}
+
+fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
+    match origin {
+        Some(Origin { server, request }) => {
+            entry.push(server);
+            entry.extend_from_slice(&request.to_le_bytes());
+        }
+        None => entry.push(0),
+    }
+}
+
+/// The items of an entry.
+#[derive(Debug, Clone)]
+pub struct Items<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Items<'a> {
+    /// Starts at the first one.
+    #[must_use]
+    pub fn new(entry: &'a [u8]) -> Self {
+        Self { rest: entry }
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.rest.split_first_chunk::<N>()?;
+        self.rest = tail;
+        Some(*head)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn code(&mut self) -> Option<ErrorCode> {
+        ErrorCode::from_i32(i32::from_le_bytes(self.take()?))
+    }
+
+    fn item(&mut self) -> Result<Item<'a>, CorruptUpdate> {
+        const CUT: CorruptUpdate =
+            CorruptUpdate { zxid: 0, reason: "an item of its entry is not well formed" };
+        let [server] = self.take().ok_or(CUT)?;
+        let origin = match server {
+            0 => None,
+            _ => Some(Origin { server, request: u64::from_le_bytes(self.take().ok_or(CUT)?) }),
+        };
+        let [kind] = self.take().ok_or(CUT)?;
+        let outcome = match kind {
+            UPDATE => {
+                let len = self.number().ok_or(CUT)? as usize;
+                let (update, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
+                self.rest = rest;
+                Outcome::Update(Update::decode(update)?)
+            }
+            REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
+            REFUSED_MULTI => {
+                let (count, failed) =
+                    (self.number().ok_or(CUT)? as usize, self.number().ok_or(CUT)? as usize);
+                Outcome::Refused(Refusal::Multi { count, failed, code: self.code().ok_or(CUT)? })
+            }
+            _ => return Err(CUT),
+        };
+        Ok(Item { origin, outcome })
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<Item<'a>, CorruptUpdate>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let item = self.item();
+        if item.is_err() {
+            // Nothing after it can be found any more.
+            self.rest = &[];
+        }
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_tree::{Contact, Options, Stamp, Tree};
+
+    #[test]
+    fn what_is_written_is_read_and_cuts_are_noticed() {
+        let origin = Origin { server: 3, request: 1 << 60 };
+        let mut entry = Vec::new();
+        begin_update(&mut entry, Some(origin));
+        let stamp = Stamp { zxid: 1, time_ms: 5 };
+        Tree::new(Options::default()).prepare_create_session(
+            7,
+            1000,
+            [1; 16],
+            Contact::default(),
+            stamp,
+            &mut entry,
+        );
+        let updates = entry.len();
+        let multi = Refusal::Multi { count: 4, failed: 2, code: ErrorCode::NoNode };
+        put_refusal(&mut entry, origin, multi);
+        put_refusal(&mut entry, origin, Refusal::Error(ErrorCode::BadVersion));
+        let items: Vec<_> = Items::new(&entry).map(Result::unwrap).collect();
+        assert_eq!(items.len(), 3);
+        assert!(items.iter().all(|item| item.origin == Some(origin)));
+        assert!(matches!(items[0].outcome, Outcome::Update(update) if update.session == 7));
+        assert_eq!(items[1].outcome, Outcome::Refused(multi));
+        for len in 1..entry.len() {
+            let whole = Items::new(&entry[..len]).all(|item| item.is_ok());
+            assert_eq!(whole, len == updates || len == updates + 22, "cut at {len}");
+        }
+    }
+}

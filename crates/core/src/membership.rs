@@ -1,0 +1,365 @@
+//! Who should belong to the ensemble, and how it comes to that.
+//!
+//! `/zookeeper/config` says who should: the list of servers, as in ZooKeeper. It is written by the
+//! first leader, from its settings, and changed by reconfig. Who does belong is the group's business,
+//! and changes one safe step at a time: the leader compares the two and proposes what is next. A
+//! server that should vote first follows without a vote until it has caught up; one that has come back
+//! with an empty disk is taken out and joins anew. So a change goes on whoever leads, and a server
+//! that does not come holds up nothing but itself.
+
+use crate::config::Now;
+use crate::ensemble::server_id;
+use crate::entry::Origin;
+use crate::replica::Lead;
+use crate::server::Server;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_group::Change;
+use stoa_tree::{Caller, Refusal};
+use stoa_wire::{ErrorCode, Reconfig};
+
+/// Where the list of servers is.
+pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
+
+/// The version of the first list: the zxid of the first update.
+const FIRST_VERSION: i64 = 1;
+
+/// A server that is behind by fewer entries than this has caught up.
+const CAUGHT_UP_ENTRIES: u64 = 1000;
+
+/// The largest number of a server: it is the top byte of session ids, and not negative as one.
+const SERVER_MAX: u64 = 254;
+
+/// A list of servers, as it stands in `/zookeeper/config`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Membership {
+    servers: BTreeMap<u8, Spec>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Spec {
+    /// `host:port:port[:role][;client]`.
+    text: String,
+    /// Whether it says where clients connect.
+    has_client: bool,
+    is_observer: bool,
+}
+
+impl Spec {
+    fn parse(text: &str) -> Option<Self> {
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+        let (addresses, client) =
+            text.split_once(';').map_or((text, None), |(all, client)| (all, Some(client)));
+        if let Some(client) = client {
+            port(client.rsplit(':').next()?)?;
+        }
+        let (addresses, is_observer) = match addresses.rsplit_once(':')? {
+            (rest, "participant") => (rest, false),
+            (rest, "observer") => (rest, true),
+            _ => (addresses, false),
+        };
+        let (rest, election) = addresses.rsplit_once(':')?;
+        let (host, peer) = rest.rsplit_once(':')?;
+        port(election)?;
+        port(peer)?;
+        let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '=' | ';' | '|');
+        if host.is_empty() || !host.chars().all(is_plain) {
+            return None;
+        }
+        Some(Self { text: text.to_string(), has_client: client.is_some(), is_observer })
+    }
+
+    /// Where the others connect to: host and port.
+    fn address(&self) -> &str {
+        let host_end = self.text.find(']').unwrap_or(0);
+        let ports = self.text[host_end..].match_indices([':', ';']).map(|(at, _)| host_end + at);
+        ports.take(2).last().map_or(&self.text, |end| &self.text[..end])
+    }
+}
+
+impl Membership {
+    /// Reads lines `server.N=...`; what else there is, such as the version, is passed over. `None`
+    /// when a server's line cannot be read, or two have the same number or address.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut membership = Self::default();
+        for line in text.split(['\n', ',']) {
+            let line = line.trim();
+            if line.starts_with("server.") {
+                membership.insert(line)?;
+            }
+        }
+        Some(membership)
+    }
+
+    fn insert(&mut self, line: &str) -> Option<u8> {
+        let (name, spec) = line.split_once('=')?;
+        let id = name.trim().rsplit('.').next()?.parse::<u64>().ok()?;
+        let id = u8::try_from(id).ok().filter(|id| *id != 0 && u64::from(*id) <= SERVER_MAX)?;
+        let spec = Spec::parse(spec.trim())?;
+        let is_taken = |(other, taken): (&u8, &Spec)| *other != id && taken.address() == spec.address();
+        if self.servers.iter().any(is_taken) {
+            return None;
+        }
+        self.servers.insert(id, spec);
+        Some(id)
+    }
+
+    /// The list that a reconfig asks for.
+    fn changed(&self, request: &Reconfig<'_>) -> Option<Self> {
+        if let Some(all) = request.new_members {
+            return Self::parse(all);
+        }
+        let mut changed = self.clone();
+        for leaving in request.leaving.unwrap_or_default().split(',').filter(|id| !id.trim().is_empty()) {
+            changed.servers.remove(&leaving.trim().parse::<u8>().ok()?);
+        }
+        for joining in request.joining.unwrap_or_default().split(',').filter(|line| !line.trim().is_empty()) {
+            let id = changed.insert(joining.trim())?;
+            // As ZooKeeper: whoever joins says all three ports.
+            changed.servers.get(&id).filter(|spec| spec.has_client)?;
+        }
+        Some(changed)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    fn voters(&self) -> impl Iterator<Item = u8> {
+        self.servers.iter().filter(|(_, spec)| !spec.is_observer).map(|(id, _)| *id)
+    }
+
+    /// The content of the znode; the version is the update's zxid.
+    fn text(&self, version: i64) -> String {
+        format!("{self}version={version:x}")
+    }
+}
+
+impl fmt::Display for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, spec) in &self.servers {
+            writeln!(f, "server.{id}={}", spec.text)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the leader knows besides.
+#[derive(Debug, Default)]
+pub(crate) struct Reachable {
+    /// Servers that are connected.
+    pub(crate) connected: BTreeSet<u8>,
+    /// Members that have come back with another disk.
+    pub(crate) emptied: BTreeSet<u8>,
+    /// A new list is on its way: the zxid of its update.
+    proposed: Option<i64>,
+}
+
+impl Server {
+    /// A member has come back with another disk than it had: it is not to be listened to, and has to
+    /// join anew.
+    pub fn peer_emptied(&mut self, peer: u8, now: Now) {
+        self.now = now;
+        self.reachable.connected.remove(&peer);
+        self.reachable.emptied.insert(peer);
+    }
+
+    /// The list of servers that is in force, if there is one.
+    #[must_use]
+    pub fn servers(&self) -> Option<&str> {
+        let data = self.partition.tree.get(CONFIG_PATH)?.data()?;
+        core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
+    }
+
+    /// The list of servers, if it is another one than the first leader's settings gave. That one every
+    /// server has in its own settings, perhaps with other addresses for the same servers.
+    #[must_use]
+    pub fn changed_servers(&self) -> Option<&str> {
+        self.servers().filter(|_| self.members_version() != Some(FIRST_VERSION))
+    }
+
+    fn membership(&self) -> Option<Membership> {
+        Membership::parse(self.servers()?)
+    }
+
+    /// The next step towards who should belong to the ensemble.
+    pub(crate) fn tend_members(&mut self) {
+        if !self.prepares() {
+            return;
+        }
+        let Some(wanted) = self.membership() else { return };
+        let status = self.replica.status();
+        let members = &status.members;
+        if !members.outgoing.is_empty() {
+            return;
+        }
+        let me = self.config.server_id;
+        let mut changes = Vec::new();
+        // Some of those who join may not have come yet: as many stay as are a majority of what is wanted.
+        let mut spare = members.voters.len().saturating_sub(wanted.voters().count() / 2 + 1);
+        for member in members.learners.iter().chain(&members.voters) {
+            let id = server_id(*member);
+            let is_emptied = self.reachable.emptied.contains(&id);
+            let is_wanted = wanted.servers.contains_key(&id);
+            if id == me || (is_wanted && !is_emptied) {
+                continue;
+            }
+            if is_emptied || members.learners.contains(member) {
+                changes.push(Change::Remove(*member));
+            } else if spare > 0 {
+                spare -= 1;
+                changes.push(Change::Remove(*member));
+            }
+        }
+        for (id, spec) in &wanted.servers {
+            let member = u64::from(*id);
+            if self.reachable.emptied.contains(id) {
+                continue;
+            }
+            let caught_up = || {
+                let matched = status.matched.iter().find(|(of, _)| *of == member);
+                matched.is_some_and(|(_, matched)| matched + CAUGHT_UP_ENTRIES >= status.last)
+            };
+            if members.voters.contains(&member) {
+                if spec.is_observer && *id != me {
+                    changes.push(Change::AddLearner(member));
+                }
+            } else if members.learners.contains(&member) {
+                if !spec.is_observer && caught_up() {
+                    changes.push(Change::AddVoter(member));
+                }
+            } else if self.reachable.connected.contains(id) {
+                changes.push(Change::AddLearner(member));
+            }
+        }
+        if !changes.is_empty() {
+            // What cannot be done now is tried again at the next heartbeat.
+            let _ = self.replica.group().propose_changes(&changes);
+        } else if wanted.servers.get(&me).is_none_or(|spec| spec.is_observer) {
+            // Somebody else takes this server out.
+            let now = self.now;
+            self.resign(now);
+        }
+    }
+
+    /// The first leader says who the servers are, before anything else.
+    pub(crate) fn publish_members(&mut self) {
+        let text = &self.config.servers;
+        let Some(membership) = Membership::parse(text).filter(|membership| !membership.is_empty()) else {
+            return;
+        };
+        if self.partition.proposed_zxid() + 1 == FIRST_VERSION {
+            // It can be refused by nobody.
+            let _ = self.propose_members(None, &membership, &Caller::SERVER);
+        }
+    }
+
+    fn propose_members(
+        &mut self,
+        origin: Option<Origin>,
+        membership: &Membership,
+        caller: &Caller<'_>,
+    ) -> Result<(), Refusal> {
+        let now = self.now;
+        let proposed = self.partition.propose_config(origin, |zxid| membership.text(zxid), caller, now);
+        if proposed.is_ok() {
+            self.reachable.proposed = Some(self.partition.proposed_zxid());
+        }
+        proposed
+    }
+
+    /// A reconfig, at the leader: becomes a new list of servers.
+    pub(crate) fn propose_reconfig(
+        &mut self,
+        origin: Origin,
+        request: &Reconfig<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<(), Refusal> {
+        if !self.config.reconfig_enabled {
+            return Err(ErrorCode::ReconfigDisabled.into());
+        }
+        // As ZooKeeper: a server that stands alone has no list that could be changed.
+        let Some(current) = self.membership() else { return Err(ErrorCode::Unimplemented.into()) };
+        if self.reachable.proposed.is_some() || !self.replica.members().outgoing.is_empty() {
+            return Err(ErrorCode::ReconfigInProgress.into());
+        }
+        if request.current_config != -1 && Some(request.current_config) != self.members_version() {
+            return Err(ErrorCode::BadVersion.into());
+        }
+        let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        let voters = changed.voters().count();
+        if voters == 0 {
+            return Err(ErrorCode::BadArguments.into());
+        }
+        // Whoever joins may come later; of those who stay, a majority must not be missed.
+        let me = self.config.server_id;
+        let missing = changed.voters().filter(|id| {
+            *id != me && current.servers.contains_key(id) && !self.reachable.connected.contains(id)
+        });
+        if missing.count() > voters.saturating_sub(1) / 2 {
+            return Err(ErrorCode::NewConfigNoQuorum.into());
+        }
+        self.propose_members(Some(origin), &changed, caller)
+    }
+
+    fn members_version(&self) -> Option<i64> {
+        let (_, version) = self.servers()?.rsplit_once("version=")?;
+        i64::from_str_radix(version.trim(), 16).ok()
+    }
+
+    /// A list of servers has been applied, or will not be.
+    pub(crate) fn members_settled(&mut self) {
+        let applied = self.partition.tree.last_zxid();
+        if self.replica.lead == Lead::No || self.reachable.proposed.is_some_and(|zxid| zxid <= applied) {
+            self.reachable.proposed = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREE: &str =
+        "server.1=a:1:2:participant;3\nserver.2=[::1]:1:2;0.0.0.0:3\nserver.3=c:1:2:observer;3\nversion=1f";
+
+    fn reconfig<'a>(joining: &'a str, leaving: &'a str) -> Reconfig<'a> {
+        Reconfig { joining: Some(joining), leaving: Some(leaving), new_members: None, current_config: -1 }
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_is_written() {
+        let membership = Membership::parse(THREE).unwrap();
+        assert_eq!(membership.text(0x1f), THREE);
+        assert_eq!(membership.voters().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused() {
+        for line in [
+            "server.0=a:1:2;3",
+            "server.255=a:1:2;3",
+            "server.x=a:1:2;3",
+            "server.1=a:1;3",
+            "server.1=a:1:0;3",
+            "server.1=:1:2;3",
+            "server.1=a:1:2:king;3",
+            "server.1=a:1:2;3\nserver.2=a:1:5;6",
+        ] {
+            assert_eq!(Membership::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_change_adds_and_removes() {
+        let membership = Membership::parse(THREE).unwrap();
+        let changed = membership.changed(&reconfig("server.4=d:1:2;3,server.3=c:1:2;3", "1")).unwrap();
+        assert_eq!(changed.voters().collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(membership.changed(&reconfig("server.4=d:1;3", "")), None);
+        assert_eq!(membership.changed(&reconfig("", "x")), None);
+        assert_eq!(membership.changed(&reconfig("server.4=a:1:9;9", "")), None, "the address of server 1");
+    }
+}

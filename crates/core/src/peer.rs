@@ -1,0 +1,290 @@
+//! What servers of an ensemble say to each other.
+//!
+//! ```text
+//! message  := 1, message of stoa-group
+//!           | 2, term, stream, base, first i64, count i32, (asked as a buffer)*    forwarded requests
+//!           | 3, term, stream, expected i64                                        some are missing
+//!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
+//!           | 5, term, number i64                                                  that has arrived
+//! asked    := 1, session i64, timeout_ms i32, password buffer                      create
+//!           | 2, session i64, timeout_ms i32, password buffer                      open
+//!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
+//! ```
+//! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
+//! that has ended never come after those of its successor.
+
+use crate::auth::IDENTITIES_MAX;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_group::Message;
+use stoa_tree::Identity;
+use stoa_wire::{Opcode, PASSWORD_LEN, Reader, put};
+
+const GROUP: u8 = 1;
+const FORWARD: u8 = 2;
+const MISSING: u8 = 3;
+const HEARD: u8 = 4;
+const HEARD_ARRIVED: u8 = 5;
+
+const CREATE_SESSION: u8 = 1;
+const OPEN_SESSION: u8 = 2;
+const WRITE: u8 = 3;
+
+/// Why bytes are no message of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadMessage;
+
+impl From<stoa_wire::DecodeError> for BadMessage {
+    fn from(_: stoa_wire::DecodeError) -> Self {
+        Self
+    }
+}
+
+type Result<T> = core::result::Result<T, BadMessage>;
+
+/// A message from another server.
+#[derive(Debug)]
+pub(crate) enum PeerMessage {
+    /// For the timeline's group.
+    Group(Message),
+    /// Requests of the sender's clients, for the leader.
+    Forward(Forward),
+    /// To a contact server: the leader lacks the requests from this one on.
+    Missing { term: u64, stream: u64, expected: u64 },
+    /// Whom the sender has heard of, for the leader.
+    Heard { term: u64, number: u64, sessions: Vec<Heard> },
+    /// The leader knows it.
+    HeardArrived { term: u64, number: u64 },
+}
+
+/// A client was heard of so many milliseconds ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) session: i64,
+    pub(crate) silent_ms: u32,
+}
+
+/// Requests on their way to the leader: a part of the sender's stream of requests.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    /// The term of the leader that they are for.
+    pub(crate) term: u64,
+    /// Which run of the sender they belong to.
+    pub(crate) stream: u64,
+    /// Requests before this one are of no concern any more.
+    pub(crate) base: u64,
+    /// Number of the first of `asked`.
+    pub(crate) first: u64,
+    /// Encoded [`Asked`]s.
+    pub(crate) asked: Vec<Bytes>,
+}
+
+/// A request that a contact server hands to the leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked<'a> {
+    /// A new session.
+    CreateSession { session: i64, timeout_ms: i32, password: [u8; PASSWORD_LEN] },
+    /// A session comes back.
+    OpenSession { session: i64, timeout_ms: i32, password: &'a [u8] },
+    /// A write, or the end of the session.
+    Write { session: i64, opening: u64, opcode: Opcode, identities: Vec<Identity>, body: &'a [u8] },
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn put_session(
+        out: &mut Vec<u8>,
+        is_new: bool,
+        session: i64,
+        timeout_ms: i32,
+        password: &[u8],
+    ) {
+        out.push(if is_new { CREATE_SESSION } else { OPEN_SESSION });
+        put::i64(out, session);
+        put::i32(out, timeout_ms);
+        put::buffer(out, password);
+    }
+
+    pub(crate) fn put_write(
+        out: &mut Vec<u8>,
+        session: i64,
+        opening: u64,
+        opcode: Opcode,
+        identities: &[Identity],
+        body: &[u8],
+    ) {
+        out.push(WRITE);
+        put::i64(out, session);
+        put_number(out, opening);
+        put::i32(out, opcode as i32);
+        put::len(out, identities.len());
+        for identity in identities {
+            put::str(out, &identity.scheme);
+            put::str(out, &identity.id);
+        }
+        put::buffer(out, body);
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let [kind] = *reader.take(1)? else { return Err(BadMessage) };
+        let asked = match kind {
+            CREATE_SESSION => {
+                let (session, timeout_ms) = (reader.i64()?, reader.i32()?);
+                let password = buffer(&mut reader)?.try_into().map_err(|_| BadMessage)?;
+                Self::CreateSession { session, timeout_ms, password }
+            }
+            OPEN_SESSION => {
+                let (session, timeout_ms) = (reader.i64()?, reader.i32()?);
+                Self::OpenSession { session, timeout_ms, password: buffer(&mut reader)? }
+            }
+            WRITE => {
+                let (session, opening) = (reader.i64()?, number(&mut reader)?);
+                let opcode = Opcode::from_i32(reader.i32()?).ok_or(BadMessage)?;
+                let count = reader.count(8)?;
+                if count > IDENTITIES_MAX {
+                    return Err(BadMessage);
+                }
+                let mut identities = Vec::with_capacity(count);
+                for _ in 0..count {
+                    let (scheme, id) = (reader.str()?.to_string(), reader.str()?.to_string());
+                    identities.push(Identity { scheme, id });
+                }
+                Self::Write { session, opening, opcode, identities, body: buffer(&mut reader)? }
+            }
+            _ => return Err(BadMessage),
+        };
+        if reader.rest().is_empty() { Ok(asked) } else { Err(BadMessage) }
+    }
+}
+
+fn buffer<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
+    reader.buffer()?.ok_or(BadMessage)
+}
+
+fn number(reader: &mut Reader<'_>) -> Result<u64> {
+    Ok(reader.i64()? as u64)
+}
+
+fn put_number(out: &mut Vec<u8>, number: u64) {
+    put::i64(out, number as i64);
+}
+
+fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.push(kind);
+    numbers.iter().for_each(|number| put_number(out, *number));
+}
+
+impl PeerMessage {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Group(message) => {
+                out.push(GROUP);
+                message.encode(&mut out);
+            }
+            Self::Forward(Forward { term, stream, base, first, asked }) => {
+                put_numbers(&mut out, FORWARD, &[*term, *stream, *base, *first]);
+                put::len(&mut out, asked.len());
+                asked.iter().for_each(|asked| put::buffer(&mut out, asked));
+            }
+            Self::Missing { term, stream, expected } => {
+                put_numbers(&mut out, MISSING, &[*term, *stream, *expected]);
+            }
+            Self::Heard { term, number, sessions } => {
+                put_numbers(&mut out, HEARD, &[*term, *number]);
+                put::len(&mut out, sessions.len());
+                for Heard { session, silent_ms } in sessions {
+                    put::i64(&mut out, *session);
+                    put::i32(&mut out, i32::try_from(*silent_ms).unwrap_or(i32::MAX));
+                }
+            }
+            Self::HeardArrived { term, number } => {
+                put_numbers(&mut out, HEARD_ARRIVED, &[*term, *number]);
+            }
+        }
+        out
+    }
+
+    /// Reads what [`PeerMessage::encode`] wrote; what it takes is in proportion to the bytes.
+    pub(crate) fn decode(mut bytes: Bytes) -> Result<Self> {
+        let all = bytes.clone();
+        let mut reader = Reader::new(&all);
+        let [kind] = *reader.take(1)? else { return Err(BadMessage) };
+        let message = match kind {
+            GROUP => {
+                let _ = bytes.split_to(1);
+                return Message::decode(bytes).map(Self::Group).map_err(|_| BadMessage);
+            }
+            FORWARD => {
+                let (term, stream) = (number(&mut reader)?, number(&mut reader)?);
+                let (base, first) = (number(&mut reader)?, number(&mut reader)?);
+                let count = reader.count(4)?;
+                let mut asked = Vec::with_capacity(count);
+                for _ in 0..count {
+                    asked.push(all.slice_ref(buffer(&mut reader)?));
+                }
+                Self::Forward(Forward { term, stream, base, first, asked })
+            }
+            MISSING => Self::Missing {
+                term: number(&mut reader)?,
+                stream: number(&mut reader)?,
+                expected: number(&mut reader)?,
+            },
+            HEARD => {
+                let (term, count_of) = (number(&mut reader)?, number(&mut reader)?);
+                let count = reader.count(12)?;
+                let mut sessions = Vec::with_capacity(count);
+                for _ in 0..count {
+                    let (session, silent_ms) = (reader.i64()?, reader.i32()?);
+                    let silent_ms = u32::try_from(silent_ms).map_err(|_| BadMessage)?;
+                    sessions.push(Heard { session, silent_ms });
+                }
+                Self::Heard { term, number: count_of, sessions }
+            }
+            HEARD_ARRIVED => Self::HeardArrived { term: number(&mut reader)?, number: number(&mut reader)? },
+            _ => return Err(BadMessage),
+        };
+        if reader.rest().is_empty() { Ok(message) } else { Err(BadMessage) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<PeerMessage> {
+        let mut asked = [Vec::new(), Vec::new(), Vec::new()];
+        let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
+        Asked::put_session(&mut asked[0], true, 7, 1000, &[1; PASSWORD_LEN]);
+        Asked::put_session(&mut asked[1], false, 7, 1000, b"short");
+        Asked::put_write(&mut asked[2], 7, 99, Opcode::SetData, &[identity], b"body");
+        let asked = asked.map(Bytes::from).to_vec();
+        vec![
+            PeerMessage::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),
+            PeerMessage::Missing { term: 1, stream: 2, expected: 3 },
+            PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
+            PeerMessage::HeardArrived { term: 1, number: 2 },
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_cuts_are_refused() {
+        for message in samples() {
+            let bytes = Bytes::from(message.encode());
+            let read = PeerMessage::decode(bytes.clone()).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{message:?}"));
+            for len in 0..bytes.len() {
+                assert!(PeerMessage::decode(bytes.slice(..len)).is_err(), "cut at {len}");
+            }
+            if let PeerMessage::Forward(Forward { asked, .. }) = read {
+                for asked in asked {
+                    assert!(Asked::decode(&asked).is_ok());
+                    for len in 0..asked.len() {
+                        assert!(Asked::decode(&asked[..len]).is_err(), "cut at {len}");
+                    }
+                }
+            }
+        }
+    }
+}

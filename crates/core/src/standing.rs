@@ -1,0 +1,76 @@
+//! Where a server stands among the others, for operators.
+
+use crate::ensemble::server_id;
+use crate::replica::Lead;
+use crate::server::Server;
+use alloc::vec::Vec;
+
+/// What a server is to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// There are no others.
+    Standalone,
+    /// It leads, and prepares requests.
+    Leader,
+    /// It follows a leader, and votes.
+    Follower,
+    /// It follows a leader, and has no vote.
+    Observer,
+    /// It knows of no leader, or waits for what a new leader found committed.
+    Looking,
+}
+
+/// Where a server stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its number.
+    pub id: u8,
+    /// What it is.
+    pub role: Role,
+    /// Who leads; 0 when that is not known.
+    pub leader: u8,
+    /// The term.
+    pub term: u64,
+    /// Position of the last entry, durable or not.
+    pub last: u64,
+    /// Position up to which entries are known to be committed.
+    pub committed: u64,
+    /// Position of the last applied entry.
+    pub applied: u64,
+    /// Those who vote.
+    pub voters: Vec<u8>,
+    /// Those who follow without a vote.
+    pub observers: Vec<u8>,
+    /// At the leader: up to which position each other member has the entries.
+    pub matched: Vec<(u8, u64)>,
+}
+
+impl Server {
+    /// Where this server stands among the others.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let status = self.replica.status();
+        let id = server_id(self.replica.id());
+        let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
+        let (voters, observers) = (ids(&status.members.voters), ids(&status.members.learners));
+        let role = match self.replica.lead {
+            _ if !self.is_in_quorum() => Role::Looking,
+            Lead::Active if !self.replica.has_others() => Role::Standalone,
+            Lead::Active => Role::Leader,
+            _ if observers.contains(&id) => Role::Observer,
+            _ => Role::Follower,
+        };
+        Standing {
+            id,
+            role,
+            leader: server_id(status.leader),
+            term: status.term,
+            last: status.last,
+            committed: status.committed,
+            applied: self.replica.applied.0,
+            voters,
+            observers,
+            matched: status.matched.iter().map(|(member, at)| (server_id(*member), *at)).collect(),
+        }
+    }
+}

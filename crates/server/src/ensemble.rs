@@ -1,0 +1,284 @@
+//! Between the core and the other servers: carries messages and snapshots, and knows the others' disks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use stoa_core::{PeerOutput, Server};
+use stoa_storage::SnapshotReader;
+use stoa_tree::{Loader, Options as TreeOptions};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::clock::Clock;
+use crate::config::{Member, Settings};
+use crate::file_disk::FileDisk;
+use crate::known_disks::{Acquaintance, DiskId, KnownDisks};
+use crate::listen;
+use crate::log_thread::DiskEvent;
+use crate::peers::{PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers};
+
+/// A snapshot of this server that can be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredSnapshot {
+    /// Where on the timeline it stands.
+    pub(crate) position: u64,
+    /// Its file.
+    pub(crate) file: String,
+}
+
+/// What it takes to meet the other servers.
+pub(crate) struct Meeting {
+    pub(crate) listener: TcpListener,
+    pub(crate) disk: FileDisk,
+    pub(crate) disk_id: DiskId,
+    pub(crate) tree_options: TreeOptions,
+    /// The newest snapshot here.
+    pub(crate) newest: Option<StoredSnapshot>,
+}
+
+impl Meeting {
+    /// Listens where the settings say.
+    pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, String> {
+        let Some(own) = settings.own_member() else { return Ok(None) };
+        let (bind, port) = (settings.peer_bind, own.peer_port);
+        listen::bind(bind, port, settings.listen_backlog).map(Some).map_err(|error| {
+            format!("cannot listen for other servers on {bind} port {port}: {error} (settings peer-bind and servers)")
+        })
+    }
+
+    /// Begins to connect to the others: those in the list of servers, if reconfig has changed it, else
+    /// those in the settings. Must be called on a `LocalSet`.
+    pub(crate) fn begin(
+        self,
+        settings: &Settings,
+        servers: Option<&str>,
+        disk_events: UnboundedSender<DiskEvent>,
+        peer_events: UnboundedSender<PeerEvent>,
+    ) -> Result<Ensemble, String> {
+        let Self { listener, disk, disk_id, tree_options, newest } = self;
+        let options = PeerOptions {
+            me: settings.server_id.unwrap_or_default(),
+            // Servers know one another's disks, which says more.
+            ensemble: [0; 16],
+            disk: disk_id,
+            listener,
+            secret: settings.peer_secret.clone().map(String::into_bytes),
+            tls: tls(settings)?,
+            folder: disk.folder().to_owned(),
+            software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
+        };
+        let members = match servers {
+            Some(servers) => addresses(servers),
+            None => settings.servers.iter().map(address).collect(),
+        };
+        let peers = Peers::start(options, members, peer_events)?;
+        let known = KnownDisks::load(disk.folder())?;
+        Ok(Ensemble {
+            peers,
+            disk,
+            tree_options,
+            events: disk_events,
+            known: RefCell::new(known),
+            strangers: RefCell::default(),
+            newest: RefCell::new(newest),
+            snapshots_sent: Cell::default(),
+            snapshots_received: Cell::default(),
+        })
+    }
+}
+
+fn address(member: &Member) -> PeerAddress {
+    PeerAddress { id: member.id, host: member.host.clone(), port: member.peer_port }
+}
+
+/// The servers of a list as it stands in `/zookeeper/config`.
+fn addresses(servers: &str) -> Vec<PeerAddress> {
+    servers.lines().filter_map(Member::of_line).map(|member| address(&member)).collect()
+}
+
+fn tls(settings: &Settings) -> Result<Option<PeerTls>, String> {
+    let Settings { peer_tls_certificate, peer_tls_key, peer_tls_authority, .. } = settings;
+    match (peer_tls_certificate, peer_tls_key, peer_tls_authority) {
+        (Some(certificate), Some(key), Some(authority)) => {
+            PeerTls::load(certificate, key, authority).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The other servers.
+pub(crate) struct Ensemble {
+    peers: Peers,
+    disk: FileDisk,
+    tree_options: TreeOptions,
+    events: UnboundedSender<DiskEvent>,
+    known: RefCell<KnownDisks>,
+    /// Members that have come back with another disk: nothing they say counts.
+    strangers: RefCell<BTreeMap<u64, DiskId>>,
+    newest: RefCell<Option<StoredSnapshot>>,
+    /// Snapshots that the others have received, and that have come from them.
+    pub(crate) snapshots_sent: Cell<u64>,
+    pub(crate) snapshots_received: Cell<u64>,
+}
+
+impl Ensemble {
+    /// How it stands with every other server.
+    pub(crate) fn status(&self) -> Vec<PeerStatus> {
+        self.peers.status()
+    }
+
+    /// There is a newer snapshot.
+    pub(crate) fn stored(&self, snapshot: StoredSnapshot) {
+        *self.newest.borrow_mut() = Some(snapshot);
+    }
+
+    /// Hands in what has happened between the servers.
+    pub(crate) fn hand_in(&self, event: PeerEvent, server: &mut Server, clock: &Clock) -> Result<(), String> {
+        let now = clock.now();
+        let short = |id: u64| u8::try_from(id).unwrap_or(0);
+        match event {
+            PeerEvent::Connected(id, identity) => match self.known.borrow_mut().meet(id, identity.disk)? {
+                Acquaintance::Known => {
+                    tracing::info!("server {id} is connected ({})", identity.software);
+                    self.strangers.borrow_mut().remove(&id);
+                    server.peer_connected(short(id), now);
+                }
+                Acquaintance::Stranger => {
+                    tracing::warn!(
+                        "server {id} has come back with another data folder than it had, so it may not \
+                             vote as if it had its past; the leader takes it out of the ensemble and lets \
+                             it join anew"
+                    );
+                    self.strangers.borrow_mut().insert(id, identity.disk);
+                    server.peer_emptied(short(id), now);
+                }
+            },
+            PeerEvent::Lost(id, why) => {
+                tracing::info!("server {id} is not connected any more: {why}");
+                server.peer_lost(short(id), now);
+            }
+            PeerEvent::Messages(id, messages) => {
+                if self.strangers.borrow().contains_key(&id) {
+                    return Ok(());
+                }
+                for message in &messages.list {
+                    if server.peer_message(short(id), message.clone(), now).is_err() {
+                        tracing::warn!(
+                            "server {id} has sent something that is no message; is it of another release?"
+                        );
+                    }
+                }
+            }
+            PeerEvent::SnapshotArrived { from, header, file } => {
+                self.snapshots_received.update(|count| count + 1);
+                if !self.strangers.borrow().contains_key(&from) && server.wants_snapshot(header.clone()) {
+                    self.load(from, header, file);
+                }
+            }
+            PeerEvent::SnapshotSent { to, result } => {
+                match &result {
+                    Ok(bytes) => {
+                        self.snapshots_sent.update(|count| count + 1);
+                        tracing::info!("server {to} has received a snapshot, {bytes} bytes");
+                    }
+                    Err(why) => tracing::warn!("server {to} has not received a snapshot: {why}"),
+                }
+                server.snapshot_sent(short(to), result.is_ok(), now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries something to another server; call [`Ensemble::flush`] at the end of the turn.
+    pub(crate) fn carry(&self, output: PeerOutput, server: &mut Server, clock: &Clock) -> Result<(), String> {
+        match output {
+            PeerOutput::Send { to, message } => {
+                // What is not connected, or does not keep up, is asked again by whoever misses it.
+                self.peers.send(u64::from(to), message.into());
+            }
+            PeerOutput::Snapshot { to, position, message } => {
+                let newest = self.newest.borrow().clone();
+                match newest.filter(|snapshot| snapshot.position == position) {
+                    Some(snapshot) => {
+                        tracing::info!("server {to} is far behind and is sent {}", snapshot.file);
+                        let file = self.disk.folder().join(snapshot.file);
+                        self.peers.send_snapshot(u64::from(to), message.into(), file);
+                    }
+                    None => {
+                        let _ = self.events.send(DiskEvent::NoSnapshot { to });
+                    }
+                }
+            }
+            PeerOutput::Servers => self.connect(server),
+            // While it starts a server sees who belonged to the ensemble once.
+            PeerOutput::Members(_) if !server.is_in_quorum() => {}
+            PeerOutput::Members(members) => {
+                tracing::info!("the ensemble consists of the servers {members:?}");
+                self.connect(server);
+                let is_member = |id: u64| members.iter().any(|member| u64::from(*member) == id);
+                self.known.borrow_mut().forget(is_member)?;
+                let welcome: Vec<_> =
+                    self.strangers.borrow_mut().extract_if(.., |id, _| !is_member(*id)).collect();
+                for (id, disk) in welcome {
+                    self.known.borrow_mut().meet(id, disk)?;
+                    server.peer_connected(u8::try_from(id).unwrap_or(0), clock.now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the connections to those who are in the list of servers, and to those who still belong to
+    /// the ensemble: whoever is taken out should hear of it.
+    fn connect(&self, server: &Server) {
+        let mut addresses = match server.changed_servers() {
+            Some(servers) => addresses(servers),
+            None => return,
+        };
+        let standing = server.standing();
+        let members = standing.voters.iter().chain(&standing.observers);
+        for member in members.map(|member| u64::from(*member)) {
+            let known = self.peers.status().into_iter().map(|peer| peer.address).find(|it| it.id == member);
+            if !addresses.iter().any(|address| address.id == member) {
+                addresses.extend(known);
+            }
+        }
+        self.peers.set_members(addresses);
+    }
+
+    /// Everything of this turn has been carried.
+    pub(crate) fn flush(&self) {
+        self.peers.flush();
+    }
+
+    /// Reads a snapshot that has come, apart from the partition's thread.
+    fn load(&self, from: u64, header: Bytes, file: PathBuf) {
+        let mut disk = self.disk.another();
+        let (options, events) = (self.tree_options.clone(), self.events.clone());
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let loading = move || {
+            let mut loader = Loader::new(options);
+            let mut load = || -> Result<(), String> {
+                let mut reader =
+                    SnapshotReader::open_foreign(&mut disk, &name).map_err(|error| error.to_string())?;
+                let mut is_head = true;
+                while let Some(chunk) = reader.next(&mut disk).map_err(|error| error.to_string())? {
+                    // The first is the sender's own.
+                    if !std::mem::take(&mut is_head) {
+                        loader.chunk(chunk).map_err(|error| error.to_string())?;
+                    }
+                }
+                Ok(())
+            };
+            let loaded = load();
+            let tree = loaded.and_then(|()| loader.finish().map_err(|error| error.to_string()));
+            let _ =
+                events.send(DiskEvent::SnapshotLoaded { from, header, file: name, tree: tree.map(Box::new) });
+        };
+        if let Err(error) = std::thread::Builder::new().name("load".into()).spawn(loading) {
+            tracing::error!("a snapshot that has come cannot be read: {error}");
+        }
+    }
+}

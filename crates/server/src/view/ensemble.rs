@@ -1,0 +1,149 @@
+//! What a server is to the others, and what it knows of them.
+
+/// What a server is among its kind, in ZooKeeper's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The only server there is.
+    #[default]
+    Standalone,
+    /// It orders the updates of its ensemble.
+    Leader,
+    /// It follows a leader, and votes.
+    Follower,
+    /// It follows a leader, and has no vote.
+    Observer,
+    /// It knows of no leader, or has not applied what was committed before the leader's time.
+    Looking,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Mode; 5] =
+        [Mode::Standalone, Mode::Leader, Mode::Follower, Mode::Observer, Mode::Looking];
+
+    /// The word that scripts look for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Standalone => "standalone",
+            Mode::Leader => "leader",
+            Mode::Follower => "follower",
+            Mode::Observer => "observer",
+            Mode::Looking => "looking",
+        }
+    }
+
+    /// Whether it says when sessions end; elsewhere only their timeouts are known.
+    pub fn judges_sessions(self) -> bool {
+        matches!(self, Mode::Standalone | Mode::Leader)
+    }
+
+    /// The same with ZooKeeper's phase behind it, of those who are in touch with others.
+    pub fn peer_state(self) -> Option<&'static str> {
+        match self {
+            Mode::Standalone => None,
+            Mode::Leader => Some("leading - broadcast"),
+            Mode::Follower => Some("following - broadcast"),
+            Mode::Observer => Some("observing - broadcast"),
+            Mode::Looking => Some("looking"),
+        }
+    }
+}
+
+/// Whoever lacks no more entries than this is as good as up to date: a server that is written to has
+/// some on their way at any moment.
+pub const LAG_ENTRIES_MAX: u64 = 1000;
+
+/// Where a server stands among the others. Positions are those of entries on the timeline.
+#[derive(Clone, Debug, Default)]
+pub struct Ensemble {
+    /// The server's own number.
+    pub id: u64,
+    /// Who leads, if that is known.
+    pub leader: Option<u64>,
+    /// The term.
+    pub term: u64,
+    /// Position of the last entry, durable or not.
+    pub last: u64,
+    /// Position up to which entries are committed, as far as this server knows.
+    pub committed: u64,
+    /// Position of the last applied entry.
+    pub applied: u64,
+    /// How often a leader was found.
+    pub leaders_found: u64,
+    /// Snapshots that other servers have received from this one.
+    pub snapshots_sent: u64,
+    /// Snapshots that have come from other servers.
+    pub snapshots_received: u64,
+    /// Everybody, this server among them, by number; also who is only named by the settings.
+    pub members: Vec<Member>,
+}
+
+/// One server of an ensemble.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its number.
+    pub id: u64,
+    /// Whether the servers have agreed that it belongs to them; if not, only the settings name it.
+    pub belongs: bool,
+    /// Whether it has a vote.
+    pub votes: bool,
+    /// Its host, and the port for other servers, if the settings name it.
+    pub address: Option<(String, u16)>,
+    /// At the leader: up to which position it is known to have the entries.
+    pub matched: Option<u64>,
+    /// The connection with it; none with the server itself.
+    pub link: Option<Link>,
+}
+
+impl Member {
+    /// Whether it belongs to the servers, and messages can be exchanged with it.
+    pub fn is_connected(&self) -> bool {
+        self.belongs && self.link.as_ref().is_some_and(|link| link.connected_ms.is_some())
+    }
+}
+
+/// The connection between two servers, counted from the start of this one.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    /// Since when it has been up, milliseconds since the epoch; `None` when it is not.
+    pub connected_ms: Option<i64>,
+    /// Name and version of the other's program, while it is up.
+    pub software: Option<String>,
+    /// The last thing that went wrong, also if it has been well since.
+    pub last_error: Option<String>,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Messages received.
+    pub messages_received: u64,
+    /// Messages sent.
+    pub messages_sent: u64,
+    /// Bytes that wait to be sent.
+    pub queued_bytes: u64,
+}
+
+impl Ensemble {
+    /// At the leader: how many entries a member is not known to have.
+    pub fn lag(&self, member: &Member) -> Option<u64> {
+        member.matched.map(|matched| self.last.saturating_sub(matched))
+    }
+
+    /// At the leader: the others that are connected and lack little, voters or observers.
+    pub fn synced(&self, voters: bool) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| {
+            let is_near = self.lag(member).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
+            member.votes == voters && member.is_connected() && is_near
+        })
+    }
+
+    /// How many have a vote.
+    pub fn voters(&self) -> u64 {
+        self.members.iter().filter(|member| member.votes).count() as u64
+    }
+
+    /// Whether this server has a vote.
+    pub fn votes(&self) -> bool {
+        self.members.iter().any(|member| member.id == self.id && member.votes)
+    }
+}

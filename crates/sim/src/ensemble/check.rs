@@ -1,0 +1,364 @@
+//! What a client must be able to expect, checked against the committed timeline.
+
+use super::client::{Asked, What};
+use super::history::{Did, Done, History, Seen, tag};
+use crate::check::Violation;
+use std::collections::BTreeMap;
+use stoa_wire::{ErrorCode, EventKind, MultiResult, MultiResults, Reader, ReplyHeader, Stat, WatcherEvent};
+
+const SYSTEM_ERROR: i32 = ErrorCode::SystemError as i32;
+
+type Checked = Result<(), Violation>;
+
+fn wrong<T>(what: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation::new(what))
+}
+
+/// The newest zxid that any client has been shown. Whoever asks for a write or a sync afterwards must
+/// not be answered from before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Horizon {
+    zxid: i64,
+}
+
+impl Horizon {
+    pub(super) fn zxid(&self) -> i64 {
+        self.zxid
+    }
+
+    pub(super) fn seen(&mut self, zxid: i64) {
+        self.zxid = self.zxid.max(zxid);
+    }
+}
+
+/// The three lists of setWatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WatchKind {
+    /// On a znode that was there.
+    Data,
+    /// On one that was not.
+    Exist,
+    Child,
+}
+
+impl WatchKind {
+    fn events(self) -> &'static [EventKind] {
+        match self {
+            Self::Data | Self::Exist => &[EventKind::Created, EventKind::DataChanged, EventKind::Deleted],
+            Self::Child => &[EventKind::ChildrenChanged, EventKind::Deleted],
+        }
+    }
+}
+
+/// The watches of a client, and what it has seen: the order of events and answers.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    /// Since which zxid.
+    set: BTreeMap<(WatchKind, String), i64>,
+    /// Set on the connection before, and not yet on this one.
+    unset: BTreeMap<(WatchKind, String), i64>,
+    /// Replayed events, whose zxid the server does not know.
+    replayed: Vec<(String, i64)>,
+    event: i64,
+    replied: i64,
+}
+
+impl Watches {
+    /// The newest zxid that the client has been shown.
+    pub(super) fn seen(&self) -> i64 {
+        self.replied.max(self.event)
+    }
+
+    /// The newest zxid of an answer: all events up to it have come.
+    pub(super) fn replied(&self) -> i64 {
+        self.replied
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.unset.is_empty()
+    }
+
+    /// The znodes watched in this way.
+    pub(super) fn paths(&self, kind: WatchKind) -> Vec<&str> {
+        let keys = self.set.keys().chain(self.unset.keys());
+        keys.filter(|(it, _)| *it == kind).map(|(_, path)| path.as_str()).collect()
+    }
+
+    /// The connection has ended: no server has the watches any more.
+    pub(super) fn disconnected(&mut self) {
+        self.unset.append(&mut self.set);
+        self.replayed.clear();
+    }
+
+    fn add(&mut self, kind: WatchKind, path: &str, zxid: i64) {
+        self.set.entry((kind, path.to_owned())).or_insert(zxid);
+    }
+
+    /// An event has come.
+    pub(super) fn event(&mut self, zxid: i64, event: &WatcherEvent<'_>, history: &History) -> Checked {
+        let path = event.path;
+        let Some(kind) = EventKind::from_i32(event.kind) else { return wrong("an event of no known kind") };
+        let matching = |watches: &BTreeMap<(WatchKind, String), i64>| -> Vec<(WatchKind, String)> {
+            let fits = |(it, at): &(WatchKind, String)| at == path && it.events().contains(&kind);
+            watches.keys().filter(|key| fits(key)).cloned().collect()
+        };
+        if zxid == -1 {
+            let missed = matching(&self.unset);
+            let since = missed.iter().filter_map(|key| self.unset.remove(key)).min();
+            let Some(since) = since else {
+                // A znode that is gone is told of once for each list that names it.
+                if self.replayed.iter().any(|(told, _)| told == path) {
+                    return Ok(());
+                }
+                return wrong(format!("{kind:?} of {path} was replayed, which it does not watch"));
+            };
+            self.replayed.push((path.to_owned(), since));
+            return Ok(());
+        }
+        if zxid < self.event || zxid <= self.replied {
+            return wrong(format!(
+                "{kind:?} of {path} at zxid {zxid} comes behind zxid {} of an event and {} of an answer",
+                self.event, self.replied
+            ));
+        }
+        self.event = zxid;
+        if history.event(path, &[kind], zxid - 1, zxid).is_none() {
+            return wrong(format!("{kind:?} of {path} at zxid {zxid} did not happen"));
+        }
+        let fired = matching(&self.set);
+        if fired.is_empty() {
+            return wrong(format!("{kind:?} of {path} at zxid {zxid}, which it does not watch"));
+        }
+        for key in fired {
+            let since = self.set.remove(&key).unwrap_or(0);
+            let first = history.event(path, key.0.events(), since, zxid);
+            if first != Some(zxid) {
+                return wrong(format!(
+                    "{path} was watched since {since}, changed at {first:?}, told at {zxid}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// An answer with this zxid has come: nothing goes back, and no event is missing before it.
+    pub(super) fn reply(&mut self, zxid: i64, history: &History) -> Checked {
+        if zxid < self.seen() {
+            return wrong(format!("it is shown zxid {zxid} after {}", self.seen()));
+        }
+        self.replied = zxid;
+        for ((kind, path), since) in &self.set {
+            if let Some(missed) = history.event(path, kind.events(), *since, zxid) {
+                return wrong(format!(
+                    "an answer shows zxid {zxid}, and the change of {path} at {missed} was not told; \
+                     it has been watched since {since}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// setWatches was answered: every watch is set again or has been told of what it missed.
+    fn set_again(&mut self, zxid: i64, history: &History) -> Checked {
+        for (path, since) in std::mem::take(&mut self.replayed) {
+            let kinds = [WatchKind::Data, WatchKind::Child].map(WatchKind::events).concat();
+            if history.event(&path, &kinds, since, zxid).is_none() {
+                return wrong(format!("{path} has not changed since {since}, and an event was replayed"));
+            }
+        }
+        for ((kind, path), since) in std::mem::take(&mut self.unset) {
+            let missed = match kind {
+                WatchKind::Data | WatchKind::Child => history.event(&path, kind.events(), since, zxid),
+                WatchKind::Exist => history.znode(&path, zxid).map(|seen| seen.stat.czxid),
+            };
+            if let Some(missed) = missed {
+                return wrong(format!("the change of {path} at {missed} was not replayed, seen {since}"));
+            }
+            self.add(kind, &path, zxid);
+        }
+        Ok(())
+    }
+}
+
+/// An answer, with what is needed to judge it.
+pub(super) struct Answered<'a> {
+    pub(super) client: usize,
+    pub(super) session: i64,
+    pub(super) asked: &'a Asked,
+    pub(super) header: ReplyHeader,
+    pub(super) body: &'a [u8],
+    pub(super) history: &'a History,
+}
+
+impl Answered<'_> {
+    /// Compares the answer with the timeline.
+    pub(super) fn check(&self, watches: &mut Watches) -> Checked {
+        let Self { asked, header, history, .. } = self;
+        if asked.what == What::SetWatches {
+            return watches.set_again(header.zxid, history);
+        }
+        let refused_here = [ErrorCode::SystemError, ErrorCode::MarshallingError].map(|code| code as i32);
+        if header.zxid < asked.floor && !refused_here.contains(&header.err) {
+            return wrong(format!("zxid {} had been seen before it was asked", asked.floor));
+        }
+        if !asked.what.is_write() {
+            return self.read(watches);
+        }
+        if header.err == 0 { self.done() } else { self.refused() }
+    }
+
+    fn find(&self) -> Result<&Done, Violation> {
+        let zxid = self.header.zxid;
+        let Some(done) = self.history.update(zxid) else { return wrong("it is not in the timeline") };
+        if done.session != self.session {
+            return wrong(format!("the update with its zxid is one of session {:#x}", done.session));
+        }
+        if zxid <= self.asked.floor {
+            return wrong(format!("zxid {} had been seen before it was asked", self.asked.floor));
+        }
+        Ok(done)
+    }
+
+    /// An acknowledged write is in the timeline, with this result.
+    fn done(&self) -> Checked {
+        let mut reader = Reader::new(self.body);
+        let unreadable = |error| Violation::new(format!("a result cannot be read: {error}"));
+        if let What::SetBoth { .. } = self.asked.what {
+            let results = MultiResults::decode(&mut reader).map_err(unreadable)?;
+            return self.multi(&results);
+        }
+        let done = self.find()?;
+        let mut stat = || Stat::decode(&mut reader).map_err(unreadable);
+        match (&self.asked.what, &done.did[..]) {
+            (What::Set { path, version }, [Did::DataSet { stat: set }]) => {
+                if stat()? != *set || (*version >= 0 && set.version != version + 1) {
+                    return wrong(format!("the timeline says {set:?}"));
+                }
+                self.wrote(path)
+            }
+            (What::Delete { path }, [Did::Deleted]) => {
+                let deleted = (EventKind::Deleted, path.clone());
+                if done.changes.contains(&deleted) { Ok(()) } else { wrong("another znode was deleted") }
+            }
+            (What::Close, [Did::Closed { session }]) if *session == self.session => Ok(()),
+            (What::Create { path, sequential }, [Did::Created { path: created, stat: at_birth }]) => {
+                let told = reader.str().map_err(unreadable)?;
+                let stat = Stat::decode(&mut reader).map_err(unreadable)?;
+                let fits = if *sequential { created.starts_with(path) } else { created == path };
+                if told != created || !fits || stat != *at_birth {
+                    return wrong(format!("the timeline says that {created} was created"));
+                }
+                self.wrote(created)
+            }
+            (_, did) => wrong(format!("the timeline says {did:?}")),
+        }
+    }
+
+    fn multi(&self, results: &[MultiResult<'_>]) -> Checked {
+        let failed = |result: &MultiResult<'_>| matches!(result, MultiResult::Error(_));
+        if results.iter().any(failed) {
+            return if results.iter().all(failed) { self.refused() } else { wrong("half a multi was done") };
+        }
+        let done = self.find()?;
+        let stats: Vec<Did> = results
+            .iter()
+            .filter_map(|result| match result {
+                MultiResult::DataSet { stat } => Some(Did::DataSet { stat: *stat }),
+                _ => None,
+            })
+            .collect();
+        if stats != done.did || stats.len() != results.len() {
+            return wrong(format!("the timeline says {:?}", done.did));
+        }
+        let What::SetBoth { paths } = &self.asked.what else { return wrong("a multi was not asked for") };
+        paths.iter().try_for_each(|path| self.wrote(path))
+    }
+
+    fn wrote(&self, path: &str) -> Checked {
+        let expected = tag(self.client, self.asked.write);
+        let seen = self.history.znode(path, self.header.zxid);
+        if seen.is_some_and(|seen| seen.data.as_deref() == Some(&expected)) {
+            return Ok(());
+        }
+        wrong(format!("{path} has not got what it wrote, but {seen:?}"))
+    }
+
+    /// A refusal is true where it stands, and what was refused is not done.
+    fn refused(&self) -> Checked {
+        if self.history.has_written(self.client, self.asked.write) {
+            return wrong("it was refused, and done");
+        }
+        let Some(code) = ErrorCode::from_i32(self.header.err) else { return wrong("an unknown error") };
+        let at = |path: &str| self.history.znode(path, self.header.zxid);
+        let is_true = match (&self.asked.what, code) {
+            (_, ErrorCode::SystemError | ErrorCode::SessionMoved | ErrorCode::SessionExpired) => true,
+            (What::Create { path, sequential: false }, ErrorCode::NodeExists) => at(path).is_some(),
+            (What::Create { sequential: true, .. }, ErrorCode::NoNode) => at("/sequence").is_none(),
+            (What::Set { path, .. } | What::Delete { path }, ErrorCode::NoNode) => at(path).is_none(),
+            (What::Set { path, version }, ErrorCode::BadVersion) => {
+                at(path).is_some_and(|seen| seen.stat.version != *version)
+            }
+            (What::SetBoth { paths }, ErrorCode::Ok) => paths.iter().any(|path| at(path).is_none()),
+            _ => false,
+        };
+        if is_true { Ok(()) } else { wrong("that was not so") }
+    }
+
+    /// A read shows exactly what is true at its zxid.
+    fn read(&self, watches: &mut Watches) -> Checked {
+        let Self { asked, header, history, .. } = self;
+        let (path, watch, kind) = match &asked.what {
+            What::Get { path, watch } | What::Exists { path, watch } => (path, *watch, WatchKind::Data),
+            What::Children { path, watch } => (path, *watch, WatchKind::Child),
+            // A server that is alone refuses one that waits for writes which its log refuses.
+            _ if matches!(header.err, 0 | SYSTEM_ERROR) => return Ok(()),
+            _ => return wrong("a sync failed"),
+        };
+        let expected = history.znode(path, header.zxid);
+        let exists = matches!(asked.what, What::Exists { .. });
+        let Some(expected) = expected else {
+            if watch && exists {
+                watches.add(WatchKind::Exist, path, header.zxid);
+            }
+            // The root is never written: it is there, as it was born.
+            let is_root = path == "/" && header.err == 0;
+            if watch && is_root {
+                watches.add(kind, path, header.zxid);
+            }
+            let is_true = header.err == ErrorCode::NoNode as i32 || is_root;
+            return if is_true { Ok(()) } else { wrong("there is no such znode") };
+        };
+        if watch {
+            watches.add(kind, path, header.zxid);
+        }
+        if header.err != 0 {
+            return wrong(format!("the znode was there: {expected:?}"));
+        }
+        self.shows(expected)
+    }
+
+    fn shows(&self, expected: &Seen) -> Checked {
+        let mut reader = Reader::new(self.body);
+        let unreadable = |error| Violation::new(format!("a result cannot be read: {error}"));
+        match &self.asked.what {
+            What::Get { .. } => {
+                let data = reader.buffer().map_err(unreadable)?;
+                if data != expected.data.as_deref() {
+                    return wrong(format!("the timeline says {expected:?}, not {data:?}"));
+                }
+            }
+            What::Children { .. } => {
+                let count = reader.count(4).map_err(unreadable)?;
+                for _ in 0..count {
+                    reader.str().map_err(unreadable)?;
+                }
+                if count != expected.stat.num_children as usize {
+                    return wrong(format!("{count} children, the timeline says {expected:?}"));
+                }
+            }
+            _ => {}
+        }
+        let stat = Stat::decode(&mut reader).map_err(unreadable)?;
+        if stat == expected.stat { Ok(()) } else { wrong(format!("{stat:?}, not {:?}", expected.stat)) }
+    }
+}

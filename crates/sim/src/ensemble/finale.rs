@@ -1,0 +1,134 @@
+//! The end of a run: nothing goes wrong any more, and everything must come to its end.
+
+use super::client::Client;
+use super::network::Weather;
+use super::world::{Event, Outcome, World};
+use crate::check::Violation;
+use crate::world::Failure;
+
+/// By then everybody has an answer, microseconds after the last trouble.
+const PATIENCE_US: u64 = 40_000_000;
+/// By then every server has applied everything.
+const CATCH_UP_US: u64 = 10_000_000;
+
+impl World {
+    /// Heals everything and waits for the end: every server runs, a leader is found, all requests are
+    /// answered or their connections closed, writes succeed through every server, sessions that were
+    /// left alone end, all states are equal, and survive a loss of power everywhere.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn finish(mut self) -> Result<Outcome, Failure> {
+        self.heal();
+        let end_us = self.now_us + PATIENCE_US;
+        while !self.clients.iter().all(Client::is_done) {
+            self.step()?;
+            if self.now_us > end_us {
+                let waits = self.clients.iter().find(|client| !client.is_done());
+                let what =
+                    waits.map_or_else(String::new, |it| format!("client {}: {}", it.index, it.waits_for()));
+                return Err(Failure::Liveness(format!(
+                    "{} s after the end of all trouble {what}",
+                    PATIENCE_US / 1_000_000
+                )));
+            }
+        }
+        self.sessions_end()?;
+        self.catch_up()?;
+        for id in self.ids() {
+            self.fell(id, true);
+        }
+        for id in self.ids() {
+            self.rise(id);
+        }
+        self.pass(2_000_000)?;
+        self.catch_up()?;
+        Ok(self.outcome())
+    }
+
+    fn ids(&self) -> Vec<u8> {
+        self.machines.keys().copied().collect()
+    }
+
+    fn heal(&mut self) {
+        self.healing = true;
+        self.falls += 1;
+        self.trace.event(self.now_us, "heal", format_args!("nothing goes wrong any more"));
+        self.network.weather = Weather { loss_percent: 0, double_percent: 0, late_percent: 0 };
+        self.mend();
+        for id in self.ids() {
+            self.room(id);
+            let Some(machine) = self.machines.get_mut(&id) else { continue };
+            machine.disk.clear_fault();
+            machine.slow_until_us = 0;
+            machine.paused_until_us = 0;
+            let is_down = std::mem::take(&mut machine.stays_down);
+            if is_down {
+                self.schedule(1, Event::Restart(id));
+            }
+            self.schedule_turn(id, self.now_us + 1);
+        }
+        self.clients.iter_mut().for_each(Client::finish);
+        for server in 0..self.settings.servers {
+            let index = self.clients.len();
+            let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
+            self.enter(probe);
+        }
+    }
+
+    /// Sessions that nobody speaks for any more end, and with them their ephemerals.
+    fn sessions_end(&mut self) -> Result<(), Failure> {
+        let longest_us = self.settings.config.session_timeout_max_ms as u64 * 1000;
+        self.pass(longest_us + 2_000_000)?;
+        let left = self.clients.iter().flat_map(|client| client.left.iter().chain(&[]));
+        let mut left = left.copied().filter(|session| !self.history.is_closed(*session));
+        match left.next() {
+            None => Ok(()),
+            Some(session) => Err(Failure::Liveness(format!("session {session:#x} does not end"))),
+        }
+    }
+
+    /// Every server comes to the end of the timeline, and to the same state.
+    fn catch_up(&mut self) -> Result<(), Failure> {
+        let end_us = self.now_us + CATCH_UP_US;
+        loop {
+            let last = self.history.position();
+            let behind =
+                self.states().find(|(_, applied, _)| *applied < last).map(|(id, applied, _)| (id, applied));
+            if behind.is_none() && self.states().count() == self.settings.servers {
+                break;
+            }
+            if self.now_us > end_us {
+                let what = format!("a server stays behind position {last}: {behind:?}");
+                return Err(Failure::Liveness(what));
+            }
+            self.step()?;
+        }
+        for (id, applied, tree) in self.states() {
+            self.history.compare(id, applied, tree)?;
+            if tree.digest() != tree.recomputed_digest() {
+                return Err(
+                    Violation::new(format!("the digest of server {id} is not that of its state")).into()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome {
+            fingerprint: self.trace.fingerprint(),
+            updates: self.history.zxid() as u64,
+            refusals: self.history.refusals(),
+            terms: self.history.terms(),
+            lasted_us: self.now_us,
+            ..self.counts
+        };
+        for client in &self.clients {
+            outcome.answers += client.counts.answers;
+            outcome.events += client.counts.events;
+            outcome.moves += client.counts.moves;
+        }
+        outcome
+    }
+}

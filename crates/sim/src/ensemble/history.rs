@@ -1,0 +1,390 @@
+//! What is committed, as the first server to apply each position applied it.
+//!
+//! The history is the judge: a tree of its own that goes through the timeline once. A server that
+//! applies something else, or that has another state behind a position, has parted from the others.
+//! The state of each znode behind each update is kept, so that every answer that a client was given
+//! can be compared with what was true at its zxid.
+
+use crate::check::Violation;
+use std::collections::{BTreeMap, BTreeSet};
+use stoa_core::{Item, Items, Origin, Outcome};
+use stoa_group::{Entry, EntryKind};
+use stoa_tree::{Change, Observer, OpResult, Options, Tree, Update};
+use stoa_wire::{EventKind, Stat};
+
+type Checked = Result<(), Violation>;
+
+/// A znode as clients see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) stat: Stat,
+}
+
+/// What one operation of an update did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Did {
+    Created { path: String, stat: Stat },
+    Deleted,
+    DataSet { stat: Stat },
+    Opened { session: i64, timeout_ms: i32 },
+    Closed { session: i64 },
+    Checked,
+}
+
+/// A committed update.
+#[derive(Debug, Clone)]
+pub(super) struct Done {
+    pub(super) session: i64,
+    pub(super) did: Vec<Did>,
+    pub(super) changes: Vec<(EventKind, String)>,
+}
+
+/// A committed entry.
+struct Committed {
+    entry: Entry,
+    /// The digest of the state behind it.
+    digest: u64,
+    /// The zxids of its updates: behind the first, up to the second.
+    zxids: (i64, i64),
+}
+
+/// The committed timeline.
+pub(super) struct History {
+    tree: Tree,
+    entries: Vec<Committed>,
+    updates: Vec<Done>,
+    znodes: BTreeMap<String, Vec<(i64, Option<Seen>)>>,
+    events: BTreeMap<String, Vec<(i64, EventKind)>>,
+    ephemerals: BTreeMap<String, i64>,
+    closed: BTreeSet<i64>,
+    /// The last number of a sequential znode, by parent.
+    sequences: BTreeMap<String, i64>,
+    /// The last write of each session that has taken effect.
+    tags: BTreeMap<i64, u64>,
+    written: BTreeSet<(usize, u64)>,
+    origins: BTreeSet<(u8, u64)>,
+    /// Who was proposed what: two leaders of one term would differ.
+    proposed: BTreeMap<(u64, u64), bytes::Bytes>,
+    leaders: BTreeMap<u64, u8>,
+    refusals: u64,
+}
+
+/// The name of a client's write, which is the data that it writes.
+pub(super) fn tag(client: usize, write: u64) -> Vec<u8> {
+    format!("{client}.{write}").into_bytes()
+}
+
+fn read_tag(data: &[u8]) -> Option<(usize, u64)> {
+    let (client, write) = std::str::from_utf8(data).ok()?.split_once('.')?;
+    Some((client.parse().ok()?, write.parse().ok()?))
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("/", |(parent, _)| if parent.is_empty() { "/" } else { parent })
+}
+
+#[derive(Default)]
+struct Watcher {
+    did: Vec<Did>,
+    changes: Vec<(EventKind, String)>,
+}
+
+impl Observer for Watcher {
+    fn changed(&mut self, change: &Change<'_>) {
+        self.changes.push((change.kind, change.path.to_owned()));
+    }
+
+    fn result(&mut self, result: OpResult<'_>) {
+        self.did.push(match result {
+            OpResult::Created { path, stat, .. } => Did::Created { path: path.to_owned(), stat },
+            OpResult::Deleted => Did::Deleted,
+            OpResult::DataSet { stat } => Did::DataSet { stat },
+            OpResult::SessionOpened { session, timeout_ms, .. } => Did::Opened { session, timeout_ms },
+            OpResult::SessionClosed { session } => Did::Closed { session },
+            OpResult::AclSet { .. } | OpResult::Checked { .. } => Did::Checked,
+        });
+    }
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        let tree = Tree::new(Options::default());
+        // The first entry says who the voters are; every server is born with it.
+        let entry = Entry { position: 1, term: 1, kind: EntryKind::Payload, payload: bytes::Bytes::new() };
+        let birth = Committed { entry, digest: tree.digest(), zxids: (0, 0) };
+        Self {
+            tree,
+            entries: vec![birth],
+            updates: Vec::new(),
+            znodes: BTreeMap::new(),
+            events: BTreeMap::new(),
+            ephemerals: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            sequences: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            written: BTreeSet::new(),
+            origins: BTreeSet::new(),
+            proposed: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            refusals: 0,
+        }
+    }
+
+    /// The last committed position.
+    pub(super) fn position(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// The last committed zxid.
+    pub(super) fn zxid(&self) -> i64 {
+        self.updates.len() as i64
+    }
+
+    /// Refused requests that stand in the timeline.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// Terms that had a leader.
+    pub(super) fn terms(&self) -> u64 {
+        self.leaders.len() as u64
+    }
+
+    /// The update with this zxid.
+    pub(super) fn update(&self, zxid: i64) -> Option<&Done> {
+        self.updates.get(usize::try_from(zxid).ok()?.checked_sub(1)?)
+    }
+
+    /// Whether a session has ended.
+    pub(super) fn is_closed(&self, session: i64) -> bool {
+        self.closed.contains(&session)
+    }
+
+    /// What the entry at this position did to sessions.
+    pub(super) fn sessions_at(&self, position: u64) -> impl Iterator<Item = &Did> {
+        let (after, last) = self.entries.get(position as usize - 1).map_or((0, 0), |it| it.zxids);
+        self.updates[after as usize..last as usize].iter().flat_map(|done| &done.did)
+    }
+
+    /// A znode behind an update.
+    pub(super) fn znode(&self, path: &str, zxid: i64) -> Option<&Seen> {
+        let states = self.znodes.get(path)?;
+        let behind = states.partition_point(|(at, _)| *at <= zxid);
+        states.get(behind.checked_sub(1)?)?.1.as_ref()
+    }
+
+    /// The first event of one of these kinds at a znode behind `after`, up to `last`.
+    pub(super) fn event(&self, path: &str, kinds: &[EventKind], after: i64, last: i64) -> Option<i64> {
+        let events = self.events.get(path)?;
+        let first = events.partition_point(|(at, _)| *at <= after);
+        let mut events = events[first..].iter().take_while(|(at, _)| *at <= last);
+        events.find(|(_, kind)| kinds.contains(kind)).map(|(at, _)| *at)
+    }
+
+    /// A server leads a term. Returns whether that is new.
+    pub(super) fn leads(&mut self, term: u64, server: u8) -> Result<bool, Violation> {
+        let first = self.leaders.insert(term, server);
+        if first.is_none_or(|first| first == server) {
+            return Ok(first.is_none());
+        }
+        let first = first.unwrap_or(0);
+        Err(Violation::new(format!("servers {first} and {server} both lead term {term}")))
+    }
+
+    /// The leader of the newest term.
+    pub(super) fn leader(&self) -> Option<u8> {
+        self.leaders.last_key_value().map(|(_, leader)| *leader)
+    }
+
+    /// A server has this in its log.
+    pub(super) fn holds(&mut self, server: u8, entry: &Entry) -> Checked {
+        let key = (entry.position, entry.term);
+        let first = self.proposed.entry(key).or_insert_with(|| entry.payload.clone());
+        if *first == entry.payload {
+            return Ok(());
+        }
+        Err(Violation::new(format!(
+            "position {} of term {} is not the same for server {server} as for others",
+            entry.position, entry.term
+        )))
+    }
+
+    /// A server has applied an entry.
+    pub(super) fn applied(&mut self, server: u8, entry: &Entry) -> Checked {
+        if let Some(first) = self.entries.get(entry.position as usize - 1) {
+            if first.entry == *entry {
+                return Ok(());
+            }
+            return Err(Violation::new(format!(
+                "server {server} applied an entry of term {} at position {}, others one of term {}",
+                entry.term, entry.position, first.entry.term
+            )));
+        }
+        if entry.position != self.position() + 1 {
+            return Err(Violation::new(format!(
+                "server {server} applied position {} when {} was the last",
+                entry.position,
+                self.position()
+            )));
+        }
+        let before = self.zxid();
+        for item in Items::new(&entry.payload) {
+            let item =
+                item.map_err(|error| Violation::new(format!("position {}: {error}", entry.position)))?;
+            self.item(&item)
+                .map_err(|violation| Violation::new(format!("position {}: {violation}", entry.position)))?;
+        }
+        let zxids = (before, self.zxid());
+        self.entries.push(Committed { entry: entry.clone(), digest: self.tree.digest(), zxids });
+        Ok(())
+    }
+
+    /// A server's state behind a position is that of the others.
+    pub(super) fn compare(&self, server: u8, position: u64, tree: &Tree) -> Checked {
+        let committed = position.checked_sub(1).and_then(|at| self.entries.get(at as usize));
+        let Some(expected) = committed.map(|committed| committed.digest) else {
+            return Err(Violation::new(format!(
+                "server {server} is at position {position}, only {} are known",
+                self.position()
+            )));
+        };
+        if tree.digest() == expected {
+            return Ok(());
+        }
+        Err(Violation::new(format!(
+            "server {server} has another state behind position {position} than the others: zxid {}",
+            tree.last_zxid()
+        )))
+    }
+
+    fn item(&mut self, item: &Item<'_>) -> Checked {
+        if let Some(Origin { server, request }) = item.origin
+            && !self.origins.insert((server, request))
+        {
+            return Err(Violation::new(format!("request {request:#x} of server {server} has two outcomes")));
+        }
+        match &item.outcome {
+            Outcome::Refused(_) => {
+                self.refusals += 1;
+                Ok(())
+            }
+            Outcome::Update(update) => self.take(update, item.origin),
+        }
+    }
+
+    fn take(&mut self, update: &Update<'_>, origin: Option<Origin>) -> Checked {
+        let wrong = |what: &str| Err(Violation::new(format!("{}: {what}", update.describe())));
+        if update.zxid != self.zxid() + 1 {
+            return wrong("its zxid is not the one that follows");
+        }
+        let contact = self.tree.session_contact(update.session);
+        let mut watcher = Watcher::default();
+        if let Err(error) = self.tree.apply(update, &mut watcher) {
+            return wrong(&error.to_string());
+        }
+        let Watcher { did, changes } = watcher;
+        let opens = did.iter().any(|did| matches!(did, Did::Opened { .. }));
+        match (contact, origin) {
+            _ if opens || update.session == 0 => {}
+            (None, _) => return wrong("its session does not exist"),
+            (Some(contact), Some(origin)) => {
+                if contact.server != origin.server || contact.opening >= origin.request {
+                    return wrong("its session has moved to another connection");
+                }
+            }
+            (Some(_), None) if matches!(did[..], [Did::Closed { .. }]) => {}
+            (Some(_), None) => return wrong("nobody asked for it"),
+        }
+        self.note_states(update.zxid, &did, &changes);
+        for did in &did {
+            self.check_done(update, did)?;
+        }
+        self.check_tag(update, &changes)?;
+        self.updates.push(Done { session: update.session, did, changes });
+        Ok(())
+    }
+
+    fn note_states(&mut self, zxid: i64, did: &[Did], changes: &[(EventKind, String)]) {
+        let mut touched: BTreeSet<&str> = changes.iter().map(|(_, path)| path.as_str()).collect();
+        touched.extend(did.iter().filter_map(|did| match did {
+            Did::Created { path, .. } => Some(path.as_str()),
+            _ => None,
+        }));
+        let parents: Vec<&str> = touched.iter().map(|path| parent(path)).collect();
+        touched.extend(parents);
+        for path in touched {
+            let state = self.tree.get(path);
+            let state = state.map(|it| Seen { data: it.data().map(<[u8]>::to_vec), stat: it.stat() });
+            self.znodes.entry(path.to_owned()).or_default().push((zxid, state));
+        }
+        for (kind, path) in changes {
+            self.events.entry(path.clone()).or_default().push((zxid, *kind));
+            if *kind == EventKind::Deleted {
+                self.ephemerals.remove(path);
+            }
+        }
+    }
+
+    fn check_done(&mut self, update: &Update<'_>, did: &Did) -> Checked {
+        let wrong = |what: &str| Err(Violation::new(format!("{}: {what}", update.describe())));
+        match did {
+            Did::Created { path, stat } => {
+                let owner = stat.ephemeral_owner;
+                if owner != 0 && self.tree.session(owner).is_none() {
+                    return wrong("an ephemeral of a session that does not exist");
+                }
+                if owner != 0 {
+                    self.ephemerals.insert(path.clone(), owner);
+                }
+                let number = path.len().checked_sub(10).and_then(|at| path.get(at..)?.parse::<i64>().ok());
+                if let Some(number) = number {
+                    let last = self.sequences.insert(parent(path).to_owned(), number);
+                    if last.is_some_and(|last| last >= number) {
+                        return wrong("its number was given before");
+                    }
+                }
+            }
+            Did::Closed { session } => {
+                self.closed.insert(*session);
+                self.tags.remove(session);
+                if self.ephemerals.values().any(|owner| owner == session) {
+                    return wrong("an ephemeral outlives its session");
+                }
+            }
+            // An id may come again when the clock of a machine was set back.
+            Did::Opened { .. } | Did::Deleted | Did::DataSet { .. } | Did::Checked => {}
+        }
+        Ok(())
+    }
+
+    /// A client's writes carry growing numbers: none takes effect twice, and in a session none overtakes
+    /// another.
+    fn check_tag(&mut self, update: &Update<'_>, changes: &[(EventKind, String)]) -> Checked {
+        let wrote = |kind: EventKind| matches!(kind, EventKind::Created | EventKind::DataChanged);
+        let written = changes.iter().filter(|(kind, _)| wrote(*kind));
+        let mut tags =
+            written.filter_map(|(_, path)| read_tag(self.znode(path, update.zxid)?.data.as_deref()?));
+        let found = tags.next();
+        drop(tags);
+        let Some((client, write)) = found else { return Ok(()) };
+        if !self.written.insert((client, write)) {
+            let what = format!("{}: write {write} of client {client} takes effect twice", update.describe());
+            return Err(Violation::new(what));
+        }
+        let last = self.tags.insert(update.session, write);
+        if last.is_some_and(|last| last >= write) {
+            return Err(Violation::new(format!(
+                "{}: write {write} of client {client} takes effect after its write {}",
+                update.describe(),
+                last.unwrap_or(0)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether a client's write has taken effect.
+    pub(super) fn has_written(&self, client: usize, write: u64) -> bool {
+        self.written.contains(&(client, write))
+    }
+}

@@ -1,0 +1,418 @@
+//! The machines: clocks, disks, and the servers that start, work and end on them.
+
+use super::process::{Chunks, Input, Process, entry_at};
+use super::world::{Event, World};
+use crate::check::Violation;
+use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped};
+use crate::recover::{Opened, recover};
+use crate::rng::Rng;
+use crate::world::Failure;
+use std::rc::Rc;
+use stoa_core::{Append, Config, Now, Recovered, Server, TIMELINE, TakenOver};
+use stoa_group::{Restored, Store};
+use stoa_storage::faulty::{Fault, FaultyDisk};
+use stoa_storage::{
+    DiskErrorKind, Options, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError, list_snapshots,
+};
+use stoa_tree::Tree;
+
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// The clocks of a machine: none goes like another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    offset_us: u64,
+    /// How much faster it goes, in millionths.
+    fast_ppm: u64,
+    pub(super) wall_offset_ms: i64,
+}
+
+impl Clock {
+    pub(super) fn now(&self, world_us: u64) -> Now {
+        let mono_us = self.offset_us + world_us + world_us * self.fast_ppm / 1_000_000;
+        Now { mono_us, wall_ms: EPOCH_MS + (world_us / 1000) as i64 + self.wall_offset_ms }
+    }
+
+    /// When this clock that never goes back shows a time, or a little later.
+    pub(super) fn world_us(&self, mono_us: u64) -> u64 {
+        mono_us.saturating_sub(self.offset_us) * 1_000_000 / (1_000_000 + self.fast_ppm) + 1
+    }
+}
+
+/// A machine.
+pub(super) struct Machine {
+    pub(super) clock: Clock,
+    pub(super) disk: FaultyDisk,
+    pub(super) process: Option<Process>,
+    /// Counts its server's lives.
+    pub(super) life: u64,
+    pub(super) turn_at: Option<u64>,
+    pub(super) paused_until_us: u64,
+    pub(super) slow_until_us: u64,
+    pub(super) slow_factor: u64,
+    pub(super) is_full: bool,
+    pub(super) pending_log: Option<LogDone>,
+    pub(super) pending_snapshot: Option<Input>,
+    /// What its server was told to store, durable or not; of what was recovered only the rest counts.
+    pub(super) stored: Restored,
+    /// Where on the timeline the newest snapshot stands, and its number.
+    offered: Option<(u64, u64)>,
+    /// The last record of which the disk has said that it has it.
+    synced: u64,
+    /// It does not start by itself.
+    pub(super) stays_down: bool,
+}
+
+impl Machine {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        let clock = Clock {
+            offset_us: rng.below(1 << 40),
+            fast_ppm: rng.below(400),
+            wall_offset_ms: rng.range(0, 4000) as i64 - 2000,
+        };
+        Self {
+            clock,
+            disk: FaultyDisk::new(rng.next_u64()),
+            process: None,
+            life: 0,
+            turn_at: None,
+            paused_until_us: 0,
+            slow_until_us: 0,
+            slow_factor: 1,
+            is_full: false,
+            pending_log: None,
+            pending_snapshot: None,
+            stored: Restored::default(),
+            offered: None,
+            synced: 0,
+            stays_down: false,
+        }
+    }
+
+    /// Makes the snapshot that has arrived one of this machine's own.
+    fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
+        let disk = &mut self.disk;
+        let newest = list_snapshots(disk)?.iter().map(|snapshot| snapshot.sequence).max();
+        let sequence = newest.unwrap_or(0) + 1;
+        let positions = match taken.covered {
+            0 => Vec::new(),
+            covered => vec![(TIMELINE, covered)],
+        };
+        let header = SnapshotHeader { sequence, created_ms: EPOCH_MS, positions };
+        let mut writer = SnapshotWriter::begin(disk, header)?;
+        let mut written = writer.chunk(disk, &taken.head);
+        for chunk in chunks.iter().skip(1) {
+            written = written.and_then(|()| writer.chunk(disk, chunk));
+        }
+        if let Err(error) = written {
+            writer.abandon(disk);
+            return Err(error);
+        }
+        writer.finish(disk)?;
+        let store = Store::decode(append.payload.clone().into());
+        let mark = store.ok().and_then(|store| store.snapshot);
+        self.offered = mark.map(|mark| (mark.position, sequence));
+        Ok(())
+    }
+}
+
+impl World {
+    /// The chunks of the newest snapshot of a server, if that is at this position.
+    pub(super) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
+        let machine = self.machines.get_mut(&id)?;
+        let (_, sequence) = machine.offered.filter(|(at, _)| *at == position)?;
+        let mut reader = SnapshotReader::open(&mut machine.disk, sequence).ok()?;
+        let mut chunks = Vec::new();
+        while let Some(chunk) = reader.next(&mut machine.disk).ok()? {
+            chunks.push(chunk.to_vec());
+        }
+        Some(Rc::new(chunks))
+    }
+
+    /// Lets the threads for the disk of a server do what they can.
+    pub(super) fn work(&mut self, id: u8) -> Result<(), Failure> {
+        self.work_log(id);
+        self.work_snapshot(id);
+        self.work_take_over(id)
+    }
+
+    /// The time that a piece of work takes a disk.
+    fn disk_takes(&mut self, id: u8, usual_us: u64) -> u64 {
+        let machine = &self.machines[&id];
+        let slow = if self.now_us < machine.slow_until_us { machine.slow_factor } else { 1 };
+        self.rng.around(usual_us * slow)
+    }
+
+    fn work_log(&mut self, id: u8) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(process) = machine.process.as_mut().filter(|process| !process.log_busy) else { return };
+        if !process.log.has_work() {
+            if self.rng.one_in(30) {
+                let sealed = process.log.seal(&mut machine.disk);
+                self.stop_on(id, sealed);
+            }
+            return;
+        }
+        let worked = process.log.work(&mut machine.disk);
+        match worked {
+            Ok(LogDone::Refused(_)) => self.counts.out_of_room += 1,
+            Ok(LogDone::Durable(record)) => machine.synced = record,
+            _ => {}
+        }
+        let Some(done) = self.stop_on(id, worked) else { return };
+        let after = self.disk_takes(id, 300);
+        if let Some(machine) = self.machines.get_mut(&id)
+            && let Some(process) = &mut machine.process
+        {
+            process.log_busy = true;
+            machine.pending_log = Some(done);
+            let life = machine.life;
+            self.schedule(after, Event::LogDone(id, life));
+        }
+    }
+
+    fn work_snapshot(&mut self, id: u8) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let wall_ms = machine.clock.now(self.now_us).wall_ms;
+        let Some(process) = machine.process.as_mut().filter(|process| !process.snapshot_busy) else { return };
+        if !process.snapshot.has_work() {
+            return;
+        }
+        let worked = process.snapshot.work(&mut machine.disk, wall_ms);
+        if let Ok(SnapshotDone::Finished(true)) = &worked {
+            let newest = list_snapshots(&mut machine.disk).ok();
+            let sequence = newest.and_then(|found| found.last().map(|snapshot| snapshot.sequence));
+            machine.offered = process.writing.zip(sequence);
+        }
+        let Some(done) = self.stop_on(id, worked) else { return };
+        self.snapshot_works(id, Input::Written(done));
+        if done == SnapshotDone::Finished(true) {
+            self.purge(id);
+        }
+    }
+
+    fn snapshot_works(&mut self, id: u8, done: Input) {
+        let after = self.disk_takes(id, 400);
+        if let Some(machine) = self.machines.get_mut(&id)
+            && let Some(process) = &mut machine.process
+        {
+            process.snapshot_busy = true;
+            machine.pending_snapshot = Some(done);
+            let life = machine.life;
+            self.schedule(after, Event::SnapshotDone(id, life));
+        }
+    }
+
+    /// Takes a snapshot over, once everything before it is done: the log has to have what the
+    /// snapshot covers.
+    fn work_take_over(&mut self, id: u8) -> Result<(), Failure> {
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        let Some(process) = &machine.process else { return Ok(()) };
+        let is_idle = !process.log_busy
+            && !process.log.has_work()
+            && !process.snapshot_busy
+            && !process.snapshot.has_work()
+            && process.writing.is_none();
+        let Some(append) = process.held.front().filter(|_| is_idle).cloned() else { return Ok(()) };
+        let (Some(taken), Some((from, chunks))) = (&append.snapshot, &process.arrived) else {
+            return Err(Violation::new(format!("server {id} takes over a snapshot that has not come")).into());
+        };
+        let (from, chunks) = (*from, Rc::clone(chunks));
+        let done = machine.take_over(&append, taken, &chunks);
+        self.trace.event(
+            self.now_us,
+            "snapshot",
+            format_args!("server {id} takes over one of server {from}: {done:?}"),
+        );
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        match done {
+            Ok(()) => self.snapshot_works(id, Input::TakenOver),
+            Err(_) if machine.disk.is_powerless() => self.crash(id, "power loss in a call to the disk", true),
+            Err(_) if machine.is_full => {
+                self.push(id, Input::Log(LogDone::Refused(append.generation)));
+            }
+            Err(error) => self.crash(id, &error.to_string(), false),
+        }
+        Ok(())
+    }
+
+    /// Removes old files. When that fails, the server goes on, unless the power went.
+    fn purge(&mut self, id: u8) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(process) = &mut machine.process else { return };
+        if let Err(Stopped::PowerLoss) = process.log.purge(&mut machine.disk) {
+            self.crash(id, "power loss while purging", true);
+        }
+    }
+
+    fn stop_on<T>(&mut self, id: u8, worked: Result<T, Stopped>) -> Option<T> {
+        match worked {
+            Ok(done) => Some(done),
+            Err(Stopped::PowerLoss) => {
+                self.crash(id, "power loss in a call to the disk", true);
+                None
+            }
+            Err(Stopped::Failed(message)) => {
+                let power_too = self.rng.one_in(2);
+                self.crash(id, &message, power_too);
+                None
+            }
+        }
+    }
+
+    /// A server ends at once; when the power goes too, so does what was not synced.
+    pub(super) fn crash(&mut self, id: u8, why: &str, power: bool) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(process) = machine.process.take() else { return };
+        machine.turn_at = None;
+        machine.paused_until_us = 0;
+        machine.pending_log = None;
+        machine.pending_snapshot = None;
+        machine.disk.clear_fault();
+        if power {
+            machine.disk.crash();
+        }
+        let stays_down = machine.stays_down;
+        let lost = if power { ", power lost" } else { "" };
+        self.trace.event(self.now_us, "crash", format_args!("server {id}: {why}{lost}"));
+        self.hang_up_all(id);
+        for sender in process.snapshots_under_way() {
+            self.tell_sender(sender, id, false);
+        }
+        // The end of a process is noticed at once, that of a machine when nothing is heard of it.
+        let within_us = if power && self.rng.one_in(2) { 1_500_000 } else { 10_000 };
+        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        for other in others {
+            self.part(id, other, within_us);
+        }
+        if !stays_down {
+            let longest_us = if self.rng.one_in(4) { 3_000_000 } else { 400_000 };
+            let after = self.rng.range(1000, longest_us);
+            self.troubled(after);
+            self.schedule(after, Event::Restart(id));
+        }
+    }
+
+    fn options(&self, id: u8) -> Options {
+        let wall_ms = self.machines[&id].clock.now(self.now_us).wall_ms;
+        Options { segment_bytes: 16 << 10, snapshots_kept: 2, now_ms: wall_ms, ..Options::default() }
+    }
+
+    pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
+        let options = self.options(id);
+        let voters: Vec<u64> = (1..=self.settings.servers as u64).collect();
+        let again_us = self.rng.range(500, 5000);
+        let fault = !self.healing && self.settings.faults.power_loss_ms > 0 && self.rng.one_in(8);
+        let calls = self.rng.below(8);
+        let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else {
+            return Ok(());
+        };
+        if fault {
+            machine.disk.fault_after(calls, Fault::PowerLoss);
+        }
+        let opened = recover(&mut machine.disk, &options, &stoa_tree::Options::default(), id, &voters);
+        if machine.disk.is_powerless() {
+            machine.disk.crash();
+            self.troubled(again_us);
+            self.schedule(again_us, Event::Restart(id));
+            return Ok(());
+        }
+        // What was armed and has not happened yet would strike a later life.
+        machine.disk.clear_fault();
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(StorageError::Disk(error)) if machine.is_full || error.kind == DiskErrorKind::Other => {
+                self.schedule(100_000, Event::Restart(id));
+                return Ok(());
+            }
+            Err(error) => {
+                let what = format!("the folder of server {id} is whole, and was refused: {error}");
+                return Err(Violation::new(what).into());
+            }
+        };
+        self.recovered(id, opened)
+    }
+
+    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
+        let Opened { log, recovered, .. } = opened;
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
+        let Recovered { restored, record, .. } = &recovered;
+        if *record < machine.synced {
+            return wrong(format!("record {record}, {} was synced", machine.synced));
+        }
+        machine.synced = *record;
+        let base = &restored.base;
+        // What it knew to be committed when it ended nobody may have applied yet.
+        for position in self.history.position() + 1..=base.position {
+            let Some(entry) = entry_at(&machine.stored, position) else {
+                return wrong(format!("position {position} as committed, which it never had"));
+            };
+            self.history.applied(id, entry)?;
+        }
+        self.history.compare(id, base.position, &recovered.tree)?;
+        for entry in &restored.entries {
+            self.history.holds(id, entry)?;
+        }
+        self.trace.event(
+            self.now_us,
+            "restart",
+            format_args!(
+                "server {id}: record {record}, position {}, {} entries, term {}",
+                base.position,
+                restored.entries.len(),
+                restored.vote.term
+            ),
+        );
+        machine.stored.clone_from(restored);
+        machine.offered = match &recovered.snapshot {
+            Some(mark) => {
+                let found = list_snapshots(&mut machine.disk).unwrap_or_default();
+                let sequences = found.iter().filter(|it| it.state.is_ok()).map(|it| it.sequence);
+                sequences.max().map(|sequence| (mark.position, sequence))
+            }
+            None => None,
+        };
+        self.start(id, recovered, log)
+    }
+
+    fn start(&mut self, id: u8, recovered: Recovered, log: stoa_storage::Log) -> Result<(), Failure> {
+        let mut secret = [0; 32];
+        for chunk in secret.chunks_mut(8) {
+            chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+        }
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        let now = machine.clock.now(self.now_us);
+        let config = Config { server_id: id, ..self.settings.config.clone() };
+        let Some(mut server) = Server::new(config, recovered, secret, now) else {
+            return Err(Violation::new(format!("server {id} cannot go on with what its disk holds")).into());
+        };
+        (self.plant)(&mut server);
+        let alone = self.settings.servers == 1;
+        machine.process = Some(Process::new(id, alone, server, LogThread::new(log), now));
+        machine.life += 1;
+        self.counts.starts += 1;
+        self.schedule_turn(id, self.now_us + 1);
+        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        for other in others {
+            let after = self.rng.range(500, 20_000);
+            self.schedule(after, Event::Meet(id, other));
+        }
+        Ok(())
+    }
+
+    pub(super) fn room(&mut self, id: u8) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.disk.set_capacity(u64::MAX);
+            machine.is_full = false;
+        }
+    }
+
+    /// Every server's state, for comparison at the end.
+    pub(super) fn states(&self) -> impl Iterator<Item = (u8, u64, &Tree)> {
+        self.machines.iter().filter_map(|(id, machine)| {
+            let server = &machine.process.as_ref()?.server;
+            Some((*id, server.applied(), server.tree()))
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! An ensemble under simulated time: several servers, a network and disks that fail, clients that move
+//! between the servers, and checkers that compare everything with one history.
+//!
+//! The core is driven as the server drives it. What every server applies is compared with what the
+//! first one applied at the same position; what clients are told is compared with the timeline as
+//! it stands there, whichever server told them.
+
+mod check;
+mod client;
+mod expiry;
+mod finale;
+mod history;
+mod machine;
+mod network;
+mod process;
+mod settings;
+mod trouble;
+mod world;
+
+pub use settings::{Faults, Manners, Settings};
+pub use world::{Outcome, Plant, World};

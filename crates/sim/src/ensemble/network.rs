@@ -1,0 +1,147 @@
+//! The network between the servers: connections that break and come back, and messages on them that
+//! are lost, doubled, late or overtaken. What a process has sent never arrives after its successor
+//! has a connection.
+
+use super::process::Chunks;
+use crate::rng::Rng;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A message on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Parcel {
+    pub(super) from: u8,
+    pub(super) to: u8,
+    pub(super) message: Bytes,
+    pub(super) snapshot: Option<Chunks>,
+    epoch: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Link {
+    up: bool,
+    /// Counts its connections.
+    epoch: u64,
+    /// Until when somebody may not have noticed the end of the one before.
+    noticed_us: u64,
+}
+
+/// How messages fare.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weather {
+    pub(super) loss_percent: u32,
+    pub(super) double_percent: u32,
+    pub(super) late_percent: u32,
+}
+
+/// The network between the servers.
+pub(super) struct Network {
+    links: BTreeMap<(u8, u8), Link>,
+    /// Pairs (from, to) between which nothing arrives.
+    cuts: BTreeSet<(u8, u8)>,
+    pub(super) weather: Weather,
+    parcels: BTreeMap<u64, Parcel>,
+    next_parcel: u64,
+}
+
+fn pair(a: u8, b: u8) -> (u8, u8) {
+    (a.min(b), a.max(b))
+}
+
+impl Network {
+    pub(super) fn new(weather: Weather) -> Self {
+        Self {
+            links: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+            weather,
+            parcels: BTreeMap::new(),
+            next_parcel: 0,
+        }
+    }
+
+    /// Nothing that one sends arrives at the other any more.
+    pub(super) fn cut(&mut self, from: u8, to: u8) {
+        self.cuts.insert((from, to));
+    }
+
+    /// Everything arrives again.
+    pub(super) fn mend(&mut self) {
+        self.cuts.clear();
+    }
+
+    fn is_whole(&self, a: u8, b: u8) -> bool {
+        !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
+    }
+
+    /// Whether two servers have a connection.
+    pub(super) fn is_up(&self, a: u8, b: u8) -> bool {
+        self.links.get(&pair(a, b)).is_some_and(|link| link.up)
+    }
+
+    /// Makes a connection between two running servers; `Err` says when to try again.
+    pub(super) fn connect(&mut self, a: u8, b: u8, now_us: u64) -> Result<bool, u64> {
+        let whole = self.is_whole(a, b);
+        let link = self.links.entry(pair(a, b)).or_default();
+        if link.up {
+            return Ok(false);
+        }
+        if !whole || now_us < link.noticed_us {
+            return Err(now_us + 50_000);
+        }
+        link.up = true;
+        link.epoch += 1;
+        Ok(true)
+    }
+
+    /// A connection ends; both have noticed at the time given. Returns whether there was one.
+    pub(super) fn disconnect(&mut self, a: u8, b: u8, noticed_us: u64) -> bool {
+        let link = self.links.entry(pair(a, b)).or_default();
+        link.noticed_us = link.noticed_us.max(noticed_us);
+        std::mem::replace(&mut link.up, false)
+    }
+
+    /// Sends a message: returns when which parcels arrive.
+    pub(super) fn send(
+        &mut self,
+        from: u8,
+        to: u8,
+        message: Bytes,
+        snapshot: Option<Chunks>,
+        rng: &mut Rng,
+    ) -> Vec<(u64, u64)> {
+        let link = self.links.get(&pair(from, to)).copied().unwrap_or_default();
+        if !link.up {
+            return Vec::new();
+        }
+        let whole = snapshot.is_some();
+        let parcel = Parcel { from, to, message, snapshot, epoch: link.epoch };
+        let lost = !whole && rng.percent(self.weather.loss_percent);
+        let copies = match (lost, !whole && rng.percent(self.weather.double_percent)) {
+            (true, _) => 0,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
+        let mut arrivals = Vec::new();
+        for _ in 0..copies {
+            self.next_parcel += 1;
+            self.parcels.insert(self.next_parcel, parcel.clone());
+            let late = rng.percent(self.weather.late_percent);
+            let mut after_us = if late { rng.range(500, 60_000) } else { rng.range(100, 500) };
+            if whole {
+                after_us += rng.range(1000, 40_000);
+            }
+            arrivals.push((after_us, self.next_parcel));
+        }
+        arrivals
+    }
+
+    /// A parcel has come to its end; `None` when it does not arrive.
+    pub(super) fn arrive(&mut self, id: u64) -> (Option<Parcel>, Option<(u8, u8)>) {
+        let Some(parcel) = self.parcels.remove(&id) else { return (None, None) };
+        let link = self.links.get(&pair(parcel.from, parcel.to)).copied().unwrap_or_default();
+        let ends = (parcel.from, parcel.to);
+        let arrives = link.epoch == parcel.epoch && link.up && !self.cuts.contains(&ends);
+        let given_up = (!arrives && parcel.snapshot.is_some()).then_some(ends);
+        (arrives.then_some(parcel), given_up)
+    }
+}

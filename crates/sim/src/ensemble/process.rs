@@ -1,0 +1,424 @@
+//! One running server: the core, its threads for the disk, and the driver between them and the world.
+//!
+//! Every call of the core is followed by a look at how far it has applied the timeline: what it has
+//! applied, and the state that it has come to, is shown to the history.
+
+use super::expiry::Expiry;
+use super::history::{Did, History};
+use crate::check::Violation;
+use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
+use crate::trace::Trace;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use stoa_core::{Append, ConnectionId, Items, Now, Output, PeerOutput, Server, SnapshotOutput};
+use stoa_group::{Entry, Restored, Store};
+use stoa_tree::{Loader, Options};
+
+/// Names a connection of a client.
+pub(super) type Key = u64;
+
+/// The chunks of a snapshot on its way.
+pub(super) type Chunks = Rc<Vec<Vec<u8>>>;
+
+/// What has come in and is handed to the core in the next turn.
+#[derive(Debug, Clone)]
+pub(super) enum Input {
+    Connect(Key, SocketAddr),
+    Bytes(Key, Vec<u8>),
+    HangUp(Key),
+    Peer(u8, Bytes),
+    PeerConnected(u8),
+    PeerLost(u8),
+    /// A snapshot, whole, with its message.
+    Snapshot(u8, Bytes, Chunks),
+    /// A snapshot that this server has sent is there, or was given up.
+    SnapshotSent(u8, bool),
+    Log(LogDone),
+    Written(SnapshotDone),
+    /// The snapshot that is taken over is durable.
+    TakenOver,
+}
+
+/// What a turn lets out.
+#[derive(Debug, Default)]
+pub(super) struct TurnOutput {
+    pub(super) sent: Vec<(Key, Vec<u8>)>,
+    pub(super) closed: Vec<Key>,
+    pub(super) peers: Vec<PeerOutput>,
+    /// Whose snapshot was taken over, or was not.
+    pub(super) told: Vec<(u8, bool)>,
+}
+
+/// Why a turn ended before its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Violation(Violation),
+    /// The core says that the process cannot go on.
+    Refused,
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// The parts of the world that a turn touches.
+pub(super) struct Scene<'a> {
+    pub(super) history: &'a mut History,
+    pub(super) trace: &'a mut Trace,
+    /// What this server has in its log, as far as it was told to store it.
+    pub(super) stored: &'a mut Restored,
+    /// This server's clocks.
+    pub(super) now: Now,
+    /// The world's time.
+    pub(super) now_us: u64,
+    /// When a server last took in what the client of a session had sent, in the world's time.
+    pub(super) spoke: &'a mut BTreeMap<i64, u64>,
+    /// Since when nothing has gone wrong.
+    pub(super) quiet_since_us: u64,
+}
+
+struct Socket {
+    id: ConnectionId,
+    inbox: Vec<u8>,
+}
+
+/// A running server.
+pub(super) struct Process {
+    pub(super) id: u8,
+    pub(super) server: Server,
+    pub(super) log: LogThread,
+    pub(super) log_busy: bool,
+    pub(super) snapshot: SnapshotThread,
+    pub(super) snapshot_busy: bool,
+    /// Where the snapshot stands that is being written of this server's own state.
+    pub(super) writing: Option<u64>,
+    /// Records behind one that waits for a snapshot to be taken over, and that one.
+    pub(super) held: VecDeque<Append>,
+    /// The snapshot that has arrived, and from whom.
+    pub(super) arrived: Option<(u8, Chunks)>,
+    inputs: VecDeque<Input>,
+    sockets: BTreeMap<Key, Socket>,
+    keys: BTreeMap<ConnectionId, Key>,
+    expiry: Expiry,
+    applied: u64,
+}
+
+type Done = Result<(), Stop>;
+
+pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
+    let behind = position.checked_sub(stored.base.position + 1)?;
+    stored.entries.get(usize::try_from(behind).ok()?)
+}
+
+impl Process {
+    /// A server that has just been started.
+    pub(super) fn new(id: u8, alone: bool, server: Server, log: LogThread, now: Now) -> Self {
+        Self {
+            id,
+            applied: server.applied(),
+            server,
+            log,
+            log_busy: false,
+            snapshot: SnapshotThread::default(),
+            snapshot_busy: false,
+            writing: None,
+            held: VecDeque::new(),
+            arrived: None,
+            inputs: VecDeque::new(),
+            sockets: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            expiry: Expiry::new(alone, now),
+        }
+    }
+
+    /// Something has come in.
+    pub(super) fn push(&mut self, input: Input) {
+        self.inputs.push_back(input);
+    }
+
+    /// Whether a turn would find something to do.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.inputs.is_empty() || self.server.append_bytes() > 0
+    }
+
+    /// Who waits to hear what became of a snapshot that has arrived here.
+    pub(super) fn snapshots_under_way(&self) -> Vec<u8> {
+        let waiting = self.inputs.iter().filter_map(|input| match input {
+            Input::Snapshot(from, ..) => Some(*from),
+            _ => None,
+        });
+        self.arrived.iter().map(|(from, _)| *from).chain(waiting).collect()
+    }
+
+    /// One turn: everything that has come in, then the time, then everything that goes out.
+    pub(super) fn turn(&mut self, scene: &mut Scene<'_>) -> Result<TurnOutput, Stop> {
+        let mut out = TurnOutput::default();
+        while let Some(input) = self.inputs.pop_front() {
+            self.take(input, scene, &mut out)?;
+            self.observe(scene)?;
+        }
+        self.server.turn_ended(scene.now);
+        if self.server.next_wake_us() <= scene.now.mono_us {
+            let before = self.server.stats().sessions_expired;
+            self.server.tick(scene.now);
+            if self.server.stats().sessions_expired > before {
+                self.expiry.judged(self.server.tree(), scene.now);
+            }
+            self.observe(scene)?;
+        }
+        self.poll_peers(scene, &mut out)?;
+        while let Some(append) = self.server.poll_append() {
+            self.store(append, scene)?;
+            self.observe(scene)?;
+        }
+        self.poll_peers(scene, &mut out)?;
+        if let Some((from, _)) = self.arrived
+            && self.held.is_empty()
+        {
+            // It came too late to be of use.
+            self.arrived = None;
+            out.told.push((from, false));
+        }
+        while let Some(piece) = self.server.poll_snapshot() {
+            if let SnapshotOutput::Begin { position, .. } = piece {
+                self.writing = Some(position);
+            }
+            self.snapshot.push(piece);
+        }
+        self.flush(scene, &mut out);
+        Ok(out)
+    }
+
+    fn take(&mut self, input: Input, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        let now = scene.now;
+        match input {
+            Input::Connect(key, address) => match self.server.connect(address, now) {
+                Ok(id) => {
+                    self.keys.insert(id, key);
+                    self.sockets.insert(key, Socket { id, inbox: Vec::new() });
+                }
+                Err(_) => out.closed.push(key),
+            },
+            Input::Bytes(key, bytes) => self.receive(key, &bytes, scene),
+            Input::HangUp(key) => {
+                if let Some(socket) = self.sockets.remove(&key) {
+                    self.keys.remove(&socket.id);
+                    self.server.disconnected(socket.id, now);
+                }
+            }
+            Input::Peer(from, message) => {
+                self.expiry.told(&message, now);
+                scene.trace.detail(
+                    scene.now_us,
+                    "peer",
+                    format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]),
+                );
+                if self.server.peer_message(from, message, now).is_err() {
+                    return Err(Violation::new(format!("server {} cannot read {from}", self.id)).into());
+                }
+            }
+            Input::PeerConnected(peer) => self.server.peer_connected(peer, now),
+            Input::PeerLost(peer) => self.server.peer_lost(peer, now),
+            Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
+            Input::SnapshotSent(to, arrived) => self.server.snapshot_sent(to, arrived, now),
+            Input::Log(done) => {
+                self.log_busy = false;
+                match done {
+                    LogDone::Durable(position) => self.server.appended(position, now),
+                    LogDone::Refused(generation) => {
+                        self.held.retain(|append| append.generation > generation);
+                        if !self.server.append_refused(generation, now) {
+                            return Err(Stop::Refused);
+                        }
+                    }
+                    LogDone::Nothing => {}
+                }
+            }
+            Input::Written(done) => {
+                self.snapshot_busy = false;
+                match done {
+                    SnapshotDone::Taken => self.server.snapshot_taken(),
+                    SnapshotDone::Finished(durable) => {
+                        self.writing = None;
+                        self.server.snapshot_finished(durable);
+                    }
+                    SnapshotDone::Begun => {}
+                }
+            }
+            Input::TakenOver => {
+                self.snapshot_busy = false;
+                out.told.extend(self.arrived.take().map(|(from, _)| (from, true)));
+                let mut waiting = std::mem::take(&mut self.held);
+                if let Some(append) = waiting.pop_front() {
+                    self.log.push(append);
+                }
+                waiting.into_iter().for_each(|append| self.hold_or_log(append));
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, key: Key, bytes: &[u8], scene: &mut Scene<'_>) {
+        let Some(socket) = self.sockets.get_mut(&key) else { return };
+        socket.inbox.extend_from_slice(bytes);
+        let session = self.server.connection(socket.id).map_or(0, |connection| connection.session);
+        if session != 0 && self.server.connection(socket.id).is_some_and(|it| it.close_reason().is_none()) {
+            self.expiry.heard(session, scene.now.mono_us);
+            scene.spoke.insert(session, scene.now_us);
+        }
+        let inbox = std::mem::take(&mut socket.inbox);
+        let consumed = self.server.receive(socket.id, &inbox, scene.now);
+        socket.inbox = inbox[consumed..].to_vec();
+    }
+
+    fn offered(
+        &mut self,
+        from: u8,
+        message: Bytes,
+        chunks: Chunks,
+        scene: &mut Scene<'_>,
+        out: &mut TurnOutput,
+    ) -> Done {
+        if self.arrived.is_some() || !self.server.wants_snapshot(message.clone()) {
+            out.told.push((from, false));
+            return Ok(());
+        }
+        let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
+        let mut loader = Loader::new(Options::default());
+        for chunk in chunks.iter().skip(1) {
+            loader.chunk(chunk).map_err(|error| broken(error.to_string()))?;
+        }
+        let tree = loader.finish().map_err(|error| broken(error.to_string()))?;
+        self.arrived = Some((from, chunks));
+        let taken = self.server.take_over(from, message, tree, scene.now);
+        taken.map_err(|_| broken("its message cannot be read".into()))?;
+        Ok(())
+    }
+
+    fn poll_peers(&mut self, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        while let Some(output) = self.server.poll_peer() {
+            if let PeerOutput::Send { message, .. } = &output
+                && let Some(term) = leads_term(message)
+            {
+                if scene.history.leads(term, self.id)? {
+                    scene.trace.event(
+                        scene.now_us,
+                        "leader",
+                        format_args!("server {} of term {term}", self.id),
+                    );
+                }
+                self.expiry.leads(term, scene.now);
+            }
+            out.peers.push(output);
+        }
+        self.observe(scene)
+    }
+
+    fn hold_or_log(&mut self, append: Append) {
+        if self.held.is_empty() && append.snapshot.is_none() {
+            self.log.push(append);
+        } else {
+            self.held.push_back(append);
+        }
+    }
+
+    fn store(&mut self, append: Append, scene: &mut Scene<'_>) -> Done {
+        let id = self.id;
+        let broken = |what: String| Violation::new(format!("a record of server {id}: {what}"));
+        let record = Bytes::copy_from_slice(&append.payload);
+        let store = Store::decode(record.clone()).map_err(|error| broken(error.to_string()))?;
+        for entry in &store.entries {
+            scene.history.holds(id, entry)?;
+            self.expiry.check(entry, scene)?;
+        }
+        scene.stored.replay(record).map_err(|error| broken(error.to_string()))?;
+        scene.trace.mix(&append.payload);
+        self.hold_or_log(append);
+        Ok(())
+    }
+
+    /// Shows the history how far the server is.
+    fn observe(&mut self, scene: &mut Scene<'_>) -> Done {
+        let applied = self.server.applied();
+        let id = self.id;
+        let wrong = |what: String| Err(Violation::new(format!("server {id} {what}")).into());
+        if applied < self.applied {
+            return wrong(format!("went from position {} to {applied}", self.applied));
+        }
+        for position in self.applied + 1..=applied {
+            if position <= scene.stored.base.position {
+                if position > scene.history.position() {
+                    return wrong(format!("took over position {position}, which nobody had applied"));
+                }
+                continue;
+            }
+            let Some(entry) = entry_at(scene.stored, position) else {
+                return wrong(format!("applied position {position}, which it does not have"));
+            };
+            if scene.trace.is_printing() && position > scene.history.position() {
+                for item in Items::new(&entry.payload).flatten() {
+                    let what =
+                        format_args!("{position} of term {}, first by server {id}: {item}", entry.term);
+                    scene.trace.detail(scene.now_us, "applied", what);
+                }
+            }
+            scene.history.applied(id, entry)?;
+            for did in scene.history.sessions_at(position) {
+                if let Did::Opened { session, .. } = did {
+                    self.expiry.heard(*session, scene.now.mono_us);
+                }
+            }
+        }
+        if applied != self.applied {
+            scene.history.compare(id, applied, self.server.tree())?;
+            self.applied = applied;
+        }
+        Ok(())
+    }
+
+    /// Moves output to the clients.
+    fn flush(&mut self, scene: &mut Scene<'_>, out: &mut TurnOutput) {
+        let mut closes = Vec::new();
+        while let Some(output) = self.server.poll_output() {
+            match output {
+                Output::Send(id) => {
+                    let bytes = self.server.output(id).to_vec();
+                    self.server.sent(id, bytes.len());
+                    scene.trace.mix(&bytes);
+                    out.sent.extend(self.keys.get(&id).map(|key| (*key, bytes)));
+                }
+                Output::Resume(id) => {
+                    if let Some(&key) = self.keys.get(&id) {
+                        self.inputs.push_back(Input::Bytes(key, Vec::new()));
+                    }
+                }
+                Output::Close(id, reason) => closes.push((id, reason)),
+            }
+        }
+        for (id, reason) in closes {
+            let rest = self.server.output(id).to_vec();
+            self.server.sent(id, rest.len());
+            self.server.disconnected(id, scene.now);
+            let Some(key) = self.keys.remove(&id) else { continue };
+            self.sockets.remove(&key);
+            scene.trace.event(scene.now_us, "close", format_args!("connection {key}: {reason}"));
+            out.sent.push((key, rest));
+            out.closed.push(key);
+        }
+    }
+}
+
+/// The term that the sender of this message leads: only leaders append and send heartbeats.
+fn leads_term(message: &[u8]) -> Option<u64> {
+    const GROUP: u8 = 1;
+    const APPEND: u8 = 1;
+    const HEARTBEAT: u8 = 6;
+    // The kind of message, the group's kind, flags, to and from.
+    let (head, rest) = message.split_first_chunk::<19>()?;
+    let speaks = head[0] == GROUP && matches!(head[1], APPEND | HEARTBEAT);
+    speaks.then(|| rest.first_chunk().map(|term| u64::from_le_bytes(*term)))?
+}

@@ -1,0 +1,207 @@
+//! What kind of life a simulated ensemble has.
+
+use stoa_core::{Config, Limits};
+
+/// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Faults {
+    /// A server ends: its process, or its machine with what was not synced.
+    pub crash_ms: u64,
+    /// A machine loses power in the middle of a call to its disk.
+    pub power_loss_ms: u64,
+    /// A disk is full for a while.
+    pub disk_full_ms: u64,
+    /// A disk is slow for a while.
+    pub slow_disk_ms: u64,
+    /// A wall clock jumps.
+    pub clock_jump_ms: u64,
+    /// A process stands still for a while.
+    pub pause_ms: u64,
+    /// The network falls apart for a while: in two, or one way only, or around the leader.
+    pub cut_ms: u64,
+    /// A connection between two servers breaks.
+    pub break_ms: u64,
+    /// Of a hundred messages between servers, so many are lost.
+    pub loss_percent: u32,
+    /// Of a hundred, so many come twice.
+    pub double_percent: u32,
+    /// Of a hundred, so many are overtaken by others.
+    pub late_percent: u32,
+}
+
+/// How clients behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manners {
+    /// How many clients.
+    pub clients: usize,
+    /// Most requests that one client has under way.
+    pub window: usize,
+    /// Mean time between two bursts of a client, microseconds.
+    pub think_us: u64,
+    /// Once in so many bursts a client drops its connection, ...
+    pub drop_one_in: u64,
+    /// ... closes its session,
+    pub close_one_in: u64,
+    /// ... is silent until its session may have expired,
+    pub silent_one_in: u64,
+    /// ... moves its session to another connection.
+    pub move_one_in: u64,
+    /// How many znodes they share.
+    pub names: usize,
+    /// Writes among a hundred requests.
+    pub writes_percent: u32,
+    /// Session timeouts that they ask for, milliseconds.
+    pub timeout_ms: (u64, u64),
+}
+
+/// What kind of life an ensemble has.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name.
+    pub name: &'static str,
+    /// How many servers.
+    pub servers: usize,
+    /// Requests that the clients send before everything is healed.
+    pub requests: u64,
+    /// Simulated time after which everything is healed even so, microseconds.
+    pub lasts_us: u64,
+    /// The servers' settings.
+    pub config: Config,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What the clients do.
+    pub manners: Manners,
+}
+
+const CALM: Faults = Faults {
+    crash_ms: 0,
+    power_loss_ms: 0,
+    disk_full_ms: 0,
+    slow_disk_ms: 0,
+    clock_jump_ms: 0,
+    pause_ms: 0,
+    cut_ms: 0,
+    break_ms: 0,
+    loss_percent: 0,
+    double_percent: 0,
+    late_percent: 0,
+};
+
+const MANNERS: Manners = Manners {
+    clients: 6,
+    window: 6,
+    think_us: 12_000,
+    drop_one_in: 60,
+    close_one_in: 150,
+    silent_one_in: 300,
+    move_one_in: 60,
+    names: 4,
+    writes_percent: 60,
+    timeout_ms: (800, 3000),
+};
+
+/// Short times, so that they are reached.
+fn config() -> Config {
+    Config {
+        tick_ms: 100,
+        session_timeout_min_ms: 800,
+        session_timeout_max_ms: 4000,
+        snapshot_updates: 40,
+        snapshot_log_bytes: 1 << 20,
+        heartbeat_ms: 20,
+        election_heartbeats: 8,
+        limits: Limits { handshake_ms: 2000, connections_per_address: 0, ..Limits::default() },
+        ..Config::default()
+    }
+}
+
+impl Settings {
+    /// Every kind of life, for three servers.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let base = Self {
+            name: "default",
+            servers: 3,
+            requests: 700,
+            lasts_us: 30_000_000,
+            config: config(),
+            faults: Faults {
+                crash_ms: 1500,
+                power_loss_ms: 3000,
+                disk_full_ms: 4000,
+                slow_disk_ms: 2000,
+                clock_jump_ms: 3000,
+                pause_ms: 2000,
+                cut_ms: 2000,
+                break_ms: 2000,
+                loss_percent: 2,
+                double_percent: 2,
+                late_percent: 5,
+            },
+            manners: MANNERS,
+        };
+        let variant = |name, change: &dyn Fn(&mut Self)| {
+            let mut settings = Self { name, ..base.clone() };
+            change(&mut settings);
+            settings
+        };
+        vec![
+            base.clone(),
+            variant("calm", &|it| it.faults = CALM),
+            variant("quiet", &|it| {
+                it.faults = CALM;
+                it.manners = Manners { think_us: 150_000, silent_one_in: 30, ..MANNERS };
+                it.requests = 400;
+            }),
+            variant("network", &|it| {
+                it.faults = Faults {
+                    cut_ms: 500,
+                    break_ms: 400,
+                    pause_ms: 1500,
+                    loss_percent: 10,
+                    double_percent: 5,
+                    late_percent: 20,
+                    ..CALM
+                };
+            }),
+            variant("crashes", &|it| {
+                it.faults = Faults { crash_ms: 350, power_loss_ms: 600, slow_disk_ms: 800, ..CALM };
+            }),
+            variant("disks", &|it| {
+                let faults = Faults { disk_full_ms: 500, slow_disk_ms: 400, power_loss_ms: 1500, ..CALM };
+                it.faults = Faults { crash_ms: 1500, ..faults };
+            }),
+            variant("churn", &|it| {
+                let manners = Manners { drop_one_in: 12, silent_one_in: 60, move_one_in: 12, ..MANNERS };
+                it.manners = Manners { clients: 9, close_one_in: 30, ..manners };
+                it.faults = Faults { crash_ms: 3000, break_ms: 1500, cut_ms: 3000, ..CALM };
+            }),
+            variant("idle", &|it| {
+                it.manners = Manners { think_us: 150_000, silent_one_in: 15, move_one_in: 20, ..MANNERS };
+                it.faults = Faults { crash_ms: 5000, pause_ms: 5000, cut_ms: 5000, ..CALM };
+                it.requests = 400;
+            }),
+        ]
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|settings| settings.name == name)
+    }
+
+    /// What a seed stands for; `servers` as many as are asked for, or mostly three.
+    #[must_use]
+    pub fn of(seed: u64, servers: Option<usize>) -> Self {
+        let all = Self::all();
+        let mut settings = all[(seed % all.len() as u64) as usize].clone();
+        let mostly = match seed % 10 {
+            2 | 7 => 5,
+            4 => 4,
+            9 => 1,
+            _ => 3,
+        };
+        settings.servers = servers.unwrap_or(mostly);
+        settings
+    }
+}

@@ -1,0 +1,253 @@
+//! What goes wrong, and when; and what a test may bring about itself.
+
+use super::world::{Event, World};
+use crate::world::Failure;
+use stoa_storage::DiskErrorKind;
+use stoa_storage::faulty::Fault;
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trouble {
+    Crash,
+    PowerLoss,
+    DiskFull,
+    SlowDisk,
+    ClockJump,
+    Pause,
+    Cut,
+    Break,
+}
+
+const ALL: [Trouble; 8] = [
+    Trouble::Crash,
+    Trouble::PowerLoss,
+    Trouble::DiskFull,
+    Trouble::SlowDisk,
+    Trouble::ClockJump,
+    Trouble::Pause,
+    Trouble::Cut,
+    Trouble::Break,
+];
+
+/// What follows from trouble goes on for so long after its end, microseconds.
+const AFTERMATH_US: u64 = 2_000_000;
+
+impl World {
+    pub(super) fn schedule_all_trouble(&mut self) {
+        for trouble in ALL {
+            self.schedule_trouble(trouble);
+        }
+    }
+
+    fn schedule_trouble(&mut self, trouble: Trouble) {
+        let faults = &self.settings.faults;
+        let mean_ms = match trouble {
+            Trouble::Crash => faults.crash_ms,
+            Trouble::PowerLoss => faults.power_loss_ms,
+            Trouble::DiskFull => faults.disk_full_ms,
+            Trouble::SlowDisk => faults.slow_disk_ms,
+            Trouble::ClockJump => faults.clock_jump_ms,
+            Trouble::Pause => faults.pause_ms,
+            Trouble::Cut => faults.cut_ms,
+            Trouble::Break => faults.break_ms,
+        };
+        if mean_ms != 0 && !self.healing {
+            let after = self.rng.range(1, mean_ms * 2000);
+            self.schedule(after, Event::Trouble(trouble));
+        }
+    }
+
+    /// Nothing can be expected to be in order before so many microseconds have passed.
+    pub(super) fn troubled(&mut self, for_us: u64) {
+        self.troubled_until_us = self.troubled_until_us.max(self.now_us + for_us + AFTERMATH_US);
+    }
+
+    pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Failure> {
+        if self.healing {
+            return Ok(());
+        }
+        // The leader has it coming more often than the others.
+        let any = self.rng.range(1, self.settings.servers as u64) as u8;
+        let id = self.history.leader().filter(|_| self.rng.one_in(3)).unwrap_or(any);
+        self.trace.event(self.now_us, "trouble", format_args!("{trouble:?} of server {id}"));
+        match trouble {
+            Trouble::Crash => {
+                let power = !self.rng.one_in(3);
+                self.crash(id, "it was time", power);
+            }
+            Trouble::PowerLoss | Trouble::ClockJump => self.strike(id, trouble),
+            Trouble::DiskFull => {
+                let (room, for_us) = (self.rng.below(4 << 10), self.rng.range(1000, 1_500_000));
+                self.fill_disk(id, room, for_us);
+            }
+            Trouble::SlowDisk => {
+                let for_us = self.rng.range(10_000, 1_000_000);
+                let factor = *self.rng.pick(&[20, 60, 200, 3000]);
+                self.slow_disk(id, factor, for_us);
+            }
+            Trouble::Pause => {
+                let for_us = self.rng.range(10_000, 3_000_000);
+                self.pause(id, for_us);
+            }
+            Trouble::Cut => self.fall_apart(id),
+            Trouble::Break => {
+                let other = self.rng.range(1, self.settings.servers as u64) as u8;
+                if id != other {
+                    self.troubled(100_000);
+                    self.part(id, other, 20_000);
+                }
+            }
+        }
+        self.schedule_trouble(trouble);
+        Ok(())
+    }
+
+    fn strike(&mut self, id: u8, trouble: Trouble) {
+        let (calls, jump_ms) = (self.rng.below(30), self.rng.range(0, 20_000) as i64 - 10_000);
+        let fails = self.rng.one_in(4);
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        if trouble == Trouble::ClockJump {
+            machine.clock.wall_offset_ms += jump_ms;
+            return;
+        }
+        let fault = if fails { Fault::Fail(DiskErrorKind::Other) } else { Fault::PowerLoss };
+        machine.disk.fault_after(calls, fault);
+    }
+
+    /// The network falls apart for a while.
+    fn fall_apart(&mut self, id: u8) {
+        let for_us = self.rng.range(50_000, 3_000_000);
+        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        match self.rng.below(4) {
+            0 => self.isolate(id),
+            // One way only: it is heard, and hears nothing; or the other way round.
+            1 => others.iter().for_each(|other| self.network.cut(*other, id)),
+            2 => others.iter().for_each(|other| self.network.cut(id, *other)),
+            _ => {
+                let (here, there): (Vec<u8>, Vec<u8>) =
+                    self.machines.keys().copied().partition(|_| self.rng.one_in(2));
+                for (a, b) in here.iter().flat_map(|a| there.iter().map(move |b| (*a, *b))) {
+                    self.network.cut(a, b);
+                    self.network.cut(b, a);
+                }
+            }
+        }
+        self.falls += 1;
+        self.troubled(for_us);
+        self.schedule(for_us, Event::Mend(self.falls));
+        if self.rng.one_in(2) {
+            // Somebody notices that nothing is heard any more.
+            for other in others {
+                let after = self.rng.range(1000, 1_000_000);
+                self.schedule(after, Event::Break(id, other));
+            }
+        }
+    }
+
+    // ---- what a test may bring about ----
+
+    /// Who leads the newest term.
+    #[must_use]
+    pub fn leader(&self) -> Option<u8> {
+        self.history.leader()
+    }
+
+    /// The last committed position.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.history.position()
+    }
+
+    /// How far a running server has applied the timeline.
+    #[must_use]
+    pub fn applied(&self, id: u8) -> Option<u64> {
+        Some(self.machines.get(&id)?.process.as_ref()?.server.applied())
+    }
+
+    /// Snapshots that were taken over from other servers so far.
+    #[must_use]
+    pub fn taken_over(&self) -> u64 {
+        self.counts.taken_over
+    }
+
+    /// A server ends, with its machine if `power` is lost, and does not start before [`World::rise`].
+    pub fn fell(&mut self, id: u8, power: bool) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.stays_down = true;
+        }
+        self.troubled(0);
+        self.crash(id, "it was told to", power);
+    }
+
+    /// A server that was felled starts.
+    pub fn rise(&mut self, id: u8) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.stays_down = false;
+        }
+        self.schedule(1, Event::Restart(id));
+    }
+
+    /// The machine of a server loses power at one of the next calls to its disk.
+    pub fn lose_power_after(&mut self, id: u8, calls: u64) {
+        self.troubled(1_000_000);
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.disk.fault_after(calls, Fault::PowerLoss);
+        }
+    }
+
+    /// A process stands still for so many microseconds.
+    pub fn pause(&mut self, id: u8, for_us: u64) {
+        self.troubled(for_us);
+        let until_us = self.now_us + for_us;
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.paused_until_us = until_us;
+            machine.turn_at = None;
+        }
+        self.schedule_turn(id, until_us);
+    }
+
+    /// A disk has only so many bytes more, for so many microseconds.
+    pub fn fill_disk(&mut self, id: u8, room: u64, for_us: u64) {
+        self.troubled(for_us);
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.disk.set_capacity(machine.disk.used() + room);
+            machine.is_full = true;
+        }
+        self.schedule(for_us, Event::Room(id));
+    }
+
+    /// A disk takes `factor` times as long for everything, for so many microseconds.
+    pub fn slow_disk(&mut self, id: u8, factor: u64, for_us: u64) {
+        self.troubled(for_us + 300 * factor * 8);
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.slow_until_us = self.now_us + for_us;
+            machine.slow_factor = factor;
+        }
+    }
+
+    /// Nothing arrives at or from a server any more, before [`World::mend`].
+    pub fn isolate(&mut self, id: u8) {
+        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        for other in others {
+            self.cut(id, other);
+            self.cut(other, id);
+        }
+    }
+
+    /// Nothing that one sends arrives at the other any more, before [`World::mend`].
+    pub fn cut(&mut self, from: u8, to: u8) {
+        self.troubled(0);
+        self.network.cut(from, to);
+    }
+
+    /// The network between the servers is whole again.
+    pub fn mend(&mut self) {
+        self.troubled(0);
+        self.network.mend();
+    }
+
+    /// Session timeouts count while nothing is wrong, even for long: lets quiet be from now on.
+    pub fn be_quiet(&mut self) {
+        self.troubled_until_us = self.now_us;
+    }
+}

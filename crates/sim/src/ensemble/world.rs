@@ -1,0 +1,594 @@
+//! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
+
+use super::check::Horizon;
+use super::client::{Act, Client};
+use super::history::History;
+use super::machine::Machine;
+use super::network::{Network, Weather};
+use super::process::{Input, Key, Scene, Stop, TurnOutput};
+use super::settings::Settings;
+use super::trouble::Trouble;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::world::Failure;
+use bytes::Bytes;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::ops::Add;
+use stoa_core::{PeerOutput, Server};
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Equal runs have equal fingerprints.
+    pub fingerprint: u64,
+    /// Answers that clients got, each compared.
+    pub answers: u64,
+    /// Watch events that clients got.
+    pub events: u64,
+    /// Sessions that came to another connection.
+    pub moves: u64,
+    /// Committed updates.
+    pub updates: u64,
+    /// Refusals that stand in the timeline.
+    pub refusals: u64,
+    /// Terms that had a leader.
+    pub terms: u64,
+    /// Times that a server was started.
+    pub starts: u64,
+    /// Snapshots taken over from other servers.
+    pub taken_over: u64,
+    /// Times that a log had no room.
+    pub out_of_room: u64,
+    /// Simulated time, microseconds.
+    pub lasted_us: u64,
+}
+
+impl Add for Outcome {
+    type Output = Self;
+
+    /// What two runs came to together; they have no fingerprint.
+    fn add(self, other: Self) -> Self {
+        Self {
+            fingerprint: 0,
+            answers: self.answers + other.answers,
+            events: self.events + other.events,
+            moves: self.moves + other.moves,
+            updates: self.updates + other.updates,
+            refusals: self.refusals + other.refusals,
+            terms: self.terms + other.terms,
+            starts: self.starts + other.starts,
+            taken_over: self.taken_over + other.taken_over,
+            out_of_room: self.out_of_room + other.out_of_room,
+            lasted_us: self.lasted_us + other.lasted_us,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "compared {} answers, {} events, {} updates and {} refusals; {} terms, {} starts, {} sessions \
+             moved, {} snapshots taken over, {} times no room; {:.0} s of simulated time",
+            self.answers,
+            self.events,
+            self.updates,
+            self.refusals,
+            self.terms,
+            self.starts,
+            self.moves,
+            self.taken_over,
+            self.out_of_room,
+            self.lasted_us as f64 / 1e6,
+        )
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A client may do something.
+    Wake(usize),
+    /// A connection arrives at its server.
+    Arrive(Key),
+    /// Bytes of a client arrive at a server.
+    ToServer(Key, Vec<u8>),
+    /// The end of a connection arrives at a server.
+    HangUp(Key),
+    /// Bytes of a server arrive at a client.
+    ToClient(Key, Vec<u8>),
+    /// The end of a connection arrives at a client.
+    ServerGone(Key),
+    /// A server's driver has a turn.
+    Turn(u8),
+    /// A log's thread is done, in this life of its server.
+    LogDone(u8, u64),
+    /// A snapshot's thread is done, in this life of its server.
+    SnapshotDone(u8, u64),
+    /// A message arrives.
+    Parcel(u64),
+    /// Two servers try to connect.
+    Meet(u8, u8),
+    /// A connection between two servers breaks.
+    Break(u8, u8),
+    /// A server notices that its connection to another one has ended.
+    Lost(u8, u64, u8),
+    /// A server learns what became of the snapshot that it sent.
+    Sent(u8, u64, u8, bool),
+    /// A machine starts again.
+    Restart(u8),
+    /// A disk has room again.
+    Room(u8),
+    /// The network is whole again, unless it fell apart once more.
+    Mend(u64),
+    /// Something goes wrong.
+    Trouble(Trouble),
+}
+
+/// Where a connection's two directions stand: bytes never overtake one another.
+#[derive(Debug)]
+pub(super) struct Cable {
+    client: usize,
+    server: u8,
+    to_server_us: u64,
+    to_client_us: u64,
+}
+
+/// More events than any run has.
+const EVENTS_MAX: u64 = 3_000_000;
+
+/// One run.
+pub struct World {
+    pub(super) settings: Settings,
+    pub(super) rng: Rng,
+    pub(super) trace: Trace,
+    pub(super) now_us: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    next_event: u64,
+    pub(super) machines: BTreeMap<u8, Machine>,
+    pub(super) network: Network,
+    /// Counts how often the network fell apart.
+    pub(super) falls: u64,
+    pub(super) history: History,
+    pub(super) horizon: Horizon,
+    pub(super) clients: Vec<Client>,
+    cables: BTreeMap<Key, Cable>,
+    current: Vec<Option<Key>>,
+    next_key: Key,
+    spoke: BTreeMap<i64, u64>,
+    pub(super) troubled_until_us: u64,
+    pub(super) healing: bool,
+    pub(super) counts: Outcome,
+    pub(super) plant: Plant,
+}
+
+/// Plants a bug in each server that is started.
+pub type Plant = fn(&mut Server);
+
+impl World {
+    /// A world before its first moment.
+    #[must_use]
+    pub fn new(seed: u64, settings: Settings, printing: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let servers = settings.servers;
+        let ids = 1..=servers as u8;
+        let machines = ids.map(|id| (id, Machine::new(&mut rng))).collect();
+        let faults = &settings.faults;
+        let weather = Weather {
+            loss_percent: faults.loss_percent,
+            double_percent: faults.double_percent,
+            late_percent: faults.late_percent,
+        };
+        let mut world = Self {
+            rng,
+            trace: Trace::new(printing),
+            now_us: 1_000_000,
+            events: BinaryHeap::new(),
+            next_event: 0,
+            machines,
+            network: Network::new(weather),
+            falls: 0,
+            history: History::new(),
+            horizon: Horizon::default(),
+            clients: Vec::new(),
+            cables: BTreeMap::new(),
+            current: Vec::new(),
+            next_key: 1,
+            spoke: BTreeMap::new(),
+            troubled_until_us: 0,
+            healing: false,
+            counts: Outcome::default(),
+            plant: |_| {},
+            settings,
+        };
+        for id in 1..=servers as u8 {
+            world.schedule(0, Event::Restart(id));
+        }
+        for index in 0..world.settings.manners.clients {
+            let client = Client::new(index, world.rng.fork(), world.settings.manners, servers);
+            world.enter(client);
+        }
+        world.schedule_all_trouble();
+        world
+    }
+
+    /// Plants a bug in each server that is started from now on: the alarm is tested too.
+    pub fn plant(&mut self, plant: Plant) {
+        self.plant = plant;
+    }
+
+    /// A client comes into the world.
+    pub(super) fn enter(&mut self, client: Client) {
+        let index = self.clients.len();
+        self.clients.push(client);
+        self.current.push(None);
+        let after = self.rng.below(5000);
+        self.schedule(after, Event::Wake(index));
+    }
+
+    /// Lives through everything.
+    ///
+    /// # Errors
+    /// The first thing that went wrong for good.
+    pub fn run(mut self) -> Result<Outcome, Failure> {
+        let end_us = self.now_us + self.settings.lasts_us;
+        let requests = |world: &Self| world.clients.iter().map(|client| client.requests).sum::<u64>();
+        while requests(&self) < self.settings.requests && self.now_us < end_us {
+            self.step()?;
+        }
+        self.finish()
+    }
+
+    /// Lets so many microseconds go by.
+    ///
+    /// # Errors
+    /// What went wrong meanwhile.
+    pub fn pass(&mut self, us: u64) -> Result<(), Failure> {
+        let end_us = self.now_us + us;
+        while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= end_us) {
+            self.step()?;
+        }
+        self.now_us = end_us;
+        Ok(())
+    }
+
+    pub(super) fn step(&mut self) -> Result<(), Failure> {
+        let Some(Reverse((at, _, event))) = self.events.pop() else {
+            return Err(Failure::Liveness("nothing is going to happen any more".into()));
+        };
+        if self.next_event > EVENTS_MAX {
+            return Err(Failure::Liveness(format!("the end is not reached after {EVENTS_MAX} events")));
+        }
+        self.now_us = self.now_us.max(at);
+        self.handle(event)
+    }
+
+    pub(super) fn schedule(&mut self, after_us: u64, event: Event) {
+        self.schedule_at(self.now_us + after_us, event);
+    }
+
+    fn schedule_at(&mut self, at_us: u64, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at_us, self.next_event, event)));
+    }
+
+    pub(super) fn schedule_turn(&mut self, id: u8, at_us: u64) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let at_us = at_us.max(machine.paused_until_us).max(self.now_us);
+        if machine.process.is_some() && machine.turn_at.is_none_or(|turn| at_us < turn) {
+            machine.turn_at = Some(at_us);
+            self.schedule_at(at_us, Event::Turn(id));
+        }
+    }
+
+    /// Hands something to a server, if it runs.
+    pub(super) fn push(&mut self, id: u8, input: Input) -> bool {
+        let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
+        let Some(process) = process else { return false };
+        process.push(input);
+        let after = self.rng.below(150);
+        self.schedule_turn(id, self.now_us + after);
+        true
+    }
+
+    fn is_life(&self, id: u8, life: u64) -> bool {
+        self.machines.get(&id).is_some_and(|machine| machine.life == life && machine.process.is_some())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Wake(client) => self.wake(client),
+            Event::Arrive(key) => self.arrive(key),
+            Event::ToServer(key, bytes) => self.hand_to_server(key, Input::Bytes(key, bytes)),
+            Event::HangUp(key) => self.hand_to_server(key, Input::HangUp(key)),
+            Event::ToClient(key, bytes) => self.deliver(key, &bytes)?,
+            Event::ServerGone(key) => self.server_gone(key),
+            Event::Turn(id) => {
+                let due =
+                    self.machines.get_mut(&id).and_then(|it| it.turn_at.take_if(|at| *at == self.now_us));
+                if due.is_some() {
+                    self.turn(id)?;
+                }
+            }
+            Event::LogDone(id, life) => {
+                if self.is_life(id, life)
+                    && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_log.take())
+                {
+                    self.push(id, Input::Log(done));
+                }
+            }
+            Event::SnapshotDone(id, life) => {
+                if self.is_life(id, life)
+                    && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_snapshot.take())
+                {
+                    self.push(id, done);
+                }
+            }
+            Event::Parcel(parcel) => self.parcel_arrives(parcel),
+            Event::Meet(a, b) => self.meet(a, b),
+            Event::Break(a, b) => self.part(a, b, 20_000),
+            Event::Lost(id, life, peer) => {
+                if self.is_life(id, life) {
+                    self.push(id, Input::PeerLost(peer));
+                }
+            }
+            Event::Sent(id, life, to, arrived) => {
+                if self.is_life(id, life) {
+                    self.push(id, Input::SnapshotSent(to, arrived));
+                }
+            }
+            Event::Restart(id) => self.restart(id)?,
+            Event::Room(id) => self.room(id),
+            Event::Mend(fall) => {
+                if fall == self.falls {
+                    self.mend();
+                }
+            }
+            Event::Trouble(trouble) => self.trouble(trouble)?,
+        }
+        Ok(())
+    }
+
+    // ---- clients and their connections ----
+
+    fn wake(&mut self, index: usize) {
+        let (acts, pause_us) = self.clients[index].wake(self.now_us, &self.horizon);
+        for act in acts {
+            self.act(index, act);
+        }
+        self.schedule(pause_us, Event::Wake(index));
+    }
+
+    fn act(&mut self, index: usize, act: Act) {
+        match act {
+            Act::Connect(server, hello) => {
+                let key = self.next_key;
+                self.next_key += 1;
+                let arrives_us = self.now_us + self.rng.range(50, 400);
+                let server = server as u8 + 1;
+                let cable =
+                    Cable { client: index, server, to_server_us: arrives_us, to_client_us: arrives_us };
+                self.cables.insert(key, cable);
+                self.current[index] = Some(key);
+                self.schedule_at(arrives_us, Event::Arrive(key));
+                self.send(key, hello);
+            }
+            Act::Send(bytes) => {
+                if let Some(key) = self.current[index] {
+                    self.send(key, bytes);
+                }
+            }
+            Act::Drop => {
+                if let Some(key) = self.current[index].take()
+                    && let Some(cable) = self.cables.get(&key)
+                {
+                    let at = cable.to_server_us.max(self.now_us);
+                    self.schedule_at(at, Event::HangUp(key));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, key: Key, bytes: Vec<u8>) {
+        let after = self.rng.around(200);
+        let Some(cable) = self.cables.get_mut(&key) else { return };
+        cable.to_server_us = cable.to_server_us.max(self.now_us + after);
+        let at = cable.to_server_us;
+        self.schedule_at(at, Event::ToServer(key, bytes));
+    }
+
+    fn hand_to_server(&mut self, key: Key, input: Input) {
+        if let Some(cable) = self.cables.get(&key) {
+            self.push(cable.server, input);
+        }
+    }
+
+    fn arrive(&mut self, key: Key) {
+        let Some(cable) = self.cables.get(&key) else { return };
+        let (client, server) = (cable.client, cable.server);
+        let address = std::net::SocketAddr::from(([10, 0, 0, client as u8 + 1], 4000));
+        let accepted = self.push(server, Input::Connect(key, address));
+        let what = if accepted { "at" } else { "refused by" };
+        self.trace.event(
+            self.now_us,
+            "connect",
+            format_args!("client {client}: connection {key} {what} server {server}"),
+        );
+        if !accepted {
+            let after = self.rng.range(100, 5000);
+            self.schedule(after, Event::ServerGone(key));
+        }
+    }
+
+    fn deliver(&mut self, key: Key, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(index) = self.cables.get(&key).map(|cable| cable.client) else { return Ok(()) };
+        if self.current[index] == Some(key) {
+            let client = &mut self.clients[index];
+            let what = format_args!("client {index}: connection {key}, {} bytes", bytes.len());
+            self.trace.detail(self.now_us, "to client", what);
+            for act in client.receive(bytes, &self.history, &mut self.horizon, self.now_us)? {
+                self.act(index, act);
+            }
+        }
+        Ok(())
+    }
+
+    fn server_gone(&mut self, key: Key) {
+        let Some(cable) = self.cables.remove(&key) else { return };
+        if self.current[cable.client] == Some(key) {
+            self.current[cable.client] = None;
+            self.clients[cable.client].gone();
+        }
+    }
+
+    /// A server has ended, and with it the connections of its clients.
+    pub(super) fn hang_up_all(&mut self, id: u8) {
+        let keys: Vec<Key> =
+            self.cables.iter().filter(|(_, cable)| cable.server == id).map(|(key, _)| *key).collect();
+        for key in keys {
+            let after = self.rng.below(2000);
+            self.schedule(after, Event::ServerGone(key));
+        }
+    }
+
+    // ---- servers ----
+
+    fn turn(&mut self, id: u8) -> Result<(), Failure> {
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        let now = machine.clock.now(self.now_us);
+        let Some(process) = &mut machine.process else { return Ok(()) };
+        let mut scene = Scene {
+            history: &mut self.history,
+            trace: &mut self.trace,
+            stored: &mut machine.stored,
+            now,
+            now_us: self.now_us,
+            spoke: &mut self.spoke,
+            quiet_since_us: self.troubled_until_us,
+        };
+        let out = match process.turn(&mut scene) {
+            Ok(out) => out,
+            Err(Stop::Violation(violation)) => return Err(violation.into()),
+            Err(Stop::Refused) => {
+                self.crash(id, "it cannot go on without what the log refused", false);
+                return Ok(());
+            }
+        };
+        let wake_us = machine.clock.world_us(process.server.next_wake_us());
+        let ready = process.is_ready();
+        self.carry(id, out);
+        self.work(id)?;
+        let late = self.rng.below(1500);
+        self.schedule_turn(id, wake_us.max(self.now_us + 1) + late);
+        if ready {
+            self.schedule_turn(id, self.now_us + 1);
+        }
+        Ok(())
+    }
+
+    /// Carries what a turn has let out.
+    fn carry(&mut self, id: u8, out: TurnOutput) {
+        for (key, bytes) in out.sent {
+            let after = self.rng.around(200);
+            if let Some(cable) = self.cables.get_mut(&key) {
+                cable.to_client_us = cable.to_client_us.max(self.now_us + after);
+                let at = cable.to_client_us;
+                self.schedule_at(at, Event::ToClient(key, bytes));
+            }
+        }
+        for key in out.closed {
+            let at = self.cables.get(&key).map_or(0, |cable| cable.to_client_us).max(self.now_us);
+            self.schedule_at(at, Event::ServerGone(key));
+        }
+        for (to, taken) in out.told {
+            self.counts.taken_over += u64::from(taken);
+            self.tell_sender(to, id, taken);
+        }
+        for output in out.peers {
+            match output {
+                PeerOutput::Send { to, message } => self.post(id, to, message, None),
+                // Everybody belongs to it for ever, and knows where the others are.
+                PeerOutput::Members(_) | PeerOutput::Servers => {}
+                PeerOutput::Snapshot { to, position, message } => {
+                    let chunks = self.snapshot_at(id, position);
+                    let is_up = self.network.is_up(id, to);
+                    self.trace.event(
+                        self.now_us,
+                        "snapshot",
+                        format_args!("server {id} sends {to} that of {position}: {}", chunks.is_some()),
+                    );
+                    match chunks {
+                        Some(chunks) if is_up => self.post(id, to, message, Some(chunks)),
+                        _ => self.tell_sender(id, to, false),
+                    }
+                }
+            }
+        }
+    }
+
+    fn post(&mut self, from: u8, to: u8, message: Vec<u8>, chunks: Option<super::process::Chunks>) {
+        self.trace.mix(&message);
+        let message = Bytes::from(message);
+        for (after, parcel) in self.network.send(from, to, message, chunks, &mut self.rng) {
+            self.schedule(after, Event::Parcel(parcel));
+        }
+    }
+
+    /// A server learns what became of the snapshot that it has sent to another.
+    pub(super) fn tell_sender(&mut self, sender: u8, to: u8, taken: bool) {
+        let life = self.machines.get(&sender).map_or(0, |machine| machine.life);
+        let after = self.rng.range(200, 3000);
+        self.schedule(after, Event::Sent(sender, life, to, taken));
+    }
+
+    fn parcel_arrives(&mut self, parcel: u64) {
+        let (arrived, given_up) = self.network.arrive(parcel);
+        if let Some((sender, to)) = given_up {
+            self.tell_sender(sender, to, false);
+        }
+        let Some(parcel) = arrived else { return };
+        let is_snapshot = parcel.snapshot.is_some();
+        let input = match parcel.snapshot {
+            Some(chunks) => Input::Snapshot(parcel.from, parcel.message, chunks),
+            None => Input::Peer(parcel.from, parcel.message),
+        };
+        if !self.push(parcel.to, input) && is_snapshot {
+            self.tell_sender(parcel.from, parcel.to, false);
+        }
+    }
+
+    fn is_running(&self, id: u8) -> bool {
+        self.machines.get(&id).is_some_and(|machine| machine.process.is_some())
+    }
+
+    /// Two servers try to connect.
+    fn meet(&mut self, a: u8, b: u8) {
+        if !self.is_running(a) || !self.is_running(b) {
+            return;
+        }
+        match self.network.connect(a, b, self.now_us) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.push(a, Input::PeerConnected(b));
+                self.push(b, Input::PeerConnected(a));
+            }
+            Err(again_us) => self.schedule_at(again_us, Event::Meet(a, b)),
+        }
+    }
+
+    /// The connection between two servers ends, which they notice within the time given.
+    pub(super) fn part(&mut self, a: u8, b: u8, within_us: u64) {
+        let after = [self.rng.below(within_us + 1), self.rng.below(within_us + 1)];
+        let noticed_us = self.now_us + after[0].max(after[1]);
+        if !self.network.disconnect(a, b, noticed_us) {
+            return;
+        }
+        for (after, (id, peer)) in after.into_iter().zip([(a, b), (b, a)]) {
+            let life = self.machines.get(&id).map_or(0, |machine| machine.life);
+            self.schedule(after, Event::Lost(id, life, peer));
+        }
+        let again = self.rng.range(1000, 60_000);
+        self.schedule(within_us + again, Event::Meet(a, b));
+    }
+}

@@ -1,0 +1,86 @@
+//! `stoa dev`: an ensemble in one terminal, for people who try Stoa out. Its servers are processes of
+//! their own, so that one can be killed and the others be watched.
+
+mod ensemble;
+mod plan;
+mod process;
+mod screen;
+mod typed;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tempfile::TempDir;
+
+use crate::failure::{Context as _, Result};
+
+pub(crate) use process::end_with;
+
+/// Everything is on this address: an ensemble to try out is nobody else's business.
+const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// What to start.
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    /// How many servers
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "N")]
+    servers: u8,
+    /// The first server's port for clients, the others have the ones behind it; 0 lets the system choose
+    #[arg(long, default_value_t = 2181)]
+    port: u16,
+    /// Where data is kept between starts; without it, it is in a temporary folder and removed at the end
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Where the data is.
+enum Folder {
+    Kept(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Folder {
+    fn open(args: &DevArgs) -> Result<Folder> {
+        if let Some(folder) = &args.data_dir {
+            std::fs::create_dir_all(folder)
+                .context(format!("cannot make the folder {}", folder.display()))?;
+            return Ok(Folder::Kept(folder.clone()));
+        }
+        let folder = tempfile::Builder::new().prefix("stoa-dev-").tempdir();
+        Ok(Folder::Temporary(folder.context("cannot make a temporary folder")?))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Folder::Kept(path) => path,
+            Folder::Temporary(folder) => folder.path(),
+        }
+    }
+
+    /// Removes what was only for now. To be called when nobody writes there any more.
+    fn close(self) -> Result<()> {
+        match self {
+            Folder::Kept(_) => Ok(()),
+            Folder::Temporary(folder) => {
+                let what = format!("cannot remove {}", folder.path().display());
+                folder.close().context(what)
+            }
+        }
+    }
+}
+
+/// Runs an ensemble until it is told to stop.
+pub(crate) fn run(args: &DevArgs) -> Result<()> {
+    let folder = Folder::open(args)?;
+    let plan = plan::make(args.servers, args.port, folder.path())?;
+    // The system tells children of the end of the thread that started them, not of its process: this
+    // thread starts them all, and stays until the end.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(ensemble::run(plan, matches!(folder, Folder::Temporary(_))));
+    drop(runtime);
+    result.and(folder.close())
+}

@@ -1,0 +1,153 @@
+//! What each of the servers is, by the word that every server answers.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::answer::Answer;
+use super::arguments::Arguments;
+use super::session::Shell;
+use crate::failure::{Failure, Result};
+
+/// How long a server may take to answer; one that is cut off should not hold up the others' answers.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An answer of srvr is shorter.
+const ANSWER_BYTES_MAX: usize = 4096;
+/// What is shown of an answer that is not understood.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// What a server says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    mode: String,
+    zxid: String,
+    connections: String,
+}
+
+pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
+    let options = shell.options()?;
+    let servers = options.servers();
+    // Together, so that it takes no longer than the slowest.
+    let asked: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = servers.iter().map(|server| scope.spawn(|| ask(server))).collect();
+        let gone = || Err("the thread that asked it has ended".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
+    });
+    if asked.iter().all(std::result::Result::is_err) {
+        let lines = servers.iter().zip(&asked).map(|(server, status)| line(server, status));
+        return Err(Failure::failed(lines.collect::<String>().trim_end()));
+    }
+    let text: String = servers.iter().zip(&asked).map(|(server, status)| line(server, status)).collect();
+    let all = servers.iter().zip(&asked).map(|(server, status)| match status {
+        Ok(Status { mode, zxid, connections }) => {
+            json!({ "server": server, "mode": mode, "zxid": zxid, "connections": connections.parse::<u64>().ok() })
+        }
+        Err(why) => json!({ "server": server, "error": why }),
+    });
+    Ok(Answer::new(text, json!({ "servers": all.collect::<Vec<_>>() })))
+}
+
+fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
+    match status {
+        Ok(Status { mode, zxid, connections }) => {
+            format!("{server}: {mode}, zxid {zxid}, connections {connections}\n")
+        }
+        Err(why) => format!("{server}: {why}\n"),
+    }
+}
+
+fn ask(server: &str) -> std::result::Result<Status, String> {
+    let deadline = Instant::now() + PATIENCE;
+    let addresses = server.to_socket_addrs().map_err(|error| error.to_string())?;
+    let mut stream = connect(addresses, deadline)?;
+    let left = |deadline: Instant| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(late()) } else { Ok(Some(left)) }
+    };
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => late(),
+        _ => error.to_string(),
+    };
+    stream.set_write_timeout(left(deadline)?).map_err(failed)?;
+    stream.write_all(b"srvr").map_err(failed)?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 512];
+    while answer.len() < ANSWER_BYTES_MAX {
+        stream.set_read_timeout(left(deadline)?).map_err(failed)?;
+        match stream.read(&mut piece).map_err(failed)? {
+            0 => break,
+            len => answer.extend_from_slice(&piece[..len]),
+        }
+    }
+    parse(&String::from_utf8_lossy(&answer))
+}
+
+fn connect(
+    addresses: impl Iterator<Item = SocketAddr>,
+    deadline: Instant,
+) -> std::result::Result<TcpStream, String> {
+    let mut why = "the name has no address".to_owned();
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+fn late() -> String {
+    format!("no answer within {} s", PATIENCE.as_secs())
+}
+
+fn parse(answer: &str) -> std::result::Result<Status, String> {
+    let value = |name: &str| {
+        let line = answer.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(shown(line))
+    };
+    let (mode, zxid, connections) = (value("Mode: "), value("Zxid: "), value("Connections: "));
+    match (mode, zxid, connections) {
+        (Some(mode), Some(zxid), Some(connections)) => Ok(Status { mode, zxid, connections }),
+        _ => Err(match answer.lines().next() {
+            Some(line) => shown(line),
+            None => "it closed the connection without an answer".to_owned(),
+        }),
+    }
+}
+
+/// What can be shown on a terminal, whoever sent it.
+fn shown(line: &str) -> String {
+    line.chars().filter(|char| !char.is_control()).take(SHOWN_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn an_answer_is_cut_apart() {
+        let answer = "Zookeeper version: 3.9.5\nLatency min/avg/max: 0/0.0/0\nReceived: 1\nSent: 0\n\
+                      Connections: 4\nOutstanding: 0\nZxid: 0x2a\nMode: follower\nNode count: 5\n";
+        let status = parse(answer).unwrap();
+        assert_eq!(line("a:1", &Ok(status)), "a:1: follower, zxid 0x2a, connections 4\n");
+        let looking = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(parse(looking), Err(looking.trim().to_owned()));
+        assert!(parse("").is_err_and(|why| why.contains("without an answer")));
+        assert_eq!(parse(&format!("\x1b[2J{}", "x".repeat(500))).unwrap_err().len(), SHOWN_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let began = Instant::now();
+        assert_eq!(ask(&listener.local_addr().unwrap().to_string()), Err(late()));
+        assert!(began.elapsed() < PATIENCE * 3);
+    }
+}

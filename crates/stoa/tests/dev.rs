@@ -1,0 +1,225 @@
+//! `stoa dev` as people meet it: an ensemble starts, its servers are killed and started again, and
+//! nothing is left of it at the end.
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const STOA: &str = env!("CARGO_BIN_EXE_stoa");
+/// Longer than anything here takes on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An ensemble on ports of the system's choice.
+struct Dev {
+    process: Child,
+    keyboard: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Everything that was shown so far.
+    shown: Vec<String>,
+}
+
+impl Dev {
+    /// Starts it below a temporary folder of the test, with the arguments that are given besides.
+    fn start(temporary: &Path, arguments: &[&str]) -> Dev {
+        let mut process = Command::new(STOA)
+            .args(["dev", "--port", "0"])
+            .args(arguments)
+            .env("TMPDIR", temporary)
+            .env("STOA_PORT", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (lines_in, lines) = channel();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = lines_in.send(line);
+            }
+        });
+        Dev { keyboard: process.stdin.take(), process, lines, shown: Vec::new() }
+    }
+
+    /// Waits for a line with a text in it.
+    fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.shown.push(line.clone());
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(error @ (RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) => {
+                    panic!("no line with {text:?} ({error}) in\n{}", self.shown.join("\n"))
+                }
+            }
+        }
+    }
+
+    fn type_line(&mut self, line: &str) {
+        writeln!(self.keyboard.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The addresses for clients, once all servers are ready.
+    fn addresses(&mut self) -> Vec<String> {
+        let line = self.wait_for("  connect   ");
+        line.trim().rsplit(' ').next().unwrap().split(',').map(str::to_owned).collect()
+    }
+
+    /// Asks how the servers are; the lines of the answer.
+    fn status(&mut self, count: u8) -> Vec<String> {
+        self.type_line("status");
+        (1..=count).map(|id| self.wait_for(&format!("* | server {id}: "))).collect()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        drop(self.keyboard.take());
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // The servers of a test that failed go with it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A word of the shell; standard output if it succeeds.
+fn shell(address: &str, word: &[&str]) -> Option<String> {
+    let output = Command::new(STOA).args(word).env("STOA_SERVER", address).output().unwrap();
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+}
+
+/// The number of the process in a line of the status.
+fn pid(line: &str) -> String {
+    let (_, rest) = line.split_once("process ").unwrap();
+    rest.split(',').next().unwrap().to_owned()
+}
+
+fn folders(within: &Path) -> Vec<PathBuf> {
+    fs::read_dir(within).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn one_server_is_killed_started_and_keeps_its_data() {
+    let temporary = TempDir::new().unwrap();
+    let data = temporary.path().join("data");
+    let arguments = ["--servers", "1", "--data-dir", data.to_str().unwrap()];
+    let mut dev = Dev::start(temporary.path(), &arguments);
+    let addresses = dev.addresses();
+    assert_eq!(shell(&addresses[0], &["create", "/kept", "x"]).as_deref(), Some("Created /kept\n"));
+    dev.type_line("kill 1");
+    dev.wait_for("* | server 1 is down (signal: 9 (SIGKILL))");
+    assert_eq!(dev.status(1), ["* | server 1: down (signal: 9 (SIGKILL))"]);
+    dev.type_line("kill 1");
+    dev.wait_for("* | server 1 is not running");
+    dev.type_line("start 1");
+    dev.wait_for("1 | stoa is ready for clients on");
+    assert_eq!(shell(&addresses[0], &["get", "/kept"]).as_deref(), Some("x\n"));
+    dev.type_line("quit");
+    dev.wait_for("* | all servers have stopped");
+    assert_eq!(dev.exit_code(), Some(0));
+
+    let mut again = Dev::start(temporary.path(), &arguments);
+    let addresses = again.addresses();
+    assert_eq!(shell(&addresses[0], &["get", "/kept"]).as_deref(), Some("x\n"));
+    again.signal("-TERM");
+    again.wait_for("* | server 1 is down (exit status: 0)");
+    assert_eq!(again.exit_code(), Some(0));
+    assert!(data.join("1").is_dir(), "a folder that was named is kept");
+}
+
+#[test]
+fn of_three_servers_one_may_die() {
+    let temporary = TempDir::new().unwrap();
+    let mut dev = Dev::start(temporary.path(), &["--servers", "3"]);
+    let addresses = dev.addresses();
+    assert_eq!(addresses.len(), 3);
+    assert_eq!(folders(temporary.path()).len(), 1, "the data is in a temporary folder");
+    let status = dev.status(3);
+    assert!(status.iter().all(|line| line.contains(": ready, 127.0.0.1:")), "{status:?}");
+    assert!(shell(&addresses[0], &["create", "/kept", "x"]).is_some());
+    for address in &addresses[1..] {
+        assert!(shell(address, &["sync", "/kept"]).is_some(), "{address}");
+        assert_eq!(shell(address, &["get", "/kept"]).as_deref(), Some("x\n"), "{address}");
+    }
+
+    // Not by what is typed, but as if it had crashed.
+    assert!(Command::new("kill").args(["-KILL", &pid(&status[1])]).status().unwrap().success());
+    dev.wait_for("* | server 2 has ended by itself (signal: 9 (SIGKILL))");
+    let status = dev.status(3);
+    assert!(status[0].contains("ready") && status[1].contains("down") && status[2].contains("ready"));
+    for (address, path) in [(&addresses[0], "/one"), (&addresses[2], "/three")] {
+        assert!(shell(address, &["create", path, "y"]).is_some(), "{address}");
+    }
+    dev.type_line("start 2");
+    dev.wait_for("2 | stoa is ready for clients on");
+    assert!(shell(&addresses[1], &["sync", "/three"]).is_some());
+    assert_eq!(shell(&addresses[1], &["get", "/three"]).as_deref(), Some("y\n"));
+
+    dev.signal("-INT");
+    dev.wait_for("* | all servers have stopped");
+    assert_eq!(dev.exit_code(), Some(0));
+    assert_eq!(folders(temporary.path()), [] as [PathBuf; 0], "nothing is left");
+}
+
+#[test]
+fn a_server_that_hangs_is_killed_in_the_end() {
+    let temporary = TempDir::new().unwrap();
+    let mut dev = Dev::start(temporary.path(), &["--servers", "1"]);
+    dev.addresses();
+    let status = dev.status(1);
+    assert!(Command::new("kill").args(["-STOP", &pid(&status[0])]).status().unwrap().success());
+    dev.signal("-TERM");
+    dev.wait_for("* | stopping all servers");
+    dev.signal("-TERM");
+    dev.wait_for("* | server 1 does not stop and is killed");
+    assert_eq!(dev.exit_code(), Some(0));
+}
+
+#[test]
+fn servers_do_not_outlive_whoever_started_them() {
+    let temporary = TempDir::new().unwrap();
+    let mut dev = Dev::start(temporary.path(), &["--servers", "2"]);
+    let addresses = dev.addresses();
+    dev.process.kill().unwrap();
+    dev.process.wait().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    for address in addresses {
+        while TcpStream::connect(&address).is_ok() {
+            assert!(Instant::now() < deadline, "{address} is still served");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn servers_that_cannot_start_are_an_error() {
+    let temporary = TempDir::new().unwrap();
+    let data = temporary.path().join("data");
+    fs::create_dir(&data).unwrap();
+    // Where a folder should be.
+    fs::write(data.join("1"), "").unwrap();
+    let mut dev = Dev::start(temporary.path(), &["--servers", "1", "--data-dir", data.to_str().unwrap()]);
+    dev.wait_for("* | server 1 has ended by itself (exit status: 1)");
+    assert_eq!(dev.exit_code(), Some(1));
+    let output = Command::new(STOA).args(["dev", "--servers", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
