@@ -4,7 +4,9 @@ The command comes from SERVER_COMMAND; `--port` and `--data-dir` are added to it
 suites drive Stoa and Apache ZooKeeper.
 """
 
+import contextlib
 import os
+import random
 import shlex
 import signal
 import socket
@@ -12,15 +14,19 @@ import subprocess
 import time
 
 HOST = "127.0.0.1"
+PORTS = range(12_000, 30_000)
 READY_SECONDS = 30
 STOP_SECONDS = 20
 
 
 def free_port():
-    """A port that nobody listens on, from the system."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on. It lies below those that the system gives to connections, so that none
+    takes it before the server does, or while that is restarted."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((HOST, port))
+            return port
+    raise RuntimeError(f"there is no free port in {PORTS}")
 
 
 def ask(port, word, timeout=2):

@@ -3,6 +3,7 @@ package io.stoa.tests;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.BindException;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
@@ -14,6 +15,7 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -23,6 +25,9 @@ import java.util.concurrent.TimeUnit;
 public final class ServerProcess implements AutoCloseable {
     private static final String HOST = "127.0.0.1";
     private static final int READY_SECONDS = 30;
+    private static final int LOWEST_PORT = 12_000;
+    private static final int HIGHEST_PORT = 30_000;
+    private static final int PORT_ATTEMPTS = 1000;
 
     private static ServerProcess shared;
 
@@ -164,10 +169,17 @@ public final class ServerProcess implements AutoCloseable {
         return directory.resolve("output");
     }
 
+    /** Below the ports that the system gives to connections, so that none takes it before the server does. */
     private static int freePort() throws IOException {
-        try (ServerSocket probe = new ServerSocket(0)) {
-            return probe.getLocalPort();
+        for (int attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
+            int port = ThreadLocalRandom.current().nextInt(LOWEST_PORT, HIGHEST_PORT);
+            try (ServerSocket probe = new ServerSocket(port)) {
+                return probe.getLocalPort();
+            } catch (BindException e) {
+                // Taken: another one.
+            }
         }
+        throw new IOException("no free port from " + LOWEST_PORT + " to " + HIGHEST_PORT);
     }
 
     private static void pause(long millis) {
