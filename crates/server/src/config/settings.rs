@@ -147,8 +147,6 @@ settings! {
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.
     election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
-    /// Whether a server that has lost the majority answers reads of clients that accept a read-only server.
-    read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled"];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
     tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
     /// The shortest session timeout that a client can have; by default two ticks.
