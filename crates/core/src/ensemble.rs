@@ -365,7 +365,10 @@ impl Server {
 
     fn leader_changed(&mut self, role: Role) {
         self.stats.leaders_found += u64::from(self.replica.leader != 0);
-        self.ensemble.campaign_at_us = None;
+        // That the leader is lost is no reason not to follow it up.
+        if self.replica.leader != 0 {
+            self.ensemble.campaign_at_us = None;
+        }
         if role != Role::Leader {
             self.stop_leading();
         }
