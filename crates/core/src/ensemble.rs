@@ -11,7 +11,7 @@ use crate::server::Server;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Entry, EntryKind, Message, Output, ProposeError, Role};
+use stoa_group::{Entry, EntryKind, Message, Output, Pieces, ProposeError, Role};
 use stoa_tree::{Caller, Contact, Tree};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
@@ -23,7 +23,7 @@ pub enum PeerOutput {
         /// Whom it is for.
         to: u8,
         /// Its bytes.
-        message: Vec<u8>,
+        message: Pieces,
     },
     /// The newest snapshot, which is at this position of the timeline, and with it a message for
     /// [`Server::take_over`]. Say what became of it with [`Server::snapshot_sent`].
@@ -60,7 +60,7 @@ pub(crate) struct Ensemble {
     heartbeat_us: u64,
     tick_at_us: u64,
     /// When to try to lead, because the leader is gone.
-    campaign_at_us: Option<u64>,
+    campaign: Option<Campaign>,
     /// The term whose leader has been given what this server had asked before.
     asked_in_term: u64,
     /// At the leader: what it has taken of each contact server's requests.
@@ -87,6 +87,14 @@ struct Arrived {
     tree: Tree,
 }
 
+/// An attempt to lead that does not wait for the election timeout.
+#[derive(Clone, Copy)]
+struct Campaign {
+    at_us: u64,
+    /// How long after it the next attempt is made.
+    again_us: u64,
+}
+
 /// Questions where the timeline ends, for those who must not see anything older than that.
 #[derive(Default)]
 struct Barriers {
@@ -111,7 +119,7 @@ impl Ensemble {
         Self {
             heartbeat_us,
             tick_at_us: now.mono_us + heartbeat_us,
-            campaign_at_us: None,
+            campaign: None,
             asked_in_term: 0,
             streams: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -204,7 +212,8 @@ impl Server {
         let (members, id) = (self.replica.members(), self.replica.id());
         let rank = members.voters.iter().filter(|voter| **voter != lost && **voter < id).count();
         if members.voters.contains(&id) {
-            self.ensemble.campaign_at_us = Some(self.now.mono_us + rank as u64 * CAMPAIGN_STAGGER_US);
+            let at_us = self.now.mono_us + rank as u64 * CAMPAIGN_STAGGER_US;
+            self.ensemble.campaign = Some(Campaign { at_us, again_us: self.ensemble.heartbeat_us / 2 });
         }
     }
 
@@ -218,6 +227,7 @@ impl Server {
             return;
         }
         self.replica.group().forget_leader();
+        self.pump();
         self.campaign_soon(member);
     }
 
@@ -333,7 +343,7 @@ impl Server {
     fn send_snapshot(&mut self, message: Message) {
         let position = message.snapshot().map_or(0, |mark| mark.position);
         let to = server_id(message.to());
-        let message = PeerMessage::Group(message).encode();
+        let message = PeerMessage::Group(message).encode().join().into();
         self.ensemble.outputs.push_back(PeerOutput::Snapshot { to, position, message });
     }
 
@@ -367,7 +377,7 @@ impl Server {
         self.stats.leaders_found += u64::from(self.replica.leader != 0);
         // That the leader is lost is no reason not to follow it up.
         if self.replica.leader != 0 {
-            self.ensemble.campaign_at_us = None;
+            self.ensemble.campaign = None;
         }
         if role != Role::Leader {
             self.stop_leading();
@@ -566,12 +576,7 @@ impl Server {
     /// Ticks of the group, and what is due among servers.
     pub(crate) fn tick_ensemble(&mut self) {
         let now_us = self.now.mono_us;
-        if self.ensemble.campaign_at_us.is_some_and(|at| at <= now_us) {
-            self.ensemble.campaign_at_us = None;
-            if self.replica.leader == 0 {
-                self.replica.group().campaign();
-            }
-        }
+        self.campaign();
         if self.ensemble.handing_over_until_us.is_some_and(|until| until <= now_us) {
             self.ensemble.handing_over_until_us = None;
         }
@@ -595,6 +600,23 @@ impl Server {
         self.pump();
     }
 
+    /// The others refuse a candidate as long as they have not noticed that the leader is gone, and
+    /// one whose timeline ends before theirs; then it may be that nobody else tries who could win.
+    /// So an attempt is repeated, more and more seldom until the election timeout has its turn.
+    fn campaign(&mut self) {
+        let now_us = self.now.mono_us;
+        let Some(Campaign { at_us, again_us }) = self.ensemble.campaign.filter(|due| due.at_us <= now_us)
+        else {
+            return;
+        };
+        let election_us = self.ensemble.heartbeat_us * u64::from(self.config.election_heartbeats);
+        let again = Campaign { at_us: at_us.max(now_us) + again_us, again_us: again_us * 2 };
+        self.ensemble.campaign = Some(again).filter(|_| again_us < election_us && self.replica.leader == 0);
+        if self.replica.leader == 0 {
+            self.replica.group().campaign();
+        }
+    }
+
     /// Whether there are other servers, or should be.
     fn is_ensemble(&self) -> bool {
         self.replica.has_others() || !self.config.servers.is_empty()
@@ -608,7 +630,7 @@ impl Server {
 
     pub(crate) fn next_ensemble_wake_us(&self) -> Option<u64> {
         let tick = self.is_ensemble().then_some(self.ensemble.tick_at_us);
-        [tick, self.ensemble.campaign_at_us].into_iter().flatten().min()
+        [tick, self.ensemble.campaign.map(|due| due.at_us)].into_iter().flatten().min()
     }
 
     // ---- sessions ----

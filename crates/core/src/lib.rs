@@ -58,3 +58,4 @@ pub use session::LiveSession;
 pub use snapshot::SnapshotOutput;
 pub use standing::{Role, Standing};
 pub use stats::{Histogram, OpStats, Stats};
+pub use stoa_group::Pieces;

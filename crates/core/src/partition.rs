@@ -229,7 +229,7 @@ impl Partition {
 }
 
 /// An entry's buffer begins with no more than this.
-const ENTRY_BYTES_FIRST: usize = 256 << 10;
+const ENTRY_BYTES_FIRST: usize = 1 << 20;
 
 fn contact(origin: Origin) -> Contact {
     Contact { server: origin.server, opening: origin.request }

@@ -17,7 +17,7 @@ use crate::auth::IDENTITIES_MAX;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::Message;
+use stoa_group::{Message, Pieces};
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, PASSWORD_LEN, Reader, put};
 
@@ -176,15 +176,18 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 }
 
 impl PeerMessage {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Pieces {
         let mut out = Vec::new();
         match self {
             Self::Group(message) => {
-                out.push(GROUP);
+                let mut out = Pieces::default();
+                out.put(&[GROUP]);
                 message.encode(&mut out);
+                return out;
             }
             Self::Forward(Forward { term, stream, base, first, asked }) => {
                 put_numbers(&mut out, FORWARD, &[*term, *stream, *base, *first]);
+                out.reserve(asked.iter().map(|asked| 4 + asked.len()).sum::<usize>() + 4);
                 put::len(&mut out, asked.len());
                 asked.iter().for_each(|asked| put::buffer(&mut out, asked));
             }
@@ -203,7 +206,7 @@ impl PeerMessage {
                 put_numbers(&mut out, HEARD_ARRIVED, &[*term, *number]);
             }
         }
-        out
+        Bytes::from(out).into()
     }
 
     /// Reads what [`PeerMessage::encode`] wrote; what it takes is in proportion to the bytes.
@@ -271,7 +274,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_cuts_are_refused() {
         for message in samples() {
-            let bytes = Bytes::from(message.encode());
+            let bytes = message.encode().join();
             let read = PeerMessage::decode(bytes.clone()).unwrap();
             assert_eq!(format!("{read:?}"), format!("{message:?}"));
             for len in 0..bytes.len() {

@@ -8,7 +8,7 @@ use crate::restore::Recovered;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Config, Coverage, Group, Mark, Members, Output, ProposeError, Role, Status, Store};
+use stoa_group::{Config, Coverage, Group, Mark, Members, Output, Pieces, ProposeError, Role, Status, Store};
 
 /// The timeline of the only partition that there is now.
 pub const TIMELINE: u32 = 0;
@@ -24,7 +24,7 @@ pub struct Append {
     /// Its place in the log.
     pub position: u64,
     /// Its bytes.
-    pub payload: Vec<u8>,
+    pub payload: Pieces,
     /// The record builds on a snapshot that has come from another server: before it is appended,
     /// the snapshot must be durable among this server's own.
     pub snapshot: Option<TakenOver>,
@@ -184,13 +184,10 @@ impl Replica {
             let vote = store.vote.unwrap_or(self.group.vote());
             let head =
                 Store { number: 0, snapshot: Some(mark.clone()), vote: Some(vote), entries: Vec::new() };
-            let mut bytes = Vec::new();
-            head.encode(&mut bytes);
-            TakenOver { position: mark.position, covered: record - 1, head: bytes }
+            TakenOver { position: mark.position, covered: record - 1, head: head.encode().join().into() }
         });
         let takes_over = snapshot.is_some();
-        let mut payload = Vec::new();
-        store.encode(&mut payload);
+        let payload = store.encode();
         let generation = self.generation;
         self.queue.push_back(Append { generation, timeline: TIMELINE, position: record, payload, snapshot });
         self.in_flight.push_back(InFlight { record, number, end: store.end(), takes_over });
@@ -268,9 +265,7 @@ impl Replica {
     pub(crate) fn begin_snapshot(&mut self) -> (Vec<u8>, Mark, u64) {
         let head = self.group.snapshot_head();
         let mark = head.snapshot.clone().unwrap_or_default();
-        let mut bytes = Vec::new();
-        head.encode(&mut bytes);
         let covered = self.coverage.covered(mark.position);
-        (bytes, mark, covered)
+        (head.encode().join().into(), mark, covered)
     }
 }

@@ -1,8 +1,7 @@
 //! Three servers that talk to each other at once and store at once, unless they are told otherwise.
 
-use bytes::Bytes;
 use std::collections::BTreeSet;
-use stoa_core::{Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Server};
+use stoa_core::{Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server};
 use stoa_group::Store;
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -82,7 +81,7 @@ impl Trio {
                     {
                         let now = self.now();
                         self.server(to)
-                            .peer_message(id, message.into(), now)
+                            .peer_message(id, message.join(), now)
                             .expect("they understand each other");
                         moved = true;
                     }
@@ -97,7 +96,7 @@ impl Trio {
     fn store(&mut self, id: u8) -> bool {
         while let Some(append) = self.server(id).poll_append() {
             self.waiting[usize::from(id) - 1] = append.position;
-            let store = Store::decode(Bytes::from(append.payload)).expect("it is a record");
+            let store = Store::decode(append.payload.join()).expect("it is a record");
             for entry in store.entries.iter().filter(|_| id == 1) {
                 for item in Items::new(&entry.payload) {
                     let item = item.expect("it is an item");
@@ -276,4 +275,24 @@ fn a_leader_deletes_what_is_due_an_interval_after_its_election() {
     trio.send(2, client, &frame(2, Opcode::Exists, |body| encode::path_watch(body, "/t", false)));
     const NO_NODE: i32 = -101;
     assert_eq!(trio.answers(2, client), [(1, 0), (2, NO_NODE)]);
+}
+
+#[test]
+fn who_can_win_tries_again_if_the_others_were_not_ready() {
+    let mut trio = Trio::new();
+    trio.cuts.insert((1, 3));
+    // The third lacks this, so only the second can be elected.
+    assert!(trio.connect(2, None).1.is_some());
+    for cut in [(3, 1), (1, 2), (2, 1)] {
+        trio.cuts.insert(cut);
+    }
+    let now = trio.now();
+    trio.server(2).peer_lost(1, now);
+    // The second is refused: to the third, the first still leads.
+    trio.pass(&[2, 3], 10);
+    let now = trio.now();
+    trio.server(3).peer_lost(1, now);
+    // Less than the election timeout, which is 200 ms.
+    trio.pass(&[2, 3], 100);
+    assert_eq!(trio.server(2).standing().role, Role::Leader);
 }

@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::time::Instant;
-use stoa_group::{Config, Group, Mark, Members, Message, Output, Restored};
+use stoa_group::{Config, Group, Mark, Members, Message, Output, Pieces, Restored};
 
 const UPDATE_BYTES: usize = 150;
 const ENTRIES: u32 = 200_000;
@@ -34,7 +35,6 @@ impl Ensemble {
 
     /// Every disk stores at once, every message arrives, in the form in which it travels.
     fn settle(&mut self) {
-        let mut record = Vec::new();
         loop {
             let mut messages = Vec::new();
             for (id, group) in &mut self.groups {
@@ -42,8 +42,7 @@ impl Ensemble {
                     match output {
                         Output::Send(message) => messages.push(message),
                         Output::Store(store) => {
-                            record.clear();
-                            store.encode(&mut record);
+                            black_box(store.encode());
                             group.stored(store.number);
                         }
                         Output::Committed(entries) if *id == 1 => self.committed += entries.len() as u64,
@@ -55,9 +54,9 @@ impl Ensemble {
                 return;
             }
             for message in messages {
-                let mut bytes = Vec::new();
+                let mut bytes = Pieces::default();
                 message.encode(&mut bytes);
-                let message = Message::decode(bytes.into()).expect("it was encoded just now");
+                let message = Message::decode(bytes.join()).expect("it was encoded just now");
                 self.group(message.to()).step(message).expect("members make sense");
             }
         }

@@ -8,6 +8,7 @@
 //! proportion to the bytes, whatever they say.
 
 use crate::held::{Entry, EntryKind, Mark};
+use crate::pieces::Pieces;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
@@ -55,18 +56,23 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Pieces, bytes: &Bytes) {
     let len = u32::try_from(bytes.len()).expect("payloads are bounded by their proposers");
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(bytes);
+    out.put(&len.to_le_bytes());
+    out.put_shared(bytes);
 }
 
-pub(crate) fn put_entries(out: &mut Vec<u8>, entries: impl ExactSizeIterator<Item = Entry>) {
-    out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+/// About how many bytes [`put_entries`] copies for these: room for them is made at once.
+pub(crate) fn entries_bytes<'a>(payloads: impl Iterator<Item = &'a Bytes>) -> usize {
+    payloads.map(|payload| ENTRY_BYTES_MIN + Pieces::copied(payload)).sum::<usize>() + 4
+}
+
+pub(crate) fn put_entries(out: &mut Pieces, entries: impl ExactSizeIterator<Item = Entry>) {
+    out.put(&(entries.len() as u32).to_le_bytes());
     for entry in entries {
-        out.push(if entry.kind == EntryKind::Change { CHANGE } else { PAYLOAD });
-        out.extend_from_slice(&entry.position.to_le_bytes());
-        out.extend_from_slice(&entry.term.to_le_bytes());
+        out.put(&[if entry.kind == EntryKind::Change { CHANGE } else { PAYLOAD }]);
+        out.put(&entry.position.to_le_bytes());
+        out.put(&entry.term.to_le_bytes());
         put_bytes(out, &entry.payload);
     }
 }
@@ -90,15 +96,15 @@ pub(crate) fn get_entries(bytes: &mut Bytes) -> Result<Vec<Entry>, DecodeError> 
 }
 
 /// Whether the members change by themselves is not in it: its writer has a flag for that.
-pub(crate) fn put_mark(out: &mut Vec<u8>, mark: &Mark) {
-    out.extend_from_slice(&mark.position.to_le_bytes());
-    out.extend_from_slice(&mark.term.to_le_bytes());
+pub(crate) fn put_mark(out: &mut Pieces, mark: &Mark) {
+    out.put(&mark.position.to_le_bytes());
+    out.put(&mark.term.to_le_bytes());
     let members = &mark.members;
     for ids in [&members.voters, &members.learners, &members.outgoing, &members.learners_next] {
         let count = u16::try_from(ids.len()).expect("a group has a few hundred members at most");
-        out.extend_from_slice(&count.to_le_bytes());
+        out.put(&count.to_le_bytes());
         for id in ids {
-            out.extend_from_slice(&id.to_le_bytes());
+            out.put(&id.to_le_bytes());
         }
     }
 }

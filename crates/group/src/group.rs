@@ -393,10 +393,13 @@ impl Group {
         }
     }
 
-    /// Wants to lead now. The others may refuse.
+    /// Wants to lead now. The others may refuse. Nothing happens while votes are being counted, which
+    /// would be void.
     pub fn campaign(&mut self) {
+        let engine = &self.raft.raft;
         // The engine ends the process over a leader that is no voter.
-        if !self.must_wait() && self.raft.raft.promotable() && self.raft.campaign().is_ok() {
+        let may = !self.must_wait() && engine.promotable() && engine.state != StateRole::Candidate;
+        if may && self.raft.campaign().is_ok() {
             self.choose_timeout();
         }
     }

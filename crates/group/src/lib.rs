@@ -32,6 +32,7 @@ mod group;
 mod held;
 mod members;
 mod message;
+mod pieces;
 mod record;
 
 pub use codec::DecodeError;
@@ -39,4 +40,5 @@ pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError};
 pub use held::{Entry, EntryKind, Mark, Vote};
 pub use members::{Change, Members};
 pub use message::Message;
+pub use pieces::Pieces;
 pub use record::{Coverage, RecordError, Restored, Store};

@@ -9,6 +9,7 @@
 
 use crate::codec::{self, DecodeError, get_bytes, get_mark, get_number, get_u8, put_bytes, put_mark};
 use crate::held::{Entry, Mark};
+use crate::pieces::Pieces;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
@@ -18,6 +19,9 @@ const REJECT: u8 = 1;
 const MARK: u8 = 2;
 const AUTO_LEAVE: u8 = 4;
 const FLAGS: u8 = REJECT | MARK | AUTO_LEAVE;
+
+/// What a message without mark and entries takes.
+const HEAD_BYTES: usize = 2 + 9 * 8 + 4;
 
 /// Kinds that travel, with their numbers. The others are the engine's own business.
 const KINDS: [(u8, MessageType); 12] = [
@@ -63,7 +67,7 @@ impl Message {
     }
 
     /// Writes it behind what is in `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Pieces) {
         let raft = &self.raft;
         let kind = KINDS.iter().find(|(_, kind)| *kind == raft.get_msg_type());
         let (kind, _) = kind.expect("what does not travel is not handed out");
@@ -72,7 +76,9 @@ impl Message {
         if let Some(mark) = &mark {
             flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
         }
-        out.extend_from_slice(&[*kind, flags]);
+        let entries = codec::entries_bytes(raft.get_entries().iter().map(|entry| &entry.data));
+        out.reserve(HEAD_BYTES + raft.context.len() + entries);
+        out.put(&[*kind, flags]);
         for number in [
             raft.to,
             raft.from,
@@ -84,7 +90,7 @@ impl Message {
             raft.request_snapshot,
             raft.reject_hint,
         ] {
-            out.extend_from_slice(&number.to_le_bytes());
+            out.put(&number.to_le_bytes());
         }
         put_bytes(out, &raft.context);
         if let Some(mark) = &mark {
@@ -212,10 +218,15 @@ mod tests {
         Message { raft }
     }
 
+    fn encoded(message: &Message) -> Vec<u8> {
+        let mut pieces = Pieces::default();
+        message.encode(&mut pieces);
+        pieces.join().into()
+    }
+
     #[test]
     fn what_is_written_is_read() {
-        let mut bytes = Vec::new();
-        sample().encode(&mut bytes);
+        let bytes = encoded(&sample());
         let read = Message::decode(bytes.into()).unwrap();
         assert_eq!(read, sample());
         assert_eq!(read.snapshot().unwrap().members.outgoing, [5]);
@@ -223,8 +234,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_cut_or_too_long_is_refused() {
-        let mut bytes = Vec::new();
-        sample().encode(&mut bytes);
+        let mut bytes = encoded(&sample());
         for len in 0..bytes.len() {
             assert!(Message::decode(Bytes::copy_from_slice(&bytes[..len])).is_err(), "cut at {len}");
         }
@@ -234,8 +244,7 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_gives_another_message_or_an_error() {
-        let mut bytes = Vec::new();
-        sample().encode(&mut bytes);
+        let bytes = encoded(&sample());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -249,8 +258,7 @@ mod tests {
     fn a_count_is_not_believed_before_the_bytes_are_there() {
         let mut raft = raft::eraftpb::Message { to: 1, from: 2, ..Default::default() };
         raft.set_msg_type(MessageType::MsgAppend);
-        let mut bytes = Vec::new();
-        Message { raft }.encode(&mut bytes);
+        let mut bytes = encoded(&Message { raft });
         let at = bytes.len() - 4;
         bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Short));

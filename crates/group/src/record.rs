@@ -11,6 +11,7 @@
 
 use crate::codec::{self, DecodeError};
 use crate::held::{Entry, Mark, Vote};
+use crate::pieces::Pieces;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
@@ -19,6 +20,8 @@ use core::fmt;
 const VOTE: u8 = 1;
 const MARK: u8 = 2;
 const AUTO_LEAVE: u8 = 4;
+/// What a record without mark and entries takes.
+const HEAD_BYTES: usize = 1 + 3 * 8;
 const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE;
 
 /// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
@@ -81,22 +84,26 @@ impl Store {
         last.or_else(|| self.snapshot.as_ref().map(|mark| mark.position))
     }
 
-    /// Writes the record behind what is in `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// The record.
+    #[must_use]
+    pub fn encode(&self) -> Pieces {
+        let mut out = Pieces::default();
         let mut flags = if self.vote.is_some() { VOTE } else { 0 };
         if let Some(mark) = &self.snapshot {
             flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
         }
-        out.push(flags);
+        out.reserve(HEAD_BYTES + codec::entries_bytes(self.entries.iter().map(|entry| &entry.payload)));
+        out.put(&[flags]);
         if let Some(vote) = &self.vote {
             for number in [vote.term, vote.voted_for, vote.committed] {
-                out.extend_from_slice(&number.to_le_bytes());
+                out.put(&number.to_le_bytes());
             }
         }
         if let Some(mark) = &self.snapshot {
-            codec::put_mark(out, mark);
+            codec::put_mark(&mut out, mark);
         }
-        codec::put_entries(out, self.entries.iter().cloned());
+        codec::put_entries(&mut out, self.entries.iter().cloned());
+        out
     }
 
     /// Reads what [`Store::encode`] wrote, without its number. Payloads are not copied.
@@ -227,9 +234,7 @@ mod tests {
     }
 
     fn record(store: &Store) -> Bytes {
-        let mut bytes = Vec::new();
-        store.encode(&mut bytes);
-        bytes.into()
+        store.encode().join()
     }
 
     fn of_entries(entries: Vec<Entry>) -> Bytes {

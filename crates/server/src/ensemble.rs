@@ -196,7 +196,7 @@ impl Ensemble {
         match output {
             PeerOutput::Send { to, message } => {
                 // What is not connected, or does not keep up, is asked again by whoever misses it.
-                self.peers.send(u64::from(to), message.into());
+                self.peers.send(u64::from(to), message);
             }
             PeerOutput::Snapshot { to, position, message } => {
                 let newest = self.newest.borrow().clone();

@@ -361,7 +361,7 @@ mod tests {
             let mut log = Log::open(&mut disk, &options(), &mut Recovered::default()).unwrap();
             for position in 1..=50 {
                 let payload = vec![position as u8; 300];
-                log.append(&mut disk, &[Entry { timeline: 4, position, payload: &payload }]).unwrap();
+                log.append(&mut disk, &[Entry { timeline: 4, position, payload: &[&payload] }]).unwrap();
             }
             let mut second = disk.another();
             let snapshot = std::thread::spawn(move || {

@@ -169,13 +169,10 @@ fn store(
     meter: &Mutex<LogMeter>,
 ) -> Result<Option<u64>, AppendError> {
     let Some(last) = batch.last() else { return Ok(None) };
-    let entries: Vec<_> = batch
-        .iter()
-        .map(|append| Entry {
-            timeline: append.timeline,
-            position: append.position,
-            payload: &append.payload,
-        })
+    let payloads: Vec<Vec<_>> = batch.iter().map(|append| append.payload.iter().collect()).collect();
+    let with_payloads = batch.iter().zip(&payloads);
+    let entries: Vec<_> = with_payloads
+        .map(|(append, payload)| Entry { timeline: append.timeline, position: append.position, payload })
         .collect();
     let began = Instant::now();
     disk.synced = Duration::ZERO;

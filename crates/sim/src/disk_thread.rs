@@ -71,13 +71,10 @@ impl LogThread {
         let batch: Vec<Append> =
             self.queue.drain(..).filter(|append| Some(append.generation) > refused).collect();
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(LogDone::Nothing) };
-        let entries: Vec<Entry<'_>> = batch
-            .iter()
-            .map(|append| Entry {
-                timeline: append.timeline,
-                position: append.position,
-                payload: &append.payload,
-            })
+        let payloads: Vec<Vec<_>> = batch.iter().map(|append| append.payload.iter().collect()).collect();
+        let with_payloads = batch.iter().zip(&payloads);
+        let entries: Vec<Entry<'_>> = with_payloads
+            .map(|(append, payload)| Entry { timeline: append.timeline, position: append.position, payload })
             .collect();
         let before = self.end(disk);
         match self.log.append(disk, &entries) {

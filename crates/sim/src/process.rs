@@ -308,8 +308,9 @@ impl Process {
 
     fn hand_to_log(&mut self, ticked: Option<Now>, scene: &mut Scene<'_>) -> Done {
         while let Some(append) = self.server.poll_append() {
-            scene.checker.handed_to_log(append.position, &append.payload, ticked)?;
-            scene.trace.mix(&append.payload);
+            let payload = append.payload.clone().join();
+            scene.checker.handed_to_log(append.position, &payload, ticked)?;
+            scene.trace.mix(&payload);
             self.log.push(append);
         }
         scene.checker.handed_all_to_log()

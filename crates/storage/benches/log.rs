@@ -122,7 +122,7 @@ fn append(disk: &mut Memory, log: &mut Log) -> Duration {
         batch.clear();
         for _ in 0..BATCH {
             position += 1;
-            batch.push(Entry { timeline: 1, position, payload: &PAYLOAD });
+            batch.push(Entry { timeline: 1, position, payload: &[&PAYLOAD] });
         }
         log.append(disk, &batch).expect("memory does not fail");
     }

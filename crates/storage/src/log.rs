@@ -16,7 +16,7 @@ use crate::recovery::{self, Recovery};
 /// What is collected in memory before it is written; a larger batch takes several writes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// From this size on a payload is written from where it is, without a copy.
+/// From this size on a piece of a payload is written from where it is, without a copy.
 const DIRECT_BYTES: usize = 64 << 10;
 
 /// How a log is kept.
@@ -57,8 +57,8 @@ pub struct Entry<'a> {
     pub timeline: u32,
     /// Its position: one more than that of the timeline's entry before, 1 for the first.
     pub position: u64,
-    /// What is stored.
-    pub payload: &'a [u8],
+    /// What is stored, in pieces.
+    pub payload: &'a [&'a [u8]],
 }
 
 /// What a log holds.
@@ -278,7 +278,7 @@ impl Log {
                 expected,
                 found: position,
             })?;
-            body_bytes += (ENTRY_HEADER_BYTES + payload.len()) as u64;
+            body_bytes += (ENTRY_HEADER_BYTES + total_bytes(payload)) as u64;
         }
         let body_bytes = body_bytes.next_multiple_of(FRAME_ALIGNMENT);
         let too_large = |what, found, limit| Err(AppendError::TooLarge { what, found, limit });
@@ -368,6 +368,10 @@ impl Log {
     }
 }
 
+fn total_bytes(pieces: &[&[u8]]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
+}
+
 /// One batch on its way to the disk.
 struct BatchWrite<'a, D: ?Sized> {
     disk: &'a mut D,
@@ -392,25 +396,31 @@ impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
         self.buffer.reserve(frame_bytes.min(BUFFER_BYTES + DIRECT_BYTES));
         self.buffer.extend_from_slice(&[0; FRAME_BYTES]);
         for entry in entries {
-            let payload = entry.payload;
-            let header = entry_header(entry.timeline, payload.len() as u32, entry.position);
-            self.buffer.extend_from_slice(&header);
-            if payload.len() >= DIRECT_BYTES {
-                self.spill()?;
-                self.body_crc.update(payload);
-                self.disk.write(&self.active.file, self.at, payload)?;
-                self.at += payload.len() as u64;
-            } else {
-                self.buffer.extend_from_slice(payload);
-                if self.buffer.len() >= BUFFER_BYTES {
-                    self.spill()?;
-                }
+            let bytes = total_bytes(entry.payload) as u32;
+            self.buffer.extend_from_slice(&entry_header(entry.timeline, bytes, entry.position));
+            for piece in entry.payload {
+                self.piece(piece)?;
             }
         }
         let end = self.active.end + frame_bytes as u64;
         let padding = end - self.at - self.buffer.len() as u64;
         self.buffer.resize(self.buffer.len() + padding as usize, 0);
         self.finish(entries.len() as u32, body_bytes as u32, ahead_bytes)
+    }
+
+    fn piece(&mut self, piece: &[u8]) -> Result<(), DiskError> {
+        if piece.len() >= DIRECT_BYTES {
+            self.spill()?;
+            self.body_crc.update(piece);
+            self.disk.write(&self.active.file, self.at, piece)?;
+            self.at += piece.len() as u64;
+        } else {
+            self.buffer.extend_from_slice(piece);
+            if self.buffer.len() >= BUFFER_BYTES {
+                self.spill()?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes what is in the buffer; the header's place stays empty for now.

@@ -67,9 +67,8 @@ impl Disk {
             let Self { disk, open, .. } = self;
             let open = open.as_mut().expect("the server runs");
             let position = open.log.position(TIMELINE) + 1;
-            let mut record = Vec::new();
-            store.encode(&mut record);
-            let entry = Entry { timeline: TIMELINE, position, payload: &record };
+            let record = store.encode().join();
+            let entry = Entry { timeline: TIMELINE, position, payload: &[&record] };
             let appended = open.log.append(disk, &[entry]);
             if appended.is_err() {
                 return Err(StorageError::NoLog);
@@ -118,8 +117,7 @@ impl Disk {
         // The beginning of a member's life from here on is a record too.
         let begin =
             Store { number: 0, snapshot: Some(mark.clone()), vote: Some(open.vote), entries: Vec::new() };
-        let mut chunk = Vec::new();
-        begin.encode(&mut chunk);
+        let chunk = begin.encode().join();
         let mut writer = SnapshotWriter::begin(&mut self.disk, header)?;
         writer.chunk(&mut self.disk, &chunk)?;
         writer.chunk(&mut self.disk, &state.digest.to_le_bytes())?;

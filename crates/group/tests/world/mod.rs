@@ -5,7 +5,7 @@ mod disk;
 use bytes::Bytes;
 use disk::Disk;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_group::{Config, Entry, EntryKind, Group, Members, Message, Output, Role, Store};
+use stoa_group::{Config, Entry, EntryKind, Group, Members, Message, Output, Pieces, Role, Store};
 
 /// What a member's state machine holds: everything applied, as one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -231,9 +231,9 @@ impl World {
         let (from, to) = (parcel.message.from(), parcel.message.to());
         let arrives = !self.cuts.contains(&(from, to)) && self.is_up(to);
         if arrives {
-            let mut bytes = Vec::new();
+            let mut bytes = Pieces::default();
             parcel.message.encode(&mut bytes);
-            let message = Message::decode(bytes.into()).expect("what was encoded can be decoded");
+            let message = Message::decode(bytes.join()).expect("what was encoded can be decoded");
             assert_eq!(message, parcel.message);
             if let (Some(state), Some(mark)) = (parcel.snapshot, message.snapshot()) {
                 self.server(to).arrived = Some((mark.position, state));

@@ -110,29 +110,31 @@ impl Header {
 
     /// The frame's kind, if its payload is what was sent.
     pub(super) fn check(&self, payload: &[u8]) -> Result<Kind, FrameError> {
-        if checksum(self.kind, &[payload]) != self.crc {
+        if checksum(self.kind, core::iter::once(payload)).1 != self.crc {
             return Err(FrameError::Damaged { len: self.len });
         }
         Kind::from_byte(self.kind).ok_or(FrameError::Unknown(self.kind))
     }
 }
 
-fn checksum(kind: u8, parts: &[&[u8]]) -> u32 {
+fn checksum<'a>(kind: u8, parts: impl Iterator<Item = &'a [u8]>) -> (usize, u32) {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[kind]);
+    let mut len = 0;
     for part in parts {
+        len += part.len();
         hasher.update(part);
     }
-    hasher.finalize()
+    (len, hasher.finalize())
 }
 
 /// The header of a frame whose payload is these parts together.
-pub(super) fn header(kind: Kind, parts: &[&[u8]]) -> [u8; HEADER_BYTES] {
-    let len: usize = parts.iter().map(|part| part.len()).sum();
+pub(super) fn header<'a>(kind: Kind, parts: impl Iterator<Item = &'a [u8]>) -> [u8; HEADER_BYTES] {
+    let (len, crc) = checksum(kind as u8, parts);
     let len = u32::try_from(len).expect("payloads are bounded where they are made");
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&len.to_le_bytes());
-    header[4..8].copy_from_slice(&checksum(kind as u8, parts).to_le_bytes());
+    header[4..8].copy_from_slice(&crc.to_le_bytes());
     header[8] = kind as u8;
     header
 }
@@ -141,7 +143,7 @@ pub(super) fn header(kind: Kind, parts: &[&[u8]]) -> [u8; HEADER_BYTES] {
 pub(super) fn encode(kind: Kind, parts: &[&[u8]]) -> BytesMut {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = BytesMut::with_capacity(HEADER_BYTES + len);
-    frame.put_slice(&header(kind, parts));
+    frame.put_slice(&header(kind, parts.iter().copied()));
     for part in parts {
         frame.put_slice(part);
     }
@@ -214,7 +216,7 @@ mod tests {
     fn an_unknown_kind_is_refused() {
         let mut frame = encode(Kind::Ping, &[]);
         frame[8] = 13;
-        frame[4..8].copy_from_slice(&checksum(13, &[]).to_le_bytes());
+        frame[4..8].copy_from_slice(&checksum(13, core::iter::empty()).1.to_le_bytes());
         assert_eq!(take(&mut frame, 0), Err(FrameError::Unknown(13)));
     }
 }

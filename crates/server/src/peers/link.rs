@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use stoa_core::Pieces;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -20,9 +21,9 @@ use super::stream::Stream;
 pub(super) const OUTBOX_BYTES_MAX: usize = HEADER_BYTES + MESSAGE_BYTES_MAX;
 /// With so much of a peer handed out and not given back, nothing more is read from it.
 const INBOX_BYTES_MAX: usize = 64 << 20;
-/// Messages up to this length are copied together; longer ones are sent from where they are.
+/// Pieces below this length are copied together; longer ones are sent from where they are.
 const COPY_BYTES_MAX: usize = 4 << 10;
-/// Short messages are collected in pieces of about this length.
+/// What is copied together is collected in pieces of about this length.
 const PIECE_BYTES: usize = 64 << 10;
 /// How many pieces one write takes.
 const PIECES_MAX: usize = 64;
@@ -101,18 +102,20 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn push(&mut self, kind: Kind, payload: Bytes) {
-        let header = frame::header(kind, &[&payload]);
+    fn push(&mut self, kind: Kind, payload: Pieces) {
+        let header = frame::header(kind, payload.iter());
         self.bytes += header.len() + payload.len();
         self.tail.put_slice(&header);
-        if payload.len() <= COPY_BYTES_MAX {
-            self.tail.put_slice(&payload);
-            if self.tail.len() >= PIECE_BYTES {
+        for piece in payload {
+            if piece.len() < COPY_BYTES_MAX {
+                self.tail.put_slice(&piece);
+            } else {
                 self.seal();
+                self.pieces.push_back(piece);
             }
-        } else {
+        }
+        if self.tail.len() >= PIECE_BYTES {
             self.seal();
-            self.pieces.push_back(payload);
         }
     }
 
@@ -181,7 +184,7 @@ impl Link {
     }
 
     /// Queues a message for the next flush. `false` when too much waits already.
-    pub(super) fn send(&self, message: Bytes) -> bool {
+    pub(super) fn send(&self, message: Pieces) -> bool {
         let mut outbox = self.outbox.borrow_mut();
         if outbox.bytes.saturating_add(HEADER_BYTES + message.len()) > OUTBOX_BYTES_MAX {
             return false;
@@ -358,7 +361,7 @@ impl Link {
         }
         self.idle_ticks.set(self.idle_ticks.get() + 1);
         if self.idle_ticks.get() >= TICKS_TO_PING && self.queued_bytes() == 0 {
-            self.outbox.borrow_mut().push(Kind::Ping, Bytes::new());
+            self.outbox.borrow_mut().push(Kind::Ping, Pieces::default());
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use stoa_core::Pieces;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
@@ -193,7 +194,7 @@ impl Peers {
 
     /// Queues a message for the next [`flush`](Self::flush). `false` when the peer is not connected,
     /// or too much waits for it already, or the message is longer than 64 MiB.
-    pub(crate) fn send(&self, to: u64, message: Bytes) -> bool {
+    pub(crate) fn send(&self, to: u64, message: Pieces) -> bool {
         let Some(member) = self.inner.members.borrow().get(&to).cloned() else { return false };
         let Some(link) = member.sends_on() else { return false };
         let sent = link.send(message);

@@ -109,7 +109,7 @@ impl Machine {
             return Err(error);
         }
         writer.finish(disk)?;
-        let store = Store::decode(append.payload.clone().into());
+        let store = Store::decode(append.payload.clone().join());
         let mark = store.ok().and_then(|store| store.snapshot);
         self.offered = mark.map(|mark| (mark.position, sequence));
         Ok(())

@@ -302,7 +302,7 @@ impl Process {
     fn poll_peers(&mut self, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         while let Some(output) = self.server.poll_peer() {
             if let PeerOutput::Send { message, .. } = &output
-                && let Some(term) = leads_term(message)
+                && let Some(term) = leads_term(&message.clone().join())
             {
                 if scene.history.leads(term, self.id)? {
                     scene.trace.event(
@@ -329,14 +329,14 @@ impl Process {
     fn store(&mut self, append: Append, scene: &mut Scene<'_>) -> Done {
         let id = self.id;
         let broken = |what: String| Violation::new(format!("a record of server {id}: {what}"));
-        let record = Bytes::copy_from_slice(&append.payload);
+        let record = append.payload.clone().join();
         let store = Store::decode(record.clone()).map_err(|error| broken(error.to_string()))?;
         for entry in &store.entries {
             scene.history.holds(id, entry)?;
             self.expiry.check(entry, scene)?;
         }
+        scene.trace.mix(&record);
         scene.stored.replay(record).map_err(|error| broken(error.to_string()))?;
-        scene.trace.mix(&append.payload);
         self.hold_or_log(append);
         Ok(())
     }

@@ -507,7 +507,7 @@ impl World {
         }
         for output in out.peers {
             match output {
-                PeerOutput::Send { to, message } => self.post(id, to, message, None),
+                PeerOutput::Send { to, message } => self.post(id, to, message.join().into(), None),
                 // Everybody belongs to it for ever, and knows where the others are.
                 PeerOutput::Members(_) | PeerOutput::Servers => {}
                 PeerOutput::Snapshot { to, position, message } => {

@@ -1,6 +1,6 @@
 //! Appending, sealing and coming back.
 
-use crate::world::{Model, open, options};
+use crate::world::{Model, in_two, open, options};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{AppendError, BODY_BYTES_MAX, Entry, Options, StorageError};
 
@@ -97,7 +97,8 @@ fn large_payloads_are_written_in_place_and_come_back() {
             .enumerate()
             .map(|(index, &size)| vec![(index * 31 + batch) as u8; size])
             .collect();
-        let entries: Vec<Entry<'_>> = payloads
+        let pieces: Vec<_> = payloads.iter().map(|payload| in_two(payload)).collect();
+        let entries: Vec<Entry<'_>> = pieces
             .iter()
             .map(|payload| {
                 position += 1;
@@ -122,7 +123,7 @@ fn large_payloads_are_written_in_place_and_come_back() {
 fn many_small_entries_that_fill_the_buffer_come_back() {
     let mut disk = FaultyDisk::new(1);
     let (mut log, _) = open(&mut disk, &Options { segment_bytes: 1 << 30, ..options() }).unwrap();
-    let payload = [3; 1000];
+    let payload = [&[3; 300][..], &[3; 700]];
     let entries: Vec<Entry<'_>> =
         (1..=5000).map(|position| Entry { timeline: 1, position, payload: &payload }).collect();
     log.append(&mut disk, &entries).unwrap();
@@ -136,7 +137,7 @@ fn many_small_entries_that_fill_the_buffer_come_back() {
 fn a_position_out_of_order_is_refused_and_nothing_is_stored() {
     let mut disk = FaultyDisk::new(1);
     let (mut log, _) = open(&mut disk, &options()).unwrap();
-    let entry = |timeline, position| Entry { timeline, position, payload: b"x" };
+    let entry = |timeline, position| Entry { timeline, position, payload: &[b"x"] };
     log.append(&mut disk, &[entry(1, 1), entry(1, 2), entry(2, 1)]).unwrap();
     let before = (disk.calls(), log.stats());
     for (batch, expected) in [
@@ -161,6 +162,7 @@ fn a_batch_beyond_the_limit_is_refused_and_nothing_is_stored() {
     let mut disk = FaultyDisk::new(1);
     let (mut log, _) = open(&mut disk, &options()).unwrap();
     let payload = vec![0; 64 << 20];
+    let payload = in_two(&payload);
     let entries: Vec<Entry<'_>> = (1..=1 + BODY_BYTES_MAX / (64 << 20))
         .map(|position| Entry { timeline: 1, position, payload: &payload })
         .collect();

@@ -108,7 +108,7 @@ fn zeros_written_ahead_are_called_so() {
     let ahead = Options { ahead_bytes: 4000, segment_bytes: 100_000, ..options() };
     let (mut log, recovered) = open(&mut disk, &ahead).unwrap();
     let (timeline, position) = (1, recovered.last(1) + 1);
-    log.append(&mut disk, &[Entry { timeline, position, payload: b"x" }]).unwrap();
+    log.append(&mut disk, &[Entry { timeline, position, payload: &[b"x"] }]).unwrap();
     let (tally, _, lines) = look(&mut disk);
     assert_eq!((tally.damages, tally.torn_tails), (0, 0));
     assert!(lines.iter().any(|line| line.ends_with("Ahead { bytes: 4000 }")), "{lines:#?}");

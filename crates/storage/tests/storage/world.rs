@@ -25,6 +25,11 @@ pub(crate) fn payload(timeline: u32, position: u64, attempt: u64) -> Vec<u8> {
 }
 
 /// The chunks of the test's snapshots.
+/// A payload as it comes from who has it in pieces.
+pub(crate) fn in_two(payload: &[u8]) -> [&[u8]; 2] {
+    payload.split_at(payload.len() / 3).into()
+}
+
 pub(crate) fn chunks(sequence: u64) -> Vec<Vec<u8>> {
     (0..1 + sequence % 3)
         .map(|chunk| vec![(sequence * 16 + chunk) as u8; (sequence * 7 + chunk * 30) as usize])
@@ -152,9 +157,15 @@ impl Model {
             let position = self.last(timeline) + before + 1;
             batch.push((timeline, position, payload(timeline, position, self.attempts)));
         }
+        let pieces: Vec<_> = batch.iter().map(|(.., payload)| in_two(payload)).collect();
         let entries: Vec<Entry<'_>> = batch
             .iter()
-            .map(|(timeline, position, payload)| Entry { timeline: *timeline, position: *position, payload })
+            .zip(&pieces)
+            .map(|((timeline, position, _), payload)| Entry {
+                timeline: *timeline,
+                position: *position,
+                payload,
+            })
             .collect();
         let outcome = log.append(disk, &entries);
         drop(entries);

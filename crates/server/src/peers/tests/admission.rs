@@ -120,8 +120,8 @@ fn servers_with_certificates_for_their_hosts_meet() {
             // More than TLS takes at once.
             let long = Bytes::from(vec![3; 5 << 20]);
             for _ in 0..3 {
-                assert!(one.peers.send(2, long.clone()));
-                assert!(one.peers.send(2, Bytes::from_static(b"short")));
+                assert!(one.peers.send(2, long.clone().into()));
+                assert!(one.peers.send(2, Bytes::from_static(b"short").into()));
             }
             one.peers.flush();
             for (index, (_, got)) in two.messages(6).await.into_iter().enumerate() {

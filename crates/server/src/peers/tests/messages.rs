@@ -34,7 +34,7 @@ fn messages_of_several_peers_arrive_whole_and_in_order() {
         for number in 0..COUNT {
             for server in &servers {
                 for to in (1..=3).filter(|to| *to != server.id) {
-                    assert!(server.peers.send(to, message(server.id, to, number)));
+                    assert!(server.peers.send(to, message(server.id, to, number).into()));
                 }
                 if number % (server.id as u32 * 5) == 0 {
                     server.peers.flush();
@@ -201,7 +201,7 @@ fn a_peer_that_does_not_read_fills_its_own_queue_and_no_other() {
 
         let piece = Bytes::from(vec![5; 1 << 20]);
         let mut sent = 0;
-        while one.peers.send(3, piece.clone()) {
+        while one.peers.send(3, piece.clone().into()) {
             one.peers.flush();
             sent += 1;
             assert!(sent < 200, "nothing bounds the queue");
@@ -224,9 +224,9 @@ fn a_peer_that_does_not_read_fills_its_own_queue_and_no_other() {
         }
         one.until(|one| one.status(3).queued_bytes == 0).await;
         // The longest message takes the whole queue; a longer one is refused.
-        assert!(!one.peers.send(3, Bytes::from(vec![0; MESSAGE_BYTES_MAX + 1])));
-        assert!(one.peers.send(3, Bytes::from(vec![0; MESSAGE_BYTES_MAX])));
-        assert!(!one.peers.send(3, Bytes::from_static(b"x")));
+        assert!(!one.peers.send(3, Bytes::from(vec![0; MESSAGE_BYTES_MAX + 1]).into()));
+        assert!(one.peers.send(3, Bytes::from(vec![0; MESSAGE_BYTES_MAX]).into()));
+        assert!(!one.peers.send(3, Bytes::from_static(b"x").into()));
     });
 }
 
@@ -241,7 +241,7 @@ fn no_more_is_received_than_the_server_has_taken() {
         let mut sent = 0_u64;
         let mut stuck = 0;
         while sent < 250 && stuck < 10 {
-            if one.peers.send(2, piece.clone()) {
+            if one.peers.send(2, piece.clone().into()) {
                 one.peers.flush();
                 (sent, stuck) = (sent + 1, 0);
             } else {

@@ -114,7 +114,7 @@ impl Server {
     }
 
     fn say(&self, to: u64, message: &'static [u8]) -> bool {
-        let sent = self.peers.send(to, Bytes::from_static(message));
+        let sent = self.peers.send(to, Bytes::from_static(message).into());
         self.peers.flush();
         sent
     }
