@@ -177,14 +177,9 @@ mod tests {
         let mut entry = Vec::new();
         begin_update(&mut entry, Some(origin));
         let stamp = Stamp { zxid: 1, time_ms: 5 };
-        Tree::new(Options::default()).prepare_create_session(
-            7,
-            1000,
-            [1; 16],
-            Contact::default(),
-            stamp,
-            &mut entry,
-        );
+        Tree::new(Options::default())
+            .prepare_create_session(7, 1000, [1; 16], Contact::default(), stamp, &mut entry)
+            .unwrap();
         let updates = entry.len();
         let multi = Refusal::Multi { count: 4, failed: 2, code: ErrorCode::NoNode };
         put_refusal(&mut entry, origin, multi);

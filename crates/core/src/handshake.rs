@@ -4,6 +4,7 @@ use crate::apply::Opened;
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
+use crate::planted::Bug;
 use crate::server::Server;
 use alloc::vec::Vec;
 use stoa_tree::WatcherId;
@@ -40,7 +41,10 @@ impl Server {
         self.opening(id, timeout_ms, request);
         if self.can_prepare() {
             let origin = self.requests.next();
-            self.partition.propose_session(origin, session, timeout_ms, password, self.now);
+            let created = self.partition.propose_session(origin, session, timeout_ms, password, self.now);
+            if let Err(refusal) = created {
+                self.partition.propose_refusal(origin, refusal);
+            }
             self.requests.prepared(id);
         } else {
             let mut asked = Vec::new();
@@ -62,6 +66,9 @@ impl Server {
             self.requests.ask(id, asked);
             return;
         }
+        let is_alone = self.replica.is_alone();
+        let ending = self.partition.tree.session_has_password(session, password)
+            && !self.planted.is(Bug::ExpiredWhileProposed);
         let origin = self.requests.next();
         match self.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
             Ok(()) => {
@@ -69,7 +76,10 @@ impl Server {
                 self.sessions.heard_of(session, 0, self.now);
                 self.requests.prepared(id);
             }
-            Err(_) if self.replica.is_alone() => self.send_expired(id),
+            // It is so already, and not only if an end that is proposed will be durable.
+            Err(_) if is_alone && !ending => {
+                self.send_expired(id);
+            }
             Err(refusal) => {
                 self.partition.propose_refusal(origin, refusal);
                 self.requests.prepared(id);

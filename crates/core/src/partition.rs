@@ -74,13 +74,11 @@ impl Partition {
         timeout_ms: i32,
         password: [u8; PASSWORD_LEN],
         now: Now,
-    ) {
-        let created = self.item(Some(origin), now, |tree, stamp, entry| {
+    ) -> Result<(), Refusal> {
+        self.item(Some(origin), now, |tree, stamp, entry| {
             let contact = contact(origin);
-            tree.prepare_create_session(session, timeout_ms, password, contact, stamp, entry);
-            Ok(())
-        });
-        debug_assert_eq!(created, Ok(()));
+            Ok(tree.prepare_create_session(session, timeout_ms, password, contact, stamp, entry)?)
+        })
     }
 
     /// A session comes back on another connection.
@@ -123,8 +121,7 @@ impl Partition {
     pub(crate) fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
         let refused = match asked {
             Asked::CreateSession { session, timeout_ms, password } => {
-                self.propose_session(origin, *session, *timeout_ms, *password, now);
-                Ok(())
+                self.propose_session(origin, *session, *timeout_ms, *password, now)
             }
             Asked::OpenSession { session, timeout_ms, password } => {
                 self.propose_session_open(origin, *session, *timeout_ms, password, now)

@@ -43,6 +43,8 @@ pub enum Bug {
     HeardIsNotTold,
     /// What a leader had proposed before it lost the lead is still counted on when it leads again.
     ProposedIsKept,
+    /// A client is told that its session is gone when the end is only proposed.
+    ExpiredWhileProposed,
     /// What the log refused counts as stored.
     RefusedCountsAsStored,
 }

@@ -14,8 +14,8 @@ use stoa_wire::{
 /// Longest frame that a server may send.
 const REPLY_BYTES_MAX: usize = 80 << 20;
 
-/// The xid of garbage. Some of it is answered out of order, which can be told by the xid alone: no other
-/// request has it.
+/// The xids of garbage begin here. Some of it is answered out of order, which can be told by the xid
+/// alone: no other request has it.
 const GARBAGE_XID: i32 = 77_000_000;
 
 /// What a client wants done.
@@ -64,6 +64,7 @@ pub struct Client {
     timeout_us: u64,
     outstanding: VecDeque<(i32, i32)>,
     last_xid: i32,
+    garbage_xid: i32,
     last_sent_us: u64,
     inbox: Vec<u8>,
     memory: Memory,
@@ -87,6 +88,7 @@ impl Client {
             timeout_us: 1_000_000,
             outstanding: VecDeque::new(),
             last_xid: 0,
+            garbage_xid: GARBAGE_XID,
             last_sent_us: 0,
             inbox: Vec::new(),
             memory: Memory::default(),
@@ -198,7 +200,12 @@ impl Client {
             acts.push(self.send(&Ask { opcode: Opcode::CloseSession as i32, body: Vec::new() }));
             // What comes behind a close must not be carried out.
             acts.extend(self.burst(now_us));
-            self.session = None;
+            if self.rng.one_in(3) {
+                // It does not wait for the end, and wants its session back.
+                acts.extend(self.connect());
+            } else {
+                self.session = None;
+            }
             return acts;
         }
         if self.rng.one_in(manners.stall_one_in) {
@@ -264,6 +271,7 @@ impl Client {
 
     fn garbage(&mut self) -> Act {
         self.reckless = true;
+        self.garbage_xid += 1;
         let mut bytes = Vec::new();
         match self.rng.below(8) {
             0 => put::i32(&mut bytes, -1),
@@ -272,7 +280,7 @@ impl Client {
             3 | 4 => {
                 // Longer than the server takes, but not so long that it hangs up.
                 let mut body = vec![0; 20 << 10];
-                body[..4].copy_from_slice(&GARBAGE_XID.to_be_bytes());
+                body[..4].copy_from_slice(&self.garbage_xid.to_be_bytes());
                 body[7] = Opcode::SetData as u8;
                 put::buffer(&mut bytes, &body);
             }
@@ -280,7 +288,7 @@ impl Client {
                 let mut workload =
                     Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
                 let ask = workload.garbage();
-                frame(&mut bytes, GARBAGE_XID, &ask);
+                frame(&mut bytes, self.garbage_xid, &ask);
             }
         }
         Act::Send(bytes)

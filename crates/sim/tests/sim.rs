@@ -126,3 +126,8 @@ fn a_snapshot_that_claims_too_much_is_found() {
 fn a_session_that_is_heard_on_its_old_connection_is_found() {
     found("churn", |server: &mut Server| server.plant(Bug::OldContactAccepted));
 }
+
+#[test]
+fn a_session_called_gone_before_that_is_durable_is_found() {
+    found("churn", |server: &mut Server| server.plant(Bug::ExpiredWhileProposed));
+}

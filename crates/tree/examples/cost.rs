@@ -196,14 +196,10 @@ fn flat(count: usize) {
     let mut bench = Bench::new();
     let stamp = Stamp { zxid: 1, time_ms: 1 };
     bench.zxid = 1;
-    bench.tree.prepare_create_session(
-        7,
-        1_000,
-        [0; 16],
-        stoa_tree::Contact::default(),
-        stamp,
-        &mut bench.batch,
-    );
+    bench
+        .tree
+        .prepare_create_session(7, 1_000, [0; 16], stoa_tree::Contact::default(), stamp, &mut bench.batch)
+        .expect("there is no other session");
     bench.apply();
     bench.create("/flat", 0, 0);
     bench.apply();

@@ -65,7 +65,10 @@ impl Tree {
         prepared
     }
 
-    /// Makes an update that creates a session, appended to `batch`. Ids are never used twice.
+    /// Makes an update that creates a session, appended to `batch`.
+    ///
+    /// # Errors
+    /// `BadArguments` when there is a session with this id; nothing was appended then.
     pub fn prepare_create_session(
         &mut self,
         session: i64,
@@ -74,11 +77,15 @@ impl Tree {
         contact: Contact,
         stamp: Stamp,
         batch: &mut Vec<u8>,
-    ) {
+    ) -> Result<(), ErrorCode> {
+        if self.proposed_session(session).is_some() {
+            return Err(ErrorCode::BadArguments);
+        }
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
         Op::CreateSession { timeout_ms, password, contact }.encode(batch);
         update::end(batch, start);
         self.overlay.touch_session(stamp.zxid, session, Some((password, contact)));
+        Ok(())
     }
 
     /// Makes an update that takes a session to another connection, appended to `batch`.

@@ -202,6 +202,12 @@ impl Tree {
         self.sessions.get(id).map(|session| session.info(id))
     }
 
+    /// Whether the applied state has this session, with this password.
+    #[must_use]
+    pub fn session_has_password(&self, id: i64, password: &[u8]) -> bool {
+        self.sessions.get(id).is_some_and(|session| is_same_password(&session.password, password))
+    }
+
     /// The sessions of the applied state, in no particular order.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
         self.sessions.iter().map(|(id, session)| session.info(id))

@@ -88,6 +88,11 @@ impl Checker {
             (Err(failure), Wanted::Write { xid, opcode, .. }) => {
                 self.answer(key, xid, opcode, refusal(failure));
             }
+            (Err(failure), Wanted::Reopen { session, password, .. })
+                if self.may_still_open(session, &password) =>
+            {
+                self.propose_refusal(key, failure, now);
+            }
             (Err(_), _) => {
                 if let Some(link) = self.links.get_mut(&key) {
                     link.hello = Some(Hello::Expired);
@@ -95,6 +100,19 @@ impl Checker {
                 self.shut(key, Some(CloseReason::SessionExpired));
             }
         }
+    }
+
+    /// The session is there and only proposed to end: until that is durable nobody may be told.
+    fn may_still_open(&self, session: i64, password: &[u8]) -> bool {
+        let known = self.applied.session(session).and_then(|known| known.password);
+        known.is_some_and(|known| known == *password)
+    }
+
+    fn propose_refusal(&mut self, connection: ConnectionKey, failure: Failure, now: Now) {
+        self.counts.refused += 1;
+        let stamp = Stamp { zxid: self.last_zxid(), time_ms: now.wall_ms };
+        let what = What::Refused { connection, failure };
+        self.proposed.push_back(Proposed::new(stamp, 0, what));
     }
 
     /// The server leads from now on: what it was asked before is prepared, in order. There is an outcome
@@ -107,10 +125,7 @@ impl Checker {
             let prepared = self.prepare(&asked, now);
             let connection = asked.connection;
             if let Err(failure) = prepared {
-                self.counts.refused += 1;
-                let stamp = Stamp { zxid: self.last_zxid(), time_ms: now.wall_ms };
-                let what = What::Refused { connection, failure };
-                self.proposed.push_back(Proposed::new(stamp, 0, what));
+                self.propose_refusal(connection, failure, now);
             }
             let Some(link) = self.links.get_mut(&connection) else { continue };
             let waiting = link.queue.iter_mut().find(|expect| matches!(expect, Expect::Asked { .. }));
@@ -182,6 +197,7 @@ impl Checker {
             }
             Opcode::Reconfig => {
                 let code = match Request::decode(opcode, &mut reader) {
+                    Ok(_) if moment.out_of_room => ErrorCode::SystemError,
                     Ok(_) => ErrorCode::ReconfigDisabled,
                     Err(_) => ErrorCode::MarshallingError,
                 };

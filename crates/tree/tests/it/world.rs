@@ -173,14 +173,16 @@ impl World {
     pub(crate) fn propose_session(&mut self, session: i64) {
         let stamp = self.stamp();
         let mut batch = Vec::new();
-        self.tree.prepare_create_session(
-            session,
-            5_000,
-            [session as u8; 16],
-            Contact::default(),
-            stamp,
-            &mut batch,
-        );
+        self.tree
+            .prepare_create_session(
+                session,
+                5_000,
+                [session as u8; 16],
+                Contact::default(),
+                stamp,
+                &mut batch,
+            )
+            .unwrap();
         self.log.push(batch);
     }
 
