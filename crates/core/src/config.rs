@@ -47,6 +47,9 @@ pub struct Config {
     /// Heartbeats without a word of the leader after which a server wants to lead, at least; at most
     /// twice as many.
     pub election_heartbeats: u32,
+    /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
+    /// leader (setting `read-only-mode`).
+    pub read_only_mode: bool,
     /// Bounds on what clients can make the server hold.
     pub limits: Limits,
 }
@@ -108,6 +111,7 @@ impl Default for Config {
             reconfig_enabled: false,
             heartbeat_ms: 100,
             election_heartbeats: 10,
+            read_only_mode: false,
             limits: Limits::default(),
         }
     }

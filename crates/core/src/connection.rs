@@ -53,6 +53,11 @@ pub enum CloseReason {
     LeaderChanged,
     /// This server has no contact with a majority.
     NoQuorum,
+    /// This server only reads, for lack of a leader: its clients have to learn that, or have not said that it
+    /// will do.
+    OnlyReads,
+    /// A leader is known again, and the connection was read-only.
+    ReadsEnd,
     /// This server was so far behind that it has taken over another one's snapshot.
     StateReplaced,
     /// An operator closed it, or the server shuts down.
@@ -75,6 +80,8 @@ impl fmt::Display for CloseReason {
             Self::NoRoom => "no room in the log for the session",
             Self::LeaderChanged => "another server leads now, and the fate of a request is not known",
             Self::NoQuorum => "this server has no contact with a majority of the ensemble",
+            Self::OnlyReads => "this server knows of no leader and only reads",
+            Self::ReadsEnd => "a leader is known again, and the connection was read-only",
             Self::StateReplaced => "this server has taken over the state of another one",
             Self::Operator => "closed by the server's operator",
         })
@@ -94,6 +101,8 @@ pub(crate) enum Phase {
     },
     /// Attached to a session.
     Live(SessionKey),
+    /// The server only reads, and the client may.
+    ReadOnly,
     /// Nothing is read any more; what is left to send may still be sent.
     Closing,
 }
@@ -192,6 +201,8 @@ pub struct Connection {
     pub(crate) close_reason: Option<CloseReason>,
     /// Whether its reads must see everything that was acknowledged to anybody before them.
     pub(crate) reads_newest: bool,
+    /// Whether its client is content with a server that only reads.
+    pub(crate) takes_read_only: bool,
     /// The request with which the session came here.
     pub(crate) opening: u64,
     /// Barriers among what waits, and writes that waited behind one.
@@ -215,6 +226,12 @@ impl Connection {
     /// does not read: then the client may have said something that nobody has heard.
     pub(crate) fn is_held_up(&self, limits: &Limits) -> bool {
         self.paused && self.output_bytes() < limits.output_pause_bytes
+    }
+
+    /// Whether it may only read, because the server knows of no leader.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.phase == Phase::ReadOnly
     }
 
     /// Why the server closes it, once it does.
@@ -310,6 +327,7 @@ impl Connections {
                 paused: false,
                 close_reason: None,
                 reads_newest: false,
+                takes_read_only: false,
                 opening: 0,
                 bars: 0,
             },

@@ -133,6 +133,16 @@ impl Ensemble {
         }
     }
 
+    /// How long the client of a session may stay while this server only reads: there may be a leader
+    /// that it could find, and that does not hear of it. `None` when it has to look for one now. A session
+    /// that was last here is over, if there is such a leader, when its timeout has passed since that knew
+    /// of this server's clients; of others it is not known when they were last heard of.
+    pub(crate) fn stay(&self, was_here: bool, timeout_ms: i32, now: Now) -> Option<u64> {
+        let over_us = self.known_until_us + u64::try_from(timeout_ms).unwrap_or(0) * 1000;
+        let since_us = if was_here && over_us > now.mono_us { self.known_until_us } else { now.mono_us };
+        Some(since_us + look_after_us(timeout_ms)).filter(|until| *until > now.mono_us)
+    }
+
     /// Whether the answer to this question has not come, or not been reached.
     pub(crate) fn is_waiting(&self, barrier: u64) -> bool {
         self.barriers.waiting.iter().any(|waiting| waiting.id == barrier)
@@ -141,6 +151,12 @@ impl Ensemble {
     fn send(&mut self, to: u8, message: &PeerMessage) {
         self.outputs.push_back(PeerOutput::Send { to, message: message.encode() });
     }
+}
+
+/// Clients learn after so much of their timeout that nobody may hear of them, which leaves them the rest
+/// to find a server that has a leader; microseconds.
+fn look_after_us(timeout_ms: i32) -> u64 {
+    u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3
 }
 
 pub(crate) fn server_id(member: u64) -> u8 {
@@ -383,6 +399,7 @@ impl Server {
             self.stop_leading();
         }
         self.ensemble.in_flight_heard.clear();
+        self.follow_mode();
         self.settle_term();
     }
 
@@ -596,6 +613,8 @@ impl Server {
             self.ask_barriers_again();
             self.tell_whom_we_heard();
             self.close_cut_off();
+            self.follow_mode();
+            self.tend_guests();
         }
         self.pump();
     }
@@ -677,15 +696,15 @@ impl Server {
 
     /// Clients of a server that is cut off from the leader must learn it before their sessions end.
     fn close_cut_off(&mut self) {
-        let silent_us = self.now.mono_us.saturating_sub(self.ensemble.known_until_us);
-        let is_due = |timeout_ms: i32| silent_us > u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3;
+        let (known_us, now_us) = (self.ensemble.known_until_us, self.now.mono_us);
+        let is_due = |timeout_ms: i32| now_us > known_us + look_after_us(timeout_ms);
         if !is_due(self.config.session_timeout_min_ms) {
             return;
         }
         let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
             Phase::Live(_) => is_due(connection.timeout_ms),
             Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
-            Phase::Handshake | Phase::Closing => false,
+            Phase::Handshake | Phase::ReadOnly | Phase::Closing => false,
         });
         let due: Vec<_> = due.map(|(id, _)| id).collect();
         for id in due {

@@ -24,7 +24,9 @@ impl Server {
         }
         let range = (self.config.session_timeout_min_ms, self.config.session_timeout_max_ms);
         let timeout_ms = request.timeout_ms.max(range.0).min(range.1);
-        if request.session_id == 0 {
+        if self.is_read_only() {
+            self.open_read_only(id, timeout_ms, &request);
+        } else if request.session_id == 0 {
             self.create_session(id, timeout_ms, &request);
         } else {
             self.reopen_session(id, timeout_ms, &request);
@@ -87,10 +89,12 @@ impl Server {
         }
     }
 
-    fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
+    pub(crate) fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
         let opening = self.requests.next().request;
+        let told = request.read_only.map(|_| self.is_read_only());
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.phase = Phase::Opening { timeout_ms, read_only: request.read_only.map(|_| false) };
+        connection.phase = Phase::Opening { timeout_ms, read_only: told };
+        connection.takes_read_only = request.read_only == Some(true);
         connection.opening = opening;
     }
 
@@ -148,7 +152,7 @@ impl Server {
         self.send_response(id, &response);
     }
 
-    fn send_response(&mut self, id: ConnectionId, response: &ConnectResponse) {
+    pub(crate) fn send_response(&mut self, id: ConnectionId, response: &ConnectResponse) {
         let Some(output) = self.connections.output(id) else { return };
         let start = begin_frame(output);
         response.encode(output);

@@ -32,6 +32,7 @@ mod partition;
 mod peer;
 mod planted;
 mod read;
+mod read_only;
 mod reaper;
 mod replica;
 mod request;

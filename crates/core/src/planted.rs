@@ -47,6 +47,12 @@ pub enum Bug {
     ExpiredWhileProposed,
     /// What the log refused counts as stored.
     RefusedCountsAsStored,
+    /// A server that only reads goes on with it when it knows of a leader.
+    ReadOnlyOutlivesLeader,
+    /// A server that only reads says yes to writes, and forgets them.
+    ReadOnlyAcceptsWrites,
+    /// What a server that only reads gives its clients for a session is created in the tree.
+    ReadOnlySessionIsReal,
 }
 
 /// The bug of a server, if there is one.

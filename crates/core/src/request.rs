@@ -27,6 +27,10 @@ impl Server {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
+        if connection.phase == Phase::ReadOnly {
+            self.request_read_only(id, header, opcode, &mut reader, arrived_us);
+            return;
+        }
         let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
         let is_barred = connection.bars > 0;
         let reads_newest = connection.reads_newest && !self.replica.is_alone();
@@ -175,7 +179,13 @@ impl Server {
         }
     }
 
-    fn auth(&mut self, id: ConnectionId, header: RequestHeader, reader: &mut Reader<'_>, arrived_us: u64) {
+    pub(crate) fn auth(
+        &mut self,
+        id: ConnectionId,
+        header: RequestHeader,
+        reader: &mut Reader<'_>,
+        arrived_us: u64,
+    ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else {
             self.close(id, CloseReason::Malformed);

@@ -7,10 +7,11 @@ use crate::ensemble::Ensemble;
 use crate::membership::Reachable;
 use crate::partition::Partition;
 use crate::planted::{Bug, Planted};
+use crate::read_only::ReadOnly;
 use crate::replica::{Append, Replica};
 use crate::requests::Requests;
 use crate::restore::Recovered;
-use crate::session::{LiveSession, SessionKey, Sessions};
+use crate::session::{LiveSession, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
 use alloc::collections::VecDeque;
@@ -89,6 +90,7 @@ pub struct Server {
     pub(crate) requests: Requests,
     pub(crate) ensemble: Ensemble,
     pub(crate) reachable: Reachable,
+    pub(crate) read_only: ReadOnly,
     pub(crate) snapshots: Snapshots,
     pub(crate) stats: Stats,
     pub(crate) turn: Turn,
@@ -128,6 +130,7 @@ impl Server {
             replica,
             requests: Requests::new(config.server_id, stream),
             reachable: Reachable::default(),
+            read_only: ReadOnly::new(config.server_id, now),
             ensemble: Ensemble::new(config.server_id, config.heartbeat_ms, question, now),
             config,
             connections: Connections::default(),
@@ -182,11 +185,7 @@ impl Server {
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         self.now = now;
         let mut rest = bytes;
-        if let Some(&Phase::Live(session)) = self.connections.get(id).map(|connection| &connection.phase)
-            && !self.planted.is(Bug::SessionExpiresEarly)
-        {
-            self.sessions.touch(session, now);
-        }
+        self.heard_on(id);
         loop {
             let congested = self.is_congested();
             let Some(connection) = self.connections.get_mut(id) else {
@@ -215,7 +214,7 @@ impl Server {
                     connection.received += 1;
                     self.stats.packets_received += 1;
                     rest = tail;
-                    if let Phase::Live(_) = connection.phase {
+                    if matches!(connection.phase, Phase::Live(_) | Phase::ReadOnly) {
                         self.request(id, frame, now.mono_us);
                     } else {
                         self.handshake(id, frame);
@@ -251,10 +250,8 @@ impl Server {
         self.now = now;
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
-        if let Phase::Live(key) = connection.phase {
-            let held_up = connection.is_held_up(&self.config.limits);
-            self.detach(id, key, held_up);
-        }
+        let held_up = connection.is_held_up(&self.config.limits);
+        self.detach(id, connection.session, &connection.phase, held_up);
         self.resume_congested();
     }
 
@@ -493,20 +490,34 @@ impl Server {
         }
         let held_up = connection.is_held_up(&self.config.limits);
         let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
+        let session = connection.session;
         connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;
         }
-        if let Phase::Live(key) = phase {
-            self.detach(id, key, held_up);
-        }
+        self.detach(id, session, &phase, held_up);
         self.partition.watches.remove_watcher(WatcherId(id.0));
         self.outputs.push_back(Output::Close(id, reason));
     }
 
+    /// The client of a connection has been heard of, or could not be for our sake.
+    fn heard_on(&mut self, id: ConnectionId) {
+        match self.connections.get(id).map(|connection| (&connection.phase, connection.session)) {
+            Some((&Phase::Live(key), _)) if !self.planted.is(Bug::SessionExpiresEarly) => {
+                self.sessions.touch(key, self.now);
+            }
+            Some((Phase::ReadOnly, session)) => self.hear_guest(session),
+            _ => {}
+        }
+    }
+
     /// A session loses its connection, if this is it. It has its whole timeout to come back when it may
     /// have been speaking to a server that did not listen.
-    fn detach(&mut self, id: ConnectionId, key: SessionKey, held_up: bool) {
+    fn detach(&mut self, id: ConnectionId, session: i64, phase: &Phase, held_up: bool) {
+        let Phase::Live(key) = *phase else {
+            self.read_only.leave(session, id);
+            return;
+        };
         if self.sessions.get(key).is_some_and(|session| session.connection == Some(id)) {
             if held_up {
                 self.sessions.touch(key, self.now);
@@ -537,9 +548,7 @@ impl Server {
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.paused = false;
-        if let Phase::Live(key) = connection.phase {
-            self.sessions.touch(key, self.now);
-        }
+        self.heard_on(id);
         self.outputs.push_back(Output::Resume(id));
     }
 
@@ -554,7 +563,7 @@ impl Server {
 
     fn oversized(&mut self, id: ConnectionId, rest: &[u8], announced: i32) -> Option<usize> {
         let len = usize::try_from(announced).ok().filter(|len| *len <= self.config.limits.frame_skip_bytes);
-        let live = matches!(self.connections.get(id)?.phase, Phase::Live(_));
+        let live = matches!(self.connections.get(id)?.phase, Phase::Live(_) | Phase::ReadOnly);
         let Some(len) = len.filter(|_| live) else {
             self.stats.frames_too_large += 1;
             self.close(id, CloseReason::BadFrame);

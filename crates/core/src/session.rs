@@ -241,6 +241,16 @@ impl Sessions {
         }
     }
 
+    /// The client of a session that its contact server may be elsewhere has been heard of here.
+    pub(crate) fn heard_here(&mut self, id: i64, now: Now) {
+        if let Some(&key) = self.by_id.get(&id) {
+            self.touch(key, now);
+            if let Some(session) = self.live.get_mut(key) {
+                session.here = true;
+            }
+        }
+    }
+
     /// Those whose clients are or were here and were heard of after `since_us`, or may have spoken.
     pub(crate) fn heard_since(
         &self,

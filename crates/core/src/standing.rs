@@ -16,6 +16,8 @@ pub enum Role {
     Follower,
     /// It follows a leader, and has no vote.
     Observer,
+    /// It has known of no leader for a while, and only reads, for clients that have said that this will do.
+    ReadOnly,
     /// It knows of no leader, or waits for what a new leader found committed.
     Looking,
 }
@@ -54,6 +56,7 @@ impl Server {
         let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
         let (voters, observers) = (ids(&status.members.voters), ids(&status.members.learners));
         let role = match self.replica.lead {
+            _ if self.is_read_only() => Role::ReadOnly,
             _ if !self.is_in_quorum() => Role::Looking,
             Lead::Active if !self.replica.has_others() => Role::Standalone,
             Lead::Active => Role::Leader,

@@ -1,7 +1,9 @@
 //! Three servers that talk to each other at once and store at once, unless they are told otherwise.
 
 use std::collections::BTreeSet;
-use stoa_core::{Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server};
+use stoa_core::{
+    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server,
+};
 use stoa_group::Store;
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -12,6 +14,8 @@ use stoa_wire::{
 struct Trio {
     servers: Vec<Server>,
     now_us: u64,
+    /// What clients ask for.
+    timeout_ms: i32,
     /// Between these (from, to) nothing arrives.
     cuts: BTreeSet<(u8, u8)>,
     /// These disks store nothing for now: the last record that waits.
@@ -23,6 +27,10 @@ struct Trio {
 
 impl Trio {
     fn new() -> Self {
+        Self::with(false)
+    }
+
+    fn with(read_only_mode: bool) -> Self {
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let server = |id: u8| {
             let config = Config {
@@ -31,6 +39,7 @@ impl Trio {
                 session_timeout_min_ms: 500,
                 heartbeat_ms: 20,
                 reap_interval_ms: 50,
+                read_only_mode,
                 ..Config::default()
             };
             let recovered = Recovered::new(Tree::new(Options::default()), &[1, 2, 3]);
@@ -39,6 +48,7 @@ impl Trio {
         let mut trio = Self {
             servers: (1..=3).map(server).collect(),
             now_us: start.mono_us,
+            timeout_ms: 1000,
             cuts: BTreeSet::new(),
             stalled: BTreeSet::new(),
             waiting: [0; 3],
@@ -126,6 +136,16 @@ impl Trio {
         id: u8,
         session: Option<&ConnectResponse>,
     ) -> (ConnectionId, Option<ConnectResponse>) {
+        self.connect_as(id, session, None)
+    }
+
+    /// The same for a client that says whether a read-only server will do.
+    fn connect_as(
+        &mut self,
+        id: u8,
+        session: Option<&ConnectResponse>,
+        read_only: Option<bool>,
+    ) -> (ConnectionId, Option<ConnectResponse>) {
         let now = self.now();
         let connection = self.server(id).connect(([127, 0, 0, 1], 1).into(), now).expect("there is room");
         let mut bytes = Vec::new();
@@ -133,10 +153,10 @@ impl Trio {
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: 0,
-            timeout_ms: 1000,
+            timeout_ms: self.timeout_ms,
             session_id: session.map_or(0, |session| session.session_id),
             password: session.map_or(&[0; 16], |session| &session.password),
-            read_only: None,
+            read_only,
         };
         request.encode(&mut bytes);
         end_frame(&mut bytes, start);
@@ -295,4 +315,259 @@ fn who_can_win_tries_again_if_the_others_were_not_ready() {
     // Less than the election timeout, which is 200 ms.
     trio.pass(&[2, 3], 100);
     assert_eq!(trio.server(2).standing().role, Role::Leader);
+}
+
+const OK: i32 = 0;
+const NOT_READ_ONLY: i32 = -119;
+const CONTENT: Option<bool> = Some(true);
+
+impl Trio {
+    /// The first server hears nothing of the others any more, nor they of it.
+    fn cut_off_first(&mut self) {
+        self.cuts.extend([(1, 2), (2, 1), (1, 3), (3, 1)]);
+    }
+
+    fn why_closed(&mut self, id: u8, connection: ConnectionId) -> Option<CloseReason> {
+        self.server(id).connection(connection).expect("nobody has let go of it").close_reason()
+    }
+
+    /// A trio whose third server has applied `/a` and is cut off and read-only, with the session that made it.
+    fn third_only_reads() -> (Self, ConnectResponse) {
+        let mut trio = Self::with(true);
+        let (client, session) = trio.connect(1, None);
+        trio.send(1, client, &create(1, "/a"));
+        trio.pass(&[1, 2, 3], 100);
+        assert_eq!(trio.answers(1, client), [(1, OK)]);
+        trio.cuts.extend([(1, 3), (3, 1), (2, 3), (3, 2)]);
+        trio.pass(&[1, 2, 3], 1500);
+        assert!(trio.server(3).is_read_only());
+        (trio, session.unwrap())
+    }
+}
+
+fn get(xid: i32, path: &str) -> Vec<u8> {
+    frame(xid, Opcode::GetData, |body| encode::path_watch(body, path, true))
+}
+
+fn addauth(scheme: &str, auth: &[u8]) -> Vec<u8> {
+    frame(-4, Opcode::Auth, |body| encode::auth(body, scheme, auth))
+}
+
+#[test]
+fn a_server_without_leader_only_reads_after_a_while_if_it_is_told_to() {
+    for read_only_mode in [false, true] {
+        let mut trio = Trio::with(read_only_mode);
+        trio.timeout_ms = 3000;
+        let (content, session) = trio.connect_as(1, None, CONTENT);
+        assert_eq!(session.and_then(|it| it.read_only), Some(false), "a leader is known");
+        let (other, _) = trio.connect_as(1, None, Some(false));
+        trio.cut_off_first();
+        // It leads for an election timeout without hearing of anybody; then two of the longest go by.
+        trio.pass(&[1], 600);
+        assert!(!trio.server(1).is_read_only());
+        assert_eq!(trio.server(1).standing().role, Role::Looking);
+        assert_eq!(trio.why_closed(1, content), None);
+        trio.pass(&[1], 1000);
+        let role = if read_only_mode { Role::ReadOnly } else { Role::Looking };
+        assert_eq!(trio.server(1).standing().role, role);
+        assert_eq!(trio.server(1).is_read_only(), read_only_mode);
+        let why = read_only_mode.then_some(CloseReason::OnlyReads);
+        assert_eq!(trio.why_closed(1, content), why);
+        assert_eq!(trio.why_closed(1, other), None, "as without the mode");
+        trio.pass(&[1], 1000);
+        assert_eq!(trio.why_closed(1, other), Some(CloseReason::NoQuorum));
+    }
+}
+
+#[test]
+fn reads_are_answered_and_writes_refused_while_no_leader_is_known() {
+    let (mut trio, _) = Trio::third_only_reads();
+    let (client, session) = trio.connect_as(3, None, CONTENT);
+    let session = session.expect("it is welcome");
+    assert_eq!((session.read_only, session.session_id >> 56), (CONTENT, 0));
+    let mut bytes = addauth("digest", b"user:password");
+    bytes.extend(get(1, "/a"));
+    bytes.extend(create(2, "/b"));
+    bytes.extend(frame(3, Opcode::Sync, |body| encode::path(body, "/a")));
+    bytes.extend(frame(4, Opcode::Multi, |_| ()));
+    bytes.extend(frame(5, Opcode::Reconfig, |_| ()));
+    bytes.extend(frame(6, Opcode::WhoAmI, |_| ()));
+    bytes.extend(frame(7, Opcode::GetEphemerals, |body| encode::path(body, "/")));
+    bytes.extend(frame(-2, Opcode::Ping, |_| ()));
+    trio.send(3, client, &bytes);
+    let refused = [2, 3, 4, 5].map(|xid| (xid, NOT_READ_ONLY));
+    let answers = trio.answers(3, client);
+    assert_eq!(answers[..2], [(-4, OK), (1, OK)]);
+    assert_eq!(answers[2..6], refused);
+    assert_eq!(answers[6..], [(6, OK), (7, OK), (-2, OK)]);
+    trio.send(3, client, &frame(8, Opcode::CloseSession, |_| ()));
+    assert_eq!(trio.answers(3, client), [(8, OK)]);
+    assert_eq!(trio.why_closed(3, client), Some(CloseReason::SessionClosed));
+}
+
+#[test]
+fn what_is_newest_is_not_read_from_a_server_that_cannot_know_it() {
+    let (mut trio, _) = Trio::third_only_reads();
+    let (client, _) = trio.connect_as(3, None, CONTENT);
+    let mut bytes = addauth("consistency", b"linearizable");
+    bytes.extend(get(1, "/a"));
+    bytes.extend(addauth("consistency", b"sequential"));
+    bytes.extend(get(2, "/a"));
+    trio.send(3, client, &bytes);
+    assert_eq!(trio.answers(3, client), [(-4, OK), (1, NOT_READ_ONLY), (-4, OK), (2, OK)]);
+}
+
+#[test]
+fn who_has_not_said_that_reads_will_do_is_sent_away() {
+    let (mut trio, _) = Trio::third_only_reads();
+    for read_only in [None, Some(false)] {
+        let (client, response) = trio.connect_as(3, None, read_only);
+        assert!(response.is_none());
+        assert_eq!(trio.why_closed(3, client), Some(CloseReason::OnlyReads));
+    }
+}
+
+#[test]
+fn read_only_clients_come_back_when_a_leader_is_found_and_leave_nothing_behind() {
+    let (mut trio, _) = Trio::third_only_reads();
+    let (client, guest) = trio.connect_as(3, None, CONTENT);
+    trio.send(3, client, &get(1, "/a"));
+    assert_eq!(trio.answers(3, client), [(1, OK)]);
+    trio.cuts.clear();
+    let before = trio.server(1).tree().session_count();
+    while trio.server(3).standing().leader == 0 {
+        assert_eq!(trio.why_closed(3, client), None);
+        trio.pass(&[1, 2, 3], 10);
+    }
+    assert!(!trio.server(3).is_read_only());
+    assert_eq!(trio.why_closed(3, client), Some(CloseReason::ReadsEnd));
+    assert_eq!(trio.server(3).watches().count(), 0);
+    trio.pass(&[1, 2, 3], 200);
+    assert!(trio.server(1).tree().session_count() <= before);
+    let (_, expired) = trio.connect_as(3, guest.as_ref(), CONTENT);
+    assert_eq!(expired.map(|it| it.timeout_ms), Some(0), "nobody knows such a session");
+    let (client, session) = trio.connect_as(3, None, CONTENT);
+    assert_eq!(session.and_then(|it| it.read_only), Some(false));
+    trio.send(3, client, &create(1, "/b"));
+    trio.settle();
+    assert_eq!(trio.answers(3, client), [(1, OK)]);
+}
+
+#[test]
+fn a_session_is_known_again_or_expired_or_sent_elsewhere() {
+    let (mut trio, session) = Trio::third_only_reads();
+    let (real, response) = trio.connect_as(3, Some(&session), CONTENT);
+    assert_eq!(response, Some(ConnectResponse { read_only: CONTENT, ..session }));
+    trio.send(3, real, &frame(1, Opcode::CloseSession, |_| ()));
+    assert_eq!(trio.answers(3, real), [(1, NOT_READ_ONLY)], "it cannot be closed here");
+    let wrong = ConnectResponse { password: [9; 16], ..session };
+    let unheard_of = ConnectResponse { session_id: session.session_id + 100, ..session };
+    let (_, response) = trio.connect_as(3, Some(&wrong), CONTENT);
+    assert_eq!(response.map(|it| it.timeout_ms), Some(0));
+    let (client, response) = trio.connect_as(3, Some(&unheard_of), CONTENT);
+    assert!(response.is_none(), "it may have been created where there is a majority");
+    assert_eq!(trio.why_closed(3, client), Some(CloseReason::OnlyReads));
+    // A session of this mode, here and from elsewhere.
+    let (first, guest) = trio.connect_as(3, None, CONTENT);
+    let guest = guest.unwrap();
+    let (_, again) = trio.connect_as(3, Some(&guest), CONTENT);
+    assert_eq!(again, Some(guest));
+    assert_eq!(trio.why_closed(3, first), Some(CloseReason::SessionMoved));
+    let foreign = ConnectResponse { session_id: guest.session_id ^ 1 << 48, ..guest };
+    let (_, response) = trio.connect_as(3, Some(&foreign), CONTENT);
+    assert_eq!(response.map(|it| it.timeout_ms), Some(0));
+}
+
+#[test]
+fn silent_guests_go_and_those_with_a_session_look_for_a_leader_in_time() {
+    let (mut trio, session) = Trio::third_only_reads();
+    let (silent, _) = trio.connect_as(3, None, CONTENT);
+    let (speaking, _) = trio.connect_as(3, None, CONTENT);
+    let (real, response) = trio.connect_as(3, Some(&session), CONTENT);
+    assert_eq!(response.map(|it| it.timeout_ms), Some(1000));
+    let ping = frame(-2, Opcode::Ping, |_| ());
+    for _ in 0..6 {
+        trio.pass(&[3], 100);
+        trio.send(3, speaking, &ping);
+        trio.send(3, real, &ping);
+    }
+    assert_eq!(trio.why_closed(3, real), None);
+    trio.pass(&[3], 100);
+    assert_eq!(trio.why_closed(3, real), Some(CloseReason::NoQuorum), "two thirds of its timeout");
+    trio.send(3, speaking, &ping);
+    trio.pass(&[3], 400);
+    assert_eq!(trio.why_closed(3, silent), Some(CloseReason::SessionExpired));
+    assert_eq!(trio.why_closed(3, speaking), None);
+}
+
+#[test]
+fn a_session_that_was_here_is_not_kept_from_a_leader_while_that_may_wait_for_it() {
+    let mut trio = Trio::with(true);
+    trio.timeout_ms = 3000;
+    let (_, session) = trio.connect_as(1, None, CONTENT);
+    let session = session.unwrap();
+    trio.cut_off_first();
+    // It leads until it notices that nobody answers, in the first half second, and closes what it has when
+    // two thirds of the timeout have passed since then.
+    trio.pass(&[1], 1500);
+    let (first, response) = trio.connect_as(1, Some(&session), CONTENT);
+    assert_eq!(response, Some(ConnectResponse { read_only: CONTENT, ..session }));
+    trio.pass(&[1], 1100);
+    assert_eq!(trio.why_closed(1, first), Some(CloseReason::NoQuorum));
+    let (second, response) = trio.connect_as(1, Some(&session), CONTENT);
+    assert!(response.is_none());
+    assert_eq!(trio.why_closed(1, second), Some(CloseReason::NoQuorum));
+    // When all of the timeout has passed, a leader has ended it, or there is none.
+    trio.pass(&[1], 1000);
+    let (_, response) = trio.connect_as(1, Some(&session), CONTENT);
+    assert_eq!(response.map(|it| it.session_id), Some(session.session_id));
+}
+
+#[test]
+fn a_session_lives_through_the_mode_with_its_ephemerals() {
+    let mut trio = Trio::with(true);
+    let (client, session) = trio.connect_as(3, None, CONTENT);
+    let ephemeral = frame(1, Opcode::Create, |body| {
+        encode::create(body, "/e", Some(b"x"), OPEN_ACL, 1, None);
+    });
+    trio.send(3, client, &ephemeral);
+    trio.pass(&[1, 2, 3], 100);
+    assert_eq!(trio.answers(3, client), [(1, OK)]);
+    // Nobody hears of anybody: there is no leader, who could end the session.
+    trio.cuts.extend([(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)]);
+    let mut served = false;
+    let mut current = client;
+    for _ in 0..60 {
+        trio.pass(&[1, 2, 3], 100);
+        if trio.why_closed(3, current).is_some() {
+            let (next, response) = trio.connect_as(3, session.as_ref(), CONTENT);
+            served |= response.is_some_and(|it| it.read_only == CONTENT);
+            current = next;
+        } else {
+            trio.send(3, current, &frame(-2, Opcode::Ping, |_| ()));
+        }
+    }
+    assert!(served);
+    trio.cuts.clear();
+    for _ in 0..30 {
+        trio.pass(&[1, 2, 3], 100);
+        if trio.why_closed(3, current).is_some() {
+            current = trio.connect_as(3, session.as_ref(), CONTENT).0;
+        } else {
+            trio.send(3, current, &frame(-2, Opcode::Ping, |_| ()));
+        }
+    }
+    assert!(!trio.server(3).is_read_only());
+    assert!(trio.server(3).tree().get("/e").is_some());
+    trio.frames(3, current);
+    trio.send(3, current, &frame(2, Opcode::GetEphemerals, |body| encode::path(body, "/")));
+    assert_eq!(trio.answers(3, current), [(2, OK)]);
+}
+
+#[test]
+fn a_server_that_has_nothing_yet_does_not_say_that_there_is_nothing() {
+    let mut trio = Trio::with(true);
+    trio.cut_off_first();
+    trio.pass(&[1], 3000);
+    assert!(!trio.server(1).is_read_only());
 }

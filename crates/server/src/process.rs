@@ -22,9 +22,9 @@ const TRACE_MASK: i64 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
 pub enum Phase {
     /// The state is being read from the disk; nobody is there to be asked.
     Recovering,
-    /// The state is there, but the server takes no part in its ensemble.
+    /// The state is there, but the server takes no part in its ensemble, and serves nobody.
     Looking,
-    /// Requests are served.
+    /// Requests are served, be it reads only.
     Serving,
     /// It was told to stop.
     Stopping,
@@ -69,8 +69,8 @@ impl Process {
         }
     }
 
-    /// Whether requests are served: after recovery, while the server takes part in its ensemble, until
-    /// the shutdown.
+    /// Whether requests are served: after recovery, while the server takes part in its ensemble or is
+    /// read-only, until the shutdown.
     pub fn is_serving(&self) -> bool {
         self.phase() == Phase::Serving
     }

@@ -106,6 +106,7 @@ pub(crate) fn mode(of: &Standing) -> view::Mode {
         Role::Leader => view::Mode::Leader,
         Role::Follower => view::Mode::Follower,
         Role::Observer => view::Mode::Observer,
+        Role::ReadOnly => view::Mode::ReadOnly,
         // Nobody else could lead: its disk keeps it from it for a moment.
         Role::Looking if of.voters == [of.id] && of.observers.is_empty() => view::Mode::Standalone,
         Role::Looking => view::Mode::Looking,

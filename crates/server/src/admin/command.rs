@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::connection::Deadline;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
-use crate::view::{Question, SnapshotDone};
+use crate::view::{Mode, Question, SnapshotDone};
 use crate::words::NOT_SERVING;
 
 /// How long a snapshot may take.
@@ -176,6 +176,10 @@ impl Command {
             Command::Watches => render::watches(&admin.ask(Question::Watches).await?),
             Command::WatchesByPath => render::watches_by_path(&admin.ask(Question::Watches).await?),
             Command::WatchSummary => render::watch_summary(&admin.ask(Question::WatchSummary).await?),
+            Command::IsReadOnly => {
+                let mode = admin.ask(Question::Stats).await?.mode;
+                fields(json!({ "read_only": mode == Mode::ReadOnly }))
+            }
 
             // From here on nothing is asked of the partition, but like ZooKeeper only a server that
             // serves answers.
@@ -184,7 +188,6 @@ impl Command {
             Command::InitialConfiguration => {
                 fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
             }
-            Command::IsReadOnly => fields(json!({ "read_only": false })),
             Command::ObserverConnectionStatReset | Command::Ruok | Command::Snapshot => Map::new(),
         })
     }

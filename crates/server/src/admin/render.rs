@@ -22,7 +22,7 @@ pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
     });
     fields(json!({
         "version": VERSION,
-        "read_only": false,
+        "read_only": stats.mode == Mode::ReadOnly,
         "server_stats": {
             "packets_sent": stats.packets_sent,
             "packets_received": stats.packets_received,
@@ -260,7 +260,7 @@ pub(super) fn observers(stats: &Stats) -> Map<String, Value> {
 pub(super) fn zab_state(stats: &Stats) -> Map<String, Value> {
     let state = match (stats.mode, stats.ensemble.leader) {
         (Mode::Standalone, _) => return no_zab_state(),
-        (Mode::Looking, None) => "election",
+        (Mode::Looking, None) | (Mode::ReadOnly, _) => "election",
         (Mode::Looking, Some(_)) => "synchronization",
         _ => "broadcast",
     };

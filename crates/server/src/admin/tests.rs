@@ -10,7 +10,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::*;
 use crate::config::Settings;
 use crate::process::VERSION;
-use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, stats};
+use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
 use crate::view::{Mode, Stats};
 
 /// A served admin port with a partition that answers like [`Example`].
@@ -405,6 +405,20 @@ fn a_server_that_looks_for_a_leader_tells_what_helps_to_find_one() {
     let (status, metrics) = served.get("/metrics");
     assert_eq!(status, 200);
     assert!(metrics.contains("\nstoa_in_quorum 0\n"), "{metrics}");
+}
+
+#[test]
+fn a_server_that_only_reads_is_served_by_its_commands_and_is_not_ready() {
+    let served = Served::of_ensemble(read_only);
+    let (status, body) = served.get("/ready");
+    assert_eq!(status, 503);
+    assert!(body.contains("only reads are answered"), "{body}");
+    assert_eq!(served.command("isro")["read_only"], true);
+    assert_eq!(served.command("stat")["read_only"], true);
+    assert_eq!(served.command("zabstate")["zabstate"], "election");
+    let (_, metrics) = served.get("/metrics");
+    assert!(metrics.contains("\nstoa_in_quorum 0\n"), "{metrics}");
+    assert!(metrics.contains("\nstoa_role{role=\"read-only\"} 1\n"), "{metrics}");
 }
 
 #[test]

@@ -147,6 +147,8 @@ settings! {
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.
     election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
+    /// Whether a server that knows of no leader answers reads of clients that have said that this will do (`canBeReadOnly`, `read_only`); it is then behind the others, if they have a majority, and the word isro is answered.
+    read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled"];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
     tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
     /// The shortest session timeout that a client can have; by default two ticks.
@@ -229,6 +231,7 @@ impl Settings {
     /// Whether a four-letter word is answered.
     pub fn allows(&self, word: Word) -> bool {
         // Start scripts of ZooKeeper depend on srvr, so that it cannot be switched off there either.
-        word == Word::Srvr || self.words.contains(&word)
+        // With isro clients look for a server that does more than read.
+        word == Word::Srvr || (word == Word::Isro && self.read_only_mode) || self.words.contains(&word)
     }
 }

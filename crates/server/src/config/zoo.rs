@@ -45,7 +45,6 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("standaloneEnabled", "a server listed alone is an ensemble of one"),
     ("sslQuorumReloadCertFiles", "a change of certificates takes a restart"),
     ("ssl.quorum.*", "of TLS between servers, certificate, key and authority are set"),
-    ("readonlymode.enabled", "a server that is cut off from the majority sends its clients away"),
     ("localSessionsEnabled", "every session is a global one"),
     ("localSessionsUpgradingEnabled", "every session is a global one"),
     ("portUnification", "the peer port speaks TLS or it does not"),
@@ -442,7 +441,7 @@ mod tests {
              forceSync=no\nfsync.warningthresholdms=50\nnio.sessionlessCnxnTimeout=2000\n\
              DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
              zookeeper.DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
-             db.autocreate=true\nserver.1=a:2888:3888\n",
+             db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\n",
         )
         .unwrap();
         assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
@@ -463,6 +462,7 @@ mod tests {
             ("metrics-port", "7001"),
             ("servers", "1=a:2888:3888:participant"),
             ("reconfig-enabled", "false"),
+            ("read-only-mode", "true"),
             ("tick-time", "3s"),
             ("min-session-timeout", "4s"),
             ("max-session-timeout", "40s"),

@@ -139,10 +139,10 @@ metrics! {
         };
     "stoa_zxid", Gauge, "The last update that was applied.", |f| Value::Whole(f.stats.zxid.cast_unsigned());
     "stoa_server_id", Gauge, "The server's own number.", |f| Value::Whole(f.stats.ensemble.id);
-    "stoa_role", Gauge, "1 for what the server is (leader, follower, observer, standalone, looking), 0 for the rest.",
+    "stoa_role", Gauge, "1 for what the server is (leader, follower, observer, standalone, read-only, looking), 0 for the rest.",
         |f| Value::Each("role", Mode::ALL.iter().map(|mode| role(*mode, f.stats.mode)).collect());
     "stoa_in_quorum", Gauge, "1 when the server takes part in its ensemble or stands alone, 0 when it looks for a leader.",
-        |f| Value::Whole((f.stats.mode != Mode::Looking).into());
+        |f| Value::Whole(f.stats.mode.is_in_quorum().into());
     "stoa_leader_id", Gauge, "Who leads; 0 when that is not known.",
         |f| Value::Whole(f.stats.ensemble.leader.unwrap_or(0));
     "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself.",

@@ -190,6 +190,7 @@ stoa_role{role=\"standalone\"} 0
 stoa_role{role=\"leader\"} 1
 stoa_role{role=\"follower\"} 0
 stoa_role{role=\"observer\"} 0
+stoa_role{role=\"read-only\"} 0
 stoa_role{role=\"looking\"} 0
 stoa_in_quorum 1
 stoa_leader_id 1

@@ -12,14 +12,16 @@ pub enum Mode {
     Follower,
     /// It follows a leader, and has no vote.
     Observer,
+    /// It has known of no leader for a while, and only reads.
+    ReadOnly,
     /// It knows of no leader, or has not applied what was committed before the leader's time.
     Looking,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 5] =
-        [Mode::Standalone, Mode::Leader, Mode::Follower, Mode::Observer, Mode::Looking];
+    pub const ALL: [Mode; 6] =
+        [Mode::Standalone, Mode::Leader, Mode::Follower, Mode::Observer, Mode::ReadOnly, Mode::Looking];
 
     /// The word that scripts look for.
     pub fn name(self) -> &'static str {
@@ -28,8 +30,14 @@ impl Mode {
             Mode::Leader => "leader",
             Mode::Follower => "follower",
             Mode::Observer => "observer",
+            Mode::ReadOnly => "read-only",
             Mode::Looking => "looking",
         }
+    }
+
+    /// Whether it takes part in its ensemble, or is all of it.
+    pub fn is_in_quorum(self) -> bool {
+        !matches!(self, Mode::ReadOnly | Mode::Looking)
     }
 
     /// Whether it says when sessions end; elsewhere only their timeouts are known.
@@ -40,7 +48,7 @@ impl Mode {
     /// The same with ZooKeeper's phase behind it, of those who are in touch with others.
     pub fn peer_state(self) -> Option<&'static str> {
         match self {
-            Mode::Standalone => None,
+            Mode::Standalone | Mode::ReadOnly => None,
             Mode::Leader => Some("leading - broadcast"),
             Mode::Follower => Some("following - broadcast"),
             Mode::Observer => Some("observing - broadcast"),

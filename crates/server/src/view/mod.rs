@@ -273,6 +273,10 @@ impl Stats {
             (Mode::Looking, None) => {
                 Some("no leader is known; /commands/ensemble tells who is connected".into())
             }
+            (Mode::ReadOnly, _) => Some(
+                "no leader is known, and only reads are answered; /commands/ensemble tells who is connected"
+                    .into(),
+            ),
             (Mode::Looking, Some(leader)) => {
                 Some(format!("server {leader} leads, but what was committed before is not all applied here"))
             }
@@ -540,6 +544,11 @@ pub(crate) mod tests {
         Stats { mode: Mode::Looking, ensemble, ..stats() }
     }
 
+    /// And when that has lasted for a while, and it may read.
+    pub(crate) fn read_only() -> Stats {
+        Stats { mode: Mode::ReadOnly, ..looking() }
+    }
+
     /// And when it follows.
     pub(crate) fn follower() -> Stats {
         let Stats { mut ensemble, .. } = looking();
@@ -667,6 +676,7 @@ pub(crate) mod tests {
     fn a_server_is_ready_when_it_follows_and_has_applied_nearly_all() {
         assert_eq!((stats().unready(), leader().unready(), follower().unready()), (None, None, None));
         assert!(looking().unready().is_some_and(|why| why.starts_with("no leader is known")));
+        assert!(read_only().unready().is_some_and(|why| why.contains("only reads are answered")));
         let mut found = looking();
         found.ensemble.leader = Some(3);
         assert!(found.unready().is_some_and(|why| why.starts_with("server 3 leads, but")));

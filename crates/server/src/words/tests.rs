@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
-use crate::view::tests::{Example, ensemble_settings, follower, leader, stats};
+use crate::view::tests::{Example, ensemble_settings, follower, leader, read_only, stats};
 use crate::view::{Mode, Source, Stats};
 
 fn process(words: &[Word]) -> Process {
@@ -50,13 +50,24 @@ fn srvr_and_stat() {
 
 #[test]
 fn srvr_and_stat_say_what_the_server_is_to_the_others() {
-    for (stats, mode) in [(leader as fn() -> Stats, "leader"), (follower, "follower")] {
+    for (stats, mode) in
+        [(leader as fn() -> Stats, "leader"), (follower, "follower"), (read_only, "read-only")]
+    {
         for word in ["srvr", "stat"] {
             let text = ask_of(stats, word);
             // What a ZooKeeper that leads has behind it, sizes of proposals, is not known here.
             assert!(text.ends_with(&format!("\nMode: {mode}\nNode count: 7\n")), "{text}");
         }
     }
+}
+
+#[test]
+fn a_server_that_only_reads_says_so() {
+    assert_eq!(ask_of(follower, "isro"), "rw");
+    assert_eq!(ask_of(read_only, "isro"), "ro");
+    let mntr = ask_of(read_only, "mntr");
+    assert!(mntr.contains("\nzk_server_state\tread-only\n"), "{mntr}");
+    assert!(!mntr.contains("zk_peer_state"), "{mntr}");
 }
 
 #[test]
@@ -201,6 +212,8 @@ fn only_srvr_is_answered_unless_others_are_allowed() {
         let refusal = format!("{} is not executed because it is not in the whitelist.\n", word.name());
         assert_eq!(text == refusal, *word != Word::Srvr, "{text}");
     }
+    let settings = Settings { read_only_mode: true, words: Vec::new(), ..Settings::default() };
+    assert!(settings.allows(Word::Isro) && !settings.allows(Word::Stat), "clients ask for it");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn of_server(word: Word, process: &Process, source: &mut dyn Source) -> String {
             let _ = writeln!(text, "{:x}: {}", point.zxid, point.digest.cast_signed());
             text
         }),
-        Word::Isro => "rw".to_owned(),
+        Word::Isro => if source.stats().mode == Mode::ReadOnly { "ro" } else { "rw" }.to_owned(),
         Word::Mntr => monitor_lines(&Figures::now(source.stats())),
         Word::Srst => {
             source.reset_stats();
