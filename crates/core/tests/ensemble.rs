@@ -341,7 +341,7 @@ impl Trio {
         trio.cuts.extend([(1, 3), (3, 1), (2, 3), (3, 2)]);
         trio.pass(&[1, 2, 3], 1500);
         assert!(trio.server(3).is_read_only());
-        (trio, session.unwrap())
+        (trio, session.expect("a leader is known"))
     }
 }
 

@@ -34,6 +34,7 @@ fn runs_meet_what_they_are_for() {
     assert!(total.refusals > 2000, "{total}");
     assert!(total.terms > 60, "{total}");
     assert!(total.moves > 500, "{total}");
+    assert!(total.read_only > 5, "{total}");
     assert!(total.starts > 150, "{total}");
     assert!(total.out_of_room > 10, "{total}");
     assert!(total.taken_over > 0, "{total}");
@@ -82,5 +83,8 @@ alarms! {
     a_sync_that_asks_nobody_is_found: SyncIsLocal in "network",
     a_contact_that_tells_nobody_whom_it_heard_is_found: HeardIsNotTold in "quiet",
     proposals_that_outlive_the_lead_are_found: ProposedIsKept in "network",
+    a_server_that_only_reads_beside_a_leader_is_found: ReadOnlyOutlivesLeader in "read-only",
+    a_write_that_a_server_takes_that_only_reads_is_found: ReadOnlyAcceptsWrites in "read-only",
+    a_session_of_a_server_that_only_reads_is_found: ReadOnlySessionIsReal in "read-only",
     a_refused_record_that_counts_as_stored_is_found: RefusedCountsAsStored in "disks",
 }

@@ -183,7 +183,9 @@ impl Watches {
 /// An answer, with what is needed to judge it.
 pub(super) struct Answered<'a> {
     pub(super) client: usize,
+    /// 0 when it has none.
     pub(super) session: i64,
+    pub(super) only_reads: bool,
     pub(super) asked: &'a Asked,
     pub(super) header: ReplyHeader,
     pub(super) body: &'a [u8],
@@ -196,6 +198,9 @@ impl Answered<'_> {
         let Self { asked, header, history, .. } = self;
         if asked.what == What::SetWatches {
             return watches.set_again(header.zxid, history);
+        }
+        if self.only_reads && (asked.what.is_write() || asked.what == What::Sync) {
+            return self.refused_by_reader();
         }
         let refused_here = [ErrorCode::SystemError, ErrorCode::MarshallingError].map(|code| code as i32);
         if header.zxid < asked.floor && !refused_here.contains(&header.err) {
@@ -281,6 +286,18 @@ impl Answered<'_> {
             return Ok(());
         }
         wrong(format!("{path} has not got what it wrote, but {seen:?}"))
+    }
+
+    /// A server that only reads refuses everything else, and what was refused is not done. What it gave
+    /// its client in place of a session can be closed.
+    fn refused_by_reader(&self) -> Checked {
+        let Self { asked, header, .. } = self;
+        if asked.what.is_write() && self.history.has_written(self.client, asked.write) {
+            return wrong("it was refused, and done");
+        }
+        let closes_nothing = asked.what == What::Close && self.session == 0;
+        let expected = if closes_nothing { ErrorCode::Ok } else { ErrorCode::NotReadOnly };
+        if header.err == expected as i32 { Ok(()) } else { wrong("the server only reads") }
     }
 
     /// A refusal is true where it stands, and what was refused is not done.

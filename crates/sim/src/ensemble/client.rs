@@ -13,6 +13,8 @@ use stoa_wire::{
 
 /// Longest frame that a server may send.
 const REPLY_BYTES_MAX: usize = 16 << 20;
+/// Once in so many bursts a client of a server that only reads tries another one.
+const LOOK_ONE_IN: u64 = 40;
 /// How long a client waits for a server's answer to its handshake, microseconds.
 const GREETING_US: u64 = 700_000;
 
@@ -117,6 +119,11 @@ pub(super) struct Client {
     only: Option<usize>,
     state: State,
     session: Option<(i64, [u8; PASSWORD_LEN])>,
+    /// Whether a server that only reads will do, and whether it has one.
+    takes_read_only: bool,
+    only_reads: bool,
+    /// What such a server has given it in place of a session.
+    lent: Option<(i64, [u8; PASSWORD_LEN])>,
     timeout_us: u64,
     outstanding: VecDeque<Asked>,
     last_xid: i32,
@@ -142,11 +149,13 @@ pub(super) struct Counts {
     pub(super) answers: u64,
     pub(super) events: u64,
     pub(super) moves: u64,
+    pub(super) read_only: u64,
 }
 
 impl Client {
     /// A client that has never been connected.
-    pub(super) fn new(index: usize, rng: Rng, manners: Manners, servers: usize) -> Self {
+    pub(super) fn new(index: usize, mut rng: Rng, manners: Manners, servers: usize) -> Self {
+        let takes_read_only = manners.read_only_percent > 0 && rng.percent(manners.read_only_percent);
         Self {
             index,
             rng,
@@ -155,6 +164,9 @@ impl Client {
             only: None,
             state: State::Away,
             session: None,
+            takes_read_only,
+            only_reads: false,
+            lent: None,
             timeout_us: 1_000_000,
             outstanding: VecDeque::new(),
             last_xid: 0,
@@ -214,6 +226,8 @@ impl Client {
             State::Greeting(since_us) if since_us + GREETING_US < now_us => self.leave(),
             State::Greeting(_) => Vec::new(),
             State::Live if now_us > self.last_heard_us + self.timeout_us * 2 / 3 => self.leave(),
+            // It looks for a server that does more.
+            State::Live if self.only_reads && (finale || self.rng.one_in(LOOK_ONE_IN)) => self.leave(),
             State::Live if finale => self.last_words(now_us, horizon),
             State::Live => self.live(now_us, horizon),
         };
@@ -233,7 +247,10 @@ impl Client {
             // It begins anew, and its session must end by itself.
             self.let_go();
         }
-        let (session_id, password) = self.session.unwrap_or_default();
+        if self.lent.is_some() && self.rng.one_in(2) {
+            self.lent = None;
+        }
+        let (session_id, password) = self.session.or(self.lent).unwrap_or_default();
         let server = self.only.unwrap_or_else(|| self.rng.index(self.servers));
         let timeout_ms = self.rng.range(self.manners.timeout_ms.0, self.manners.timeout_ms.1) as i32;
         let mut bytes = Vec::new();
@@ -244,18 +261,19 @@ impl Client {
             timeout_ms,
             session_id,
             password: &password,
-            read_only: Some(false),
+            read_only: Some(self.takes_read_only),
         };
         request.encode(&mut bytes);
         end_frame(&mut bytes, start);
         self.gone();
         self.state = State::Greeting(now_us);
-        self.counts.moves += u64::from(session_id != 0);
+        self.counts.moves += u64::from(self.session.is_some());
         vec![Act::Connect(server, bytes)]
     }
 
     fn let_go(&mut self) {
         self.left.extend(self.session.take().map(|(session, _)| session));
+        self.lent = None;
         self.watches = Watches::default();
     }
 
@@ -342,7 +360,7 @@ impl Client {
             self.last_xid
         };
         let floor = if is_write || what == What::Sync { horizon.zxid() } else { self.synced };
-        if what == What::Sync {
+        if what == What::Sync && !self.only_reads {
             self.synced = floor;
         }
         self.requests += 1;
@@ -432,6 +450,7 @@ impl Client {
             self.let_go();
         }
         self.state = State::Away;
+        self.only_reads = false;
         self.outstanding.clear();
         self.inbox.clear();
         self.watches.disconnected();
@@ -489,6 +508,9 @@ impl Client {
             .map_err(|error| self.wrong(&format!("it cannot read its handshake: {error}")))?;
         if response.timeout_ms <= 0 {
             let Some(session) = self.session() else {
+                if self.lent.take().is_some() {
+                    return Ok(None);
+                }
                 return Err(self.wrong("a new session was refused as expired"));
             };
             if self.servers == 1 {
@@ -501,14 +523,27 @@ impl Client {
             self.watches = Watches::default();
             return Ok(None);
         }
-        let (session, password) = (response.session_id, response.password);
-        if self.session.is_some_and(|mine| mine != (session, password)) {
+        self.only_reads = response.read_only == Some(true);
+        if self.only_reads && !self.takes_read_only {
+            return Err(self.wrong("it was given a server that only reads"));
+        }
+        self.counts.read_only += u64::from(self.only_reads);
+        let given = (response.session_id, response.password);
+        if self.session.or(self.lent).is_some_and(|mine| mine != given) {
             return Err(self.wrong("it was given another session than its own"));
         }
-        let reopened = self.session.replace((session, password)).is_some();
+        let is_lent = self.session.is_none() && self.only_reads;
+        if is_lent != (response.session_id >> 56 == 0) {
+            return Err(self.wrong("the id that it was given does not say whether that is a session"));
+        }
+        if is_lent {
+            self.lent = Some(given)
+        } else {
+            (self.session, self.lent) = (Some(given), None)
+        }
         self.timeout_us = response.timeout_ms as u64 * 1000;
         self.state = State::Live;
-        if !reopened || self.watches.is_empty() {
+        if self.watches.is_empty() {
             return Ok(None);
         }
         Ok(Some(self.send(What::SetWatches, horizon)))
@@ -542,7 +577,9 @@ impl Client {
         self.counts.answers += 1;
         let body = reader.rest();
         let session = self.session().unwrap_or(0);
-        let answered = Answered { client: self.index, session, asked: &asked, header, body, history };
+        let only_reads = self.only_reads;
+        let answered =
+            Answered { client: self.index, session, only_reads, asked: &asked, header, body, history };
         answered.check(&mut self.watches).map_err(|violation| {
             self.wrong(&format!(
                 "{:?} was answered zxid {} error {}: {violation}",
@@ -554,7 +591,7 @@ impl Client {
 
     fn after_answer(&mut self, asked: &Asked, header: ReplyHeader, horizon: &Horizon) -> Option<Act> {
         if asked.what == What::Close && header.err != 0 {
-            // The log has no room.
+            // The log has no room, or the server only reads.
             if self.finale == Finale::Closing {
                 self.finale = Finale::LastReads;
             }
@@ -562,7 +599,7 @@ impl Client {
         }
         if asked.what == What::Close {
             // The answer is the end of the session; its connection ends by itself.
-            self.session = None;
+            (self.session, self.lent) = (None, None);
             self.watches = Watches::default();
             return None;
         }

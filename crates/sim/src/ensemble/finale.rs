@@ -128,6 +128,7 @@ impl World {
             outcome.answers += client.counts.answers;
             outcome.events += client.counts.events;
             outcome.moves += client.counts.moves;
+            outcome.read_only += client.counts.read_only;
         }
         outcome
     }

@@ -352,6 +352,9 @@ impl History {
                     return wrong("an ephemeral outlives its session");
                 }
             }
+            Did::Opened { session, .. } if session >> 56 == 0 => {
+                return wrong("its id is one that is no session's");
+            }
             // An id may come again when the clock of a machine was set back.
             Did::Opened { .. } | Did::Deleted | Did::DataSet { .. } | Did::Checked => {}
         }

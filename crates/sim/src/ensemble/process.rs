@@ -189,6 +189,7 @@ impl Process {
             }
             self.snapshot.push(piece);
         }
+        self.check_readers()?;
         self.flush(scene, &mut out);
         Ok(out)
     }
@@ -316,6 +317,16 @@ impl Process {
             out.peers.push(output);
         }
         self.observe(scene)
+    }
+
+    /// Whoever takes part in the ensemble does not put off clients with reads.
+    fn check_readers(&self) -> Done {
+        let reads = self.server.connections().any(|(_, connection)| connection.is_read_only());
+        if reads && self.server.is_in_quorum() {
+            let what = format!("server {} is in the quorum, and its clients may only read", self.id);
+            return Err(Violation::new(what).into());
+        }
+        Ok(())
     }
 
     fn hold_or_log(&mut self, append: Append) {

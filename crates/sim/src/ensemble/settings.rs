@@ -50,6 +50,8 @@ pub struct Manners {
     pub names: usize,
     /// Writes among a hundred requests.
     pub writes_percent: u32,
+    /// Among a hundred clients, those that are content with a server that only reads.
+    pub read_only_percent: u32,
     /// Session timeouts that they ask for, milliseconds.
     pub timeout_ms: (u64, u64),
 }
@@ -97,6 +99,7 @@ const MANNERS: Manners = Manners {
     move_one_in: 60,
     names: 4,
     writes_percent: 60,
+    read_only_percent: 0,
     timeout_ms: (800, 3000),
 };
 
@@ -180,6 +183,11 @@ impl Settings {
                 it.manners = Manners { think_us: 150_000, silent_one_in: 15, move_one_in: 20, ..MANNERS };
                 it.faults = Faults { crash_ms: 5000, pause_ms: 5000, cut_ms: 5000, ..CALM };
                 it.requests = 400;
+            }),
+            variant("read-only", &|it| {
+                it.config.read_only_mode = true;
+                it.manners = Manners { read_only_percent: 60, ..MANNERS };
+                it.faults = Faults { cut_ms: 700, break_ms: 1500, crash_ms: 2000, pause_ms: 3000, ..CALM };
             }),
         ]
     }

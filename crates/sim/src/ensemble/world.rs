@@ -29,6 +29,8 @@ pub struct Outcome {
     pub events: u64,
     /// Sessions that came to another connection.
     pub moves: u64,
+    /// Connections to servers that only read.
+    pub read_only: u64,
     /// Committed updates.
     pub updates: u64,
     /// Refusals that stand in the timeline.
@@ -55,6 +57,7 @@ impl Add for Outcome {
             answers: self.answers + other.answers,
             events: self.events + other.events,
             moves: self.moves + other.moves,
+            read_only: self.read_only + other.read_only,
             updates: self.updates + other.updates,
             refusals: self.refusals + other.refusals,
             terms: self.terms + other.terms,
@@ -71,7 +74,7 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "compared {} answers, {} events, {} updates and {} refusals; {} terms, {} starts, {} sessions \
-             moved, {} snapshots taken over, {} times no room; {:.0} s of simulated time",
+             moved, {} read-only connections, {} snapshots taken over, {} times no room; {:.0} s of simulated time",
             self.answers,
             self.events,
             self.updates,
@@ -79,6 +82,7 @@ impl fmt::Display for Outcome {
             self.terms,
             self.starts,
             self.moves,
+            self.read_only,
             self.taken_over,
             self.out_of_room,
             self.lasted_us as f64 / 1e6,
