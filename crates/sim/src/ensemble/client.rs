@@ -537,9 +537,9 @@ impl Client {
             return Err(self.wrong("the id that it was given does not say whether that is a session"));
         }
         if is_lent {
-            self.lent = Some(given)
+            self.lent = Some(given);
         } else {
-            (self.session, self.lent) = (Some(given), None)
+            (self.session, self.lent) = (Some(given), None);
         }
         self.timeout_us = response.timeout_ms as u64 * 1000;
         self.state = State::Live;
