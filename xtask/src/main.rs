@@ -33,6 +33,7 @@ cargo xtask COMMAND
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
+  ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
@@ -112,6 +113,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
         }
+        "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
         "linearizable" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
             report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
@@ -146,6 +148,7 @@ fn everything(report: &mut Report) {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
         report.step("c through an ensemble", || suites::c(Against::Ensemble(server)));
     }
+    report.step("ensemble", || suites::ensemble(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
 }
 

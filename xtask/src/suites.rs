@@ -21,6 +21,7 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 /// tests of its clients ask for that. The C client tests what Stoa does by itself.
 const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
 
+const ENSEMBLE_LIMIT: Duration = Duration::from_secs(300);
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
 const JAVA_LIMIT: Duration = Duration::from_secs(1500);
 const GO_LIMIT: Duration = Duration::from_secs(300);
@@ -63,6 +64,9 @@ fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
     against.prepare()?;
     let server = as_zookeeper(against)?;
     let mut maven = Command::new("mvn");
+    if against == Against::Stoa {
+        maven.env(MEMBER_COMMAND, against.member_command()?);
+    }
     maven
         .args(["--batch-mode", "--no-transfer-progress", "-Dstyle.color=never", "test"])
         .args(more)
@@ -185,6 +189,21 @@ pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tal
     let outcome = run::run(&mut program, limit)?;
     sum += tally::plain(&outcome.output).judged(outcome.succeeded());
     Ok(sum)
+}
+
+/// What an ensemble is to kazoo when its servers are stopped and started one by one.
+pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    let mut pytest = python::command()?;
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "5"])
+        .args(["--numprocesses", "2", "--dist", "load"])
+        .args(more)
+        .arg(workspace::suite("ensemble"))
+        .current_dir(workspace::target())
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?);
+    let outcome = run::run(&mut pytest, ENSEMBLE_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// Breaks an ensemble of three under load again and again, and looks for what it must not have lost,

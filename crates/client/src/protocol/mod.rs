@@ -184,6 +184,8 @@ pub struct Protocol {
     phase: Phase,
     state: State,
     session: Option<Session>,
+    /// Whether that is a session. What a read-only server gives in place of one is good for its connection only.
+    session_lasts: bool,
     timeout_ms: u64,
     zxid_seen: i64,
     last_xid: i32,
@@ -212,6 +214,7 @@ impl Protocol {
             phase: Phase::Disconnected,
             state: State::Connecting,
             session: None,
+            session_lasts: false,
             zxid_seen: 0,
             last_xid: 0,
             waiting: VecDeque::new(),
@@ -271,7 +274,8 @@ impl Protocol {
         self.output.clear();
         self.sent_ms = now_ms;
         self.received_ms = now_ms;
-        let (session_id, password) = self.session.map_or((0, [0; PASSWORD_LEN]), |s| (s.id, s.password));
+        let session = self.session.filter(|_| self.session_lasts);
+        let (session_id, password) = session.map_or((0, [0; PASSWORD_LEN]), |s| (s.id, s.password));
         let start = begin_frame(&mut self.output);
         ConnectRequest {
             protocol_version: 0,
@@ -411,6 +415,7 @@ impl Protocol {
         self.timeout_ms = u64::from(response.timeout_ms.unsigned_abs());
         self.phase = Phase::Ready;
         let read_only = response.read_only.unwrap_or(false);
+        self.session_lasts |= !read_only;
         self.set_state(if read_only { State::ConnectedReadOnly } else { State::Connected });
         for credential in core::mem::take(&mut self.credentials) {
             self.send_credential(None, credential, now_ms);
@@ -594,7 +599,7 @@ impl Protocol {
 
     /// The session is gone, with its ephemerals, its watches and whatever waited for it.
     fn lose_session(&mut self) {
-        self.session = None;
+        (self.session, self.session_lasts) = (None, false);
         self.phase = Phase::Disconnected;
         self.timeout_ms = u64::from(self.settings.session_timeout_ms);
         self.set_state(State::Lost);

@@ -29,13 +29,17 @@ fn reply(xid: i32, zxid: i64, err: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<
 }
 
 fn greeting(session_id: i64, timeout_ms: i32) -> Vec<u8> {
+    greeting_of(session_id, timeout_ms, false)
+}
+
+fn greeting_of(session_id: i64, timeout_ms: i32, read_only: bool) -> Vec<u8> {
     frame(|out| {
         ConnectResponse {
             protocol_version: 0,
             timeout_ms,
             session_id,
             password: [7; PASSWORD_LEN],
-            read_only: Some(false),
+            read_only: Some(read_only),
         }
         .encode(out);
     })
@@ -423,4 +427,27 @@ fn what_no_server_would_take_is_refused_here() {
     protocol.submit(6, create("/", CreateMode::PersistentSequential, None), 0);
     protocol.submit(7, create("/a/", CreateMode::EphemeralSequential, None), 0);
     assert_eq!(sent(&mut protocol).len(), 2);
+}
+
+#[test]
+fn what_a_read_only_server_gives_for_a_session_is_not_asked_for_again() {
+    let mut protocol = protocol("");
+    let asked_for = |protocol: &mut Protocol| {
+        protocol.connected(0);
+        let bytes = core::mem::take(protocol.output());
+        let (frame, _) = next_frame(&bytes, 1 << 20).unwrap().unwrap();
+        ConnectRequest::decode(frame).unwrap().session_id
+    };
+    assert_eq!(asked_for(&mut protocol), 0);
+    protocol.receive(&greeting_of(5, 6000, true), 0).unwrap();
+    assert_eq!(protocol.state(), State::ConnectedReadOnly);
+    protocol.disconnected();
+    assert_eq!(asked_for(&mut protocol), 0);
+    protocol.receive(&greeting(SESSION, 6000), 0).unwrap();
+    protocol.disconnected();
+    // A session is kept through read-only mode.
+    assert_eq!(asked_for(&mut protocol), SESSION);
+    protocol.receive(&greeting_of(SESSION, 6000, true), 0).unwrap();
+    protocol.disconnected();
+    assert_eq!(asked_for(&mut protocol), SESSION);
 }

@@ -170,7 +170,7 @@ public final class ServerProcess implements AutoCloseable {
     }
 
     /** Below the ports that the system gives to connections, so that none takes it before the server does. */
-    private static int freePort() throws IOException {
+    static int freePort() throws IOException {
         for (int attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
             int port = ThreadLocalRandom.current().nextInt(LOWEST_PORT, HIGHEST_PORT);
             try (ServerSocket probe = new ServerSocket(port)) {
