@@ -184,6 +184,8 @@ pub struct Group {
     vote_store: u64,
     /// The term of the last [`Output::Leader`].
     leader_term: u64,
+    /// Number of the last store that an [`Output::Leader`] waits for.
+    leader_store: u64,
     /// Stores up to this number are durable.
     durable: u64,
     /// The vote that is durable.
@@ -255,6 +257,7 @@ impl Group {
             after_store: VecDeque::new(),
             vote_store: 0,
             leader_term: vote.term,
+            leader_store: 0,
             durable: 0,
             durable_vote: vote,
             taking_over: None,
@@ -561,14 +564,11 @@ impl Group {
 
     fn take_ready(&mut self) {
         let mut ready = self.raft.ready();
-        let mut now = Vec::new();
         let engine = &self.raft.raft;
         let (term, leader) = (engine.term, engine.leader_id);
         // The engine says nothing when the same member leads the next term.
-        if ready.ss().is_some() || (leader != 0 && term != self.leader_term) {
-            self.leader_term = term;
-            now.push(Output::Leader { term, leader, role: role(engine.state) });
-        }
+        let changes = ready.ss().is_some() || (leader != 0 && term != self.leader_term);
+        let changed = changes.then(|| Output::Leader { term, leader, role: role(engine.state) });
         for read in ready.take_read_states() {
             if let Ok(id) = <[u8; 8]>::try_from(read.request_ctx.as_slice()) {
                 self.outputs.push_back(Output::Read { id: u64::from_le_bytes(id), position: read.index });
@@ -591,7 +591,7 @@ impl Group {
         let number = ready.number();
         // That more is committed is learned again after a crash; it is stored with the next entries.
         let stores = ready.must_sync();
-        now.extend(ready.take_messages().into_iter().map(send));
+        let mut now: Vec<_> = ready.take_messages().into_iter().map(send).collect();
         let mut after: Vec<_> = ready.take_persisted_messages().into_iter().map(send).collect();
         let committed = ready.take_committed_entries();
         if votes_anew {
@@ -599,11 +599,15 @@ impl Group {
         }
         // The engine lets a leader speak before its disk has spoken. But a sole voter leads as soon
         // as it wants to: if it forgot that it did, it would lead the same term twice.
-        if self.vote_store > self.durable {
-            after.splice(..0, now);
-        } else {
-            self.outputs.extend(now);
+        let waits = self.vote_store > self.durable;
+        if waits {
+            after.splice(..0, now.drain(..));
         }
+        if let Some(changed) = changed {
+            self.leader_term = term;
+            self.tell_leader(changed, waits, number, &mut after);
+        }
+        self.outputs.extend(now);
         let position = snapshot.as_ref().map(|mark| mark.position);
         if stores {
             let entries = entries.iter().map(Entry::from_raft).collect();
@@ -627,6 +631,18 @@ impl Group {
         self.stored(0);
         if let Some(at_least) = self.held().take_wanted() {
             self.outputs.push_back(Output::SnapshotWanted(at_least));
+        }
+    }
+
+    /// Tells who leads, with what comes out after this store if it has to wait, or if something of the
+    /// kind waits already: told in the wrong order, it would be believed for the whole term.
+    fn tell_leader(&mut self, changed: Output, waits: bool, number: u64, after: &mut Vec<Output>) {
+        let is_behind = self.after_store.front().is_some_and(|front| front.number <= self.leader_store);
+        if waits || is_behind {
+            self.leader_store = number;
+            after.insert(0, changed);
+        } else {
+            self.outputs.push_back(changed);
         }
     }
 
