@@ -253,8 +253,8 @@ impl Server {
         self.ensemble.outputs.pop_front()
     }
 
-    /// The snapshot of [`PeerOutput::Snapshot`] is with its receiver and was taken over there, or was
-    /// given up.
+    /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, or was given up. That it is
+    /// taken over there shows in what the receiver says next; if it is not, it is sent again.
     pub fn snapshot_sent(&mut self, to: u8, arrived: bool, now: Now) {
         self.now = now;
         self.replica.group().snapshot_sent(u64::from(to), arrived);

@@ -61,7 +61,6 @@ impl Meeting {
         let options = PeerOptions {
             me: settings.server_id.unwrap_or_default(),
             // Servers know one another's disks, which says more.
-            ensemble: [0; 16],
             disk: disk_id,
             listener,
             secret: settings.peer_secret.clone().map(String::into_bytes),

@@ -19,7 +19,7 @@ pub(super) const PROTOCOL: u32 = 1;
 const FRAME_BYTES_MAX: usize = 256;
 const MAGIC: [u8; 8] = *b"STOAPEER";
 /// A hello without the text at its end.
-const HELLO_BYTES: usize = 104;
+const HELLO_BYTES: usize = 88;
 const SOFTWARE_BYTES_MAX: usize = 64;
 const PROOF_BYTES: usize = 32;
 /// Texts of others are cut after this many characters before they are shown.
@@ -50,7 +50,6 @@ pub(crate) struct Identity {
 /// What this server says of itself, and what it proves it with.
 pub(super) struct Local {
     pub(super) me: u64,
-    pub(super) ensemble: [u8; 16],
     pub(super) disk: [u8; 16],
     pub(super) incarnation: u64,
     pub(super) software: String,
@@ -62,7 +61,6 @@ pub(super) struct Hello {
     pub(super) identity: Identity,
     pub(super) purpose: Purpose,
     to: u64,
-    ensemble: [u8; 16],
     proves: bool,
     /// As they were sent: the proofs cover them.
     bytes: Vec<u8>,
@@ -77,7 +75,6 @@ impl Local {
         bytes.extend_from_slice(&[purpose as u8, u8::from(self.secret.is_some()), 0, 0]);
         bytes.extend_from_slice(&self.me.to_le_bytes());
         bytes.extend_from_slice(&to.to_le_bytes());
-        bytes.extend_from_slice(&self.ensemble);
         bytes.extend_from_slice(&self.disk);
         bytes.extend_from_slice(&self.incarnation.to_le_bytes());
         bytes.extend_from_slice(&challenge);
@@ -89,9 +86,6 @@ impl Local {
     /// Whether a hello is meant for this server, in words for the other side's operator.
     fn check(&self, hello: &Hello) -> Result<(), String> {
         let from = hello.identity.id;
-        if hello.ensemble != self.ensemble {
-            return Err(format!("server {from} belongs to another ensemble"));
-        }
         if hello.to != self.me {
             return Err(format!("server {from} looks for server {}, this is server {}", hello.to, self.me));
         }
@@ -169,15 +163,14 @@ impl Hello {
         Ok(Self {
             identity: Identity {
                 id: u64::from_le_bytes(field(&bytes, 16).ok_or_else(short)?),
-                incarnation: u64::from_le_bytes(field(&bytes, 64).ok_or_else(short)?),
-                disk: field(&bytes, 48).ok_or_else(short)?,
+                incarnation: u64::from_le_bytes(field(&bytes, 48).ok_or_else(short)?),
+                disk: field(&bytes, 32).ok_or_else(short)?,
                 protocol: PROTOCOL,
                 software: printable(software),
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
             to: u64::from_le_bytes(field(&bytes, 24).ok_or_else(short)?),
-            ensemble: field(&bytes, 32).ok_or_else(short)?,
             bytes,
         })
     }
@@ -298,7 +291,6 @@ mod tests {
     fn local(me: u64, secret: Option<&str>) -> Local {
         Local {
             me,
-            ensemble: [1; 16],
             disk: [u8::try_from(me).unwrap(); 16],
             incarnation: 100 + me,
             software: "stoa 9".into(),
@@ -336,14 +328,12 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_does_not_fit_is_told_why() {
-        let other_ensemble = Local { ensemble: [2; 16], ..local(1, None) };
         let cases = [
             (local(1, Some("a")), local(2, Some("b")), 2, "does not know the secret"),
             (local(1, Some("a")), local(2, None), 2, "server 1 has a secret, server 2 has none"),
             (local(1, None), local(2, Some("a")), 2, "server 1 has no secret, server 2 has one"),
             (local(1, None), local(2, None), 3, "looks for server 3, this is server 2"),
             (local(2, None), local(2, None), 2, "another server has the id 2"),
-            (other_ensemble, local(2, None), 2, "another ensemble"),
         ];
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;

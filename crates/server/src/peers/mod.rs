@@ -56,8 +56,6 @@ const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) struct PeerOptions {
     /// The member that this server is.
     pub(crate) me: u64,
-    /// The ensemble; servers of another are refused.
-    pub(crate) ensemble: [u8; 16],
     /// The data folder, for the others to tell a server from one that has lost its data.
     pub(crate) disk: [u8; 16],
     /// Where the others connect to.
@@ -130,7 +128,7 @@ impl Peers {
         members: Vec<PeerAddress>,
         events: UnboundedSender<PeerEvent>,
     ) -> Result<Self, String> {
-        let PeerOptions { me, ensemble, disk, listener, secret, tls, folder, software } = options;
+        let PeerOptions { me, disk, listener, secret, tls, folder, software } = options;
         snapshot::clean(&folder)
             .map_err(|error| format!("old snapshots in {} cannot be removed: {error}", folder.display()))?;
         let failed = |error: std::io::Error| format!("the port for other servers: {error}");
@@ -138,7 +136,7 @@ impl Peers {
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let incarnation = u64::from_ne_bytes(random::bytes()?);
         let inner = Rc::new(Inner {
-            local: Local { me, ensemble, disk, incarnation, software, secret },
+            local: Local { me, disk, incarnation, software, secret },
             tls,
             folder,
             events,

@@ -19,7 +19,6 @@ use tokio::time::timeout;
 use super::hello::{self, Local, Purpose};
 use super::{Identity, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, stream};
 
-const ENSEMBLE: [u8; 16] = [7; 16];
 /// Whatever takes longer does not happen.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -56,7 +55,6 @@ impl Server {
         let (events_in, events) = unbounded_channel();
         let options = PeerOptions {
             me: id,
-            ensemble: ENSEMBLE,
             disk: [u8::try_from(id).unwrap(); 16],
             listener,
             secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
@@ -163,7 +161,6 @@ impl Puppet {
         Self {
             local: Local {
                 me: id,
-                ensemble: ENSEMBLE,
                 disk: [0; 16],
                 incarnation: 1,
                 software: "puppet".into(),
