@@ -38,20 +38,23 @@ unsafe impl Send for Blob {}
 unsafe impl Sync for Blob {}
 
 impl Blob {
+    /// The data is given in two parts.
+    ///
     /// # Panics
     /// When the name has more than 65,535 bytes or the data more than 4 GiB.
-    pub(crate) fn new(name: &[u8], data: &[u8]) -> Self {
-        if name.is_empty() && data.is_empty() {
+    pub(crate) fn new(name: &[u8], data: [&[u8]; 2]) -> Self {
+        let bytes = data[0].len() + data[1].len();
+        if name.is_empty() && bytes == 0 {
             return Self::empty();
         }
         let name_len = u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX");
-        let data_len = u32::try_from(data.len()).expect("data is bounded by the frame it came in");
-        let layout = Self::layout(name.len(), data.len());
+        let data_len = u32::try_from(bytes).expect("data is bounded by the frame it came in");
+        let layout = Self::layout(name.len(), bytes);
         // SAFETY: the layout has at least the header's bytes.
         let allocated = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(allocated) else { handle_alloc_error(layout) };
         let mut end = start;
-        for part in [&name_len.to_le_bytes()[..], &data_len.to_le_bytes(), name, data] {
+        for part in [&name_len.to_le_bytes()[..], &data_len.to_le_bytes(), name, data[0], data[1]] {
             // SAFETY: the parts' lengths add up to the layout's size, so that each lies within the
             // allocation and `end` at most one past it; the allocation is new, so it overlaps none.
             unsafe {
@@ -131,7 +134,7 @@ mod tests {
         let long = vec![b'x'; 70_000];
         for name in [&b""[..], b"n", b"some-name", &long[..usize::from(u16::MAX)]] {
             for data in [&b""[..], b"d", b"0123456789", &long] {
-                let blob = Blob::new(name, data);
+                let blob = Blob::new(name, data.split_at(data.len() / 2).into());
                 assert_eq!((blob.name(), blob.data(), blob.data_len()), (name, data, data.len()));
             }
         }
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn data_is_written_over_and_the_name_stays() {
-        let mut blob = Blob::new(b"name", b"abc");
+        let mut blob = Blob::new(b"name", [b"", b"abc"]);
         blob.data_mut().copy_from_slice(b"xyz");
         assert_eq!((blob.name(), blob.data()), (&b"name"[..], &b"xyz"[..]));
         assert!(Blob::empty().data_mut().is_empty());
@@ -148,13 +151,13 @@ mod tests {
 
     #[test]
     fn another_thread_may_free_it() {
-        let blob = Blob::new(b"a", b"b");
+        let blob = Blob::new(b"a", [b"", b"b"]);
         std::thread::spawn(move || assert_eq!(blob.data(), b"b")).join().unwrap();
     }
 
     #[test]
     #[should_panic(expected = "NAME_BYTES_MAX")]
     fn a_name_beyond_its_bound_is_refused() {
-        let _ = Blob::new(&vec![b'x'; usize::from(u16::MAX) + 1], b"");
+        let _ = Blob::new(&vec![b'x'; usize::from(u16::MAX) + 1], [b"", b""]);
     }
 }

@@ -72,10 +72,15 @@ pub(crate) fn of_path(path: &str) -> u64 {
     names.fold(ROOT_PATH, child_path)
 }
 
-/// The term of a znode's data; null is not empty.
-pub(crate) fn data_term(path: u64, data: Option<&[u8]>) -> u64 {
-    match data {
-        Some(data) => bytes(path ^ B, data),
+/// The hash of data, wherever it is.
+pub(crate) fn of_data(data: &[u8]) -> u64 {
+    bytes(B, data)
+}
+
+/// The term of a znode's data, from its hash; null is not empty.
+pub(crate) fn data_term(path: u64, hash: Option<u64>) -> u64 {
+    match hash {
+        Some(hash) => number(path ^ B, hash as i64),
         None => fold(path ^ C, A),
     }
 }
@@ -98,6 +103,7 @@ mod tests {
     #[test]
     fn what_differs_hashes_differently() {
         let path = of_path("/a");
+        let data_term = |path, data: Option<&[u8]>| data_term(path, data.map(of_data));
         let long: Vec<u8> = (0..4 * LONG).map(|at| (at % 251) as u8).collect();
         let mut terms: Vec<_> = (0..=long.len()).map(|len| data_term(path, Some(&long[..len]))).collect();
         for at in 0..long.len() {

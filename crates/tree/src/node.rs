@@ -5,6 +5,7 @@
 //! never get.
 
 use crate::blob::Blob;
+use crate::digest;
 use crate::slab::{NONE, Slot};
 
 /// What decides when a znode goes away.
@@ -40,7 +41,14 @@ const NULL_DATA: u16 = 2;
 const EPHEMERAL: u16 = 4;
 const CONTAINER: u16 = 8;
 const TTL: u16 = 16;
+/// The data's hash is in front of it.
+const HASHED: u16 = 32;
 const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
+
+/// Data of this length or more has its hash with it: when it is replaced it need not be read once more,
+/// from wherever in memory it is.
+const HASHED_BYTES_MIN: usize = 256;
+const HASH_BYTES: usize = size_of::<u64>();
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -66,6 +74,15 @@ pub(crate) struct Node {
 
 const _: () = assert!(size_of::<Node>() == 72);
 
+/// What of a node's flags depends on the data, and the data as it is kept.
+fn stored(name: &[u8], data: Option<&[u8]>) -> (u16, Blob) {
+    match data {
+        None => (NULL_DATA, Blob::new(name, [b"", b""])),
+        Some(data) if data.len() < HASHED_BYTES_MIN => (0, Blob::new(name, [b"", data])),
+        Some(data) => (HASHED, Blob::new(name, [&digest::of_data(data).to_le_bytes(), data])),
+    }
+}
+
 impl Slot for Node {
     fn vacant(next_free: u32) -> Self {
         Self { parent: next_free, flags: VACANT, ..Self::new("", None, 0, 0) }
@@ -83,12 +100,13 @@ impl Slot for Node {
 impl Node {
     /// A persistent znode that nothing links to yet.
     pub(crate) fn new(name: &str, data: Option<&[u8]>, zxid: i64, time_ms: i64) -> Self {
+        let (flags, blob) = stored(name.as_bytes(), data);
         Self {
             czxid: zxid,
             mzxid: zxid,
             ctime: Millis::new(time_ms),
             mtime: Millis::new(time_ms),
-            blob: Blob::new(name.as_bytes(), data.unwrap_or_default()),
+            blob,
             hash: 0,
             parent: NONE,
             next_sibling: NONE,
@@ -97,7 +115,7 @@ impl Node {
             acl: 0,
             version: 0,
             next_in_bucket: NONE,
-            flags: if data.is_none() { NULL_DATA } else { 0 },
+            flags,
         }
     }
 
@@ -126,25 +144,43 @@ impl Node {
 
     #[inline]
     pub(crate) fn data(&self) -> Option<&[u8]> {
-        if self.flags & NULL_DATA != 0 { None } else { Some(self.blob.data()) }
+        if self.flags & NULL_DATA != 0 { None } else { self.blob.data().get(self.hash_bytes()..) }
     }
 
     #[inline]
     pub(crate) fn data_len(&self) -> usize {
-        self.blob.data_len()
+        self.blob.data_len() - self.hash_bytes()
+    }
+
+    #[inline]
+    fn hash_bytes(&self) -> usize {
+        if self.flags & HASHED != 0 { HASH_BYTES } else { 0 }
+    }
+
+    /// The hash of the data, see [`digest::of_data`].
+    pub(crate) fn data_hash(&self) -> Option<u64> {
+        match self.blob.data().first_chunk() {
+            Some(hash) if self.flags & HASHED != 0 => Some(u64::from_le_bytes(*hash)),
+            _ => self.data().map(digest::of_data),
+        }
     }
 
     /// Data of the same length is written over the old: no allocation.
     pub(crate) fn set_data(&mut self, data: Option<&[u8]>) {
-        self.flags &= !NULL_DATA;
-        if data.is_none() {
-            self.flags |= NULL_DATA;
+        let len = data.map_or(0, <[u8]>::len);
+        if len != self.data_len() {
+            let (flags, blob) = stored(self.blob.name(), data);
+            self.flags = self.flags & !(NULL_DATA | HASHED) | flags;
+            self.blob = blob;
+            return;
         }
+        self.flags = self.flags & !NULL_DATA | if data.is_none() { NULL_DATA } else { 0 };
         let data = data.unwrap_or_default();
-        if data.len() == self.data_len() {
-            self.blob.data_mut().copy_from_slice(data);
-        } else {
-            self.blob = Blob::new(self.blob.name(), data);
+        let hash_bytes = self.hash_bytes();
+        let (hash, old) = self.blob.data_mut().split_at_mut(hash_bytes);
+        old.copy_from_slice(data);
+        if !hash.is_empty() {
+            hash.copy_from_slice(&digest::of_data(data).to_le_bytes());
         }
     }
 
@@ -273,5 +309,18 @@ mod tests {
         assert_eq!((node.name(), node.data()), ("n", Some(&b"xyz"[..])));
         node.set_data(None);
         assert_eq!((node.name(), node.data(), node.data_len()), ("n", None, 0));
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_data_wherever_it_comes_from() {
+        let long = [7; HASHED_BYTES_MIN + 1];
+        let mut node = Node::new("n", Some(&long), 1, 2);
+        let other = [8; HASHED_BYTES_MIN];
+        let shorter = &long[..HASHED_BYTES_MIN];
+        for data in [Some(shorter), Some(&other), Some(&long[2..]), Some(&other[2..]), None, Some(&long)] {
+            node.set_data(data);
+            assert_eq!((node.name(), node.data(), node.data_len()), ("n", data, data.map_or(0, <[u8]>::len)));
+            assert_eq!(node.data_hash(), data.map(digest::of_data));
+        }
     }
 }

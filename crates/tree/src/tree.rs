@@ -340,14 +340,14 @@ impl Tree {
     pub(crate) fn before_data_change(&mut self, id: u32, path_digest: u64) {
         self.save_for_walk(id);
         let node = &self.nodes[id];
-        self.digest = self.digest.wrapping_sub(digest::data_term(path_digest, node.data()));
+        self.digest = self.digest.wrapping_sub(digest::data_term(path_digest, node.data_hash()));
         self.counts.data_bytes -= node.data_len() as u64;
     }
 
     /// Call after what [`Tree::before_data_change`] announced.
     pub(crate) fn after_data_change(&mut self, id: u32, path_digest: u64) {
         let node = &self.nodes[id];
-        self.digest = self.digest.wrapping_add(digest::data_term(path_digest, node.data()));
+        self.digest = self.digest.wrapping_add(digest::data_term(path_digest, node.data_hash()));
         self.counts.data_bytes += node.data_len() as u64;
     }
 
@@ -454,7 +454,7 @@ impl Tree {
         for id in self.ids() {
             let path_digest = digest::of_path(&self.path_of(id));
             sum = sum
-                .wrapping_add(digest::data_term(path_digest, self.nodes[id].data()))
+                .wrapping_add(digest::data_term(path_digest, self.nodes[id].data().map(digest::of_data)))
                 .wrapping_add(self.stat_term(id, path_digest));
         }
         sum
