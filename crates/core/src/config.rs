@@ -50,6 +50,8 @@ pub struct Config {
     /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
     /// leader (setting `read-only-mode`).
     pub read_only_mode: bool,
+    /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
+    pub kept_bytes: u64,
     /// Bounds on what clients can make the server hold.
     pub limits: Limits,
 }
@@ -112,6 +114,7 @@ impl Default for Config {
             heartbeat_ms: 100,
             election_heartbeats: 10,
             read_only_mode: false,
+            kept_bytes: 64 << 20,
             limits: Limits::default(),
         }
     }

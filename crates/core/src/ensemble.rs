@@ -37,6 +37,9 @@ pub enum PeerOutput {
     },
     /// These belong to the ensemble now. Who does not any more is a stranger should it come back.
     Members(Vec<u8>),
+    /// This member has come back with another disk, and leads: a majority has elected it with the disk
+    /// that it has now, so it has joined anew without our knowing.
+    Accepted(u8),
     /// There is another list of servers, [`Server::servers`]: connect to those in it, and be connected
     /// to by them.
     Servers,
@@ -44,8 +47,6 @@ pub enum PeerOutput {
 
 /// About how many bytes of requests one message carries.
 const FORWARD_BYTES: usize = 1 << 20;
-/// Entries kept for members that lag; who lags more is sent a snapshot.
-const KEPT_BYTES: u64 = 64 << 20;
 /// Requests without outcome are given again after so many heartbeats: some may have been lost.
 const GIVE_AGAIN_HEARTBEATS: u64 = 5;
 /// Between the servers that could replace a leader whose end was noticed, so that they do not split
@@ -79,6 +80,8 @@ pub(crate) struct Ensemble {
     known_until_us: u64,
     /// Such messages, and when they were sent.
     in_flight_heard: VecDeque<(u64, u64)>,
+    /// When it last gave up a leader that did not listen any more.
+    forgotten_us: u64,
 }
 
 struct Arrived {
@@ -130,6 +133,7 @@ impl Ensemble {
             heard_at_us: now.mono_us,
             known_until_us: now.mono_us,
             in_flight_heard: VecDeque::new(),
+            forgotten_us: now.mono_us,
         }
     }
 
@@ -146,6 +150,10 @@ impl Ensemble {
     /// Whether the answer to this question has not come, or not been reached.
     pub(crate) fn is_waiting(&self, barrier: u64) -> bool {
         self.barriers.waiting.iter().any(|waiting| waiting.id == barrier)
+    }
+
+    pub(crate) fn tell(&mut self, output: PeerOutput) {
+        self.outputs.push_back(output);
     }
 
     fn send(&mut self, to: u8, message: &PeerMessage) {
@@ -170,7 +178,12 @@ impl Server {
     /// When it is none; nothing has changed. Whoever sends that is broken, or of another release.
     pub fn peer_message(&mut self, from: u8, message: Bytes, now: Now) -> Result<(), BadMessage> {
         self.now = now;
-        match PeerMessage::decode(message)? {
+        let message = PeerMessage::decode(message)?;
+        let of_leader = message.is_of_leader() && !self.planted.is(Bug::StrangerStays);
+        if self.reachable.emptied.contains(&from) && !of_leader {
+            return Ok(());
+        }
+        match message {
             PeerMessage::Group(message) => {
                 if message.from() != u64::from(from) || message.snapshot().is_some() {
                     return Err(BadMessage);
@@ -186,7 +199,7 @@ impl Server {
                 }
             }
             PeerMessage::Heard { term, number, sessions } => {
-                if self.replica.lead == Lead::Active && term == self.replica.term {
+                if self.replica.lead == Lead::Active && term == self.replica.term && self.is_member(from) {
                     for Heard { session, silent_ms } in sessions {
                         self.sessions.heard_of(session, silent_ms, now);
                     }
@@ -331,7 +344,7 @@ impl Server {
                     for entry in &entries {
                         self.apply_entry(entry);
                     }
-                    let keep = if self.replica.has_others() { KEPT_BYTES } else { 0 };
+                    let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
                     let applied = self.replica.applied.0;
                     self.replica.group().compact(applied, keep);
                     self.after_entries();
@@ -428,6 +441,7 @@ impl Server {
         }
         if self.ensemble.asked_in_term != term {
             self.ensemble.asked_in_term = term;
+            self.accept(server_id(self.replica.leader));
             let mut lost = Vec::new();
             self.requests.ask_again(|connection| lost.push(connection));
             for connection in lost {
@@ -444,7 +458,9 @@ impl Server {
         self.replica.lead = Lead::Active;
         self.ensemble.streams.clear();
         self.partition.begin_to_lead();
-        self.sessions.judge(self.now);
+        let silent_since = Now { mono_us: 0, ..self.now };
+        let is_planted = self.planted.is(Bug::SilentBeforeLead);
+        self.sessions.judge(if is_planted { silent_since } else { self.now });
         self.publish_members();
         self.ensemble.known_until_us = self.now.mono_us;
         self.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
@@ -541,7 +557,7 @@ impl Server {
 
     fn take_forwarded(&mut self, from: u8, forward: &Forward) {
         let Forward { term, stream, base, first, asked } = forward;
-        if !self.prepares() || *term != self.replica.term {
+        if !self.prepares() || *term != self.replica.term || !self.is_member(from) {
             // The sender gives them again, to whoever leads then.
             return;
         }
@@ -698,8 +714,15 @@ impl Server {
     fn close_cut_off(&mut self) {
         let (known_us, now_us) = (self.ensemble.known_until_us, self.now.mono_us);
         let is_due = |timeout_ms: i32| now_us > known_us + look_after_us(timeout_ms);
-        if !is_due(self.config.session_timeout_min_ms) {
+        let least_ms = self.config.session_timeout_min_ms;
+        if !is_due(least_ms) {
             return;
+        }
+        // A server without a vote waits for no election, and would not find out by itself. Then it takes
+        // its time to hear of a leader again.
+        if now_us > self.ensemble.forgotten_us + look_after_us(least_ms) {
+            self.ensemble.forgotten_us = now_us;
+            self.replica.group().forget_leader();
         }
         let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
             Phase::Live(_) => is_due(connection.timeout_ms),

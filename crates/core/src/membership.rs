@@ -8,8 +8,9 @@
 //! that does not come holds up nothing but itself.
 
 use crate::config::Now;
-use crate::ensemble::server_id;
+use crate::ensemble::{PeerOutput, server_id};
 use crate::entry::Origin;
+use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::server::Server;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
 /// The version of the first list: the zxid of the first update.
 const FIRST_VERSION: i64 = 1;
 
-/// A server that is behind by fewer entries than this has caught up.
+/// A server that has something, and is behind by fewer entries than this, has caught up.
 const CAUGHT_UP_ENTRIES: u64 = 1000;
 
 /// The largest number of a server: it is the top byte of session ids, and not negative as one.
@@ -159,12 +160,30 @@ pub(crate) struct Reachable {
 }
 
 impl Server {
-    /// A member has come back with another disk than it had: it is not to be listened to, and has to
-    /// join anew.
+    /// A member has come back with another disk than it had: it has to join anew. Until then it is
+    /// only listened to if it leads.
     pub fn peer_emptied(&mut self, peer: u8, now: Now) {
         self.now = now;
         self.reachable.connected.remove(&peer);
-        self.reachable.emptied.insert(peer);
+        if !self.planted.is(Bug::EmptiedStays) {
+            self.reachable.emptied.insert(peer);
+        }
+    }
+
+    /// What this server leads with is committed here: if it is one that has come back with another disk,
+    /// it was taken out and has joined anew, and this server has missed that.
+    pub(crate) fn accept(&mut self, leader: u8) {
+        if !self.planted.is(Bug::StrangerStays) && self.reachable.emptied.remove(&leader) {
+            self.reachable.connected.insert(leader);
+            self.ensemble.tell(PeerOutput::Accepted(leader));
+        }
+    }
+
+    /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
+    /// never hears what becomes of its requests.
+    #[must_use]
+    pub fn is_member(&self, server: u8) -> bool {
+        self.planted.is(Bug::OutsiderIsHeard) || self.replica.has_member(u64::from(server))
     }
 
     /// The list of servers that is in force, if there is one.
@@ -221,7 +240,7 @@ impl Server {
             }
             let caught_up = || {
                 let matched = status.matched.iter().find(|(of, _)| *of == member);
-                matched.is_some_and(|(_, matched)| matched + CAUGHT_UP_ENTRIES >= status.last)
+                matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
             };
             if members.voters.contains(&member) {
                 if spec.is_observer && *id != me {
@@ -281,15 +300,19 @@ impl Server {
         if !self.config.reconfig_enabled {
             return Err(ErrorCode::ReconfigDisabled.into());
         }
-        // As ZooKeeper: a server that stands alone has no list that could be changed.
-        let Some(current) = self.membership() else { return Err(ErrorCode::Unimplemented.into()) };
+        // The first list of all may be on its way, too.
         if self.reachable.proposed.is_some() || !self.replica.members().outgoing.is_empty() {
             return Err(ErrorCode::ReconfigInProgress.into());
         }
+        // As ZooKeeper: a server that stands alone has no list that could be changed.
+        let Some(current) = self.membership() else { return Err(ErrorCode::Unimplemented.into()) };
         if request.current_config != -1 && Some(request.current_config) != self.members_version() {
             return Err(ErrorCode::BadVersion.into());
         }
-        let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        let mut changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        if self.planted.is(Bug::NobodyLeaves) {
+            changed.servers.extend(current.servers.clone());
+        }
         let voters = changed.voters().count();
         if voters == 0 {
             return Err(ErrorCode::BadArguments.into());
@@ -313,7 +336,11 @@ impl Server {
     /// A list of servers has been applied, or will not be.
     pub(crate) fn members_settled(&mut self) {
         let applied = self.partition.tree.last_zxid();
-        if self.replica.lead == Lead::No || self.reachable.proposed.is_some_and(|zxid| zxid <= applied) {
+        if self.planted.is(Bug::ReconfigNeverEnds) {
+            return;
+        }
+        // Before it leads it has proposed none; one that its log refused is void.
+        if self.replica.lead != Lead::Active || self.reachable.proposed.is_some_and(|zxid| zxid <= applied) {
             self.reachable.proposed = None;
         }
     }

@@ -209,6 +209,15 @@ impl PeerMessage {
         Bytes::from(out).into()
     }
 
+    /// Whether it is what a leader says to those who follow it.
+    pub(crate) fn is_of_leader(&self) -> bool {
+        match self {
+            Self::Group(message) => message.is_of_leader(),
+            Self::Missing { .. } | Self::HeardArrived { .. } => true,
+            Self::Forward(_) | Self::Heard { .. } => false,
+        }
+    }
+
     /// Reads what [`PeerMessage::encode`] wrote; what it takes is in proportion to the bytes.
     pub(crate) fn decode(mut bytes: Bytes) -> Result<Self> {
         let all = bytes.clone();

@@ -53,6 +53,20 @@ pub enum Bug {
     ReadOnlyAcceptsWrites,
     /// What a server that only reads gives its clients for a session is created in the tree.
     ReadOnlySessionIsReal,
+    /// A new list of servers counts as under way for ever.
+    ReconfigNeverEnds,
+    /// A new list of servers lacks nobody who was in the old one.
+    NobodyLeaves,
+    /// Who follows without a vote counts as a voter for whoever starts from a snapshot.
+    LearnerCounts,
+    /// A server that has come back with an empty disk is not taken out.
+    EmptiedStays,
+    /// A server that has come back with an empty disk is a stranger, even if it leads.
+    StrangerStays,
+    /// A leader listens to servers that do not belong to the ensemble any more.
+    OutsiderIsHeard,
+    /// A new leader counts clients as silent for as long as it did not lead.
+    SilentBeforeLead,
 }
 
 /// The bug of a server, if there is one.

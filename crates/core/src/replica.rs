@@ -150,6 +150,10 @@ impl Replica {
         self.group.status().members
     }
 
+    pub(crate) fn has_member(&self, id: u64) -> bool {
+        self.group.has_member(id)
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.group.status()
     }
@@ -223,6 +227,9 @@ impl Replica {
         if let Some(number) = number {
             self.group.stored(number);
         }
+        if taken_over {
+            self.find_out_whether_alone();
+        }
         taken_over
     }
 
@@ -261,9 +268,12 @@ impl Replica {
     }
 
     /// What a snapshot of the state as it is now begins with, its mark, and the last record that it
-    /// covers.
-    pub(crate) fn begin_snapshot(&mut self) -> (Vec<u8>, Mark, u64) {
-        let head = self.group.snapshot_head();
+    /// covers. `learners_count` is a planted bug.
+    pub(crate) fn begin_snapshot(&mut self, learners_count: bool) -> (Vec<u8>, Mark, u64) {
+        let mut head = self.group.snapshot_head();
+        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
+            members.voters.append(&mut members.learners);
+        }
         let mark = head.snapshot.clone().unwrap_or_default();
         let covered = self.coverage.covered(mark.position);
         (head.encode().join().into(), mark, covered)

@@ -124,7 +124,7 @@ impl Server {
             State::Begun => {
                 self.partition.tree.snapshot_begin();
                 self.snapshots.state = State::Headed;
-                let (head, mark, covered) = self.replica.begin_snapshot();
+                let (head, mark, covered) = self.replica.begin_snapshot(self.planted.is(Bug::LearnerCounts));
                 let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
                 let position = mark.position;
                 self.snapshots.head = head;

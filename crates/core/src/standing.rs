@@ -43,6 +43,9 @@ pub struct Standing {
     pub voters: Vec<u8>,
     /// Those who follow without a vote.
     pub observers: Vec<u8>,
+    /// Those who voted before the change of members that is under way: until it is complete, they are
+    /// needed as well.
+    pub outgoing: Vec<u8>,
     /// At the leader: up to which position each other member has the entries.
     pub matched: Vec<(u8, u64)>,
 }
@@ -73,6 +76,7 @@ impl Server {
             applied: self.replica.applied.0,
             voters,
             observers,
+            outgoing: ids(&status.members.outgoing),
             matched: status.matched.iter().map(|(member, at)| (server_id(*member), *at)).collect(),
         }
     }

@@ -571,3 +571,45 @@ fn a_server_that_has_nothing_yet_does_not_say_that_there_is_nothing() {
     trio.pass(&[1], 3000);
     assert!(!trio.server(1).is_read_only());
 }
+
+/// A follower that loses the connection to the leader does not wait for the election's timeout, which is
+/// 200 ms at least.
+#[test]
+fn the_end_of_the_connection_to_the_leader_leads_to_an_election_at_once() {
+    let mut trio = Trio::new();
+    for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1)] {
+        trio.cuts.insert((from, to));
+    }
+    // The leader was heard just now.
+    let now = trio.now();
+    for id in [2, 3] {
+        trio.server(id).peer_connected(5 - id, now);
+        trio.server(id).peer_lost(1, now);
+    }
+    trio.pass(&[2, 3], 80);
+    let leaders: Vec<u8> = [2, 3].into_iter().map(|id| trio.server(id).standing().leader).collect();
+    assert_eq!(leaders, [2, 2]);
+    assert!(trio.server(2).is_in_quorum());
+}
+
+/// A session's return has been proposed, and takes longer than the session's timeout to be applied: its
+/// client came in time, and can say nothing meanwhile.
+#[test]
+fn a_session_does_not_end_while_its_return_is_proposed() {
+    let mut trio = Trio::new();
+    let (old, session) = trio.connect(2, None);
+    let session = session.unwrap();
+    let now = trio.now();
+    trio.server(2).disconnected(old, now);
+    trio.pass(&[1, 2, 3], 800);
+    trio.stalled.extend([1, 3]);
+    let (new, moved) = trio.connect(3, Some(&session));
+    assert_eq!(moved.map(|it| it.session_id), None, "it cannot be committed yet");
+    trio.pass(&[1, 2, 3], 600);
+    trio.stalled.clear();
+    trio.pass(&[1, 2, 3], 100);
+    let greeting = trio.frames(3, new);
+    let greeting = greeting.first().and_then(|frame| ConnectResponse::decode(frame).ok());
+    assert_eq!(greeting.map(|it| it.session_id), Some(session.session_id));
+    assert_eq!(trio.server(1).session_count(), 1);
+}

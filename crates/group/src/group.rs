@@ -550,6 +550,13 @@ impl Group {
         }
     }
 
+    /// Whether this server belongs to the group in any way.
+    #[must_use]
+    pub fn has_member(&self, id: u64) -> bool {
+        let all = &self.held().members;
+        [&all.voters, &all.learners, &all.voters_outgoing].iter().any(|ids| ids.contains(&id))
+    }
+
     fn members(&self) -> Members {
         Members::from_raft(&self.held().members)
     }

@@ -58,6 +58,13 @@ impl Message {
         self.raft.from
     }
 
+    /// Whether only somebody who leads says this: entries, a snapshot, that it is alive.
+    #[must_use]
+    pub fn is_of_leader(&self) -> bool {
+        let kind = self.raft.get_msg_type();
+        matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
+    }
+
     /// Whether it tells of a snapshot, which travels beside the messages: see
     /// [`crate::Output::SendSnapshot`].
     #[must_use]

@@ -1,4 +1,4 @@
-//! What a member says of who leads comes in the order in which it was so.
+//! Who leads: what a member says of it, and what it does with what was meant for a leader.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -79,4 +79,38 @@ fn who_leads_is_told_in_order_however_late_the_disk_is() {
     three.store(three.stores.len());
     assert_eq!(three.group.status().leader, 2);
     assert_eq!(three.leaders.last(), Some(&2), "{:?}", three.leaders);
+}
+
+/// The engine would pass the question on in the name of who asked it: the new leader would take that for
+/// forged.
+#[test]
+fn who_leads_no_more_passes_no_question_on() {
+    let (mut one, mut two, mut three) = (Member::new(1), Member::new(2), Member::new(3));
+    let settle = |one: &mut Member, two: &mut Member, three: &mut Member| {
+        for _ in 0..8 {
+            one.store(one.stores.len());
+            two.store(two.stores.len());
+            three.store(three.stores.len());
+            let (to_one, to_two) = ([two.to(1), three.to(1)].concat(), [one.to(2), three.to(2)].concat());
+            let to_three = [one.to(3), two.to(3)].concat();
+            one.take(to_one);
+            two.take(to_two);
+            three.take(to_three);
+        }
+    };
+    one.group.campaign();
+    one.poll();
+    settle(&mut one, &mut two, &mut three);
+    assert_eq!(three.group.status().leader, 1);
+    three.group.read(7);
+    three.poll();
+    let question = three.to(1);
+    assert_eq!(question.len(), 1);
+    one.group.transfer(2);
+    one.poll();
+    settle(&mut one, &mut two, &mut three);
+    assert_eq!(one.group.status().leader, 2);
+    one.take(question);
+    assert!(one.sent.iter().all(|message| message.from() == 1), "{:?}", one.sent);
+    assert_eq!(one.sent.len(), 0);
 }

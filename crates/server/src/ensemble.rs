@@ -48,7 +48,7 @@ impl Meeting {
         })
     }
 
-    /// Begins to connect to the others: those in the list of servers, if reconfig has changed it, else
+    /// Begins to connect to the others: those in the list of servers, if reconfig has changed it, and
     /// those in the settings. Must be called on a `LocalSet`.
     pub(crate) fn begin(
         self,
@@ -68,14 +68,14 @@ impl Meeting {
             folder: disk.folder().to_owned(),
             software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
         };
-        let members = match servers {
-            Some(servers) => addresses(servers),
-            None => settings.servers.iter().map(address).collect(),
-        };
+        let named: Vec<_> = settings.servers.iter().map(address).collect();
+        let mut members = servers.map(addresses).unwrap_or_default();
+        add_missing(&mut members, &named);
         let peers = Peers::start(options, members, peer_events)?;
         let known = KnownDisks::load(disk.folder())?;
         Ok(Ensemble {
             peers,
+            named,
             disk,
             tree_options,
             events: disk_events,
@@ -85,6 +85,15 @@ impl Meeting {
             snapshots_sent: Cell::default(),
             snapshots_received: Cell::default(),
         })
+    }
+}
+
+/// Adds those whom it does not have yet.
+fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
+    for other in others {
+        if !addresses.iter().any(|address| address.id == other.id) {
+            addresses.push(other.clone());
+        }
     }
 }
 
@@ -110,11 +119,13 @@ fn tls(settings: &Settings) -> Result<Option<PeerTls>, String> {
 /// The other servers.
 pub(crate) struct Ensemble {
     peers: Peers,
+    /// Those whom the settings name.
+    named: Vec<PeerAddress>,
     disk: FileDisk,
     tree_options: TreeOptions,
     events: UnboundedSender<DiskEvent>,
     known: RefCell<KnownDisks>,
-    /// Members that have come back with another disk: nothing they say counts.
+    /// Members that have come back with another disk.
     strangers: RefCell<BTreeMap<u64, DiskId>>,
     newest: RefCell<Option<StoredSnapshot>>,
     /// Snapshots that the others have received, and that have come from them.
@@ -159,9 +170,6 @@ impl Ensemble {
                 server.peer_lost(short(id), now);
             }
             PeerEvent::Messages(id, messages) => {
-                if self.strangers.borrow().contains_key(&id) {
-                    return Ok(());
-                }
                 for message in &messages.list {
                     if server.peer_message(short(id), message.clone(), now).is_err() {
                         tracing::warn!(
@@ -172,7 +180,7 @@ impl Ensemble {
             }
             PeerEvent::SnapshotArrived { from, header, file } => {
                 self.snapshots_received.update(|count| count + 1);
-                if !self.strangers.borrow().contains_key(&from) && server.wants_snapshot(header.clone()) {
+                if server.wants_snapshot(header.clone()) {
                     self.load(from, header, file);
                 }
             }
@@ -211,6 +219,13 @@ impl Ensemble {
                 }
             }
             PeerOutput::Servers => self.connect(server),
+            PeerOutput::Accepted(id) => {
+                let id = u64::from(id);
+                if let Some(disk) = self.strangers.borrow_mut().remove(&id) {
+                    tracing::info!("server {id} leads, so it has joined anew with its other data folder");
+                    self.known.borrow_mut().replace(id, disk)?;
+                }
+            }
             // While it starts a server sees who belonged to the ensemble once.
             PeerOutput::Members(_) if !server.is_in_quorum() => {}
             PeerOutput::Members(members) => {
@@ -230,20 +245,21 @@ impl Ensemble {
     }
 
     /// Keeps the connections to those who are in the list of servers, and to those who still belong to
-    /// the ensemble: whoever is taken out should hear of it.
+    /// the ensemble: whoever is taken out has a vote until then, and should hear of it. Those whom the
+    /// settings name stay: a server that was away while all others were replaced knows nobody else.
     fn connect(&self, server: &Server) {
-        let mut addresses = match server.changed_servers() {
-            Some(servers) => addresses(servers),
-            None => return,
-        };
+        let Some(servers) = server.changed_servers() else { return };
+        let mut addresses = addresses(servers);
         let standing = server.standing();
-        let members = standing.voters.iter().chain(&standing.observers);
-        for member in members.map(|member| u64::from(*member)) {
-            let known = self.peers.status().into_iter().map(|peer| peer.address).find(|it| it.id == member);
-            if !addresses.iter().any(|address| address.id == member) {
-                addresses.extend(known);
-            }
-        }
+        let members: Vec<_> = [&standing.voters, &standing.observers, &standing.outgoing]
+            .into_iter()
+            .flatten()
+            .map(|member| u64::from(*member))
+            .collect();
+        let known = self.peers.status().into_iter().map(|peer| peer.address);
+        let known: Vec<_> = known.filter(|address| members.contains(&address.id)).collect();
+        add_missing(&mut addresses, &known);
+        add_missing(&mut addresses, &self.named);
         self.peers.set_members(addresses);
     }
 

@@ -3,7 +3,7 @@
 //! A server that has lost its disk must not vote as if it had its past: what it has acknowledged is
 //! gone. So every server remembers the disk with which it has met each of the others (the id of the
 //! data folder, drawn when the folder was made), durably and before it listens to the other. One that
-//! comes with another disk is not listened to.
+//! comes with another disk is not listened to, unless it leads: then a majority knows that disk.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -67,6 +67,12 @@ impl KnownDisks {
                 Ok(Acquaintance::Known)
             }
         }
+    }
+
+    /// A server has joined anew with another disk.
+    pub(crate) fn replace(&mut self, server: u64, disk: DiskId) -> Result<(), String> {
+        self.disks.insert(server, disk);
+        self.store()
     }
 
     /// A server is no member any more: should it come back, with whatever disk, it joins anew.

@@ -179,6 +179,7 @@ fn core_config(settings: &Settings) -> Config {
             handshake_ms: millis(settings.handshake_timeout),
             ..Limits::default()
         },
+        ..Config::default()
     }
 }
 

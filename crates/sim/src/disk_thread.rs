@@ -1,6 +1,7 @@
 //! The server's two threads for the disk, under simulated time: one appends to the log, one writes
 //! snapshots. Both work on the same faulty disk.
 
+use crate::rng::Rng;
 use std::collections::VecDeque;
 use stoa_core::{Append, SnapshotOutput};
 use stoa_storage::faulty::FaultyDisk;
@@ -131,6 +132,33 @@ fn stopped(disk: &FaultyDisk, message: String) -> Stopped {
 /// Whether a file is a whole segment of the log, by its name.
 pub(crate) fn is_segment(name: &str) -> bool {
     name.starts_with("log-") && !name.ends_with(".tmp")
+}
+
+/// A bit whose loss must be noticed. What begins with the last batch is left alone: if that is damaged,
+/// it cannot be told from an interrupted write.
+pub(crate) fn choose_bit(
+    rng: &mut Rng,
+    disk: &mut FaultyDisk,
+    last_batch: Option<&(String, u64)>,
+) -> Option<(String, u64)> {
+    let files = disk.list().ok()?;
+    let newest = files.iter().map(|file| file.name.clone()).filter(|name| is_segment(name)).max()?;
+    let (limit_file, limit) = last_batch.cloned().unwrap_or((newest, 0));
+    let bytes_of = |name: &str, bytes: u64| match is_segment(name) {
+        true if *name == *limit_file => limit.min(bytes),
+        true if *name > *limit_file => 0,
+        _ => bytes,
+    };
+    let candidates: Vec<(String, u64)> = files
+        .into_iter()
+        .map(|file| (file.name.clone(), bytes_of(&file.name, file.bytes)))
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect();
+    if candidates.is_empty() {
+        return None;
+    }
+    let (file, bytes) = rng.pick(&candidates).clone();
+    Some((file, rng.below(bytes * 8)))
 }
 
 /// What the snapshot's thread has to say.

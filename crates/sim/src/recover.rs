@@ -10,6 +10,8 @@ pub struct Opened {
     pub log: Log,
     /// What a server can go on with.
     pub recovered: Recovered,
+    /// The number of the snapshot that it was loaded from.
+    pub snapshot: Option<u64>,
     /// What an operator should know.
     pub warnings: Vec<String>,
 }
@@ -25,23 +27,26 @@ pub fn recover<D: Disk + ?Sized>(
     server: u8,
     voters: &[u64],
 ) -> Result<Opened, StorageError> {
-    let mut rebuild = Rebuild { restore: Restore::new(tree_options.clone(), voters), warnings: Vec::new() };
+    let restore = Restore::new(tree_options.clone(), voters);
+    let mut rebuild = Rebuild { restore, snapshot: None, warnings: Vec::new() };
     let log = Log::open(disk, options, &mut rebuild)?;
-    let Rebuild { restore, warnings } = rebuild;
+    let Rebuild { restore, snapshot, warnings } = rebuild;
     let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
     let recovered = restore.finish(server).map_err(refused)?;
-    Ok(Opened { log, recovered, warnings })
+    Ok(Opened { log, recovered, snapshot, warnings })
 }
 
 /// Hands what is found to the core.
 struct Rebuild {
     restore: Restore,
+    snapshot: Option<u64>,
     warnings: Vec<String>,
 }
 
 impl Recovery for Rebuild {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
         // One from before the first record was durable covers none.
+        self.snapshot = Some(header.sequence);
         let covered = header.positions.iter().find(|(timeline, _)| *timeline == TIMELINE);
         self.restore.snapshot_begin(covered.map_or(0, |(_, record)| *record));
         Ok(())
@@ -56,6 +61,7 @@ impl Recovery for Rebuild {
     }
 
     fn snapshot_discard(&mut self) {
+        self.snapshot = None;
         self.restore.snapshot_discard();
     }
 

@@ -1,7 +1,7 @@
 //! Runs of ensembles, and the alarm: planted bugs must be found.
 
 use stoa_core::{Bug, Server};
-use stoa_sim::ensemble::{Outcome, Plant, Settings, World};
+use stoa_sim::ensemble::{Faults, Outcome, Plant, Settings, World};
 use stoa_sim::world::Failure;
 
 fn live(seed: u64) -> Result<Outcome, Failure> {
@@ -27,7 +27,7 @@ fn the_same_seed_comes_to_the_same() {
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {
-    let total = (201..=228).map(|seed| live(seed).expect("these seeds pass"));
+    let total = (201..=245).map(|seed| live(seed).expect("these seeds pass"));
     let total = total.fold(Outcome::default(), |sum, outcome| sum + outcome);
     assert!(total.answers > 10_000, "{total}");
     assert!(total.events > 1000, "{total}");
@@ -38,14 +38,22 @@ fn runs_meet_what_they_are_for() {
     assert!(total.starts > 150, "{total}");
     assert!(total.out_of_room > 10, "{total}");
     assert!(total.taken_over > 0, "{total}");
+    assert!(total.reconfigs > 30, "{total}");
+    assert!(total.emptied > 2, "{total}");
+    assert!(total.rot_noticed > 0, "{total}");
 }
 
 /// The seeds within which a planted bug must be found.
 const SEEDS: u64 = 30;
 
 fn found(kind: &str, plant: Plant) {
+    found_with(kind, plant, |_| {});
+}
+
+fn found_with(kind: &str, plant: Plant, change: fn(&mut Settings)) {
     for seed in 1..=SEEDS {
-        let settings = Settings::named(kind).expect("it is one of the kinds");
+        let mut settings = Settings::named(kind).expect("it is one of the kinds");
+        change(&mut settings);
         let mut world = World::new(seed, settings, false);
         world.plant(plant);
         // Assertions of the server itself count as well.
@@ -87,4 +95,30 @@ alarms! {
     a_write_that_a_server_takes_that_only_reads_is_found: ReadOnlyAcceptsWrites in "read-only",
     a_session_of_a_server_that_only_reads_is_found: ReadOnlySessionIsReal in "read-only",
     a_refused_record_that_counts_as_stored_is_found: RefusedCountsAsStored in "disks",
+    an_old_contact_whose_way_was_cut_is_found: OldContactAccepted in "links",
+    sessions_that_a_new_leader_ends_at_once_are_found: SilentBeforeLead in "handover",
+    a_reconfig_that_never_ends_is_found: ReconfigNeverEnds in "members",
+    a_reconfig_that_takes_nobody_out_is_found: NobodyLeaves in "members",
+    a_learner_that_counts_as_a_voter_is_found: LearnerCounts in "members",
+    an_outsider_that_is_heard_is_found: OutsiderIsHeard in "members",
+    an_emptied_server_that_stays_is_found: EmptiedStays in "losses",
+}
+
+/// A server with an emptied disk votes as if it had its past.
+#[test]
+fn an_emptied_server_that_is_trusted_is_found() {
+    found_with("losses", |_| {}, |settings| settings.trusting = true);
+}
+
+/// The same, of a server that goes on with an empty log when it finds its own damaged.
+#[test]
+fn rot_that_is_taken_for_an_empty_log_is_found() {
+    found_with(
+        "rot",
+        |_| {},
+        |settings| {
+            settings.trusting = true;
+            settings.faults = Faults { rot_ms: 60, crash_ms: 200, cut_ms: 500, ..settings.faults };
+        },
+    );
 }

@@ -9,9 +9,11 @@ type Told = Result<(), Failure>;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Nothing goes wrong but what the story tells.
-fn world(seed: u64, plant: Plant) -> World {
+/// Nothing goes wrong but what the story tells, of so many servers, and of some that are not in the
+/// ensemble yet.
+fn world(seed: u64, (servers, spares): (usize, usize), plant: Plant) -> World {
     let mut settings = Settings::named("calm").expect("it is one of the kinds");
+    settings = Settings { servers, spares, ..settings };
     settings.manners.think_us = 20_000;
     let mut world = World::new(seed, settings, false);
     world.plant(plant);
@@ -41,8 +43,12 @@ fn others(leader: u8) -> [u8; 2] {
 
 /// A story passes for many seeds; with its bug it fails for at least one of them.
 fn tells(story: fn(&mut World) -> Told, plant: Plant) {
+    tells_of((3, 0), story, plant);
+}
+
+fn tells_of(servers: (usize, usize), story: fn(&mut World) -> Told, plant: Plant) {
     let live = |seed, plant| {
-        let mut world = world(seed, plant);
+        let mut world = world(seed, servers, plant);
         story(&mut world)?;
         world.finish()
     };
@@ -270,4 +276,92 @@ fn etcd_20418_a_leader_that_stood_still_answers_no_sync_from_the_past() {
         Ok(())
     }
     tells(story, |server: &mut Server| server.plant(Bug::SyncIsLocal));
+}
+
+/// The lead is handed over again and again: it takes a moment, and no session ends for it.
+#[test]
+fn a_lead_that_is_handed_over_loses_nobody() {
+    fn story(world: &mut World) -> Told {
+        for _ in 0..8 {
+            let old = leader(world)?;
+            world.pass(300_000)?;
+            world.be_quiet();
+            let committed = world.committed();
+            world.hand_over(old, None);
+            world.pass(100_000)?;
+            if world.leader() == Some(old) || world.committed() == committed {
+                return Err(Failure::Liveness("the lead was not handed over at once".into()));
+            }
+        }
+        world.pass(SECOND_US)
+    }
+    tells(story, |server: &mut Server| server.plant(Bug::SilentBeforeLead));
+}
+
+/// Asks for another list of servers, and waits until those in it know that it is so.
+fn change(world: &mut World, through: u8, voters: &[u8]) -> Told {
+    world.reconfigure(through, voters);
+    for _ in 0..100 {
+        world.pass(100_000)?;
+        if voters.iter().all(|id| world.voters(*id).as_deref() == Some(voters)) {
+            return Ok(());
+        }
+    }
+    Err(Failure::Liveness(format!("ten seconds later the voters are not {voters:?}")))
+}
+
+/// Every server is replaced by another one, the leader too, and one is away meanwhile.
+#[test]
+fn all_servers_are_replaced_one_after_the_other() {
+    fn story(world: &mut World) -> Told {
+        leader(world)?;
+        change(world, 1, &[2, 3, 4])?;
+        world.fell(2, true);
+        change(world, 3, &[3, 4, 5])?;
+        change(world, 4, &[4, 5, 6])?;
+        world.rise(2);
+        change(world, 5, &[2, 5, 6])
+    }
+    tells_of((3, 3), story, |server: &mut Server| server.plant(Bug::NobodyLeaves));
+}
+
+/// The ensemble shrinks to one server, and grows again.
+#[test]
+fn an_ensemble_shrinks_to_one_server_and_grows_again() {
+    fn story(world: &mut World) -> Told {
+        leader(world)?;
+        change(world, 1, &[2])?;
+        world.fell(2, true);
+        world.rise(2);
+        world.pass(SECOND_US)?;
+        change(world, 2, &[1, 2, 3, 4, 5])
+    }
+    tells_of((3, 2), story, |server: &mut Server| server.plant(Bug::ReconfigNeverEnds));
+}
+
+/// A server comes back with an empty disk, is taken out, joins anew and leads. One that was cut off
+/// meanwhile knows only its old disk.
+#[test]
+fn a_server_that_has_joined_anew_is_followed_by_one_that_has_missed_it() {
+    fn story(world: &mut World) -> Told {
+        let old = leader(world)?;
+        world.pass(500_000)?;
+        let (cut_off, emptied) = (old % 5 + 1, (old + 1) % 5 + 1);
+        world.isolate(cut_off);
+        world.lose_disk(emptied);
+        world.pass(3 * SECOND_US)?;
+        let old = leader(world)?;
+        world.hand_over(old, Some(emptied));
+        world.pass(SECOND_US)?;
+        if world.leader() != Some(emptied) {
+            return Err(Failure::Liveness("it does not lead".into()));
+        }
+        world.mend();
+        world.pass(2 * SECOND_US)?;
+        if world.applied(cut_off).is_none_or(|applied| applied + 100 < world.committed()) {
+            return Err(Failure::Liveness("it is not followed".into()));
+        }
+        Ok(())
+    }
+    tells_of((5, 0), story, |server: &mut Server| server.plant(Bug::StrangerStays));
 }

@@ -2,6 +2,7 @@
 
 use super::client::{Asked, What};
 use super::history::{Did, Done, History, Seen, tag};
+use super::roster::{Role, Roster, Wish};
 use crate::check::Violation;
 use std::collections::BTreeMap;
 use stoa_wire::{ErrorCode, EventKind, MultiResult, MultiResults, Reader, ReplyHeader, Stat, WatcherEvent};
@@ -245,6 +246,14 @@ impl Answered<'_> {
                 let deleted = (EventKind::Deleted, path.clone());
                 if done.changes.contains(&deleted) { Ok(()) } else { wrong("another znode was deleted") }
             }
+            (What::Reconfig(wish), [Did::DataSet { stat: set }]) => {
+                let list = reader.str().map_err(unreadable)?;
+                let stat = Stat::decode(&mut reader).map_err(unreadable)?;
+                if stat != *set {
+                    return wrong(format!("the timeline says {set:?}"));
+                }
+                self.reconfigured(wish, list)
+            }
             (What::Close, [Did::Closed { session }]) if *session == self.session => Ok(()),
             (What::Create { path, sequential }, [Did::Created { path: created, stat: at_birth }]) => {
                 let told = reader.str().map_err(unreadable)?;
@@ -256,6 +265,36 @@ impl Answered<'_> {
                 self.wrote(created)
             }
             (_, did) => wrong(format!("the timeline says {did:?}")),
+        }
+    }
+
+    /// The list of servers is what was asked for, and what was answered.
+    fn reconfigured(&self, wish: &Wish, told: &str) -> Checked {
+        let zxid = self.header.zxid;
+        let Some((before, version)) = self.history.roster(zxid - 1) else {
+            return wrong("there was no list of servers to be changed");
+        };
+        if wish.version != -1 && wish.version != version {
+            return wrong(format!("the list of servers was another one, of version {version}"));
+        }
+        let expected = (before.changed(wish), zxid);
+        let answers = [Roster::read(told), self.history.roster(zxid)];
+        if answers.iter().all(|list| list.as_ref() == Some(&expected)) {
+            return Ok(());
+        }
+        wrong(format!("not {expected:?}, but {answers:?}"))
+    }
+
+    fn is_reconfig_refused(&self, wish: &Wish, code: ErrorCode) -> bool {
+        let roster = self.history.roster(self.header.zxid);
+        match (code, roster) {
+            (ErrorCode::Unimplemented, None) => true,
+            (ErrorCode::ReconfigInProgress | ErrorCode::NewConfigNoQuorum, Some(_)) => true,
+            (ErrorCode::BadVersion, Some((_, version))) => ![-1, version].contains(&wish.version),
+            (ErrorCode::BadArguments, Some((roster, _))) => {
+                roster.changed(wish).with(Role::Participant).is_empty()
+            }
+            _ => false,
         }
     }
 
@@ -309,6 +348,7 @@ impl Answered<'_> {
         let at = |path: &str| self.history.znode(path, self.header.zxid);
         let is_true = match (&self.asked.what, code) {
             (_, ErrorCode::SystemError | ErrorCode::SessionMoved | ErrorCode::SessionExpired) => true,
+            (What::Reconfig(wish), code) => self.is_reconfig_refused(wish, code),
             (What::Create { path, sequential: false }, ErrorCode::NodeExists) => at(path).is_some(),
             (What::Create { sequential: true, .. }, ErrorCode::NoNode) => at("/sequence").is_none(),
             (What::Set { path, .. } | What::Delete { path }, ErrorCode::NoNode) => at(path).is_none(),

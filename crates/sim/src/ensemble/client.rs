@@ -2,7 +2,8 @@
 
 use super::check::{Answered, Horizon, WatchKind, Watches};
 use super::history::{History, tag};
-use super::settings::Manners;
+use super::roster::Wish;
+use super::settings::{Manners, SUPER};
 use crate::check::Violation;
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -73,6 +74,8 @@ pub(super) enum What {
         path: String,
         watch: bool,
     },
+    /// Changes the list of servers.
+    Reconfig(Wish),
     Sync,
     SetWatches,
     Close,
@@ -138,6 +141,10 @@ pub(super) struct Client {
     /// A session that it let go without a word: it must end.
     pub(super) left: Vec<i64>,
     finale: Finale,
+    /// Its last write, if it is no other.
+    last_wish: Option<Wish>,
+    /// The version of the newest list of servers that it was told.
+    list_version: i64,
     /// Requests that it has sent.
     pub(super) requests: u64,
     pub(super) counts: Counts,
@@ -179,6 +186,8 @@ impl Client {
             synced: 0,
             left: Vec::new(),
             finale: Finale::No,
+            last_wish: None,
+            list_version: 1,
             requests: 0,
             counts: Counts::default(),
         }
@@ -190,6 +199,11 @@ impl Client {
         client.only = Some(server);
         client.finale = Finale::Due;
         client
+    }
+
+    /// Its last write asks for another list of servers.
+    pub(super) fn wish(&mut self, wish: Wish) {
+        self.last_wish = Some(wish);
     }
 
     /// From now on it only finishes what it has begun, says its last words and leaves.
@@ -338,6 +352,10 @@ impl Client {
             };
         }
         let path = self.path();
+        let reconfig_one_in = self.manners.reconfig_one_in;
+        if reconfig_one_in > 0 && self.rng.one_in(reconfig_one_in) {
+            return What::Reconfig(Wish::any(&mut self.rng, self.servers, self.list_version));
+        }
         match self.rng.below(10) {
             0..=2 => What::Create { path, sequential: false },
             3 | 4 => What::Create { path: format!("{SEQUENCE}/s-"), sequential: true },
@@ -405,6 +423,10 @@ impl Client {
                 encode::path_watch(body, path, *watch);
                 Opcode::GetChildren2
             }
+            What::Reconfig(wish) => {
+                wish.encode(body);
+                Opcode::Reconfig
+            }
             What::Sync => {
                 encode::path(body, "/");
                 Opcode::Sync
@@ -429,8 +451,8 @@ impl Client {
         }
         match self.finale {
             Finale::Due => {
-                let act =
-                    self.send(What::Create { path: format!("{SEQUENCE}/s-"), sequential: true }, horizon);
+                let create = What::Create { path: format!("{SEQUENCE}/s-"), sequential: true };
+                let act = self.send(self.last_wish.clone().map_or(create, What::Reconfig), horizon);
                 self.finale = Finale::LastWrite(self.last_xid);
                 vec![act]
             }
@@ -500,28 +522,28 @@ impl Client {
 
     fn greeted(
         &mut self,
-        frame: &[u8],
+        greeting: &[u8],
         history: &History,
         horizon: &Horizon,
-    ) -> Result<Option<Act>, Violation> {
-        let response = ConnectResponse::decode(frame)
+    ) -> Result<Vec<Act>, Violation> {
+        let response = ConnectResponse::decode(greeting)
             .map_err(|error| self.wrong(&format!("it cannot read its handshake: {error}")))?;
         if response.timeout_ms <= 0 {
             let Some(session) = self.session() else {
                 if self.lent.take().is_some() {
-                    return Ok(None);
+                    return Ok(Vec::new());
                 }
                 return Err(self.wrong("a new session was refused as expired"));
             };
-            if self.servers == 1 {
-                // A server that is alone says so when the end is proposed: it must come, then.
+            if self.servers == 1 || self.manners.reconfig_one_in > 0 {
+                // A server that decides alone says so when the end is proposed: it must come, then.
                 self.left.push(session);
             } else if !history.is_closed(session) {
                 return Err(self.wrong("it was told that its session has expired, and it has not"));
             }
             self.session = None;
             self.watches = Watches::default();
-            return Ok(None);
+            return Ok(Vec::new());
         }
         self.only_reads = response.read_only == Some(true);
         if self.only_reads && !self.takes_read_only {
@@ -543,10 +565,16 @@ impl Client {
         }
         self.timeout_us = response.timeout_ms as u64 * 1000;
         self.state = State::Live;
-        if self.watches.is_empty() {
-            return Ok(None);
+        let mut acts = Vec::new();
+        if self.manners.reconfig_one_in > 0 || self.last_wish.is_some() {
+            let mut body = Vec::new();
+            encode::auth(&mut body, "digest", SUPER.as_bytes());
+            acts.push(Act::Send(frame(xid::AUTH, Opcode::Auth, &body)));
         }
-        Ok(Some(self.send(What::SetWatches, horizon)))
+        if !self.watches.is_empty() {
+            acts.push(self.send(What::SetWatches, horizon));
+        }
+        Ok(acts)
     }
 
     fn answered(
@@ -564,6 +592,9 @@ impl Client {
             horizon.seen(header.zxid);
             let noted = self.watches.event(header.zxid, &event, history);
             return noted.map(|()| None).map_err(|violation| self.wrong(&violation.to_string()));
+        }
+        if header.xid == xid::AUTH {
+            return if header.err == 0 { Ok(None) } else { Err(self.wrong("it is not who it is")) };
         }
         horizon.seen(header.zxid);
         let checked = self.watches.reply(header.zxid, history);
@@ -590,6 +621,9 @@ impl Client {
     }
 
     fn after_answer(&mut self, asked: &Asked, header: ReplyHeader, horizon: &Horizon) -> Option<Act> {
+        if matches!(asked.what, What::Reconfig(_)) && header.err == 0 {
+            self.list_version = header.zxid;
+        }
         if asked.what == What::Close && header.err != 0 {
             // The log has no room, or the server only reads.
             if self.finale == Finale::Closing {
@@ -609,6 +643,9 @@ impl Client {
         if header.err != 0 {
             // Its znode may not be there yet, or the log has no room.
             self.finale = Finale::Due;
+            if self.last_wish.is_some() {
+                return None;
+            }
             return Some(self.send(What::Create { path: SEQUENCE.into(), sequential: false }, horizon));
         }
         self.finale = Finale::LastReads;

@@ -1,9 +1,10 @@
 //! When a leader may end a session: when it has not heard of it for its timeout.
 
+use super::history::items;
 use super::process::Scene;
 use crate::check::Violation;
 use std::collections::BTreeMap;
-use stoa_core::{Items, Now, Outcome};
+use stoa_core::{Now, Outcome, Role, Standing};
 use stoa_group::Entry;
 use stoa_tree::Tree;
 use stoa_wire::{DecodeError, Reader};
@@ -48,6 +49,15 @@ impl Expiry {
         }
     }
 
+    /// Where the server stands: if it leads alone, it has nobody to tell.
+    pub(super) fn stands(&mut self, standing: &Standing, now: Now) {
+        // The term may be a newer one, in which it leads no more.
+        let leads = matches!(standing.role, Role::Leader | Role::Standalone);
+        if leads && standing.leader == standing.id && standing.term > self.leads.0 {
+            self.leads(standing.term, now);
+        }
+    }
+
     /// Another server says of whom it has heard.
     pub(super) fn told(&mut self, message: &[u8], now: Now) {
         let Ok(Some((term, sessions))) = read_heard(message) else { return };
@@ -73,8 +83,12 @@ impl Expiry {
         if !self.alone && entry.term != self.leads.0 {
             return Ok(());
         }
-        for item in Items::new(&entry.payload).flatten() {
+        for item in items(entry).flatten() {
             let Outcome::Update(update) = item.outcome else { continue };
+            if update.session == 0 {
+                // The first list of servers.
+                continue;
+            }
             if item.origin.is_some() {
                 // Whoever comes back has been heard of.
                 if update.describe().to_string().contains(" open_session ") {

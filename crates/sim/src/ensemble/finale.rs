@@ -2,6 +2,7 @@
 
 use super::client::Client;
 use super::network::Weather;
+use super::roster::{Wish, any_roster};
 use super::world::{Event, Outcome, World};
 use crate::check::Violation;
 use crate::world::Failure;
@@ -10,6 +11,8 @@ use crate::world::Failure;
 const PATIENCE_US: u64 = 40_000_000;
 /// By then every server has applied everything.
 const CATCH_UP_US: u64 = 10_000_000;
+/// By then the members are those of the list of servers.
+const SETTLE_US: u64 = 20_000_000;
 
 impl World {
     /// Heals everything and waits for the end: every server runs, a leader is found, all requests are
@@ -20,20 +23,19 @@ impl World {
     /// What went wrong.
     pub fn finish(mut self) -> Result<Outcome, Failure> {
         self.heal();
-        let end_us = self.now_us + PATIENCE_US;
-        while !self.clients.iter().all(Client::is_done) {
-            self.step()?;
-            if self.now_us > end_us {
-                let waits = self.clients.iter().find(|client| !client.is_done());
-                let what =
-                    waits.map_or_else(String::new, |it| format!("client {}: {}", it.index, it.waits_for()));
-                return Err(Failure::Liveness(format!(
-                    "{} s after the end of all trouble {what}",
-                    PATIENCE_US / 1_000_000
-                )));
-            }
-        }
+        self.clients_leave()?;
         self.sessions_end()?;
+        if self.settings.spares > 0 {
+            self.reconfigure_once_more()?;
+        }
+        self.members_settle()?;
+        for server in self.roster().ids() {
+            let index = self.clients.len();
+            let server = usize::from(server) - 1;
+            let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
+            self.enter(probe);
+        }
+        self.clients_leave()?;
         self.catch_up()?;
         for id in self.ids() {
             self.fell(id, true);
@@ -46,7 +48,72 @@ impl World {
         Ok(self.outcome())
     }
 
-    fn ids(&self) -> Vec<u8> {
+    /// Everybody says its last words.
+    fn clients_leave(&mut self) -> Result<(), Failure> {
+        let end_us = self.now_us + PATIENCE_US;
+        while !self.clients.iter().all(Client::is_done) {
+            self.step()?;
+            if self.now_us > end_us {
+                let waits = self.clients.iter().find(|client| !client.is_done());
+                let what =
+                    waits.map_or_else(String::new, |it| format!("client {}: {}", it.index, it.waits_for()));
+                self.show_standings();
+                return Err(Failure::Liveness(format!(
+                    "{} s after the end of all trouble {what}",
+                    PATIENCE_US / 1_000_000
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The list of servers can still be changed, to any other one.
+    fn reconfigure_once_more(&mut self) -> Result<(), Failure> {
+        self.members_settle()?;
+        let wanted = any_roster(&mut self.rng, self.machines.len());
+        let servers: Vec<u8> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
+        let Some(server) = servers.first() else { return Ok(()) };
+        self.trace.event(self.now_us, "reconfig", format_args!("once more: {}", wanted.text()));
+        self.enter_operator(*server, Wish::all(wanted.clone()));
+        self.clients_leave()?;
+        if self.roster() == wanted {
+            return Ok(());
+        }
+        Err(Violation::new("the list of servers is another one than it was told to be").into())
+    }
+
+    fn show_standings(&mut self) {
+        for (id, machine) in &self.machines {
+            let standing = machine.process.as_ref().map(|process| process.server.standing());
+            self.trace.event(self.now_us, "standing", format_args!("server {id}: {standing:?}"));
+        }
+    }
+
+    /// The members become those of the list, and all of them know it.
+    fn members_settle(&mut self) -> Result<(), Failure> {
+        let end_us = self.now_us + SETTLE_US;
+        loop {
+            let roster = self.roster();
+            let running = |id: &u8| self.machines[id].process.as_ref().map(|it| it.server.standing());
+            let unsettled = roster.ids().find(|id| {
+                let standing = running(id);
+                !standing.is_some_and(|it| it.leader != 0 && self.is_settled(&it))
+            });
+            let Some(id) = unsettled else { return Ok(()) };
+            if self.now_us > end_us {
+                let standing = running(&id);
+                self.show_standings();
+                return Err(Failure::Liveness(format!(
+                    "the members do not become those of the list of servers: server {id}: {:?}; {}",
+                    standing,
+                    roster.text()
+                )));
+            }
+            self.step()?;
+        }
+    }
+
+    pub(super) fn ids(&self) -> Vec<u8> {
         self.machines.keys().copied().collect()
     }
 
@@ -56,8 +123,12 @@ impl World {
         self.trace.event(self.now_us, "heal", format_args!("nothing goes wrong any more"));
         self.network.weather = Weather { loss_percent: 0, double_percent: 0, late_percent: 0 };
         self.mend();
+        for (key, way) in self.links.mend() {
+            self.schedule(1, Event::Freed(key, way));
+        }
         for id in self.ids() {
             self.room(id);
+            self.flip_back(id);
             let Some(machine) = self.machines.get_mut(&id) else { continue };
             machine.disk.clear_fault();
             machine.slow_until_us = 0;
@@ -69,11 +140,6 @@ impl World {
             self.schedule_turn(id, self.now_us + 1);
         }
         self.clients.iter_mut().for_each(Client::finish);
-        for server in 0..self.settings.servers {
-            let index = self.clients.len();
-            let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
-            self.enter(probe);
-        }
     }
 
     /// Sessions that nobody speaks for any more end, and with them their ephemerals.
@@ -93,13 +159,16 @@ impl World {
         let end_us = self.now_us + CATCH_UP_US;
         loop {
             let last = self.history.position();
-            let behind =
-                self.states().find(|(_, applied, _)| *applied < last).map(|(id, applied, _)| (id, applied));
-            if behind.is_none() && self.states().count() == self.settings.servers {
+            let roster = self.roster();
+            let members = || self.states().filter(|(id, ..)| roster.contains(*id));
+            let behind = members().find(|(_, applied, _)| *applied < last);
+            let behind = behind.map(|(id, applied, _)| (id, applied));
+            if behind.is_none() && members().count() == roster.ids().count() {
                 break;
             }
             if self.now_us > end_us {
                 let what = format!("a server stays behind position {last}: {behind:?}");
+                self.show_standings();
                 return Err(Failure::Liveness(what));
             }
             self.step()?;

@@ -5,6 +5,7 @@
 //! The state of each znode behind each update is kept, so that every answer that a client was given
 //! can be compared with what was true at its zxid.
 
+use super::roster::{CONFIG, Roster};
 use crate::check::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{Item, Items, Origin, Outcome};
@@ -78,6 +79,14 @@ pub(super) fn tag(client: usize, write: u64) -> Vec<u8> {
 fn read_tag(data: &[u8]) -> Option<(usize, u64)> {
     let (client, write) = std::str::from_utf8(data).ok()?.split_once('.')?;
     Some((client.parse().ok()?, write.parse().ok()?))
+}
+
+/// What stands in an entry; nothing, if it is a change of members.
+pub(super) fn items(entry: &Entry) -> Items<'_> {
+    match entry.kind {
+        EntryKind::Payload => Items::new(&entry.payload),
+        EntryKind::Change => Items::new(&[]),
+    }
 }
 
 fn parent(path: &str) -> &str {
@@ -174,6 +183,17 @@ impl History {
         states.get(behind.checked_sub(1)?)?.1.as_ref()
     }
 
+    /// The list of servers behind an update, and its version; `None` where there is no list.
+    pub(super) fn roster(&self, zxid: i64) -> Option<(Roster, i64)> {
+        let data = self.znode(CONFIG, zxid)?.data.as_deref()?;
+        Roster::read(std::str::from_utf8(data).ok()?)
+    }
+
+    /// How often the list of servers was changed.
+    pub(super) fn reconfigs(&self) -> u64 {
+        self.znodes.get(CONFIG).map_or(0, |states| states.len().saturating_sub(1) as u64)
+    }
+
     /// The first event of one of these kinds at a znode behind `after`, up to `last`.
     pub(super) fn event(&self, path: &str, kinds: &[EventKind], after: i64, last: i64) -> Option<i64> {
         let events = self.events.get(path)?;
@@ -229,7 +249,7 @@ impl History {
             )));
         }
         let before = self.zxid();
-        for item in Items::new(&entry.payload) {
+        for item in items(entry) {
             let item =
                 item.map_err(|error| Violation::new(format!("position {}: {error}", entry.position)))?;
             self.item(&item)
@@ -243,6 +263,8 @@ impl History {
     /// A server's state behind a position is that of the others.
     pub(super) fn compare(&self, server: u8, position: u64, tree: &Tree) -> Checked {
         let committed = position.checked_sub(1).and_then(|at| self.entries.get(at as usize));
+        // Who is to join an ensemble has nothing, not even the beginning.
+        let committed = if position == 0 { self.entries.first() } else { committed };
         let Some(expected) = committed.map(|committed| committed.digest) else {
             return Err(Violation::new(format!(
                 "server {server} is at position {position}, only {} are known",

@@ -1,5 +1,6 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
+use super::acquaintance::{Acquaintance, KnownDisks};
 use super::process::{Chunks, Input, Process, entry_at};
 use super::world::{Event, World};
 use crate::check::Violation;
@@ -61,10 +62,24 @@ pub(super) struct Machine {
     synced: u64,
     /// It does not start by itself.
     pub(super) stays_down: bool,
+    /// The name of its disk, and the names of those of the others, as it has met them.
+    pub(super) disk_id: u64,
+    pub(super) known: KnownDisks,
+    /// Its settings name all servers there are.
+    pub(super) names_all: bool,
+    /// Since when its server has had no part in the ensemble.
+    pub(super) out_since_us: Option<u64>,
+    /// With an empty disk it begins with nothing, and is given everything by the others.
+    pub(super) joins: bool,
+    /// A bit that has flipped: file and number.
+    pub(super) flipped: Option<(String, u64)>,
+    /// Where the last batch of its log begins.
+    pub(super) last_batch: Option<(String, u64)>,
 }
 
 impl Machine {
-    pub(super) fn new(rng: &mut Rng) -> Self {
+    /// One with an empty disk; `joins` is the setting of this name.
+    pub(super) fn new(rng: &mut Rng, joins: bool) -> Self {
         let clock = Clock {
             offset_us: rng.below(1 << 40),
             fast_ppm: rng.below(400),
@@ -86,7 +101,20 @@ impl Machine {
             offered: None,
             synced: 0,
             stays_down: false,
+            disk_id: rng.next_u64(),
+            known: KnownDisks::new(),
+            names_all: joins,
+            out_since_us: None,
+            joins,
+            flipped: None,
+            last_batch: None,
         }
+    }
+
+    /// Nothing is expected of what its disk held.
+    pub(super) fn forget_disk(&mut self) {
+        self.offered = None;
+        self.synced = 0;
     }
 
     /// Makes the snapshot that has arrived one of this machine's own.
@@ -260,10 +288,21 @@ impl World {
         }
     }
 
+    /// A server ends that was told to stop: what it has stored is known to be whole.
+    pub(super) fn end(&mut self, id: u8) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(process) = &mut machine.process else { return };
+        let sealed = process.log.seal(&mut machine.disk);
+        if self.stop_on(id, sealed).is_some() {
+            self.crash(id, "it has stopped", false);
+        }
+    }
+
     /// A server ends at once; when the power goes too, so does what was not synced.
     pub(super) fn crash(&mut self, id: u8, why: &str, power: bool) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.take() else { return };
+        machine.last_batch = process.log.last_batch().cloned();
         machine.turn_at = None;
         machine.paused_until_us = 0;
         machine.pending_log = None;
@@ -300,7 +339,8 @@ impl World {
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
         let options = self.options(id);
-        let voters: Vec<u64> = (1..=self.settings.servers as u64).collect();
+        let founders = if self.machines[&id].joins { 0 } else { self.settings.servers as u64 };
+        let voters: Vec<u64> = (1..=founders).collect();
         let again_us = self.rng.range(500, 5000);
         let fault = !self.healing && self.settings.faults.power_loss_ms > 0 && self.rng.one_in(8);
         let calls = self.rng.below(8);
@@ -319,10 +359,15 @@ impl World {
         }
         // What was armed and has not happened yet would strike a later life.
         machine.disk.clear_fault();
+        machine.flipped.take_if(|(file, _)| machine.disk.bytes(file).is_none());
         let opened = match opened {
             Ok(opened) => opened,
             Err(StorageError::Disk(error)) if machine.is_full || error.kind == DiskErrorKind::Other => {
                 self.schedule(100_000, Event::Restart(id));
+                return Ok(());
+            }
+            Err(error) if machine.flipped.is_some() => {
+                self.rot_noticed(id, &error);
                 return Ok(());
             }
             Err(error) => {
@@ -334,7 +379,7 @@ impl World {
     }
 
     fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
-        let Opened { log, recovered, .. } = opened;
+        let Opened { log, recovered, snapshot, .. } = opened;
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
         let Recovered { restored, record, .. } = &recovered;
@@ -365,14 +410,7 @@ impl World {
             ),
         );
         machine.stored.clone_from(restored);
-        machine.offered = match &recovered.snapshot {
-            Some(mark) => {
-                let found = list_snapshots(&mut machine.disk).unwrap_or_default();
-                let sequences = found.iter().filter(|it| it.state.is_ok()).map(|it| it.sequence);
-                sequences.max().map(|sequence| (mark.position, sequence))
-            }
-            None => None,
-        };
+        machine.offered = recovered.snapshot.as_ref().map(|mark| mark.position).zip(snapshot);
         self.start(id, recovered, log)
     }
 
@@ -381,15 +419,18 @@ impl World {
         for chunk in secret.chunks_mut(8) {
             chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
         }
+        let servers = self.settings_of(id);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let now = machine.clock.now(self.now_us);
-        let config = Config { server_id: id, ..self.settings.config.clone() };
+        let config = Config { server_id: id, servers: servers.clone(), ..self.settings.config.clone() };
         let Some(mut server) = Server::new(config, recovered, secret, now) else {
             return Err(Violation::new(format!("server {id} cannot go on with what its disk holds")).into());
         };
         (self.plant)(&mut server);
-        let alone = self.settings.servers == 1;
-        machine.process = Some(Process::new(id, alone, server, LogThread::new(log), now));
+        let alone = self.machines.len() == 1;
+        let acquaintance = Acquaintance::new(&server, &servers);
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        machine.process = Some(Process::new(id, alone, server, acquaintance, LogThread::new(log), now));
         machine.life += 1;
         self.counts.starts += 1;
         self.schedule_turn(id, self.now_us + 1);

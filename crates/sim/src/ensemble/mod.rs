@@ -5,14 +5,19 @@
 //! first one applied at the same position; what clients are told is compared with the timeline as
 //! it stands there, whichever server told them.
 
+mod acquaintance;
 mod check;
 mod client;
 mod expiry;
 mod finale;
 mod history;
+mod links;
+mod loss;
 mod machine;
 mod network;
+mod operator;
 mod process;
+mod roster;
 mod settings;
 mod trouble;
 mod world;

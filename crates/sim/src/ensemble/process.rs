@@ -3,8 +3,9 @@
 //! Every call of the core is followed by a look at how far it has applied the timeline: what it has
 //! applied, and the state that it has come to, is shown to the history.
 
+use super::acquaintance::{Acquaintance, KnownDisks};
 use super::expiry::Expiry;
-use super::history::{Did, History};
+use super::history::{Did, History, items};
 use crate::check::Violation;
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::trace::Trace;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::{Append, ConnectionId, Items, Now, Output, PeerOutput, Server, SnapshotOutput};
+use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Server, SnapshotOutput};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::{Loader, Options};
 
@@ -29,7 +30,8 @@ pub(super) enum Input {
     Bytes(Key, Vec<u8>),
     HangUp(Key),
     Peer(u8, Bytes),
-    PeerConnected(u8),
+    /// Another server is connected, with this disk.
+    PeerConnected(u8, u64),
     PeerLost(u8),
     /// A snapshot, whole, with its message.
     Snapshot(u8, Bytes, Chunks),
@@ -39,6 +41,10 @@ pub(super) enum Input {
     Written(SnapshotDone),
     /// The snapshot that is taken over is durable.
     TakenOver,
+    /// The lead is to be handed over: to this one, or to whom the server chooses.
+    HandOver(Option<u8>),
+    /// The server is told to stop.
+    Stop,
 }
 
 /// What a turn lets out.
@@ -47,8 +53,12 @@ pub(super) struct TurnOutput {
     pub(super) sent: Vec<(Key, Vec<u8>)>,
     pub(super) closed: Vec<Key>,
     pub(super) peers: Vec<PeerOutput>,
-    /// Whose snapshot was taken over, or was not.
-    pub(super) told: Vec<(u8, bool)>,
+    /// Whose snapshot has come.
+    pub(super) told: Vec<u8>,
+    /// A snapshot was taken over.
+    pub(super) has_taken_over: bool,
+    /// It has finished what it had begun, and ends.
+    pub(super) has_stopped: bool,
 }
 
 /// Why a turn ended before its end.
@@ -71,6 +81,8 @@ pub(super) struct Scene<'a> {
     pub(super) trace: &'a mut Trace,
     /// What this server has in its log, as far as it was told to store it.
     pub(super) stored: &'a mut Restored,
+    /// The disks of the others, as this server has met them.
+    pub(super) known: &'a mut KnownDisks,
     /// This server's clocks.
     pub(super) now: Now,
     /// The world's time.
@@ -90,6 +102,7 @@ struct Socket {
 pub(super) struct Process {
     pub(super) id: u8,
     pub(super) server: Server,
+    pub(super) acquaintance: Acquaintance,
     pub(super) log: LogThread,
     pub(super) log_busy: bool,
     pub(super) snapshot: SnapshotThread,
@@ -105,9 +118,14 @@ pub(super) struct Process {
     keys: BTreeMap<ConnectionId, Key>,
     expiry: Expiry,
     applied: u64,
+    /// It was told to stop, and does so by then at the latest.
+    stops_by_us: Option<u64>,
 }
 
 type Done = Result<(), Stop>;
+
+/// How long a server that is told to stop waits for what is under way.
+const STOP_PATIENCE_US: u64 = 1_000_000;
 
 pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
     let behind = position.checked_sub(stored.base.position + 1)?;
@@ -116,8 +134,16 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
 
 impl Process {
     /// A server that has just been started.
-    pub(super) fn new(id: u8, alone: bool, server: Server, log: LogThread, now: Now) -> Self {
+    pub(super) fn new(
+        id: u8,
+        alone: bool,
+        server: Server,
+        acquaintance: Acquaintance,
+        log: LogThread,
+        now: Now,
+    ) -> Self {
         Self {
+            acquaintance,
             id,
             applied: server.applied(),
             server,
@@ -132,6 +158,7 @@ impl Process {
             sockets: BTreeMap::new(),
             keys: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
+            stops_by_us: None,
         }
     }
 
@@ -145,13 +172,13 @@ impl Process {
         !self.inputs.is_empty() || self.server.append_bytes() > 0
     }
 
-    /// Who waits to hear what became of a snapshot that has arrived here.
+    /// Whose snapshots have arrived here, and were not looked at yet.
     pub(super) fn snapshots_under_way(&self) -> Vec<u8> {
         let waiting = self.inputs.iter().filter_map(|input| match input {
             Input::Snapshot(from, ..) => Some(*from),
             _ => None,
         });
-        self.arrived.iter().map(|(from, _)| *from).chain(waiting).collect()
+        waiting.collect()
     }
 
     /// One turn: everything that has come in, then the time, then everything that goes out.
@@ -162,6 +189,9 @@ impl Process {
             self.observe(scene)?;
         }
         self.server.turn_ended(scene.now);
+        if self.server.is_in_quorum() {
+            self.expiry.stands(&self.server.standing(), scene.now);
+        }
         if self.server.next_wake_us() <= scene.now.mono_us {
             let before = self.server.stats().sessions_expired;
             self.server.tick(scene.now);
@@ -176,12 +206,9 @@ impl Process {
             self.observe(scene)?;
         }
         self.poll_peers(scene, &mut out)?;
-        if let Some((from, _)) = self.arrived
-            && self.held.is_empty()
-        {
-            // It came too late to be of use.
+        if self.held.is_empty() {
+            // One that came too late to be of use.
             self.arrived = None;
-            out.told.push((from, false));
         }
         while let Some(piece) = self.server.poll_snapshot() {
             if let SnapshotOutput::Begin { position, .. } = piece {
@@ -191,12 +218,17 @@ impl Process {
         }
         self.check_readers()?;
         self.flush(scene, &mut out);
+        let is_settled = self.server.append_bytes() == 0 && self.server.log_queue().0 == 0;
+        out.has_stopped = self.stops_by_us.is_some_and(|by_us| {
+            (is_settled && !self.server.is_handing_over()) || scene.now.mono_us >= by_us
+        });
         Ok(out)
     }
 
     fn take(&mut self, input: Input, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         let now = scene.now;
         match input {
+            Input::Connect(key, _) if self.stops_by_us.is_some() => out.closed.push(key),
             Input::Connect(key, address) => match self.server.connect(address, now) {
                 Ok(id) => {
                     self.keys.insert(id, key);
@@ -212,7 +244,9 @@ impl Process {
                 }
             }
             Input::Peer(from, message) => {
-                self.expiry.told(&message, now);
+                if self.server.is_member(from) {
+                    self.expiry.told(&message, now);
+                }
                 scene.trace.detail(
                     scene.now_us,
                     "peer",
@@ -222,7 +256,9 @@ impl Process {
                     return Err(Violation::new(format!("server {} cannot read {from}", self.id)).into());
                 }
             }
-            Input::PeerConnected(peer) => self.server.peer_connected(peer, now),
+            Input::PeerConnected(peer, disk) => {
+                self.acquaintance.meet(&mut self.server, scene.known, peer, disk, now);
+            }
             Input::PeerLost(peer) => self.server.peer_lost(peer, now),
             Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
             Input::SnapshotSent(to, arrived) => self.server.snapshot_sent(to, arrived, now),
@@ -252,12 +288,19 @@ impl Process {
             }
             Input::TakenOver => {
                 self.snapshot_busy = false;
-                out.told.extend(self.arrived.take().map(|(from, _)| (from, true)));
+                self.arrived = None;
+                out.has_taken_over = true;
                 let mut waiting = std::mem::take(&mut self.held);
                 if let Some(append) = waiting.pop_front() {
                     self.log.push(append);
                 }
                 waiting.into_iter().for_each(|append| self.hold_or_log(append));
+            }
+            Input::HandOver(Some(to)) => self.server.hand_over(to, now),
+            Input::HandOver(None) => self.server.resign(now),
+            Input::Stop => {
+                self.stops_by_us = self.stops_by_us.or(Some(now.mono_us + STOP_PATIENCE_US));
+                self.server.resign(now);
             }
         }
         Ok(())
@@ -284,8 +327,8 @@ impl Process {
         scene: &mut Scene<'_>,
         out: &mut TurnOutput,
     ) -> Done {
+        out.told.push(from);
         if self.arrived.is_some() || !self.server.wants_snapshot(message.clone()) {
-            out.told.push((from, false));
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
@@ -314,7 +357,16 @@ impl Process {
                 }
                 self.expiry.leads(term, scene.now);
             }
-            out.peers.push(output);
+            match output {
+                PeerOutput::Servers => self.acquaintance.look_around(&self.server),
+                PeerOutput::Accepted(peer) => self.acquaintance.accept(scene.known, peer),
+                PeerOutput::Members(members) => {
+                    let what = format_args!("to server {}: {members:?}", self.id);
+                    scene.trace.event(scene.now_us, "members", what);
+                    self.acquaintance.members_are(&members, &mut self.server, scene.known, scene.now);
+                }
+                output => out.peers.push(output),
+            }
         }
         self.observe(scene)
     }
@@ -371,7 +423,7 @@ impl Process {
                 return wrong(format!("applied position {position}, which it does not have"));
             };
             if scene.trace.is_printing() && position > scene.history.position() {
-                for item in Items::new(&entry.payload).flatten() {
+                for item in items(entry).flatten() {
                     let what =
                         format_args!("{position} of term {}, first by server {id}: {item}", entry.term);
                     scene.trace.detail(scene.now_us, "applied", what);

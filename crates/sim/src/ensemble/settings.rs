@@ -1,6 +1,6 @@
 //! What kind of life a simulated ensemble has.
 
-use stoa_core::{Config, Limits};
+use stoa_core::{Config, Limits, digest_id};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,16 @@ pub struct Faults {
     pub cut_ms: u64,
     /// A connection between two servers breaks.
     pub break_ms: u64,
+    /// The way between clients and a server is cut for a while: both ways, or one.
+    pub client_cut_ms: u64,
+    /// The leader is told to hand over the lead.
+    pub hand_over_ms: u64,
+    /// A server comes back with an empty disk.
+    pub empty_ms: u64,
+    /// A bit of what a server has stored flips.
+    pub rot_ms: u64,
+    /// A server is told to stop, as an operator does: it hands over the lead and finishes what is under way.
+    pub stop_ms: u64,
     /// Of a hundred messages between servers, so many are lost.
     pub loss_percent: u32,
     /// Of a hundred, so many come twice.
@@ -54,6 +64,8 @@ pub struct Manners {
     pub read_only_percent: u32,
     /// Session timeouts that they ask for, milliseconds.
     pub timeout_ms: (u64, u64),
+    /// Once in so many requests one asks for another list of servers; 0 is never.
+    pub reconfig_one_in: u64,
 }
 
 /// What kind of life an ensemble has.
@@ -61,8 +73,12 @@ pub struct Manners {
 pub struct Settings {
     /// Its name.
     pub name: &'static str,
-    /// How many servers.
+    /// How many servers found the ensemble.
     pub servers: usize,
+    /// How many more there are, which may be added to it.
+    pub spares: usize,
+    /// A bug: servers listen to one that has lost its disk as if it had its past.
+    pub trusting: bool,
     /// Requests that the clients send before everything is healed.
     pub requests: u64,
     /// Simulated time after which everything is healed even so, microseconds.
@@ -84,6 +100,11 @@ const CALM: Faults = Faults {
     pause_ms: 0,
     cut_ms: 0,
     break_ms: 0,
+    client_cut_ms: 0,
+    hand_over_ms: 0,
+    empty_ms: 0,
+    rot_ms: 0,
+    stop_ms: 0,
     loss_percent: 0,
     double_percent: 0,
     late_percent: 0,
@@ -101,7 +122,11 @@ const MANNERS: Manners = Manners {
     writes_percent: 60,
     read_only_percent: 0,
     timeout_ms: (800, 3000),
+    reconfig_one_in: 0,
 };
+
+/// Who may change the list of servers.
+pub(super) const SUPER: &str = "super:man";
 
 /// Short times, so that they are reached.
 fn config() -> Config {
@@ -113,6 +138,9 @@ fn config() -> Config {
         snapshot_log_bytes: 1 << 20,
         heartbeat_ms: 20,
         election_heartbeats: 8,
+        kept_bytes: 4 << 10,
+        super_digest: Some(digest_id(SUPER)),
+        reconfig_enabled: true,
         limits: Limits { handshake_ms: 2000, connections_per_address: 0, ..Limits::default() },
         ..Config::default()
     }
@@ -125,6 +153,8 @@ impl Settings {
         let base = Self {
             name: "default",
             servers: 3,
+            spares: 0,
+            trusting: false,
             requests: 700,
             lasts_us: 30_000_000,
             config: config(),
@@ -137,6 +167,11 @@ impl Settings {
                 pause_ms: 2000,
                 cut_ms: 2000,
                 break_ms: 2000,
+                client_cut_ms: 2000,
+                hand_over_ms: 3000,
+                empty_ms: 8000,
+                rot_ms: 2000,
+                stop_ms: 6000,
                 loss_percent: 2,
                 double_percent: 2,
                 late_percent: 5,
@@ -188,6 +223,30 @@ impl Settings {
                 it.config.read_only_mode = true;
                 it.manners = Manners { read_only_percent: 60, ..MANNERS };
                 it.faults = Faults { cut_ms: 700, break_ms: 1500, crash_ms: 2000, pause_ms: 3000, ..CALM };
+            }),
+            variant("handover", &|it| {
+                it.faults = Faults { hand_over_ms: 250, stop_ms: 1500, ..CALM };
+            }),
+            variant("links", &|it| {
+                it.manners = Manners { move_one_in: 20, silent_one_in: 100, ..MANNERS };
+                it.faults = Faults { client_cut_ms: 250, break_ms: 2000, pause_ms: 4000, ..CALM };
+            }),
+            variant("members", &|it| {
+                it.spares = 3;
+                it.manners = Manners { reconfig_one_in: 25, ..MANNERS };
+                it.faults = Faults { crash_ms: 1500, cut_ms: 3000, break_ms: 2000, stop_ms: 4000, ..CALM };
+            }),
+            variant("reshaped", &|it| {
+                it.spares = 2;
+                it.manners = Manners { reconfig_one_in: 60, ..MANNERS };
+                // What is lost with a disk could be what another list of servers depends on.
+                it.faults = Faults { empty_ms: 0, rot_ms: 0, pause_ms: 4000, ..it.faults };
+            }),
+            variant("losses", &|it| {
+                it.faults = Faults { empty_ms: 700, crash_ms: 1500, cut_ms: 2000, ..CALM };
+            }),
+            variant("rot", &|it| {
+                it.faults = Faults { rot_ms: 250, crash_ms: 500, power_loss_ms: 2000, cut_ms: 3000, ..CALM };
             }),
         ]
     }

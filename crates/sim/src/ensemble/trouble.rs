@@ -1,5 +1,8 @@
 //! What goes wrong, and when; and what a test may bring about itself.
 
+use super::links::Way;
+use super::process::Input;
+use super::roster::{Roster, Wish};
 use super::world::{Event, World};
 use crate::world::Failure;
 use stoa_storage::DiskErrorKind;
@@ -16,9 +19,14 @@ pub(super) enum Trouble {
     Pause,
     Cut,
     Break,
+    ClientCut,
+    HandOver,
+    Stop,
+    Empty,
+    Rot,
 }
 
-const ALL: [Trouble; 8] = [
+const ALL: [Trouble; 13] = [
     Trouble::Crash,
     Trouble::PowerLoss,
     Trouble::DiskFull,
@@ -27,6 +35,11 @@ const ALL: [Trouble; 8] = [
     Trouble::Pause,
     Trouble::Cut,
     Trouble::Break,
+    Trouble::ClientCut,
+    Trouble::HandOver,
+    Trouble::Stop,
+    Trouble::Empty,
+    Trouble::Rot,
 ];
 
 /// What follows from trouble goes on for so long after its end, microseconds.
@@ -50,6 +63,11 @@ impl World {
             Trouble::Pause => faults.pause_ms,
             Trouble::Cut => faults.cut_ms,
             Trouble::Break => faults.break_ms,
+            Trouble::ClientCut => faults.client_cut_ms,
+            Trouble::HandOver => faults.hand_over_ms,
+            Trouble::Stop => faults.stop_ms,
+            Trouble::Empty => faults.empty_ms,
+            Trouble::Rot => faults.rot_ms,
         };
         if mean_ms != 0 && !self.healing {
             let after = self.rng.range(1, mean_ms * 2000);
@@ -67,7 +85,7 @@ impl World {
             return Ok(());
         }
         // The leader has it coming more often than the others.
-        let any = self.rng.range(1, self.settings.servers as u64) as u8;
+        let any = self.any_id();
         let id = self.history.leader().filter(|_| self.rng.one_in(3)).unwrap_or(any);
         self.trace.event(self.now_us, "trouble", format_args!("{trouble:?} of server {id}"));
         match trouble {
@@ -91,15 +109,30 @@ impl World {
             }
             Trouble::Cut => self.fall_apart(id),
             Trouble::Break => {
-                let other = self.rng.range(1, self.settings.servers as u64) as u8;
+                let other = self.any_id();
                 if id != other {
                     self.troubled(100_000);
                     self.part(id, other, 20_000);
                 }
             }
+            Trouble::ClientCut => self.cut_off_clients(id),
+            Trouble::HandOver => {
+                let to = self.any_id();
+                let to = (!self.rng.one_in(3)).then_some(to);
+                if let Some(leader) = self.history.leader() {
+                    self.hand_over(leader, to);
+                }
+            }
+            Trouble::Stop => self.stop(id),
+            Trouble::Empty => self.lose_disk(id),
+            Trouble::Rot => self.rot(id),
         }
         self.schedule_trouble(trouble);
         Ok(())
+    }
+
+    fn any_id(&mut self) -> u8 {
+        self.rng.range(1, self.machines.len() as u64) as u8
     }
 
     fn strike(&mut self, id: u8, trouble: Trouble) {
@@ -144,6 +177,19 @@ impl World {
         }
     }
 
+    /// Nothing passes between a server and one client, or all, for a while: no way, or one way only.
+    fn cut_off_clients(&mut self, id: u8) {
+        let for_us = self.rng.range(50_000, 5_000_000);
+        self.troubled(for_us);
+        let all = 0..self.clients.len();
+        let one = self.rng.index(self.clients.len());
+        let clients = if self.rng.one_in(4) { all } else { one..one + 1 };
+        let ways = *self.rng.pick(&[&[Way::ToServer, Way::ToClient][..], &[Way::ToServer], &[Way::ToClient]]);
+        for (client, way) in clients.flat_map(|client| ways.iter().map(move |way| (client, *way))) {
+            self.links.cut(client, id, way, self.now_us + for_us);
+        }
+    }
+
     // ---- what a test may bring about ----
 
     /// Who leads the newest term.
@@ -177,6 +223,28 @@ impl World {
         }
         self.troubled(0);
         self.crash(id, "it was told to", power);
+    }
+
+    /// The leader hands over the lead: to this one, or to whom it chooses.
+    pub fn hand_over(&mut self, leader: u8, to: Option<u8>) {
+        self.push(leader, Input::HandOver(to));
+    }
+
+    /// A server is told to stop: it finishes what it has begun, and hands over the lead if it has it.
+    pub fn stop(&mut self, id: u8) {
+        self.push(id, Input::Stop);
+    }
+
+    /// Somebody asks a server for another list of servers, these and no others, all of them voters.
+    pub fn reconfigure(&mut self, through: u8, voters: &[u8]) {
+        let wish = Wish::all(Roster::of_participants(voters.iter().copied()));
+        self.enter_operator(through, wish);
+    }
+
+    /// Those who vote, as far as a running server knows.
+    #[must_use]
+    pub fn voters(&self, id: u8) -> Option<Vec<u8>> {
+        Some(self.machines.get(&id)?.process.as_ref()?.server.standing().voters)
     }
 
     /// A server that was felled starts.

@@ -1,8 +1,10 @@
 //! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
 
 use super::check::Horizon;
-use super::client::{Act, Client};
+use super::client::Client;
 use super::history::History;
+use super::links::{Links, Passing, Way};
+use super::loss::Lost;
 use super::machine::Machine;
 use super::network::{Network, Weather};
 use super::process::{Input, Key, Scene, Stop, TurnOutput};
@@ -43,6 +45,12 @@ pub struct Outcome {
     pub taken_over: u64,
     /// Times that a log had no room.
     pub out_of_room: u64,
+    /// Times that the list of servers was changed.
+    pub reconfigs: u64,
+    /// Disks that were replaced by an empty one.
+    pub emptied: u64,
+    /// Times that a server did not start because of what it found on its disk.
+    pub rot_noticed: u64,
     /// Simulated time, microseconds.
     pub lasted_us: u64,
 }
@@ -64,6 +72,9 @@ impl Add for Outcome {
             starts: self.starts + other.starts,
             taken_over: self.taken_over + other.taken_over,
             out_of_room: self.out_of_room + other.out_of_room,
+            reconfigs: self.reconfigs + other.reconfigs,
+            emptied: self.emptied + other.emptied,
+            rot_noticed: self.rot_noticed + other.rot_noticed,
             lasted_us: self.lasted_us + other.lasted_us,
         }
     }
@@ -74,7 +85,8 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "compared {} answers, {} events, {} updates and {} refusals; {} terms, {} starts, {} sessions \
-             moved, {} read-only connections, {} snapshots taken over, {} times no room; {:.0} s of simulated time",
+             moved, {} read-only connections, {} snapshots taken over, {} times no room, {} changes of the list \
+             of servers, {} disks lost, rot noticed {} times; {:.0} s of simulated time",
             self.answers,
             self.events,
             self.updates,
@@ -85,6 +97,9 @@ impl fmt::Display for Outcome {
             self.read_only,
             self.taken_over,
             self.out_of_room,
+            self.reconfigs,
+            self.emptied,
+            self.rot_noticed,
             self.lasted_us as f64 / 1e6,
         )
     }
@@ -104,6 +119,8 @@ pub(super) enum Event {
     ToClient(Key, Vec<u8>),
     /// The end of a connection arrives at a client.
     ServerGone(Key),
+    /// What was held up on a connection, one way, may go on.
+    Freed(Key, Way),
     /// A server's driver has a turn.
     Turn(u8),
     /// A log's thread is done, in this life of its server.
@@ -126,17 +143,10 @@ pub(super) enum Event {
     Room(u8),
     /// The network is whole again, unless it fell apart once more.
     Mend(u64),
+    /// Time to look whether a server is left out.
+    Look,
     /// Something goes wrong.
     Trouble(Trouble),
-}
-
-/// Where a connection's two directions stand: bytes never overtake one another.
-#[derive(Debug)]
-pub(super) struct Cable {
-    client: usize,
-    server: u8,
-    to_server_us: u64,
-    to_client_us: u64,
 }
 
 /// More events than any run has.
@@ -152,14 +162,13 @@ pub struct World {
     next_event: u64,
     pub(super) machines: BTreeMap<u8, Machine>,
     pub(super) network: Network,
+    pub(super) lost: Lost,
     /// Counts how often the network fell apart.
     pub(super) falls: u64,
     pub(super) history: History,
     pub(super) horizon: Horizon,
     pub(super) clients: Vec<Client>,
-    cables: BTreeMap<Key, Cable>,
-    current: Vec<Option<Key>>,
-    next_key: Key,
+    pub(super) links: Links,
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
     pub(super) healing: bool,
@@ -176,8 +185,9 @@ impl World {
     pub fn new(seed: u64, settings: Settings, printing: bool) -> Self {
         let mut rng = Rng::new(seed);
         let servers = settings.servers;
-        let ids = 1..=servers as u8;
-        let machines = ids.map(|id| (id, Machine::new(&mut rng))).collect();
+        let all = servers + settings.spares;
+        let machines = (1..=all as u8).map(|id| (id, Machine::new(&mut rng, usize::from(id) > servers)));
+        let machines: BTreeMap<u8, Machine> = machines.collect();
         let faults = &settings.faults;
         let weather = Weather {
             loss_percent: faults.loss_percent,
@@ -192,13 +202,12 @@ impl World {
             next_event: 0,
             machines,
             network: Network::new(weather),
+            lost: Lost::new(),
             falls: 0,
             history: History::new(),
             horizon: Horizon::default(),
             clients: Vec::new(),
-            cables: BTreeMap::new(),
-            current: Vec::new(),
-            next_key: 1,
+            links: Links::default(),
             spoke: BTreeMap::new(),
             troubled_until_us: 0,
             healing: false,
@@ -206,12 +215,15 @@ impl World {
             plant: |_| {},
             settings,
         };
-        for id in 1..=servers as u8 {
+        for id in 1..=all as u8 {
             world.schedule(0, Event::Restart(id));
         }
         for index in 0..world.settings.manners.clients {
-            let client = Client::new(index, world.rng.fork(), world.settings.manners, servers);
+            let client = Client::new(index, world.rng.fork(), world.settings.manners, all);
             world.enter(client);
+        }
+        if world.settings.spares > 0 {
+            world.schedule(0, Event::Look);
         }
         world.schedule_all_trouble();
         world
@@ -226,7 +238,6 @@ impl World {
     pub(super) fn enter(&mut self, client: Client) {
         let index = self.clients.len();
         self.clients.push(client);
-        self.current.push(None);
         let after = self.rng.below(5000);
         self.schedule(after, Event::Wake(index));
     }
@@ -272,7 +283,7 @@ impl World {
         self.schedule_at(self.now_us + after_us, event);
     }
 
-    fn schedule_at(&mut self, at_us: u64, event: Event) {
+    pub(super) fn schedule_at(&mut self, at_us: u64, event: Event) {
         self.next_event += 1;
         self.events.push(Reverse((at_us, self.next_event, event)));
     }
@@ -303,11 +314,12 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Wake(client) => self.wake(client),
-            Event::Arrive(key) => self.arrive(key),
-            Event::ToServer(key, bytes) => self.hand_to_server(key, Input::Bytes(key, bytes)),
-            Event::HangUp(key) => self.hand_to_server(key, Input::HangUp(key)),
-            Event::ToClient(key, bytes) => self.deliver(key, &bytes)?,
-            Event::ServerGone(key) => self.server_gone(key),
+            Event::Arrive(key) => self.pass_on(key, Passing::Arrival)?,
+            Event::ToServer(key, bytes) => self.pass_on(key, Passing::Request(bytes))?,
+            Event::HangUp(key) => self.pass_on(key, Passing::HangUp)?,
+            Event::ToClient(key, bytes) => self.pass_on(key, Passing::Reply(bytes))?,
+            Event::ServerGone(key) => self.pass_on(key, Passing::Gone)?,
+            Event::Freed(key, way) => self.freed(key, way)?,
             Event::Turn(id) => {
                 let due =
                     self.machines.get_mut(&id).and_then(|it| it.turn_at.take_if(|at| *at == self.now_us));
@@ -349,111 +361,10 @@ impl World {
                     self.mend();
                 }
             }
+            Event::Look => self.look_after(),
             Event::Trouble(trouble) => self.trouble(trouble)?,
         }
         Ok(())
-    }
-
-    // ---- clients and their connections ----
-
-    fn wake(&mut self, index: usize) {
-        let (acts, pause_us) = self.clients[index].wake(self.now_us, &self.horizon);
-        for act in acts {
-            self.act(index, act);
-        }
-        self.schedule(pause_us, Event::Wake(index));
-    }
-
-    fn act(&mut self, index: usize, act: Act) {
-        match act {
-            Act::Connect(server, hello) => {
-                let key = self.next_key;
-                self.next_key += 1;
-                let arrives_us = self.now_us + self.rng.range(50, 400);
-                let server = server as u8 + 1;
-                let cable =
-                    Cable { client: index, server, to_server_us: arrives_us, to_client_us: arrives_us };
-                self.cables.insert(key, cable);
-                self.current[index] = Some(key);
-                self.schedule_at(arrives_us, Event::Arrive(key));
-                self.send(key, hello);
-            }
-            Act::Send(bytes) => {
-                if let Some(key) = self.current[index] {
-                    self.send(key, bytes);
-                }
-            }
-            Act::Drop => {
-                if let Some(key) = self.current[index].take()
-                    && let Some(cable) = self.cables.get(&key)
-                {
-                    let at = cable.to_server_us.max(self.now_us);
-                    self.schedule_at(at, Event::HangUp(key));
-                }
-            }
-        }
-    }
-
-    fn send(&mut self, key: Key, bytes: Vec<u8>) {
-        let after = self.rng.around(200);
-        let Some(cable) = self.cables.get_mut(&key) else { return };
-        cable.to_server_us = cable.to_server_us.max(self.now_us + after);
-        let at = cable.to_server_us;
-        self.schedule_at(at, Event::ToServer(key, bytes));
-    }
-
-    fn hand_to_server(&mut self, key: Key, input: Input) {
-        if let Some(cable) = self.cables.get(&key) {
-            self.push(cable.server, input);
-        }
-    }
-
-    fn arrive(&mut self, key: Key) {
-        let Some(cable) = self.cables.get(&key) else { return };
-        let (client, server) = (cable.client, cable.server);
-        let address = std::net::SocketAddr::from(([10, 0, 0, client as u8 + 1], 4000));
-        let accepted = self.push(server, Input::Connect(key, address));
-        let what = if accepted { "at" } else { "refused by" };
-        self.trace.event(
-            self.now_us,
-            "connect",
-            format_args!("client {client}: connection {key} {what} server {server}"),
-        );
-        if !accepted {
-            let after = self.rng.range(100, 5000);
-            self.schedule(after, Event::ServerGone(key));
-        }
-    }
-
-    fn deliver(&mut self, key: Key, bytes: &[u8]) -> Result<(), Failure> {
-        let Some(index) = self.cables.get(&key).map(|cable| cable.client) else { return Ok(()) };
-        if self.current[index] == Some(key) {
-            let client = &mut self.clients[index];
-            let what = format_args!("client {index}: connection {key}, {} bytes", bytes.len());
-            self.trace.detail(self.now_us, "to client", what);
-            for act in client.receive(bytes, &self.history, &mut self.horizon, self.now_us)? {
-                self.act(index, act);
-            }
-        }
-        Ok(())
-    }
-
-    fn server_gone(&mut self, key: Key) {
-        let Some(cable) = self.cables.remove(&key) else { return };
-        if self.current[cable.client] == Some(key) {
-            self.current[cable.client] = None;
-            self.clients[cable.client].gone();
-        }
-    }
-
-    /// A server has ended, and with it the connections of its clients.
-    pub(super) fn hang_up_all(&mut self, id: u8) {
-        let keys: Vec<Key> =
-            self.cables.iter().filter(|(_, cable)| cable.server == id).map(|(key, _)| *key).collect();
-        for key in keys {
-            let after = self.rng.below(2000);
-            self.schedule(after, Event::ServerGone(key));
-        }
     }
 
     // ---- servers ----
@@ -466,11 +377,13 @@ impl World {
             history: &mut self.history,
             trace: &mut self.trace,
             stored: &mut machine.stored,
+            known: &mut machine.known,
             now,
             now_us: self.now_us,
             spoke: &mut self.spoke,
             quiet_since_us: self.troubled_until_us,
         };
+        let circle = process.acquaintance.circle.clone();
         let out = match process.turn(&mut scene) {
             Ok(out) => out,
             Err(Stop::Violation(violation)) => return Err(violation.into()),
@@ -481,8 +394,20 @@ impl World {
         };
         let wake_us = machine.clock.world_us(process.server.next_wake_us());
         let ready = process.is_ready();
+        let has_stopped = out.has_stopped;
+        let changed = circle.symmetric_difference(&process.acquaintance.circle).copied().collect();
         self.carry(id, out);
+        self.circle_changed(id, changed);
+        if self.history.reconfigs() > self.counts.reconfigs {
+            self.counts.reconfigs = self.history.reconfigs();
+            // Clients of a server that is taken out have to go elsewhere.
+            self.troubled(0);
+        }
         self.work(id)?;
+        if has_stopped {
+            self.end(id);
+            return Ok(());
+        }
         let late = self.rng.below(1500);
         self.schedule_turn(id, wake_us.max(self.now_us + 1) + late);
         if ready {
@@ -495,25 +420,22 @@ impl World {
     fn carry(&mut self, id: u8, out: TurnOutput) {
         for (key, bytes) in out.sent {
             let after = self.rng.around(200);
-            if let Some(cable) = self.cables.get_mut(&key) {
-                cable.to_client_us = cable.to_client_us.max(self.now_us + after);
-                let at = cable.to_client_us;
+            if let Some(at) = self.links.reach(key, Way::ToClient, self.now_us + after) {
                 self.schedule_at(at, Event::ToClient(key, bytes));
             }
         }
         for key in out.closed {
-            let at = self.cables.get(&key).map_or(0, |cable| cable.to_client_us).max(self.now_us);
+            let at = self.links.reach(key, Way::ToClient, self.now_us).unwrap_or(self.now_us);
             self.schedule_at(at, Event::ServerGone(key));
         }
-        for (to, taken) in out.told {
-            self.counts.taken_over += u64::from(taken);
-            self.tell_sender(to, id, taken);
+        self.counts.taken_over += u64::from(out.has_taken_over);
+        for sender in out.told {
+            self.tell_sender(sender, id, true);
         }
         for output in out.peers {
             match output {
                 PeerOutput::Send { to, message } => self.post(id, to, message.join().into(), None),
-                // Everybody belongs to it for ever, and knows where the others are.
-                PeerOutput::Members(_) | PeerOutput::Servers => {}
+                PeerOutput::Members(_) | PeerOutput::Accepted(_) | PeerOutput::Servers => {}
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);
                     let is_up = self.network.is_up(id, to);
@@ -562,20 +484,36 @@ impl World {
         }
     }
 
-    fn is_running(&self, id: u8) -> bool {
-        self.machines.get(&id).is_some_and(|machine| machine.process.is_some())
+    /// Whether a server runs, and wants to be connected to the other one.
+    fn is_open(&self, id: u8, to: u8) -> bool {
+        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        process.is_some_and(|process| process.acquaintance.circle.contains(&to))
+    }
+
+    /// A server connects to others than before.
+    fn circle_changed(&mut self, id: u8, changed: Vec<u8>) {
+        for peer in changed {
+            if self.is_open(id, peer) {
+                let after = self.rng.range(500, 20_000);
+                self.schedule(after, Event::Meet(id, peer));
+            } else {
+                self.part(id, peer, 1000);
+            }
+        }
     }
 
     /// Two servers try to connect.
     fn meet(&mut self, a: u8, b: u8) {
-        if !self.is_running(a) || !self.is_running(b) {
+        if !self.is_open(a, b) || !self.is_open(b, a) {
             return;
         }
         match self.network.connect(a, b, self.now_us) {
             Ok(false) => {}
             Ok(true) => {
-                self.push(a, Input::PeerConnected(b));
-                self.push(b, Input::PeerConnected(a));
+                for (id, peer) in [(a, b), (b, a)] {
+                    let disk = self.machines.get(&peer).map_or(0, |machine| machine.disk_id);
+                    self.push(id, Input::PeerConnected(peer, disk));
+                }
             }
             Err(again_us) => self.schedule_at(again_us, Event::Meet(a, b)),
         }

@@ -2,12 +2,12 @@
 
 use super::{Event, Failure, World};
 use crate::check::{Violation, compare};
-use crate::disk_thread::{LogThread, is_segment};
+use crate::disk_thread::{LogThread, choose_bit};
 use crate::process::Process;
 use crate::recover::{Opened, recover};
 use stoa_core::Server;
 use stoa_storage::faulty::{Fault, FaultyDisk};
-use stoa_storage::{Disk, DiskErrorKind, Options, StorageError};
+use stoa_storage::{DiskErrorKind, Options, StorageError};
 
 /// The only server, and who votes: it alone.
 const SERVER: u8 = 1;
@@ -103,7 +103,9 @@ impl World {
         }
         for _ in 0..3 {
             let mut damaged = whole.clone();
-            let Some((file, bit)) = self.choose_bit(&mut damaged) else { return Ok(()) };
+            let Some((file, bit)) = choose_bit(&mut self.rng, &mut damaged, self.last_batch.as_ref()) else {
+                return Ok(());
+            };
             damaged.flip_bit(&file, bit);
             self.damaged += 1;
             match recover(&mut damaged, options, tree_options, SERVER, &VOTERS) {
@@ -121,28 +123,5 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// A bit whose loss must be noticed. The last batch is left alone: if it is damaged, it cannot be
-    /// told from an interrupted write.
-    fn choose_bit(&mut self, disk: &mut FaultyDisk) -> Option<(String, u64)> {
-        let files = disk.list().ok()?;
-        let newest = files.iter().map(|file| file.name.clone()).filter(|name| is_segment(name)).max()?;
-        let (limit_file, limit) = self.last_batch.clone().unwrap_or((newest, 0));
-        let bytes_of = |name: &str, bytes: u64| match is_segment(name) {
-            true if *name == *limit_file => limit.min(bytes),
-            true if *name > *limit_file => 0,
-            _ => bytes,
-        };
-        let candidates: Vec<(String, u64)> = files
-            .into_iter()
-            .map(|file| (file.name.clone(), bytes_of(&file.name, file.bytes)))
-            .filter(|(_, bytes)| *bytes > 0)
-            .collect();
-        if candidates.is_empty() {
-            return None;
-        }
-        let (file, bytes) = self.rng.pick(&candidates).clone();
-        Some((file, self.rng.below(bytes * 8)))
     }
 }

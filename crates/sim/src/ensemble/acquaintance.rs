@@ -1,0 +1,93 @@
+//! Whom a server connects to, and which disks the others have: as the server's driver does it.
+//!
+//! A server that has lost its disk must not vote as if it had its past. So every server remembers the
+//! disk with which it has met each other one, and does not listen to one that comes with another disk
+//! until that was taken out of the ensemble, unless it leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use stoa_core::{Now, Server};
+
+/// The disks that a server has met the others with; it is durable.
+pub(super) type KnownDisks = BTreeMap<u8, u64>;
+
+/// What a running server knows of the others.
+#[derive(Debug, Default)]
+pub(super) struct Acquaintance {
+    /// Whom it connects to, and by whom it lets itself be connected to.
+    pub(super) circle: BTreeSet<u8>,
+    /// Those whom its settings name.
+    named: BTreeSet<u8>,
+    /// Those that have come back with another disk.
+    strangers: BTreeMap<u8, u64>,
+}
+
+/// The servers of a list as it stands in `/zookeeper/config`.
+fn listed(text: &str) -> BTreeSet<u8> {
+    let names = text.lines().filter_map(|line| line.strip_prefix("server.")?.split_once('='));
+    names.filter_map(|(id, _)| id.parse().ok()).collect()
+}
+
+impl Acquaintance {
+    /// When a server starts; `settings` is the list in its own settings.
+    pub(super) fn new(server: &Server, settings: &str) -> Self {
+        let named = listed(settings);
+        let mut circle = server.changed_servers().map(listed).unwrap_or_default();
+        circle.extend(&named);
+        Self { circle, named, strangers: BTreeMap::new() }
+    }
+
+    /// A stranger leads, so it has joined anew with the disk that it has now.
+    pub(super) fn accept(&mut self, known: &mut KnownDisks, peer: u8) {
+        known.extend(self.strangers.remove_entry(&peer));
+    }
+
+    /// Another server is connected, and shows its disk.
+    pub(super) fn meet(
+        &mut self,
+        server: &mut Server,
+        known: &mut KnownDisks,
+        peer: u8,
+        disk: u64,
+        now: Now,
+    ) {
+        if *known.entry(peer).or_insert(disk) == disk {
+            self.strangers.remove(&peer);
+            server.peer_connected(peer, now);
+        } else {
+            self.strangers.insert(peer, disk);
+            server.peer_emptied(peer, now);
+        }
+    }
+
+    /// There is another list of servers, or another set of members.
+    pub(super) fn look_around(&mut self, server: &Server) {
+        let Some(servers) = server.changed_servers() else { return };
+        let standing = server.standing();
+        let members = standing.voters.into_iter().chain(standing.observers).chain(standing.outgoing);
+        let known: Vec<u8> = members.filter(|member| self.circle.contains(member)).collect();
+        self.circle = listed(servers);
+        self.circle.extend(known);
+        self.circle.extend(&self.named);
+    }
+
+    /// These belong to the ensemble now. Whoever does not is welcome with whatever disk.
+    pub(super) fn members_are(
+        &mut self,
+        members: &[u8],
+        server: &mut Server,
+        known: &mut KnownDisks,
+        now: Now,
+    ) {
+        // While it starts a server sees who belonged to the ensemble once.
+        if !server.is_in_quorum() {
+            return;
+        }
+        self.look_around(server);
+        known.retain(|peer, _| members.contains(peer));
+        let welcome: Vec<_> = self.strangers.extract_if(.., |peer, _| !members.contains(peer)).collect();
+        for (peer, disk) in welcome {
+            known.insert(peer, disk);
+            server.peer_connected(peer, now);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Disks that lose what they held: replaced by an empty one, or with a bit that has flipped. Never more
+//! at a time than the others can do without: what was promised must be on disks that are whole.
+
+use super::machine::Machine;
+use super::roster::{Role, Roster};
+use super::world::{Event, World};
+use crate::disk_thread::choose_bit;
+use std::collections::BTreeMap;
+use stoa_core::Standing;
+use stoa_group::Restored;
+use stoa_storage::StorageError;
+use stoa_storage::faulty::FaultyDisk;
+
+/// Servers that have lost what they had, and where it ended.
+pub(super) type Lost = BTreeMap<u8, u64>;
+
+impl Machine {
+    /// Another disk, with nothing on it.
+    fn empty(&mut self, disk: FaultyDisk) {
+        self.disk = disk;
+        self.known.clear();
+        self.stored = Restored::default();
+        self.flipped = None;
+        self.last_batch = None;
+        self.forget_disk();
+    }
+}
+
+impl World {
+    /// The list of servers that is in force: as it was committed last, or as the founders' settings say.
+    pub(super) fn roster(&self) -> Roster {
+        let founders = || Roster::of_participants(1..=self.settings.servers as u8);
+        self.history.roster(self.history.zxid()).map_or_else(founders, |(roster, _)| roster)
+    }
+
+    /// How things are for whoever leads the newest term.
+    fn leading(&self) -> Option<Standing> {
+        let running = self.machines.values().filter_map(|machine| machine.process.as_ref());
+        let leading = running.map(|process| process.server.standing()).filter(|it| it.role == LEADER);
+        leading.max_by_key(|standing| standing.term)
+    }
+
+    /// Whether members and list agree for this server.
+    pub(super) fn is_settled(&self, standing: &Standing) -> bool {
+        let roster = self.roster();
+        standing.voters == roster.with(Role::Participant) && standing.observers == roster.with(Role::Observer)
+    }
+
+    /// Whether the others can do without what this server has.
+    fn may_lose(&mut self, id: u8) -> bool {
+        let Some(leading) = self.leading() else { return false };
+        let Self { lost, machines, .. } = self;
+        lost.retain(|id, last| {
+            let machine = &machines[id];
+            let is_trusted = |other: &Machine| other.known.get(id) == Some(&machine.disk_id);
+            let has_all = machine.process.as_ref().is_some_and(|it| it.server.applied() >= *last);
+            let others = leading.voters.iter().filter(|voter| *voter != id);
+            !(has_all && others.into_iter().all(|voter| is_trusted(&machines[voter])))
+        });
+        let is_rotten = |machine: &Machine| machine.flipped.is_some();
+        let others_are_whole = lost.keys().all(|lost| *lost == id)
+            && machines.iter().all(|(it, at)| *it == id || !is_rotten(at));
+        // Whoever has never met it would take its new disk for the one that it always had.
+        let disk_id = self.machines[&id].disk_id;
+        let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id) == Some(&disk_id);
+        others_are_whole
+            && self.history.leader() == Some(leading.id)
+            && self.is_settled(&leading)
+            && leading.voters.len() >= 3
+            && leading.voters.iter().all(have_met)
+    }
+
+    /// The disk of a server is lost: it comes back with an empty one.
+    pub fn lose_disk(&mut self, id: u8) {
+        if self.may_lose(id) {
+            self.troubled(0);
+            self.crash(id, "its disk is lost", true);
+            self.replace_disk(id);
+        }
+    }
+
+    fn replace_disk(&mut self, id: u8) {
+        let founders = Roster::of_participants(1..=self.settings.servers as u8);
+        // Whose settings name those who found the ensemble may begin with them, if they are still those
+        // who belong to it.
+        let joins = self.roster() != founders || self.rng.one_in(2);
+        let disk = FaultyDisk::new(self.rng.next_u64());
+        let disk_id = self.rng.next_u64();
+        let trusting = self.settings.trusting;
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let last = machine.stored.last();
+        self.lost.insert(id, last);
+        self.counts.emptied += 1;
+        machine.empty(disk);
+        machine.joins = joins;
+        machine.names_all |= joins;
+        if !trusting {
+            machine.disk_id = disk_id;
+        }
+        self.trace.event(self.now_us, "disk", format_args!("server {id} has an empty one, joins {joins}"));
+    }
+
+    /// A bit of what a server has stored flips. It need not notice before it starts again.
+    pub(super) fn rot(&mut self, id: u8) {
+        self.flip_back(id);
+        if !self.may_lose(id) {
+            return;
+        }
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let of_process = machine.process.as_ref().map(|process| process.log.last_batch().cloned());
+        let last_batch = of_process.unwrap_or_else(|| machine.last_batch.clone());
+        machine.flipped = choose_bit(&mut self.rng, &mut machine.disk, last_batch.as_ref());
+        if let Some((file, bit)) = &machine.flipped {
+            machine.disk.flip_bit(file, *bit);
+            self.trace.event(self.now_us, "disk", format_args!("server {id}: bit {bit} of {file} flips"));
+        }
+    }
+
+    pub(super) fn flip_back(&mut self, id: u8) {
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        if let Some((file, bit)) = machine.flipped.take()
+            && machine.disk.bytes(&file).is_some_and(|bytes| bit / 8 < bytes.len() as u64)
+        {
+            machine.disk.flip_bit(&file, bit);
+        }
+    }
+
+    /// A server does not start, because it has found what is wrong with its disk. Whoever looks after it
+    /// gives it an empty folder; or, when too much would be lost with it, repairs it.
+    pub(super) fn rot_noticed(&mut self, id: u8, error: &StorageError) {
+        self.trace.event(self.now_us, "disk", format_args!("server {id} does not start: {error}"));
+        self.counts.rot_noticed += 1;
+        if self.settings.trusting || self.may_lose(id) {
+            self.replace_disk(id);
+        } else {
+            self.flip_back(id);
+        }
+        self.troubled(100_000);
+        self.schedule(100_000, Event::Restart(id));
+    }
+}
+
+const LEADER: stoa_core::Role = stoa_core::Role::Leader;

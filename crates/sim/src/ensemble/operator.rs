@@ -1,0 +1,48 @@
+//! Whoever looks after the servers: their settings, and servers that nobody knows any more.
+
+use super::client::Client;
+use super::roster::{Roster, Wish};
+use super::world::{Event, World};
+
+/// The time between two looks at the servers, microseconds.
+const LOOK_US: u64 = 500_000;
+/// A server that has had no part in the ensemble for so long is looked after, microseconds.
+const OUT_US: u64 = 4_000_000;
+
+impl World {
+    /// The list in the settings of a server: it says who founds the ensemble, or who may be joined.
+    pub(super) fn settings_of(&self, id: u8) -> String {
+        let all = self.machines.len();
+        if all == 1 {
+            return String::new();
+        }
+        let named = if self.machines[&id].names_all { all } else { self.settings.servers };
+        Roster::of_participants(1..=named as u8).text()
+    }
+
+    /// Somebody asks a server for another list of servers, until it is so.
+    pub(super) fn enter_operator(&mut self, through: u8, wish: Wish) {
+        let (index, rng) = (self.clients.len(), self.rng.fork());
+        let mut operator = Client::probe(index, rng, self.settings.manners, usize::from(through) - 1);
+        operator.wish(wish);
+        self.enter(operator);
+    }
+
+    /// A server that was away while others were replaced does not know those who are there now, and has to
+    /// be told by its settings.
+    pub(super) fn look_after(&mut self) {
+        self.schedule(LOOK_US, Event::Look);
+        for id in self.ids() {
+            let now_us = self.now_us;
+            let Some(machine) = self.machines.get_mut(&id) else { continue };
+            let is_in = machine.process.as_ref().is_some_and(|process| process.server.is_in_quorum());
+            let since_us = *machine.out_since_us.get_or_insert(now_us);
+            if is_in {
+                machine.out_since_us = None;
+            } else if since_us + OUT_US < now_us && !machine.names_all {
+                machine.names_all = true;
+                self.stop(id);
+            }
+        }
+    }
+}
