@@ -113,6 +113,9 @@ impl World {
         if let Some((file, bit)) = &machine.flipped {
             machine.disk.flip_bit(file, *bit);
             self.trace.event(self.now_us, "disk", format_args!("server {id}: bit {bit} of {file} flips"));
+            if self.rng.one_in(2) {
+                self.crash(id, "it was time", true);
+            }
         }
     }
 
