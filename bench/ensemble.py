@@ -46,6 +46,8 @@ class Run(measure.Samples):
         self.size = Size(args.quick)
         if args.alternations:
             self.size.alternations = args.alternations
+            self.size.rolls = min(self.size.rolls, args.alternations)
+            self.size.returns = min(self.size.returns, args.alternations)
 
     def load(self, targets, op, payload, sessions, pipeline):
         shape = ["--payload", payload, "--sessions", sessions, "--pipeline", pipeline]

@@ -182,6 +182,8 @@ pub struct Group {
     after_store: VecDeque<AfterStore>,
     /// Number of the last store with another term or vote than before.
     vote_store: u64,
+    /// More is committed than the last store that has a vote says.
+    commit_unstored: bool,
     /// The term of the last [`Output::Leader`].
     leader_term: u64,
     /// Number of the last store that an [`Output::Leader`] waits for.
@@ -256,6 +258,7 @@ impl Group {
             outputs: VecDeque::new(),
             after_store: VecDeque::new(),
             vote_store: 0,
+            commit_unstored: false,
             leader_term: vote.term,
             leader_store: 0,
             durable: 0,
@@ -583,7 +586,7 @@ impl Group {
         }
         let snapshot = (!ready.snapshot().is_empty()).then(|| Mark::from_raft(ready.snapshot()));
         let entries = ready.take_entries();
-        let vote = ready.hs().cloned();
+        let mut vote = ready.hs().cloned();
         let held = self.held_mut();
         let mut votes_anew = false;
         if let Some(vote) = &vote {
@@ -598,6 +601,10 @@ impl Group {
         let number = ready.number();
         // That more is committed is learned again after a crash; it is stored with the next entries.
         let stores = ready.must_sync();
+        if stores && core::mem::take(&mut self.commit_unstored) {
+            vote = Some(self.held().vote.clone());
+        }
+        self.commit_unstored |= !stores && vote.is_some();
         let mut now: Vec<_> = ready.take_messages().into_iter().map(send).collect();
         let mut after: Vec<_> = ready.take_persisted_messages().into_iter().map(send).collect();
         let committed = ready.take_committed_entries();
