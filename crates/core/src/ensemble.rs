@@ -37,9 +37,9 @@ pub enum PeerOutput {
     },
     /// These belong to the ensemble now. Who does not any more is a stranger should it come back.
     Members(Vec<u8>),
-    /// This member has come back with another disk, and leads: a majority has elected it with the disk
-    /// that it has now, so it has joined anew without our knowing.
-    Accepted(u8),
+    /// This server leads in a new term, and what it leads with is committed here. If it has come back with
+    /// another disk, a majority has elected it with that, so it has joined anew without our knowing.
+    Leads(u8),
     /// There is another list of servers, [`Server::servers`]: connect to those in it, and be connected
     /// to by them.
     Servers,

@@ -173,10 +173,13 @@ impl Server {
     /// What this server leads with is committed here: if it is one that has come back with another disk,
     /// it was taken out and has joined anew, and this server has missed that.
     pub(crate) fn accept(&mut self, leader: u8) {
-        if !self.planted.is(Bug::StrangerStays) && self.reachable.emptied.remove(&leader) {
-            self.reachable.connected.insert(leader);
-            self.ensemble.tell(PeerOutput::Accepted(leader));
+        if self.planted.is(Bug::StrangerStays) {
+            return;
         }
+        if self.reachable.emptied.remove(&leader) {
+            self.reachable.connected.insert(leader);
+        }
+        self.ensemble.tell(PeerOutput::Leads(leader));
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and

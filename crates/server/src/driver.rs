@@ -43,9 +43,9 @@ const CARRY_BYTES_MAX: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 /// With so much to store the log need not wait for more: a few hundred small writes.
 const ENTRY_BYTES_ENOUGH: usize = 32 << 10;
-/// Bounds of the time between two looks at the core's timers.
-const TICK_MIN: Duration = Duration::from_millis(5);
-const TICK_MAX: Duration = Duration::from_millis(500);
+/// Bounds of the time between two looks at the core's timers, if nothing comes in between.
+const TICK_MIN: Duration = Duration::from_millis(1);
+const TICK_MAX: Duration = Duration::from_secs(3600);
 
 /// One connection's socket and what its task must know.
 pub(crate) struct Peer {
@@ -114,6 +114,9 @@ pub(crate) struct Driver {
     taking_over: RefCell<Option<(String, Option<Append>)>>,
     /// The log holds the records up to this one.
     durable: Cell<u64>,
+    /// When the core's timers are looked at next, and that one is due earlier than that.
+    wake_at_us: Cell<u64>,
+    earlier: Notify,
 }
 
 /// What a connection's task was woken by.
@@ -146,6 +149,8 @@ impl Driver {
             snapshot_progress: Cell::new(None),
             ensemble: OnceCell::new(),
             taking_over: RefCell::new(None),
+            wake_at_us: Cell::new(0),
+            earlier: Notify::new(),
         })
     }
 
@@ -334,6 +339,9 @@ impl Driver {
         }
         if self.server.borrow().is_snapshotting() {
             self.snapshot_due.notify_one();
+        }
+        if self.server.borrow().next_wake_us() < self.wake_at_us.get() {
+            self.earlier.notify_one();
         }
     }
 
@@ -582,8 +590,10 @@ impl Driver {
         loop {
             let now = self.clock.now();
             let wake_us = self.server.borrow().next_wake_us();
-            let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us));
-            tokio::time::sleep(wait.clamp(TICK_MIN, TICK_MAX)).await;
+            let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us)).clamp(TICK_MIN, TICK_MAX);
+            self.wake_at_us.set(wake_us);
+            // An input can make something due earlier: who loses its leader wants to lead at once.
+            let _ = tokio::time::timeout(wait, self.earlier.notified()).await;
             let now = self.clock.now();
             self.server.borrow_mut().tick(now);
             self.after_input();

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Server};
+use stoa_core::{PeerOutput, Server, Standing};
 use stoa_storage::SnapshotReader;
 use stoa_tree::{Loader, Options as TreeOptions};
 use tokio::sync::mpsc::UnboundedSender;
@@ -219,10 +219,15 @@ impl Ensemble {
                 }
             }
             PeerOutput::Servers => self.connect(server),
-            PeerOutput::Accepted(id) => {
+            PeerOutput::Leads(id) => {
+                let Standing { id: own, term, .. } = server.standing();
+                let who = if id == own { "this server".into() } else { format!("server {id}") };
+                tracing::info!("{who} leads in term {term}");
                 let id = u64::from(id);
                 if let Some(disk) = self.strangers.borrow_mut().remove(&id) {
-                    tracing::info!("server {id} leads, so it has joined anew with its other data folder");
+                    tracing::info!(
+                        "server {id} was elected, so it has joined anew with its other data folder"
+                    );
                     self.known.borrow_mut().replace(id, disk)?;
                 }
             }

@@ -28,9 +28,15 @@ struct Dev {
 impl Dev {
     /// Starts it below a temporary folder of the test, with the arguments that are given besides.
     fn start(temporary: &Path, arguments: &[&str]) -> Dev {
+        Dev::start_with(temporary, arguments, &[])
+    }
+
+    /// The same with settings of the servers.
+    fn start_with(temporary: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Dev {
         let mut process = Command::new(STOA)
             .args(["dev", "--port", "0"])
             .args(arguments)
+            .envs(settings.iter().copied())
             .env("TMPDIR", temporary)
             .env("STOA_PORT", "1")
             .stdin(Stdio::piped())
@@ -178,6 +184,22 @@ fn of_three_servers_one_may_die() {
     dev.wait_for("* | all servers have stopped");
     assert_eq!(dev.exit_code(), Some(0));
     assert_eq!(folders(temporary.path()), [] as [PathBuf; 0], "nothing is left");
+}
+
+#[test]
+fn an_election_waits_for_no_heartbeat() {
+    let temporary = TempDir::new().unwrap();
+    // Beyond what the test waits for.
+    let settings = [("STOA_HEARTBEAT", "100s"), ("STOA_ELECTION_TIMEOUT", "1000s")];
+    let mut dev = Dev::start_with(temporary.path(), &["--servers", "3"], &settings);
+    let addresses = dev.addresses();
+    let status = dev.status(3);
+    let leader = status.iter().position(|line| line.ends_with(", leader")).unwrap();
+    dev.type_line(&format!("kill {}", leader + 1));
+    dev.wait_for("is down (signal: 9 (SIGKILL))");
+    for (index, address) in addresses.iter().enumerate().filter(|(index, _)| *index != leader) {
+        assert!(shell(address, &["create", &format!("/{index}"), "x"]).is_some(), "{address}");
+    }
 }
 
 #[test]

@@ -359,7 +359,7 @@ impl Process {
             }
             match output {
                 PeerOutput::Servers => self.acquaintance.look_around(&self.server),
-                PeerOutput::Accepted(peer) => self.acquaintance.accept(scene.known, peer),
+                PeerOutput::Leads(peer) => self.acquaintance.accept(scene.known, peer),
                 PeerOutput::Members(members) => {
                     let what = format_args!("to server {}: {members:?}", self.id);
                     scene.trace.event(scene.now_us, "members", what);

@@ -435,7 +435,7 @@ impl World {
         for output in out.peers {
             match output {
                 PeerOutput::Send { to, message } => self.post(id, to, message.join().into(), None),
-                PeerOutput::Members(_) | PeerOutput::Accepted(_) | PeerOutput::Servers => {}
+                PeerOutput::Members(_) | PeerOutput::Leads(_) | PeerOutput::Servers => {}
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);
                     let is_up = self.network.is_up(id, to);
