@@ -179,7 +179,9 @@ impl Server {
         if self.reachable.emptied.remove(&leader) {
             self.reachable.connected.insert(leader);
         }
-        self.ensemble.tell(PeerOutput::Leads(leader));
+        if self.replica.has_others() {
+            self.ensemble.tell(PeerOutput::Leads(leader));
+        }
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and

@@ -16,6 +16,8 @@ pub(crate) struct Partition {
     pub(crate) watches: Watches,
     /// The entry under construction.
     entry: Vec<u8>,
+    /// About how long the largest of the last entries was.
+    entry_bytes: usize,
     /// An entry that the group could not take yet.
     held_up: Option<Bytes>,
     /// Entries proposed here and not applied: position and bytes.
@@ -33,6 +35,7 @@ impl Partition {
             tree,
             watches: Watches::new(hash_seed),
             entry: Vec::new(),
+            entry_bytes: 0,
             held_up: None,
             proposed: VecDeque::new(),
             proposed_bytes: 0,
@@ -183,10 +186,16 @@ impl Partition {
         if self.entry.is_empty() {
             return None;
         }
-        let len = self.entry.len();
-        // About as much will follow.
-        let next = Vec::with_capacity(len.min(ENTRY_BYTES_FIRST));
-        Some(core::mem::replace(&mut self.entry, next).into())
+        // As much as lately will follow, at most: growing would copy it.
+        let expected = self.entry.len().max(self.entry_bytes - self.entry_bytes / 8);
+        self.entry_bytes = expected.min(ENTRY_BYTES_FIRST);
+        let next = Vec::with_capacity(self.entry_bytes + self.entry_bytes / 4);
+        let mut entry = core::mem::replace(&mut self.entry, next);
+        // It is kept for a while, as long as it is.
+        if entry.capacity() / 2 > entry.len() {
+            entry.shrink_to_fit();
+        }
+        Some(entry.into())
     }
 
     pub(crate) fn hold_up(&mut self, entry: Bytes) {

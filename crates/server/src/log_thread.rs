@@ -91,7 +91,11 @@ impl LogThread {
     }
 
     fn run(self) {
-        let Self { mut log, disk, fsync, slow, requests, events, meter } = self;
+        let Self { mut log, mut disk, fsync, slow, requests, events, meter } = self;
+        if fsync {
+            // Without syncs the cache is what makes it fast.
+            disk.write_past_cache();
+        }
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
         let mut refused_generation = None;

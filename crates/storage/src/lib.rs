@@ -31,6 +31,7 @@ mod purge;
 mod reader;
 mod recovery;
 mod snapshot;
+mod staging;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileInfo};
 pub use error::{AppendError, StorageError};

@@ -12,12 +12,7 @@ use crate::format::{
 };
 use crate::positions::Positions;
 use crate::recovery::{self, Recovery};
-
-/// What is collected in memory before it is written; a larger batch takes several writes.
-const BUFFER_BYTES: usize = 256 << 10;
-
-/// From this size on a piece of a payload is written from where it is, without a copy.
-const DIRECT_BYTES: usize = 64 << 10;
+use crate::staging::Staging;
 
 /// How a log is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +22,10 @@ pub struct Options {
     /// How many zero bytes are written ahead of small batches, so that their syncs need not
     /// record a new length: that about halves the time of a sync. 0 for none.
     pub ahead_bytes: u64,
+    /// Segments are written in whole blocks of so many bytes (a power of two), from memory that is
+    /// aligned to them, so that a disk can take them past its cache. What a batch leaves of its last
+    /// block is zeros, which the next one overwrites. 1 for no blocks.
+    pub block_bytes: usize,
     /// How many good snapshots [`Log::purge`] leaves, at least one.
     pub snapshots_kept: usize,
     /// Refuse a folder without a log instead of making a new one.
@@ -42,6 +41,7 @@ impl Default for Options {
         Self {
             segment_bytes: 64 << 20,
             ahead_bytes: 256 << 10,
+            block_bytes: 4096,
             snapshots_kept: 3,
             must_exist: false,
             new_folder_id: FolderId::default(),
@@ -98,7 +98,9 @@ pub struct Log {
     pub(crate) positions: Positions,
     /// The positions as they will be when the batch at hand is stored.
     pub(crate) staged: Positions,
-    pub(crate) buffer: Vec<u8>,
+    pub(crate) staging: Staging,
+    /// [`Active::tail`] as it will be when the batch at hand is stored.
+    pub(crate) staged_tail: Vec<u8>,
     pub(crate) poisoned: Option<DiskError>,
 }
 
@@ -117,6 +119,8 @@ pub(crate) struct Active {
     pub(crate) sealed: bool,
     /// The length of the file; between the last frame and here are zeros.
     pub(crate) file_bytes: u64,
+    /// What the block with `end` in it holds before `end`: it is written again with what follows.
+    pub(crate) tail: Vec<u8>,
 }
 
 /// Writes `Preamble` of a segment without frames.
@@ -126,13 +130,16 @@ pub(crate) fn create_segment<D: Disk + ?Sized>(
     first_frame: u64,
     before: Option<(u64, u64)>,
     start: &Positions,
+    staging: &Staging,
 ) -> Result<Active, DiskError> {
     let (before_frame, before_bytes) = before.unwrap_or((0, 0));
     let preamble =
         Preamble { folder_id, words: [first_frame, before_frame, before_bytes], positions: start.clone() };
     let file = segment_name(first_frame);
-    publish(disk, &file, &preamble.encode(FileKind::Segment))?;
+    let encoded = preamble.encode(FileKind::Segment);
+    publish(disk, &file, &encoded)?;
     let first_at = preamble.encoded_bytes();
+    let tail = encoded[encoded.len() - staging.within_block(first_at)..].to_vec();
     Ok(Active {
         file,
         seed: preamble.frame_seed(FileKind::Segment),
@@ -141,6 +148,7 @@ pub(crate) fn create_segment<D: Disk + ?Sized>(
         next_frame: first_frame,
         sealed: false,
         file_bytes: first_at,
+        tail,
     })
 }
 
@@ -212,6 +220,7 @@ impl Log {
         self.active.next_frame += 1;
         self.active.sealed = false;
         core::mem::swap(&mut self.positions, &mut self.staged);
+        core::mem::swap(&mut self.active.tail, &mut self.staged_tail);
         Ok(())
     }
 
@@ -223,12 +232,56 @@ impl Log {
         body_bytes: u64,
         ahead_bytes: u64,
     ) -> Result<(), AppendError> {
-        let mut write = BatchWrite::new(disk, &self.active, &mut self.buffer);
-        let written = write.batch(entries, body_bytes, ahead_bytes);
-        if let Err(error) = written.and_then(|()| disk.sync(&self.active.file)) {
-            return Err(self.roll_back(disk, error));
+        let padding = body_bytes - entries.iter().map(entry_bytes).sum::<u64>();
+        let header = FrameHeader {
+            number: self.active.next_frame,
+            kind: Kind::Batch,
+            entries: entries.len() as u32,
+            body_bytes: body_bytes as u32,
+            body_crc: body_crc(entries, padding),
         }
-        let written_end = self.active.end + FRAME_BYTES as u64 + body_bytes + ahead_bytes;
+        .encode(self.active.seed);
+        let (mut write, tail) = self.write_at_end(disk);
+        let written = (|| {
+            write.bytes(&header)?;
+            for entry in entries {
+                let bytes = total_bytes(entry.payload) as u32;
+                write.bytes(&entry_header(entry.timeline, bytes, entry.position))?;
+                entry.payload.iter().try_for_each(|piece| write.bytes(piece))?;
+            }
+            write.zeros(padding)?;
+            write.keep_tail(tail);
+            write.zeros(ahead_bytes)?;
+            write.finish()
+        })();
+        match written.and_then(|end| disk.sync(&self.active.file).map(|()| end)) {
+            Ok(written_end) => {
+                self.active.file_bytes = self.active.file_bytes.max(written_end);
+                Ok(())
+            }
+            Err(error) => Err(self.roll_back(disk, error)),
+        }
+    }
+
+    /// Something to be written where the next frame goes, and where to put what it leaves of its last
+    /// block.
+    fn write_at_end<'a, D: Disk + ?Sized>(
+        &'a mut self,
+        disk: &'a mut D,
+    ) -> (BlockWrite<'a, D>, &'a mut Vec<u8>) {
+        let Active { file, end, tail, .. } = &self.active;
+        self.staging.clear();
+        self.staging.put(tail);
+        let at = end - tail.len() as u64;
+        (BlockWrite { disk, file, staging: &mut self.staging, at }, &mut self.staged_tail)
+    }
+
+    /// Writes a frame without a body behind the last batch.
+    fn write_bare<D: Disk + ?Sized>(&mut self, disk: &mut D, kind: Kind) -> Result<(), DiskError> {
+        let frame = FrameHeader::bare(kind, self.active.next_frame).encode(self.active.seed);
+        let (mut write, _) = self.write_at_end(disk);
+        write.bytes(&frame)?;
+        let written_end = write.finish()?;
         self.active.file_bytes = self.active.file_bytes.max(written_end);
         Ok(())
     }
@@ -253,12 +306,9 @@ impl Log {
         if self.active.sealed || self.active.end == self.active.first_at {
             return Ok(());
         }
-        let seal = FrameHeader::bare(Kind::Seal, self.active.next_frame).encode(self.active.seed);
-        match disk.write(&self.active.file, self.active.end, &seal) {
+        match self.write_bare(disk, Kind::Seal) {
             Ok(()) => {
                 self.active.sealed = true;
-                let seal_end = self.active.end + FRAME_BYTES as u64;
-                self.active.file_bytes = self.active.file_bytes.max(seal_end);
                 Ok(())
             }
             // Part of a seal may be there: a torn tail, overwritten by the next batch.
@@ -272,13 +322,13 @@ impl Log {
         self.staged.copy_from(&self.positions);
         let mut body_bytes = 0;
         for entry in entries {
-            let Entry { timeline, position, payload } = *entry;
+            let Entry { timeline, position, .. } = *entry;
             self.staged.advance(timeline, position).map_err(|expected| AppendError::OutOfOrder {
                 timeline,
                 expected,
                 found: position,
             })?;
-            body_bytes += (ENTRY_HEADER_BYTES + total_bytes(payload)) as u64;
+            body_bytes += entry_bytes(entry);
         }
         let body_bytes = body_bytes.next_multiple_of(FRAME_ALIGNMENT);
         let too_large = |what, found, limit| Err(AppendError::TooLarge { what, found, limit });
@@ -309,6 +359,10 @@ impl Log {
             }
             Err(error) if error.kind == DiskErrorKind::NoSpace => {
                 let error = self.roll_back(disk, error);
+                if self.poisoned.is_some() {
+                    // The end frame may still be there, and then so must what it points to.
+                    return Err(error);
+                }
                 let next = segment_name(number + 1);
                 let removed = remove_if_there(disk, &(next.clone() + TEMPORARY))
                     .and_then(|()| remove_if_there(disk, &next))
@@ -323,12 +377,11 @@ impl Log {
     }
 
     fn try_change_segment<D: Disk + ?Sized>(&mut self, disk: &mut D) -> Result<Active, DiskError> {
-        let Active { end, next_frame, seed, .. } = self.active;
+        let Active { end, next_frame, .. } = self.active;
         let first_frame = self.segments.last().map_or(0, |segment| segment.first_frame);
-        let before = Some((first_frame, end));
-        let next = create_segment(disk, self.folder_id, next_frame + 1, before, &self.positions)?;
-        let mark = FrameHeader::bare(Kind::End, next_frame).encode(seed);
-        disk.write(&self.active.file, end, &mark)?;
+        let (first, before) = (next_frame + 1, Some((first_frame, end)));
+        let next = create_segment(disk, self.folder_id, first, before, &self.positions, &self.staging)?;
+        self.write_bare(disk, Kind::End)?;
         let end_bytes = end + FRAME_BYTES as u64;
         if self.active.file_bytes > end_bytes {
             disk.set_len(&self.active.file, end_bytes)?;
@@ -341,6 +394,12 @@ impl Log {
     fn roll_back<D: Disk + ?Sized>(&mut self, disk: &mut D, error: DiskError) -> AppendError {
         if error.kind != DiskErrorKind::NoSpace {
             return self.poison(error);
+        }
+        // The frame may be whole, and only what fills its last block have found no room: it must not come
+        // back, whatever becomes of the cut. Where there is no room for zeros, there is no header either.
+        match disk.write(&self.active.file, self.active.end, &[0; FRAME_BYTES]) {
+            Err(error) if error.kind != DiskErrorKind::NoSpace => return self.poison(error),
+            _ => {}
         }
         let Active { file, end, sealed, file_bytes, .. } = &mut self.active;
         (*sealed, *file_bytes) = (false, *end);
@@ -372,90 +431,76 @@ fn total_bytes(pieces: &[&[u8]]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
-/// One batch on its way to the disk.
-struct BatchWrite<'a, D: ?Sized> {
-    disk: &'a mut D,
-    active: &'a Active,
-    /// Begins with room for the frame's header as long as nothing was written yet.
-    buffer: &'a mut Vec<u8>,
-    body_crc: crc32fast::Hasher,
-    /// Where the buffer's first byte goes.
-    at: u64,
-    header_waits: bool,
+fn entry_bytes(entry: &Entry<'_>) -> u64 {
+    (ENTRY_HEADER_BYTES + total_bytes(entry.payload)) as u64
 }
 
-impl<'a, D: Disk + ?Sized> BatchWrite<'a, D> {
-    fn new(disk: &'a mut D, active: &'a Active, buffer: &'a mut Vec<u8>) -> Self {
-        Self { disk, active, buffer, body_crc: crc32fast::Hasher::new(), at: active.end, header_waits: true }
+/// The checksum of a batch's body, which stands before it.
+fn body_crc(entries: &[Entry<'_>], padding: u64) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for entry in entries {
+        crc.update(&entry_header(entry.timeline, total_bytes(entry.payload) as u32, entry.position));
+        entry.payload.iter().for_each(|piece| crc.update(piece));
     }
+    crc.update(&[0; FRAME_ALIGNMENT as usize][..padding as usize]);
+    crc.finalize()
+}
 
-    /// Writes the frame: at once if it fits the buffer, else in pieces with the header last.
-    fn batch(&mut self, entries: &[Entry<'_>], body_bytes: u64, ahead_bytes: u64) -> Result<(), DiskError> {
-        let frame_bytes = FRAME_BYTES + body_bytes as usize;
-        self.buffer.clear();
-        self.buffer.reserve(frame_bytes.min(BUFFER_BYTES + DIRECT_BYTES));
-        self.buffer.extend_from_slice(&[0; FRAME_BYTES]);
-        for entry in entries {
-            let bytes = total_bytes(entry.payload) as u32;
-            self.buffer.extend_from_slice(&entry_header(entry.timeline, bytes, entry.position));
-            for piece in entry.payload {
-                self.piece(piece)?;
+/// Something on its way to a file, in whole blocks.
+struct BlockWrite<'a, D: ?Sized> {
+    disk: &'a mut D,
+    file: &'a str,
+    staging: &'a mut Staging,
+    /// Where the first staged byte goes, the start of a block.
+    at: u64,
+}
+
+impl<D: Disk + ?Sized> BlockWrite<'_, D> {
+    fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), DiskError> {
+        loop {
+            bytes = self.staging.put(bytes);
+            if bytes.is_empty() {
+                return Ok(());
             }
+            self.flush()?;
         }
-        let end = self.active.end + frame_bytes as u64;
-        let padding = end - self.at - self.buffer.len() as u64;
-        self.buffer.resize(self.buffer.len() + padding as usize, 0);
-        self.finish(entries.len() as u32, body_bytes as u32, ahead_bytes)
     }
 
-    fn piece(&mut self, piece: &[u8]) -> Result<(), DiskError> {
-        if piece.len() >= DIRECT_BYTES {
-            self.spill()?;
-            self.body_crc.update(piece);
-            self.disk.write(&self.active.file, self.at, piece)?;
-            self.at += piece.len() as u64;
-        } else {
-            self.buffer.extend_from_slice(piece);
-            if self.buffer.len() >= BUFFER_BYTES {
-                self.spill()?;
+    fn zeros(&mut self, mut count: u64) -> Result<(), DiskError> {
+        loop {
+            count = self.staging.put_zeros(count);
+            if count == 0 {
+                return Ok(());
             }
+            self.flush()?;
+        }
+    }
+
+    /// Copies what has been put behind the start of the last block.
+    fn keep_tail(&self, tail: &mut Vec<u8>) {
+        let bytes = self.staging.bytes();
+        let within = self.staging.within_block(bytes.len() as u64);
+        tail.clear();
+        tail.extend_from_slice(&bytes[bytes.len() - within..]);
+    }
+
+    /// Fills the last block with zeros and writes it; returns where that ends.
+    fn finish(&mut self) -> Result<u64, DiskError> {
+        match self.staging.within_block(self.staging.len() as u64) {
+            0 => {}
+            within => self.zeros((self.staging.block_bytes() - within) as u64)?,
+        }
+        self.flush()?;
+        Ok(self.at)
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        let bytes = self.staging.bytes();
+        if !bytes.is_empty() {
+            self.disk.write(self.file, self.at, bytes)?;
+            self.at += bytes.len() as u64;
+            self.staging.clear();
         }
         Ok(())
-    }
-
-    /// Writes what is in the buffer; the header's place stays empty for now.
-    fn spill(&mut self) -> Result<(), DiskError> {
-        let skip = if core::mem::take(&mut self.header_waits) { FRAME_BYTES } else { 0 };
-        let body = &self.buffer[skip..];
-        self.at += skip as u64;
-        self.body_crc.update(body);
-        self.disk.write(&self.active.file, self.at, body)?;
-        self.at += body.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn finish(&mut self, entries: u32, body_bytes: u32, ahead_bytes: u64) -> Result<(), DiskError> {
-        let at_once = self.header_waits;
-        if at_once {
-            self.body_crc.update(&self.buffer[FRAME_BYTES..]);
-        } else if !self.buffer.is_empty() {
-            self.spill()?;
-        }
-        let header = FrameHeader {
-            number: self.active.next_frame,
-            kind: Kind::Batch,
-            entries,
-            body_bytes,
-            body_crc: self.body_crc.clone().finalize(),
-        }
-        .encode(self.active.seed);
-        if at_once {
-            self.buffer[..FRAME_BYTES].copy_from_slice(&header);
-            self.buffer.resize(self.buffer.len() + ahead_bytes as usize, 0);
-            self.disk.write(&self.active.file, self.at, self.buffer)
-        } else {
-            self.disk.write(&self.active.file, self.active.end, &header)
-        }
     }
 }

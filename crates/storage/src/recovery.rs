@@ -17,6 +17,7 @@ use crate::log::{Active, Log, Options, Segment, create_segment};
 use crate::positions::Positions;
 use crate::reader::{FileReader, Found};
 use crate::snapshot::{SnapshotHeader, SnapshotReader};
+use crate::staging::Staging;
 
 /// How often progress is told.
 const PROGRESS_BYTES: u64 = 4 << 20;
@@ -111,6 +112,7 @@ pub(crate) fn open<D: Disk + ?Sized, R: Recovery + ?Sized>(
         })
         .collect();
     segments.last_mut().expect("a chain has a segment").bytes = end.at;
+    let staging = Staging::new(options.block_bytes);
     let active = Active {
         file: last.file.clone(),
         seed: last.seed(),
@@ -119,8 +121,24 @@ pub(crate) fn open<D: Disk + ?Sized, R: Recovery + ?Sized>(
         next_frame: end.next_frame,
         sealed: end.sealed,
         file_bytes: end.file_bytes(),
+        tail: read_tail(disk, last, end.at, &staging)?,
     };
-    Ok(assemble(options, folder_id, created_ms, segments, active, positions))
+    Ok(assemble(options, folder_id, created_ms, segments, active, positions, staging))
+}
+
+/// What the block that the next frame begins in holds already.
+fn read_tail<D: Disk + ?Sized>(
+    disk: &mut D,
+    last: &Link,
+    end: u64,
+    staging: &Staging,
+) -> Result<Vec<u8>, StorageError> {
+    let count = staging.within_block(end) as u64;
+    let mut reader = FileReader::new(last.file.clone(), end);
+    match reader.get(disk, end - count, count)? {
+        Some(bytes) => Ok(bytes.to_vec()),
+        None => Err(last.damaged(end - count, "the file has become shorter while it was read")),
+    }
 }
 
 fn assemble(
@@ -130,6 +148,7 @@ fn assemble(
     segments: Vec<Segment>,
     active: Active,
     positions: Positions,
+    staging: Staging,
 ) -> Log {
     Log {
         options: options.clone(),
@@ -139,7 +158,8 @@ fn assemble(
         active,
         positions,
         staged: Positions::default(),
-        buffer: Vec::new(),
+        staging,
+        staged_tail: Vec::new(),
         poisoned: None,
     }
 }
@@ -162,10 +182,11 @@ fn create<D: Disk + ?Sized>(disk: &mut D, options: &Options, folder: &Folder) ->
     }
     remove_leftovers(disk, &folder.leftovers)?;
     let (folder_id, start) = (options.new_folder_id, Positions::default());
-    let active = create_segment(disk, folder_id, 1, None, &start)?;
+    let staging = Staging::new(options.block_bytes);
+    let active = create_segment(disk, folder_id, 1, None, &start, &staging)?;
     write_format(disk, folder_id, options.now_ms)?;
     let segments = [Segment { first_frame: 1, bytes: active.end, start }].into();
-    Ok(assemble(options, folder_id, options.now_ms, segments, active, Positions::default()))
+    Ok(assemble(options, folder_id, options.now_ms, segments, active, Positions::default(), staging))
 }
 
 fn read_chain<D: Disk + ?Sized>(

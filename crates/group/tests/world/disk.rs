@@ -40,8 +40,13 @@ impl Disk {
 
     /// Reads what there is.
     pub(crate) fn start(&mut self) -> (Restored, State) {
-        let options =
-            Options { segment_bytes: 512, ahead_bytes: 128, snapshots_kept: 2, ..Options::default() };
+        let options = Options {
+            segment_bytes: 512,
+            ahead_bytes: 128,
+            block_bytes: 64,
+            snapshots_kept: 2,
+            ..Options::default()
+        };
         let mut found = Found { members: self.members.clone(), ..Found::default() };
         found.forget();
         let log = Log::open(&mut self.disk, &options, &mut found).expect("a loss of power is no damage");

@@ -334,7 +334,13 @@ impl World {
 
     fn options(&self, id: u8) -> Options {
         let wall_ms = self.machines[&id].clock.now(self.now_us).wall_ms;
-        Options { segment_bytes: 16 << 10, snapshots_kept: 2, now_ms: wall_ms, ..Options::default() }
+        Options {
+            segment_bytes: 16 << 10,
+            block_bytes: 512,
+            snapshots_kept: 2,
+            now_ms: wall_ms,
+            ..Options::default()
+        }
     }
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {

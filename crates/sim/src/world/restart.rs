@@ -17,6 +17,7 @@ impl World {
     fn options(&mut self) -> Options {
         Options {
             segment_bytes: self.profile.segment_bytes,
+            block_bytes: 512,
             snapshots_kept: 2,
             now_ms: self.now().wall_ms,
             ..Options::default()

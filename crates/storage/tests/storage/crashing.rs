@@ -37,12 +37,13 @@ const STEPS: u32 = 30;
 impl Life {
     fn new(seed: u64) -> Self {
         let ahead_bytes = [0, 400, 2000][(seed % 3) as usize];
+        let block_bytes = [1, 64, 512][(seed / 3 % 3) as usize];
         Self {
             disk: FaultyDisk::new(seed),
             model: Model::default(),
             log: None,
             step: 0,
-            options: Options { ahead_bytes, ..options() },
+            options: Options { ahead_bytes, block_bytes, ..options() },
         }
     }
 

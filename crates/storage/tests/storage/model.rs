@@ -35,8 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-fn live(seed: u64, segment_bytes: u64, ahead_bytes: u64, steps: &[Step]) {
-    let options = Options { segment_bytes, ahead_bytes, ..options() };
+fn live(seed: u64, segment_bytes: u64, ahead_bytes: u64, block_bytes: usize, steps: &[Step]) {
+    let options = Options { segment_bytes, ahead_bytes, block_bytes, ..options() };
     let (mut disk, mut model) = (FaultyDisk::new(seed), Model::default());
     let mut running = None;
     let mut sequence = 0;
@@ -110,8 +110,28 @@ proptest! {
         seed in any::<u64>(),
         segment_bytes in prop_oneof![Just(0_u64), 100..3000_u64],
         ahead_bytes in prop_oneof![Just(0_u64), 100..4000_u64],
+        block_bytes in prop_oneof![Just(1_usize), Just(64), Just(512), Just(4096)],
         steps in steps(),
     ) {
-        live(seed, segment_bytes, ahead_bytes, &steps);
+        live(seed, segment_bytes, ahead_bytes, block_bytes, &steps);
+    }
+}
+
+#[test]
+fn a_refused_batch_does_not_come_back_when_only_its_block_had_no_room() {
+    use Step::{Append, Fault, Room};
+    // The second sync of the second refusal tells of an error that the first one has had.
+    let steps = [Append(vec![1, 1]), Room(80), Append(vec![0]), Fault(1, 1), Append(vec![0])];
+    for seed in 0..200 {
+        live(seed, 0, 0, 4096, &steps);
+    }
+}
+
+#[test]
+fn a_segment_that_an_end_frame_may_point_to_is_kept() {
+    use Step::{Append, Fault, Restart, Room};
+    // The end frame finds room, what fills its block does not, and the next call fails as well.
+    for seed in 0..200 {
+        live(seed, 0, 0, 4096, &[Append(vec![0]), Restart, Room(1000), Fault(6, 2), Append(vec![0])]);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) fn options() -> Options {
     Options {
         segment_bytes: 700,
         ahead_bytes: 0,
+        block_bytes: 1,
         snapshots_kept: 2,
         new_folder_id: FolderId(*b"0123456789abcdef"),
         now_ms: 1_700_000_000_000,
