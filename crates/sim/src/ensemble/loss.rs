@@ -14,6 +14,15 @@ use stoa_storage::faulty::FaultyDisk;
 /// Servers that have lost what they had, and where it ended.
 pub(super) type Lost = BTreeMap<u8, u64>;
 
+/// A bit that has flipped.
+pub(super) struct Flipped {
+    pub(super) file: String,
+    bit: u64,
+    /// The bytes around it afterwards: the server writes the end of its log again with what follows, from
+    /// memory, and so may have mended it.
+    around: Vec<u8>,
+}
+
 impl Machine {
     /// Another disk, with nothing on it.
     fn empty(&mut self, disk: FaultyDisk) {
@@ -109,9 +118,10 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let of_process = machine.process.as_ref().map(|process| process.log.last_batch().cloned());
         let last_batch = of_process.unwrap_or_else(|| machine.last_batch.clone());
-        machine.flipped = choose_bit(&mut self.rng, &mut machine.disk, last_batch.as_ref());
-        if let Some((file, bit)) = &machine.flipped {
-            machine.disk.flip_bit(file, *bit);
+        if let Some((file, bit)) = choose_bit(&mut self.rng, &mut machine.disk, last_batch.as_ref()) {
+            machine.disk.flip_bit(&file, bit);
+            let around = machine.disk.around_bit(&file, bit);
+            machine.flipped = Some(Flipped { file: file.clone(), bit, around });
             self.trace.event(self.now_us, "disk", format_args!("server {id}: bit {bit} of {file} flips"));
             if self.rng.one_in(2) {
                 self.crash(id, "it was time", true);
@@ -121,10 +131,8 @@ impl World {
 
     pub(super) fn flip_back(&mut self, id: u8) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        if let Some((file, bit)) = machine.flipped.take()
-            && machine.disk.bytes(&file).is_some_and(|bytes| bit / 8 < bytes.len() as u64)
-        {
-            machine.disk.flip_bit(&file, bit);
+        if let Some(Flipped { file, bit, around }) = machine.flipped.take() {
+            machine.disk.flip_bit_back(&file, bit, &around);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
 use super::acquaintance::{Acquaintance, KnownDisks};
+use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, entry_at};
 use super::world::{Event, World};
 use crate::check::Violation;
@@ -71,8 +72,7 @@ pub(super) struct Machine {
     pub(super) out_since_us: Option<u64>,
     /// With an empty disk it begins with nothing, and is given everything by the others.
     pub(super) joins: bool,
-    /// A bit that has flipped: file and number.
-    pub(super) flipped: Option<(String, u64)>,
+    pub(super) flipped: Option<Flipped>,
     /// Where the last batch of its log begins.
     pub(super) last_batch: Option<(String, u64)>,
 }
@@ -365,7 +365,7 @@ impl World {
         }
         // What was armed and has not happened yet would strike a later life.
         machine.disk.clear_fault();
-        machine.flipped.take_if(|(file, _)| machine.disk.bytes(file).is_none());
+        machine.flipped.take_if(|flipped| machine.disk.bytes(&flipped.file).is_none());
         let opened = match opened {
             Ok(opened) => opened,
             Err(StorageError::Disk(error)) if machine.is_full || error.kind == DiskErrorKind::Other => {
