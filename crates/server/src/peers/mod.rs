@@ -478,7 +478,8 @@ impl Inner {
                 Ok(arrival) => inner.arrived(from, arrival),
                 Err(why) => {
                     let why = format!("the snapshot of server {from} could not be received: {why}");
-                    tracing::error!("{why}");
+                    // A full disk refuses it again as often as the leader tries.
+                    inner.complaints.say(&why);
                     source.failed(why);
                 }
             };
@@ -503,7 +504,7 @@ fn late() -> String {
     format!("the handshake took longer than {} s", HANDSHAKE_PATIENCE.as_secs())
 }
 
-/// Warnings that anybody can cause: only so many in a time.
+/// Warnings that are repeated, or that anybody can cause: only so many in a time.
 struct Complaints {
     since: Cell<Instant>,
     said: Cell<u32>,
@@ -521,7 +522,9 @@ impl Complaints {
             self.said.set(0);
             let unsaid = self.unsaid.take();
             if unsaid > 0 {
-                tracing::warn!("{unsaid} more connections between servers were refused or closed");
+                tracing::warn!(
+                    "{unsaid} more times connections between servers were refused or closed, or snapshots not received"
+                );
             }
         }
         if self.said.get() < COMPLAINTS_MAX {
