@@ -170,8 +170,8 @@ impl Server {
         }
     }
 
-    /// What this server leads with is committed here: if it is one that has come back with another disk,
-    /// it was taken out and has joined anew, and this server has missed that.
+    /// Another server or this one leads, and what it leads with is committed here: if it is one that has
+    /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
     pub(crate) fn accept(&mut self, leader: u8) {
         if self.planted.is(Bug::StrangerStays) {
             return;

@@ -16,8 +16,6 @@ pub(crate) struct Partition {
     pub(crate) watches: Watches,
     /// The entry under construction.
     entry: Vec<u8>,
-    /// About how long the largest of the last entries was.
-    entry_bytes: usize,
     /// An entry that the group could not take yet.
     held_up: Option<Bytes>,
     /// Entries proposed here and not applied: position and bytes.
@@ -35,7 +33,6 @@ impl Partition {
             tree,
             watches: Watches::new(hash_seed),
             entry: Vec::new(),
-            entry_bytes: 0,
             held_up: None,
             proposed: VecDeque::new(),
             proposed_bytes: 0,
@@ -186,12 +183,12 @@ impl Partition {
         if self.entry.is_empty() {
             return None;
         }
-        // As much as lately will follow, at most: growing would copy it.
-        let expected = self.entry.len().max(self.entry_bytes - self.entry_bytes / 8);
-        self.entry_bytes = expected.min(ENTRY_BYTES_FIRST);
-        let next = Vec::with_capacity(self.entry_bytes + self.entry_bytes / 4);
+        // A bit more than this one will follow, or a bit less than was thought lately: growing would copy.
+        let (len, room) = (self.entry.len(), self.entry.capacity());
+        let expected = (len + len / 4).max(room - room / 8);
+        let next = Vec::with_capacity(expected.min(ENTRY_BYTES_FIRST));
         let mut entry = core::mem::replace(&mut self.entry, next);
-        // It is kept for a while, as long as it is.
+        // The log and those that lag behind keep it for a while, and with it all of its room.
         if entry.capacity() / 2 > entry.len() {
             entry.shrink_to_fit();
         }

@@ -114,8 +114,9 @@ pub(crate) struct Driver {
     taking_over: RefCell<Option<(String, Option<Append>)>>,
     /// The log holds the records up to this one.
     durable: Cell<u64>,
-    /// When the core's timers are looked at next, and that one is due earlier than that.
+    /// When the core's timers are looked at next.
     wake_at_us: Cell<u64>,
+    /// One is due earlier than that.
     earlier: Notify,
 }
 

@@ -147,10 +147,10 @@ impl File {
     }
 }
 
-/// The sixteen bytes among which one is.
-fn around(byte: usize) -> Range<usize> {
-    let start = byte / 16 * 16;
-    start..start + 16
+/// The sixteen bytes among which one is, fewer at the end.
+fn around(bytes: &[u8], byte: usize) -> &[u8] {
+    let from = bytes.get(byte / 16 * 16..).unwrap_or_default();
+    &from[..from.len().min(16)]
 }
 
 impl FaultyDisk {
@@ -272,25 +272,25 @@ impl FaultyDisk {
         }
     }
 
-    /// Flips a bit back where the bytes around it, sixteen or fewer at the end, are still `flipped`: what
-    /// was overwritten since is good. The disk and the cache may differ in that.
+    /// Flips a bit back where the bytes around it are still those of `flipped`, of
+    /// [`around_bit`](Self::around_bit): what was overwritten since is good. The disk and the cache may
+    /// differ in that.
     pub fn flip_bit_back(&mut self, file: &str, bit: u64, flipped: &[u8]) {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
         let Some(&file) = self.names.get(file) else { return };
         let File { current, durable, .. } = &mut self.files[file];
         for bytes in [current, durable] {
-            let from = bytes.get(around(byte).start..).unwrap_or_default();
-            if from.starts_with(flipped) && byte < bytes.len() {
-                bytes[byte] ^= mask;
+            if around(bytes, byte).starts_with(flipped)
+                && let Some(byte) = bytes.get_mut(byte)
+            {
+                *byte ^= mask;
             }
         }
     }
 
-    /// What [`flip_bit_back`](Self::flip_bit_back) has to find around a bit, as programs see it.
+    /// The bytes around a bit, as programs see them.
     pub fn around_bit(&self, file: &str, bit: u64) -> Vec<u8> {
-        let bytes = self.bytes(file).unwrap_or_default();
-        let Range { start, end } = around((bit / 8) as usize);
-        bytes.get(start..end.min(bytes.len())).unwrap_or_default().to_vec()
+        around(self.bytes(file).unwrap_or_default(), (bit / 8) as usize).to_vec()
     }
 
     /// A file's bytes as programs see them.
