@@ -42,7 +42,9 @@ impl Config {
             heartbeat_ticks: 2,
             election_ticks: 10,
             seed,
-            message_bytes: 1 << 20,
+            // With so many under way a member that lags gets some 8 MiB at a time: that keeps a wide line
+            // busy, and neither the leader nor the member is away from its other work for long.
+            message_bytes: 128 << 10,
             messages_in_flight: 64,
             portion_bytes: 4 << 20,
             uncommitted_bytes: 64 << 20,

@@ -20,8 +20,9 @@ use crate::file_disk::FileDisk;
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::priority::step_back;
 
-/// Most bytes that one write and fsync carry; more waits for the next.
-const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Most bytes that one write and fsync carry; more waits for the next. It is worth its sync, and whoever
+/// else uses the disk is not kept waiting.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// So much of a removed file is given back in one call: about two milliseconds.
 const FREED_AT_ONCE_BYTES: u64 = 4 << 20;
