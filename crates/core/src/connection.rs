@@ -77,7 +77,7 @@ impl fmt::Display for CloseReason {
             Self::Malformed => "malformed bytes",
             Self::UnknownOpcode => "unknown opcode",
             Self::SlowReader => "the client does not read its replies",
-            Self::NoRoom => "no room in the log for the session",
+            Self::NoRoom => "there is no room in the log",
             Self::LeaderChanged => "another server leads now, and the fate of a request is not known",
             Self::NoQuorum => "this server has no contact with a majority of the ensemble",
             Self::OnlyReads => "this server knows of no leader and only reads",

@@ -311,10 +311,7 @@ impl Server {
     /// missed: they come back and are told.
     pub(crate) fn replace_state(&mut self) {
         let Some(Arrived { at, tree }) = self.ensemble.arrived.take() else { return };
-        let open: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
-        for id in open {
-            self.close(id, CloseReason::StateReplaced);
-        }
+        self.close_all(CloseReason::StateReplaced);
         self.requests.forget(|_| ());
         self.waiters.clear();
         self.ensemble.barriers.waiting.clear();

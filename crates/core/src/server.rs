@@ -375,7 +375,8 @@ impl Server {
 
     /// The log had no room for records of `generation`, and holds none of them. Where this server
     /// decides alone their writes are answered with an error, and for a moment further ones are
-    /// refused without asking the log; elsewhere the others go on without it. Returns false when this
+    /// refused without asking the log; elsewhere the others go on without it, and its clients are sent to
+    /// them. Returns false when this
     /// server cannot go on without what was refused: it must stop.
     pub fn append_refused(&mut self, generation: u64, now: Now) -> bool {
         self.now = now;
@@ -398,6 +399,7 @@ impl Server {
             }
         } else {
             self.stop_leading();
+            self.close_all(CloseReason::NoRoom);
         }
         self.resume_congested();
         goes_on
@@ -668,6 +670,14 @@ impl Server {
     #[must_use]
     pub fn is_out_of_room(&self) -> bool {
         self.no_room_until_us.is_some()
+    }
+
+    /// Closes all connections; their sessions go on without them.
+    pub(crate) fn close_all(&mut self, reason: CloseReason) {
+        let open: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in open {
+            self.close(id, reason);
+        }
     }
 
     /// Closes a connection; its session goes on without it.

@@ -51,6 +51,13 @@ pub struct Standing {
 }
 
 impl Server {
+    /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
+    /// more than it had.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.is_in_quorum() && (!self.is_out_of_room() || self.replica.is_alone())
+    }
+
     /// Where this server stands among the others.
     #[must_use]
     pub fn standing(&self) -> Standing {
@@ -60,7 +67,7 @@ impl Server {
         let (voters, observers) = (ids(&status.members.voters), ids(&status.members.learners));
         let role = match self.replica.lead {
             _ if self.is_read_only() => Role::ReadOnly,
-            _ if !self.is_in_quorum() => Role::Looking,
+            _ if !self.serves() => Role::Looking,
             Lead::Active if !self.replica.has_others() => Role::Standalone,
             Lead::Active => Role::Leader,
             _ if observers.contains(&id) => Role::Observer,

@@ -592,6 +592,36 @@ fn the_end_of_the_connection_to_the_leader_leads_to_an_election_at_once() {
     assert!(trio.server(2).is_in_quorum());
 }
 
+/// The disk of a follower is full: what it has grows old, and what its clients ask for does not get done. The
+/// others serve them, until it has room again.
+#[test]
+fn a_follower_without_room_sends_its_clients_to_the_others() {
+    let mut trio = Trio::new();
+    let (writer, _) = trio.connect(1, None);
+    let (client, session) = trio.connect(3, None);
+    trio.stalled.insert(3);
+    trio.send(1, writer, &create(1, "/a"));
+    trio.settle();
+    assert_ne!(std::mem::take(&mut trio.waiting[2]), 0, "it has something to store");
+    let (now, first) = (trio.now(), 0);
+    assert!(trio.server(3).append_refused(first, now));
+    assert_eq!(trio.why_closed(3, client), Some(CloseReason::NoRoom));
+    assert!(!trio.server(3).serves());
+    let (client, greeting) = trio.connect(3, None);
+    assert_eq!((greeting, trio.why_closed(3, client)), (None, Some(CloseReason::NoRoom)));
+    let (_, moved) = trio.connect(2, session.as_ref());
+    assert_eq!(moved.map(|it| it.session_id), session.map(|it| it.session_id));
+
+    trio.stalled.clear();
+    trio.pass(&[1, 2, 3], 600);
+    assert!(trio.server(3).serves());
+    let (client, greeting) = trio.connect(3, None);
+    assert!(greeting.is_some());
+    trio.send(3, client, &get(2, "/a"));
+    trio.settle();
+    assert_eq!(trio.answers(3, client), [(2, OK)]);
+}
+
 /// A session's return has been proposed, and takes longer than the session's timeout to be applied: its
 /// client came in time, and can say nothing meanwhile.
 #[test]

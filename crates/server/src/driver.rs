@@ -374,8 +374,7 @@ impl Driver {
         let server = self.server.borrow();
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
         let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
-        let serves =
-            server.is_in_quorum() || server.is_read_only() || self.process.is_serving() && is_alone();
+        let serves = server.serves() || server.is_read_only() || self.process.is_serving() && is_alone();
         let phase = if serves { Phase::Serving } else { Phase::Looking };
         if self.process.phase() != phase {
             self.process.set_phase(phase);

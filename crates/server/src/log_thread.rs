@@ -100,6 +100,8 @@ impl LogThread {
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
         let mut refused_generation = None;
+        // It is said once, however often the others make it try.
+        let mut is_full = false;
         loop {
             let mut purge = false;
             match requests.recv_timeout(IDLE) {
@@ -133,12 +135,19 @@ impl LogThread {
             batch.retain(|append| Some(append.generation) != refused_generation);
             match store(&mut log, &mut disk, &batch, slow, &meter) {
                 Ok(Some(position)) => {
+                    if std::mem::take(&mut is_full) {
+                        tracing::info!("there is room again: writes are stored");
+                    }
                     let _ = events.send(DiskEvent::Durable(position));
                 }
                 Ok(None) => {}
                 Err(AppendError::NoSpace(error)) => {
                     refused_generation = batch.first().map(|append| append.generation);
-                    tracing::error!("writes are refused: {error}; free some room, they resume by themselves");
+                    if !std::mem::replace(&mut is_full, true) {
+                        tracing::error!(
+                            "writes are refused: {error}; free some room, they resume by themselves"
+                        );
+                    }
                     if let Some(generation) = refused_generation {
                         let _ = events.send(DiskEvent::Refused(generation));
                     }

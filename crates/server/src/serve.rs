@@ -279,7 +279,7 @@ async fn partition(
     let mut patience = None;
     let mut announced = false;
     loop {
-        let is_ready = driver.server.borrow().is_in_quorum();
+        let is_ready = driver.server.borrow().serves();
         // A server alone is ready in a moment. One of several may wait long for the others, and says so
         // to whoever asks.
         if is_ready || driver.ensemble.get().is_some() {

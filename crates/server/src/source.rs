@@ -63,6 +63,7 @@ impl Driver {
             last,
             committed,
             applied,
+            out_of_room: self.server.borrow().is_out_of_room(),
             leaders_found,
             snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
             snapshots_received: peers.map_or(0, |peers| peers.snapshots_received.get()),

@@ -76,6 +76,8 @@ pub struct Ensemble {
     pub committed: u64,
     /// Position of the last applied entry.
     pub applied: u64,
+    /// Whether the disk has no room for what comes from the others.
+    pub out_of_room: bool,
     /// How often a leader was found.
     pub leaders_found: u64,
     /// Snapshots that other servers have received from this one.

@@ -267,9 +267,12 @@ pub struct Histogram {
 impl Stats {
     /// Why clients had better be sent to another server, if that is so.
     pub fn unready(&self) -> Option<String> {
-        let Ensemble { leader, committed, applied, .. } = self.ensemble;
+        let Ensemble { leader, committed, applied, out_of_room, .. } = self.ensemble;
         let behind = committed.saturating_sub(applied);
         match (self.mode, leader) {
+            (Mode::Looking, _) if out_of_room => {
+                Some("the disk is full, so clients are sent to the other servers".into())
+            }
             (Mode::Looking, None) => {
                 Some("no leader is known; /commands/ensemble tells who is connected".into())
             }
@@ -513,6 +516,7 @@ pub(crate) mod tests {
             last: 5_001,
             committed: 4_999,
             applied: 4_998,
+            out_of_room: false,
             leaders_found: 3,
             snapshots_sent: 1,
             snapshots_received: 0,
@@ -680,6 +684,8 @@ pub(crate) mod tests {
         let mut found = looking();
         found.ensemble.leader = Some(3);
         assert!(found.unready().is_some_and(|why| why.starts_with("server 3 leads, but")));
+        found.ensemble.out_of_room = true;
+        assert!(found.unready().is_some_and(|why| why.starts_with("the disk is full")));
         let mut behind = follower();
         behind.ensemble.applied = behind.ensemble.committed - LAG_ENTRIES_MAX;
         assert_eq!(behind.unready(), None);
