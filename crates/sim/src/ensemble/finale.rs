@@ -133,7 +133,11 @@ impl World {
             machine.disk.clear_fault();
             machine.slow_until_us = 0;
             machine.paused_until_us = 0;
+            let life = machine.life;
             let is_down = std::mem::take(&mut machine.stays_down);
+            // What a slow disk has begun would take seconds still: sessions may not end before it.
+            self.schedule(1, Event::LogDone(id, life));
+            self.schedule(1, Event::SnapshotDone(id, life));
             if is_down {
                 self.schedule(1, Event::Restart(id));
             }
