@@ -35,7 +35,8 @@ pub enum PeerOutput {
         /// The message.
         message: Vec<u8>,
     },
-    /// These belong to the ensemble now. Who does not any more is a stranger should it come back.
+    /// These belong to the ensemble now. Whoever else was known is a stranger, welcome with any disk. It
+    /// comes when that changes, and when a term begins: what has changed before is not told one by one.
     Members(Vec<u8>),
     /// This server leads in a new term, and what it leads with is committed here. If it has come back with
     /// another disk, a majority has elected it with that, so it has joined anew without our knowing.
@@ -219,6 +220,8 @@ impl Server {
     pub fn peer_connected(&mut self, peer: u8, now: Now) {
         self.now = now;
         self.reachable.connected.insert(peer);
+        // Whatever it was taken for: it shows the disk that it is known with, or may have any.
+        self.reachable.emptied.remove(&peer);
         self.campaign_when_met();
         if u64::from(peer) == self.replica.leader {
             self.requests.give_again_from(0);
@@ -349,12 +352,9 @@ impl Server {
                 Output::Read { id, position } => self.barrier_answered(id, position),
                 Output::Leader { role, .. } => self.leader_changed(role),
                 Output::SnapshotWanted(_) => self.request_snapshot(),
-                Output::Members(members) => {
-                    let all = [&members.voters, &members.learners, &members.outgoing];
-                    let all: Vec<_> = all.into_iter().flatten().map(|member| server_id(*member)).collect();
-                    self.reachable.emptied.retain(|id| all.contains(id));
-                    self.ensemble.outputs.push_back(PeerOutput::Members(all));
-                }
+                Output::Members(_) if self.ensemble.asked_in_term == self.replica.term => self.tell_members(),
+                // Who belonged to it once; the end of that is told.
+                Output::Members(_) => {}
                 Output::Store(_) => {}
             }
             self.give_requests();
@@ -439,6 +439,7 @@ impl Server {
         if self.ensemble.asked_in_term != term {
             self.ensemble.asked_in_term = term;
             self.accept(server_id(self.replica.leader));
+            self.tell_members();
             let mut lost = Vec::new();
             self.requests.ask_again(|connection| lost.push(connection));
             for connection in lost {

@@ -184,6 +184,15 @@ impl Server {
         }
     }
 
+    /// Tells who belongs to the ensemble, as far as this server knows. Who does not, and has come back with
+    /// another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
+    pub(crate) fn tell_members(&mut self) {
+        let members = self.replica.members();
+        let all = [&members.voters, &members.learners, &members.outgoing];
+        let all: Vec<_> = all.into_iter().flatten().map(|member| server_id(*member)).collect();
+        self.ensemble.tell(PeerOutput::Members(all));
+    }
+
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
     /// never hears what becomes of its requests.
     #[must_use]

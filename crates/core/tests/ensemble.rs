@@ -1,6 +1,6 @@
 //! Three servers that talk to each other at once and store at once, unless they are told otherwise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{
     CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server,
 };
@@ -23,6 +23,8 @@ struct Trio {
     waiting: [u64; 3],
     /// Every outcome in a record of the first server: server, request, whether it was refused.
     outcomes: Vec<(u8, u64, bool)>,
+    /// Whom each server was last told to belong to the ensemble.
+    members: BTreeMap<u8, Vec<u8>>,
 }
 
 impl Trio {
@@ -53,6 +55,7 @@ impl Trio {
             stalled: BTreeSet::new(),
             waiting: [0; 3],
             outcomes: Vec::new(),
+            members: BTreeMap::new(),
         };
         // Only the first one's time goes by, so it is elected.
         trio.pass(&[1], 1000);
@@ -86,14 +89,16 @@ impl Trio {
             for id in 1..=3 {
                 moved |= self.store(id);
                 while let Some(output) = self.server(id).poll_peer() {
-                    if let PeerOutput::Send { to, message } = output
-                        && !self.cuts.contains(&(id, to))
-                    {
-                        let now = self.now();
-                        self.server(to)
-                            .peer_message(id, message.join(), now)
-                            .expect("they understand each other");
-                        moved = true;
+                    match output {
+                        PeerOutput::Send { to, message } if !self.cuts.contains(&(id, to)) => {
+                            let now = self.now();
+                            self.server(to)
+                                .peer_message(id, message.join(), now)
+                                .expect("they understand each other");
+                            moved = true;
+                        }
+                        PeerOutput::Members(members) => drop(self.members.insert(id, members)),
+                        _ => {}
                     }
                 }
             }
@@ -590,6 +595,37 @@ fn the_end_of_the_connection_to_the_leader_leads_to_an_election_at_once() {
     let leaders: Vec<u8> = [2, 3].into_iter().map(|id| trio.server(id).standing().leader).collect();
     assert_eq!(leaders, [2, 2]);
     assert!(trio.server(2).is_in_quorum());
+}
+
+/// What a server has missed while it was away, or applies before a leader is known, is not told one by one;
+/// how it ends is, or who was taken out meanwhile would be a stranger for ever.
+#[test]
+fn who_belongs_to_the_ensemble_is_told_when_a_term_begins() {
+    let mut trio = Trio::new();
+    let all = vec![1, 2, 3];
+    assert_eq!(trio.members, [1, 2, 3].map(|id| (id, all.clone())).into());
+    trio.members.clear();
+    trio.cut_off_first();
+    trio.pass(&[2, 3], 1000);
+    assert!(trio.server(2).is_in_quorum() && trio.server(3).is_in_quorum());
+    assert_eq!(trio.members, [2, 3].map(|id| (id, all.clone())).into());
+}
+
+/// A server with another disk is met while its being taken out is on its way to whoever knows the disks:
+/// once it is welcome it is listened to.
+#[test]
+fn who_is_welcome_with_another_disk_is_heard() {
+    let mut trio = Trio::new();
+    let (client, _) = trio.connect(3, None);
+    let now = trio.now();
+    trio.server(1).peer_emptied(3, now);
+    trio.send(3, client, &create(1, "/a"));
+    trio.pass(&[1, 2, 3], 150);
+    assert_eq!(trio.answers(3, client), []);
+    let now = trio.now();
+    trio.server(1).peer_connected(3, now);
+    trio.pass(&[1, 2, 3], 150);
+    assert_eq!(trio.answers(3, client), [(1, OK)]);
 }
 
 /// The disk of a follower is full: what it has grows old, and what its clients ask for does not get done. The

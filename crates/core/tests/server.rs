@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Recovered, Server};
+use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Server};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
@@ -41,7 +41,9 @@ impl World {
     }
 
     fn poll(&mut self) {
-        assert_eq!(self.server.poll_peer(), None, "there is nobody else");
+        while let Some(output) = self.server.poll_peer() {
+            assert_eq!(output, PeerOutput::Members(vec![1]), "there is nobody else");
+        }
         while let Some(output) = self.server.poll_output() {
             match output {
                 Output::Send(_) => {}

@@ -231,8 +231,6 @@ impl Ensemble {
                     self.known.borrow_mut().replace(id, disk)?;
                 }
             }
-            // While it starts a server sees who belonged to the ensemble once.
-            PeerOutput::Members(_) if !server.is_in_quorum() => {}
             PeerOutput::Members(members) => {
                 tracing::info!("the ensemble consists of the servers {members:?}");
                 self.connect(server);

@@ -78,10 +78,6 @@ impl Acquaintance {
         known: &mut KnownDisks,
         now: Now,
     ) {
-        // While it starts a server sees who belonged to the ensemble once.
-        if !server.is_in_quorum() {
-            return;
-        }
         self.look_around(server);
         known.retain(|peer, _| members.contains(peer));
         let welcome: Vec<_> = self.strangers.extract_if(.., |peer, _| !members.contains(peer)).collect();
