@@ -376,8 +376,7 @@ impl Server {
     /// The log had no room for records of `generation`, and holds none of them. Where this server
     /// decides alone their writes are answered with an error, and for a moment further ones are
     /// refused without asking the log; elsewhere the others go on without it, and its clients are sent to
-    /// them. Returns false when this
-    /// server cannot go on without what was refused: it must stop.
+    /// them. Returns false when this server cannot go on without what was refused: it must stop.
     pub fn append_refused(&mut self, generation: u64, now: Now) -> bool {
         self.now = now;
         if self.planted.is(Bug::RefusedCountsAsStored) {

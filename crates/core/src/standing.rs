@@ -18,7 +18,7 @@ pub enum Role {
     Observer,
     /// It has known of no leader for a while, and only reads, for clients that have said that this will do.
     ReadOnly,
-    /// It knows of no leader, or waits for what a new leader found committed.
+    /// It knows of no leader, waits for what a new leader found committed, or has no room for it.
     Looking,
 }
 

@@ -99,9 +99,8 @@ impl LogThread {
         }
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
+        // While there is no room. What is stored is of a later one, and nothing of this one follows that.
         let mut refused_generation = None;
-        // It is said once, however often the others make it try.
-        let mut is_full = false;
         loop {
             let mut purge = false;
             match requests.recv_timeout(IDLE) {
@@ -135,15 +134,16 @@ impl LogThread {
             batch.retain(|append| Some(append.generation) != refused_generation);
             match store(&mut log, &mut disk, &batch, slow, &meter) {
                 Ok(Some(position)) => {
-                    if std::mem::take(&mut is_full) {
+                    if refused_generation.take().is_some() {
                         tracing::info!("there is room again: writes are stored");
                     }
                     let _ = events.send(DiskEvent::Durable(position));
                 }
                 Ok(None) => {}
                 Err(AppendError::NoSpace(error)) => {
-                    refused_generation = batch.first().map(|append| append.generation);
-                    if !std::mem::replace(&mut is_full, true) {
+                    let generation = batch.first().map(|append| append.generation);
+                    // Said once, however often the others make it try.
+                    if std::mem::replace(&mut refused_generation, generation).is_none() {
                         tracing::error!(
                             "writes are refused: {error}; free some room, they resume by themselves"
                         );

@@ -14,7 +14,7 @@ pub enum Mode {
     Observer,
     /// It has known of no leader for a while, and only reads.
     ReadOnly,
-    /// It knows of no leader, or has not applied what was committed before the leader's time.
+    /// It knows of no leader, has not applied what was committed before the leader's time, or has no room.
     Looking,
 }
 
