@@ -30,7 +30,7 @@ class Size:
         self.duration = 0.7 if quick else 5
         self.alternations = 1 if quick else 5
         self.kills = 2 if quick else 20
-        self.kills_big = 1 if quick else 5
+        self.kills_big = 1 if quick else 10
         self.znodes = 20_000 if quick else 1_000_000
         self.rolls = 1 if quick else 5
         self.returns = 1 if quick else 3
@@ -120,6 +120,8 @@ class Run(measure.Samples):
                 for _ in range(kills):
                     time.sleep(self.size.steady)
                     leader = ensemble.leader()
+                    ensemble.set_apart(leader, probe.process)
+                    time.sleep(0.5)
                     probe.mark("killed")
                     leader.stop(signal.SIGKILL)
                     probe.wait_for_write()

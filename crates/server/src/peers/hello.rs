@@ -30,6 +30,8 @@ const TEXT_CHARS_MAX: usize = 200;
 pub(super) enum Purpose {
     Messages = 1,
     Snapshot = 2,
+    /// Nothing: that it ends is all it says.
+    Lifeline = 3,
 }
 
 /// What a server says of itself.
@@ -156,6 +158,7 @@ impl Hello {
         let purpose = match bytes.get(12) {
             Some(1) => Purpose::Messages,
             Some(2) => Purpose::Snapshot,
+            Some(3) => Purpose::Lifeline,
             _ => return Err("the purpose of its connection is unknown".into()),
         };
         let software = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
@@ -380,7 +383,7 @@ mod tests {
         newer[8] = 9;
         assert!(Hello::parse(newer).err().unwrap().contains("version 9"));
         let mut odd = whole;
-        odd[12] = 3;
+        odd[12] = 4;
         assert!(Hello::parse(odd).err().unwrap().contains("purpose"));
         assert_eq!(printable(b"a\x1b[2Jb\xff\n"), "a\\u{1b}[2Jb\u{fffd}\\n");
     }

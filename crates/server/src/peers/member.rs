@@ -77,6 +77,8 @@ pub(super) struct Member {
     pub(super) dialer: RefCell<Option<AbortHandle>>,
     pub(super) sending: RefCell<Option<AbortHandle>>,
     pub(super) receiving: RefCell<Option<AbortHandle>>,
+    /// Waits for the peer's lifeline to end.
+    pub(super) watching: RefCell<Option<AbortHandle>>,
 }
 
 impl Member {
@@ -94,6 +96,7 @@ impl Member {
             dialer: RefCell::default(),
             sending: RefCell::default(),
             receiving: RefCell::default(),
+            watching: RefCell::default(),
         }
     }
 
@@ -140,7 +143,7 @@ impl Member {
 
     /// Ends what runs for this member.
     pub(super) fn stop(&self) {
-        for task in [&self.dialer, &self.receiving] {
+        for task in [&self.dialer, &self.receiving, &self.watching] {
             if let Some(task) = task.take() {
                 task.abort();
             }

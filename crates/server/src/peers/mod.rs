@@ -4,12 +4,14 @@
 //! opened. A peer counts as connected when both are up and lead to the same process; only then are
 //! messages taken and handed out. When either fails both are closed, so that what comes after
 //! [`PeerEvent::Connected`] is all of one piece: everything that was sent since, in order, up to some
-//! point. Snapshots have connections of their own.
+//! point. Snapshots have connections of their own, and one connection is there only to end when the
+//! process does ([`lifeline`]).
 //!
 //! docs/peer-protocol.md has the bytes, and who is let in.
 
 mod frame;
 mod hello;
+mod lifeline;
 mod link;
 mod member;
 mod snapshot;
@@ -19,6 +21,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -27,6 +30,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoa_core::Pieces;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
@@ -39,6 +43,7 @@ pub(crate) use stream::PeerTls;
 
 use crate::random;
 use hello::{Hello, Local, Purpose};
+use lifeline::Lifelines;
 use link::{Direction, Link};
 use member::{Backoff, Member, Up};
 use snapshot::{Arrival, Place};
@@ -107,6 +112,8 @@ pub(crate) struct Peers {
 struct Inner {
     local: Local,
     tls: Option<PeerTls>,
+    /// `None` where the system has no such thing.
+    lifelines: Option<Lifelines>,
     folder: PathBuf,
     events: UnboundedSender<PeerEvent>,
     members: RefCell<BTreeMap<u64, Rc<Member>>>,
@@ -135,9 +142,17 @@ impl Peers {
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let incarnation = u64::from_ne_bytes(random::bytes()?);
+        let lifelines = Lifelines::start()
+            .inspect_err(|error| {
+                tracing::info!(
+                    "should this process be killed, others notice it late: no lifelines ({error})"
+                );
+            })
+            .ok();
         let inner = Rc::new(Inner {
             local: Local { me, disk, incarnation, software, secret },
             tls,
+            lifelines,
             folder,
             events,
             members: RefCell::default(),
@@ -281,7 +296,11 @@ impl Inner {
             match self.connect(&member).await {
                 Ok((stream, identity)) => {
                     let began = Instant::now();
-                    self.run(&member, Direction::To, stream, identity).await;
+                    tokio::select! {
+                        biased;
+                        () = self.run(&member, Direction::To, stream, identity) => {}
+                        never = self.keep_lifeline(&member) => match never {},
+                    }
                     if began.elapsed() >= Backoff::LASTED {
                         backoff = Backoff::new();
                     }
@@ -294,6 +313,23 @@ impl Inner {
                 () = tokio::time::sleep(backoff.next()) => {}
             }
         }
+    }
+
+    /// Has a lifeline to a member while the connection to it is up.
+    async fn keep_lifeline(&self, member: &Member) -> Infallible {
+        let id = member.address.id;
+        if let Some(lifelines) = &self.lifelines {
+            let kept = async {
+                let socket = stream::open(&member.address).await?;
+                let (stream, _) = self.meet(member, socket, Purpose::Lifeline).await?;
+                let socket = stream.into_socket().map_err(|error| error.to_string())?;
+                lifelines.keep(id, socket).map_err(|error| error.to_string())
+            };
+            if let Err(why) = kept.await {
+                tracing::info!("server {id} has no lifeline of this one: {why}");
+            }
+        }
+        std::future::pending().await
     }
 
     async fn connect(&self, member: &Member) -> Result<(Stream, Identity), String> {
@@ -359,8 +395,9 @@ impl Inner {
 
     /// Closes a connection, and if the peer was connected the other one too.
     fn lose(&self, member: &Member, direction: Direction, why: &str) {
-        let Some(lost) = member.links(direction).take() else { return };
-        lost.link.end(why.to_owned());
+        if !self.close(member, direction, why) {
+            return;
+        }
         let id = member.address.id;
         let why = match direction {
             Direction::To => format!("the connection to server {id}: {why}"),
@@ -368,12 +405,30 @@ impl Inner {
         };
         member.failed(why.clone());
         if member.connected_ms.take().is_some() {
-            if let Some(other) = member.links(direction.other()).take() {
-                other.link.end(why.clone());
-            }
+            self.close(member, direction.other(), &why);
             tracing::warn!("lost {why}");
             self.tell(PeerEvent::Lost(id, why));
         }
+    }
+
+    /// Closes one connection, and the lifeline that came after it.
+    fn close(&self, member: &Member, direction: Direction, why: &str) -> bool {
+        let Some(up) = member.links(direction).take() else { return false };
+        up.link.end(why.to_owned());
+        match direction {
+            Direction::From => {
+                if let Some(watching) = member.watching.take() {
+                    watching.abort();
+                }
+            }
+            Direction::To => {
+                if let Some(lifelines) = &self.lifelines {
+                    // Should the thread be gone, so are they all.
+                    let _ = lifelines.end(member.address.id);
+                }
+            }
+        }
+        true
     }
 
     /// Accepts connections, for ever.
@@ -422,6 +477,23 @@ impl Inner {
         match hello.purpose {
             Purpose::Messages => self.run(&member, Direction::From, stream, hello.identity).await,
             Purpose::Snapshot => self.receive_snapshot(stream, &member),
+            Purpose::Lifeline => self.watch(stream, &member, hello.identity.incarnation),
+        }
+    }
+
+    /// Loses a peer when its lifeline ends; a newer one replaces an older one.
+    fn watch(self: Rc<Self>, mut stream: Stream, member: &Rc<Member>, incarnation: u64) {
+        if !self.is_member(member) || member.incarnation(Direction::From) != Some(incarnation) {
+            return;
+        }
+        let (inner, peer) = (Rc::clone(&self), Rc::clone(member));
+        let task = self.spawn(async move {
+            // Nothing is ever sent on it, so a byte is as good a reason.
+            let _ = stream.read_u8().await;
+            inner.lose(&peer, Direction::From, "its process has ended");
+        });
+        if let Some(older) = member.watching.replace(Some(task)) {
+            older.abort();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -117,6 +118,18 @@ impl Stream {
             Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
             Err(error) => Err(format!("TLS: {error}")),
         }
+    }
+
+    /// The socket alone, on which nothing can be said any more with TLS.
+    pub(super) fn into_socket(self) -> io::Result<OwnedFd> {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => match *stream {
+                TlsStream::Client(stream) => stream.into_inner().0,
+                TlsStream::Server(stream) => stream.into_inner().0,
+            },
+        };
+        Ok(socket.into_std()?.into())
     }
 
     /// Whether the other side has shown a certificate for this host.

@@ -114,6 +114,7 @@ fn servers_with_certificates_for_their_hosts_meet() {
                 tls_pair(host, authority.tls(host, &authority), authority.tls(host, &authority), secret);
             one.connected().await;
             two.connected().await;
+            two.until(|two| lifelines::is_watched(two, 1)).await;
             // More than TLS takes at once.
             let long = Bytes::from(vec![3; 5 << 20]);
             for _ in 0..3 {

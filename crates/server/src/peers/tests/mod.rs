@@ -1,6 +1,7 @@
 //! Servers that meet over real sockets of this machine.
 
 mod admission;
+mod lifelines;
 mod messages;
 mod proxy;
 mod snapshots;
@@ -181,12 +182,17 @@ impl Puppet {
         Ok(socket)
     }
 
+    /// The next connection for messages. Lifelines in between get no answer.
     async fn accept(&self) -> TcpStream {
-        let (mut socket, _) = timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
-        stream::prepare(&socket);
-        let hello = hello::greeting(&mut socket, &self.local).await.unwrap();
-        hello::accept(&mut socket, &self.local, &hello).await.unwrap();
-        socket
+        loop {
+            let (mut socket, _) = timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
+            stream::prepare(&socket);
+            let Ok(hello) = hello::greeting(&mut socket, &self.local).await else { continue };
+            if hello.purpose == Purpose::Messages {
+                hello::accept(&mut socket, &self.local, &hello).await.unwrap();
+                return socket;
+            }
+        }
     }
 }
 
