@@ -14,7 +14,10 @@ use stoa_wire::{EventKind, PASSWORD_LEN, Stat, path};
 /// Something that happened to a znode, for those who watch it.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// Created, deleted, its data changed, or its children changed.
+    /// Created, deleted, its data changed, or its children changed. Where the parent lives on another
+    /// partition than the znode, the end or the beginning of the znode is told on the partition of the
+    /// znode only, and that the children changed on that of the parent only: each where the watches
+    /// are that listen to it.
     pub kind: EventKind,
     /// The znode.
     pub path: &'a str,
@@ -131,16 +134,10 @@ impl Tree {
     ) -> Result<(), CorruptUpdate> {
         match op {
             Op::Create(create) => self.apply_create(update, &create, observer),
-            Op::Delete { path } => {
-                let id = self.expect_at(path, update)?;
-                let parent = self.nodes[id].parent;
-                if parent == NONE || self.ext_of(&self.nodes[id]).num_children != 0 {
-                    return Err(update.corrupt("it deletes a znode that has children, or the root"));
-                }
-                self.delete_znode(id, path, update.zxid, observer);
-                observer.result(OpResult::Deleted);
-                Ok(())
-            }
+            Op::Delete { path } => self.apply_delete(update, path, false, observer),
+            Op::DeleteAt { path } => self.apply_delete(update, path, true, observer),
+            Op::Adopt { path, parent_cversion } => self.apply_adopt(update, path, parent_cversion, observer),
+            Op::Disown { path } => self.apply_disown(update, path, observer),
             Op::SetData { path, data, version } => self.apply_set_data(update, path, data, version, observer),
             Op::SetAcl { path, acl, aversion } => self.apply_set_acl(update, path, acl, aversion, observer),
             Op::Check { path } => {
@@ -166,10 +163,20 @@ impl Tree {
                 self.close_session(update, observer);
                 Ok(())
             }
+            Op::Visit { partition } => {
+                let noted = self.sessions.visit(update.session, partition);
+                noted.ok_or_else(|| update.corrupt("it is of a session that is not there"))
+            }
+            Op::Guest => {
+                if !self.sessions.contains(update.session) {
+                    self.sessions.create(update.session, 0, [0; PASSWORD_LEN], Contact::default());
+                }
+                Ok(())
+            }
         }
     }
 
-    fn expect_at(&self, path: &str, update: &Update<'_>) -> Result<u32, CorruptUpdate> {
+    pub(crate) fn expect_at(&self, path: &str, update: &Update<'_>) -> Result<u32, CorruptUpdate> {
         self.lookup(path).ok_or_else(|| update.corrupt("a znode that it speaks of does not exist"))
     }
 
@@ -183,10 +190,15 @@ impl Tree {
         let Some((parent_path, name)) = path::split(path) else {
             return Err(update.corrupt("it creates the root"));
         };
-        let parent = self.expect_at(parent_path, update)?;
-        if self.lookup(path).is_some() {
+        if self.find(path).is_some() {
             return Err(update.corrupt("it creates a znode that exists"));
         }
+        let parent = match parent_cversion {
+            Some(_) => self.expect_at(parent_path, update)?,
+            None => self
+                .scaffold(parent_path)
+                .ok_or_else(|| update.corrupt("it creates a znode at a cut that is none"))?,
+        };
         if let ZnodeKind::Ephemeral { session } = kind
             && !self.sessions.contains(session)
         {
@@ -194,16 +206,21 @@ impl Tree {
         }
         let acl = self.intern_op_acl(acl, update)?;
 
-        let parent_digest = digest::of_path(parent_path);
-        self.before_change(parent, parent_digest);
         let mut node = Node::new(name, data, update.zxid, update.time_ms);
         node.acl = acl;
-        let id = self.add(parent, node, kind);
-        let parent_ext = self.nodes[parent].ext;
-        let parent_ext = &mut self.exts[parent_ext];
-        parent_ext.cversion = parent_cversion;
-        parent_ext.pzxid = update.zxid;
-        self.after_change(parent, parent_digest);
+        let id = if let Some(parent_cversion) = parent_cversion {
+            let parent_digest = digest::of_path(parent_path);
+            self.before_change(parent, parent_digest);
+            let id = self.add(parent, node, kind);
+            let parent_ext = self.nodes[parent].ext;
+            let parent_ext = &mut self.exts[parent_ext];
+            parent_ext.cversion = parent_cversion;
+            parent_ext.pzxid = update.zxid;
+            self.after_change(parent, parent_digest);
+            id
+        } else {
+            self.add(parent, node, kind)
+        };
         self.account_new(id, path);
         let stat = self.stat_of(id);
 
@@ -212,8 +229,31 @@ impl Tree {
         self.count_for_quota(path, Usage { count: 1, bytes }, observer);
 
         self.emit(observer, EventKind::Created, path, update.zxid, acl);
-        self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
+        if parent_cversion.is_some() {
+            self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
+        }
         observer.result(OpResult::Created { path, stat, with_stat });
+        Ok(())
+    }
+
+    /// `at_cut`: the parent lives on another partition.
+    fn apply_delete(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        at_cut: bool,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.expect_at(path, update)?;
+        let parent = self.nodes[id].parent;
+        if parent == NONE || self.ext_of(&self.nodes[id]).num_children != 0 {
+            return Err(update.corrupt("it deletes a znode that has children, or the root"));
+        }
+        if self.nodes[parent].is_absent() != at_cut {
+            return Err(update.corrupt("it deletes a znode on the wrong side of a cut"));
+        }
+        self.delete_znode(id, path, update.zxid, observer);
+        observer.result(OpResult::Deleted);
         Ok(())
     }
 
@@ -285,17 +325,22 @@ impl Tree {
     /// Deletes a znode that has no children and is not the root.
     fn delete_znode(&mut self, id: u32, path: &str, zxid: i64, observer: &mut impl Observer) {
         let (parent_path, _) = path::split(path).expect("not the root");
-        let parent_digest = digest::of_path(parent_path);
         let parent = self.nodes[id].parent;
+        let at_cut = self.nodes[parent].is_absent();
 
         self.account_gone(id, path);
-        self.before_change(parent, parent_digest);
         self.unlink_owned(id);
-        self.unlink_child(id);
-        let parent_ext = self.nodes[parent].ext;
-        let parent_ext = &mut self.exts[parent_ext];
-        parent_ext.pzxid = parent_ext.pzxid.max(zxid);
-        self.after_change(parent, parent_digest);
+        if at_cut {
+            self.unlink_child(id);
+        } else {
+            let parent_digest = digest::of_path(parent_path);
+            self.before_change(parent, parent_digest);
+            self.unlink_child(id);
+            let parent_ext = self.nodes[parent].ext;
+            let parent_ext = &mut self.exts[parent_ext];
+            parent_ext.pzxid = parent_ext.pzxid.max(zxid);
+            self.after_change(parent, parent_digest);
+        }
         self.index.remove(&mut self.nodes, id);
         let node = self.nodes.remove(id);
         if node.ext != NONE {
@@ -307,11 +352,22 @@ impl Tree {
         self.count_for_quota(path, Usage { count: -1, bytes }, observer);
 
         self.emit(observer, EventKind::Deleted, path, zxid, node.acl);
-        self.emit(observer, EventKind::ChildrenChanged, parent_path, zxid, self.nodes[parent].acl);
+        if at_cut {
+            self.remove_needless(parent);
+        } else {
+            self.emit(observer, EventKind::ChildrenChanged, parent_path, zxid, self.nodes[parent].acl);
+        }
         self.acls.release(node.acl);
     }
 
-    fn emit(&self, observer: &mut impl Observer, kind: EventKind, path: &str, zxid: i64, acl: u32) {
+    pub(crate) fn emit(
+        &self,
+        observer: &mut impl Observer,
+        kind: EventKind,
+        path: &str,
+        zxid: i64,
+        acl: u32,
+    ) {
         observer.changed(&Change { kind, path, zxid, acl: self.acls.view(acl) });
     }
 

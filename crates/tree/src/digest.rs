@@ -1,7 +1,7 @@
 //! The digest: two servers with the same state have the same one.
 //!
-//! It is a sum (wrapping) of terms, two for each znode and one for each session, so it does not
-//! depend on any order, on ids, or on the way the state came about, and a change costs only the
+//! It is a sum (wrapping) of terms, two for each znode and one for each session (and one for each
+//! name of a znode that lives on another partition), so it does not depend on any order, on ids, or on the way the state came about, and a change costs only the
 //! terms that it touches. The data of a znode has a term of its own: a parent with much data is
 //! not hashed again for each child that comes and goes. The terms of all replicas must agree, so
 //! nothing here may depend on a seed. It finds faults, not forgers.
@@ -96,6 +96,16 @@ pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8], contact: C
     bytes(number(number(place, id), i64::from(timeout_ms)), password)
 }
 
+/// The same, of a session that owns ephemerals on other partitions.
+pub(crate) fn visitor_term(session_term: u64, visited: u64) -> u64 {
+    number(session_term ^ B, visited as i64)
+}
+
+/// The term of a name whose znode lives on another partition.
+pub(crate) fn away_term(path: u64) -> u64 {
+    number(path ^ A, 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +135,11 @@ mod tests {
             stat_term(path, [0; 12]),
             stat_term(path, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             stat_term(path, [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            away_term(path),
+            away_term(of_path("/b")),
             session_term(1, 2, &[3; 16], Contact::default()),
+            visitor_term(session_term(1, 2, &[3; 16], Contact::default()), 1),
+            visitor_term(session_term(1, 2, &[3; 16], Contact::default()), 2),
             session_term(2, 1, &[3; 16], Contact::default()),
             session_term(2, 1, &[3; 16], Contact { server: 1, opening: 0 }),
             session_term(2, 1, &[3; 16], Contact { server: 0, opening: 1 }),

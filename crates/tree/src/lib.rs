@@ -12,6 +12,9 @@
 //!          Overlay <----- what was applied ------+
 //! ```
 //!
+//! A tree may be one of several that are one together, each of a partition, with a log of its own. What
+//! concerns several of them at once is prepared with [`Tree::part_begin`] and what follows there.
+//!
 //! Pure: no clock, no randomness, no I/O, no threads. Equal updates give equal states, which
 //! [`Tree::digest`] proves.
 #![cfg_attr(not(test), no_std)]
@@ -21,10 +24,12 @@ mod acl;
 mod address;
 mod apply;
 mod blob;
+mod cut;
 mod digest;
 mod index;
 mod load;
 mod node;
+mod part;
 mod prepare;
 mod proposed;
 mod quota;
@@ -39,6 +44,8 @@ pub use acl::AclView;
 pub use apply::{Change, Observer, OpResult, SoftQuota};
 pub use load::{LoadError, Loader};
 pub use node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+pub use part::{Part, PartOp, PartResult};
+pub use prepare::multi_op;
 pub use session::{Contact, SessionInfo};
 pub use tree::{Tree, Znode};
 pub use update::{CorruptUpdate, Update, Updates};

@@ -2,9 +2,9 @@
 
 use crate::index::ROOT_HASH;
 use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
-use crate::session::Contact;
+use crate::session::{Contact, PARTITIONS_MAX};
 use crate::slab::NONE;
-use crate::snapshot::{FORMAT, flag, tag};
+use crate::snapshot::{AWAY, FORMAT, SCAFFOLD, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
 use crate::{Options, digest, quota};
 use alloc::vec;
@@ -63,7 +63,7 @@ type Result<T> = core::result::Result<T, LoadError>;
 struct Header {
     last_zxid: i64,
     digest: u64,
-    znodes: u64,
+    nodes: u64,
     sessions: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct Loader {
     ended: bool,
     ids: Ids,
     acls: HashMap<u32, u32, FixedState>,
-    znodes: u64,
+    nodes: u64,
     sessions: u64,
 }
 
@@ -153,24 +153,29 @@ impl<'a> ZnodeRecord<'a> {
             let (pzxid, cversion, owner) = (decoder.i64()?, decoder.i32()?, decoder.i64()?);
             Some(LoadedExt { pzxid, cversion, owner })
         };
-        let name = core::str::from_utf8(decoder.bytes()?)
-            .map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))?;
+        let name = decoder.name()?;
         let data = decoder.bytes()?;
         let data = (flags & flag::NULL_DATA == 0).then_some(data);
         let kind = kind_of(flags, ext.as_ref())?;
 
-        let is_root = id == ROOT_ID;
-        if id == NONE || is_root != (parent == NONE) || is_root != name.is_empty() {
-            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
-        }
-        if name.contains('/') || name.len() > NAME_BYTES_MAX {
-            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
-        }
-        if is_root && kind != ZnodeKind::Persistent {
+        check_place(id, parent, name)?;
+        if id == ROOT_ID && kind != ZnodeKind::Persistent {
             return Err(LoadError::Malformed("the root is not persistent"));
         }
         Ok(Self { id, parent, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
     }
+}
+
+/// Checks what the record of a node says of its place.
+fn check_place(id: u32, parent: u32, name: &str) -> Result<()> {
+    let is_root = id == ROOT_ID;
+    if id == NONE || is_root != (parent == NONE) || is_root != name.is_empty() {
+        return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
+    }
+    if name.contains('/') || name.len() > NAME_BYTES_MAX {
+        return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
+    }
+    Ok(())
 }
 
 /// What a record says of a znode that has an [`crate::node::Ext`].
@@ -217,6 +222,11 @@ impl<'a> Decoder<'a> {
         self.rest = tail;
         Ok(head)
     }
+
+    fn name(&mut self) -> Result<&'a str> {
+        let name = core::str::from_utf8(self.bytes()?);
+        name.map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))
+    }
 }
 
 impl Loader {
@@ -232,7 +242,7 @@ impl Loader {
             ended: false,
             ids: Ids::new(),
             acls: HashMap::default(),
-            znodes: 0,
+            nodes: 0,
             sessions: 0,
         }
     }
@@ -256,6 +266,8 @@ impl Loader {
                 tag::ACL => self.read_acl(&mut decoder)?,
                 tag::SESSION => self.read_session(&mut decoder)?,
                 tag::ZNODE => self.read_znode(&mut decoder)?,
+                tag::ABSENT => self.read_absent(&mut decoder)?,
+                tag::VISITS => self.read_visits(&mut decoder)?,
                 tag::END => self.ended = true,
                 _ => return Err(LoadError::Malformed("it has a record of an unknown kind")),
             }
@@ -271,7 +283,7 @@ impl Loader {
         self.header = Some(Header {
             last_zxid: decoder.i64()?,
             digest: decoder.u64()?,
-            znodes: decoder.u64()?,
+            nodes: decoder.u64()?,
             sessions: decoder.u64()?,
         });
         Ok(())
@@ -340,13 +352,49 @@ impl Loader {
             tree.link_child(parent, id);
         }
         tree.link_owned(id, record.kind);
-        self.znodes += 1;
+        self.nodes += 1;
+        Ok(())
+    }
+
+    fn read_absent(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let kind = decoder.u8()?;
+        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let name = decoder.name()?;
+        check_place(id, parent, name)?;
+        let mut node = match kind {
+            SCAFFOLD => Node::scaffold(name),
+            AWAY if id != ROOT_ID => Node::away(name),
+            _ => return Err(LoadError::Malformed("a node is absent in a way that is not known")),
+        };
+        let id = self.slot_of(id);
+        if self.tree.nodes[id].acl != NOT_LOADED {
+            return Err(LoadError::Malformed("two znodes have the same id"));
+        }
+        node.ext = self.tree.nodes[id].ext;
+        self.tree.nodes[id] = node;
+        if parent != NONE {
+            let parent = self.slot_of(parent);
+            self.tree.link_child(parent, id);
+        }
+        self.nodes += 1;
+        Ok(())
+    }
+
+    fn read_visits(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let (session, partitions) = (decoder.i64()?, decoder.u64()?);
+        if partitions == 0 || self.tree.visited(session) != 0 {
+            return Err(LoadError::Malformed("a session has visits twice, or none"));
+        }
+        for partition in (0..PARTITIONS_MAX).filter(|partition| partitions & 1 << partition != 0) {
+            let noted = self.tree.sessions.visit(session, partition);
+            noted.ok_or(LoadError::Malformed("a session that is missing has visits"))?;
+        }
         Ok(())
     }
 
     fn slot_of(&mut self, id: u32) -> u32 {
         let nodes = &mut self.tree.nodes;
-        self.ids.get_or_insert(id, self.znodes, || nodes.insert(not_loaded()))
+        self.ids.get_or_insert(id, self.nodes, || nodes.insert(not_loaded()))
     }
 
     /// Puts everything together and checks it.
@@ -356,7 +404,7 @@ impl Loader {
     pub fn finish(mut self) -> Result<Tree> {
         let header = self.header.filter(|_| self.ended).ok_or(LoadError::Incomplete)?;
         let slots = self.tree.nodes.live() as u64;
-        if header.znodes != self.znodes || header.sessions != self.sessions || slots != self.znodes {
+        if header.nodes != self.nodes || header.sessions != self.sessions || slots != self.nodes {
             return Err(LoadError::Incomplete);
         }
         self.settle()?;
@@ -404,10 +452,12 @@ impl Loader {
     fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
         let tree = &mut self.tree;
         if id == ROOT_ID {
+            let place = Place { path_digest: digest::ROOT_PATH, path_len: 1 };
             tree.nodes[id].hash = ROOT_HASH;
-            tree.account_loaded(id, digest::ROOT_PATH, 1);
-            return Ok(Place { path_digest: digest::ROOT_PATH, path_len: 1 });
+            self.account(id, place);
+            return Ok(place);
         }
+        check_cut(tree, id)?;
         let node = &tree.nodes[id];
         if node.is_ephemeral() && tree.ext_of(node).num_children > 0 {
             return Err(LoadError::Malformed("an ephemeral has children"));
@@ -427,16 +477,39 @@ impl Loader {
         if tree.index.find(&tree.nodes, hash, is_twin).is_some() {
             return Err(LoadError::Malformed("two znodes have the same path"));
         }
-        let may_be_quota = name == quota::LIMITS.as_bytes();
+        let may_be_quota = name == quota::LIMITS.as_bytes() && !node.is_absent();
         tree.nodes[id].hash = hash;
         tree.index.insert(&mut tree.nodes, id);
-        tree.account_loaded(id, place.path_digest, place.path_len);
+        self.account(id, place);
         if may_be_quota {
-            let path = tree.path_of(id);
-            tree.quota_loaded(&path);
+            let path = self.tree.path_of(id);
+            self.tree.quota_loaded(&path);
         }
         Ok(place)
     }
+
+    fn account(&mut self, id: u32, place: Place) {
+        let Place { path_digest, path_len } = place;
+        if self.tree.nodes[id].is_absent() {
+            self.tree.account_absent(id, path_digest);
+        } else {
+            self.tree.account_loaded(id, path_digest, path_len);
+        }
+    }
+}
+
+/// Checks what always holds at a cut, see [`crate::cut`], of a node that is not the root.
+fn check_cut(tree: &Tree, id: u32) -> Result<()> {
+    let node = &tree.nodes[id];
+    if !node.is_absent() {
+        return Ok(());
+    }
+    let parent_is_absent = tree.nodes[node.parent].is_absent();
+    let is_needless = node.is_scaffold() && tree.ext_of(node).num_children == 0;
+    if node.is_away() == parent_is_absent || is_needless {
+        return Err(LoadError::Malformed("the way to a znode is not as it has to be at a cut"));
+    }
+    Ok(())
 }
 
 /// What a settled znode leaves to its children.

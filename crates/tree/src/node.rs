@@ -43,6 +43,10 @@ const CONTAINER: u16 = 8;
 const TTL: u16 = 16;
 /// The data's hash is in front of it.
 const HASHED: u16 = 32;
+/// No znode, but the name of one that lives on another partition, among its parent's children.
+const AWAY: u16 = 64;
+/// No znode, but a part of the path of one that is here.
+const SCAFFOLD: u16 = 128;
 const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
 
 /// Data of this length or more has its hash with it: when it is replaced it need not be read once more,
@@ -117,6 +121,32 @@ impl Node {
             next_in_bucket: NONE,
             flags,
         }
+    }
+
+    /// The name of a znode that lives on another partition.
+    pub(crate) fn away(name: &str) -> Self {
+        let node = Self::new(name, None, 0, 0);
+        Self { flags: node.flags | AWAY, ..node }
+    }
+
+    /// What holds a znode in its place whose parent lives on another partition.
+    pub(crate) fn scaffold(name: &str) -> Self {
+        let node = Self::new(name, None, 0, 0);
+        Self { flags: node.flags | SCAFFOLD, ..node }
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        self.flags & AWAY != 0
+    }
+
+    pub(crate) fn is_scaffold(&self) -> bool {
+        self.flags & SCAFFOLD != 0
+    }
+
+    /// Whether it is no znode, but only a name.
+    #[inline]
+    pub(crate) fn is_absent(&self) -> bool {
+        self.flags & (AWAY | SCAFFOLD) != 0
     }
 
     /// When it was created, milliseconds since the epoch.

@@ -6,9 +6,9 @@
 
 use crate::acl;
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
-use crate::proposed::Projected;
+use crate::proposed::{Presence, Projected, Savepoint};
 use crate::quota::Usage;
-use crate::session::{Contact, is_same_password};
+use crate::session::{Contact, OpenSession, is_same_password};
 use crate::tree::{Tree, reserved};
 use crate::update::{self, CreateOp, Op};
 use crate::{Caller, Refusal, Stamp};
@@ -21,14 +21,41 @@ use stoa_wire::{
 
 /// Which create it is, where the flags do not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CreateVariant {
+pub(crate) enum CreateVariant {
     Plain,
     Container,
     Ttl,
 }
 
+impl CreateVariant {
+    /// What a create asks for, which one it is, and whether the client is told the Stat; `None` for
+    /// any other request.
+    pub(crate) fn of<'a>(request: &Request<'a>) -> Option<(Create<'a>, Self, bool)> {
+        match *request {
+            Request::Create(create) => Some((create, Self::Plain, false)),
+            Request::Create2(create) => Some((create, Self::Plain, true)),
+            Request::CreateContainer(create) => Some((create, Self::Container, true)),
+            Request::CreateTtl(create) => Some((create, Self::Ttl, true)),
+            _ => None,
+        }
+    }
+}
+
 /// An ACL, encoded as a vector; `None` is the open one.
 type ResolvedAcl = Option<Vec<u8>>;
+
+/// A create that its parent does not refuse.
+pub(crate) struct Permitted<'a> {
+    /// With the number, if it is sequential.
+    pub(crate) path: Cow<'a, str>,
+    pub(crate) hash: u32,
+    pub(crate) kind: ZnodeKind,
+    pub(crate) acl: ResolvedAcl,
+    pub(crate) parent_path: &'a str,
+    pub(crate) parent_hash: u32,
+    /// The parent as it will be after the create.
+    pub(crate) parent: Projected,
+}
 
 impl Tree {
     /// Turns a write into one update, appended to `batch`, or says why it is refused. The update
@@ -84,7 +111,8 @@ impl Tree {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
         Op::CreateSession { timeout_ms, password, contact }.encode(batch);
         update::end(batch, start);
-        self.overlay.touch_session(stamp.zxid, session, Some((password, contact)));
+        let open = OpenSession { password, contact, visited: 0 };
+        self.overlay.touch_session(stamp.zxid, session, Some(open));
         Ok(())
     }
 
@@ -102,13 +130,13 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
-        let known = self.proposed_session(session).map(|(password, _)| password);
-        let known = known.filter(|known| is_same_password(known, password));
-        let password = known.ok_or(ErrorCode::SessionExpired)?;
+        let known = self.proposed_session(session);
+        let known = known.filter(|known| is_same_password(&known.password, password));
+        let known = known.ok_or(ErrorCode::SessionExpired)?;
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
         Op::OpenSession { timeout_ms, contact }.encode(batch);
         update::end(batch, start);
-        self.overlay.touch_session(stamp.zxid, session, Some((password, contact)));
+        self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
         Ok(())
     }
 
@@ -142,8 +170,7 @@ impl Tree {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, caller.session);
         Op::SetData { path, data: Some(config), version: CONFIG_VERSION }.encode(batch);
         update::end(batch, start);
-        let state =
-            Projected { version: CONFIG_VERSION, data_len: config.len(), mtime: stamp.time_ms, ..state };
+        let state = Projected { version: CONFIG_VERSION, data_len: config.len(), ..state }.set_at(stamp);
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
         Ok(())
     }
@@ -161,7 +188,7 @@ impl Tree {
         !self.overlay.is_empty()
     }
 
-    fn propose_close(&mut self, session: i64, stamp: Stamp, batch: &mut Vec<u8>) {
+    pub(crate) fn propose_close(&mut self, session: i64, stamp: Stamp, batch: &mut Vec<u8>) {
         Op::CloseSession.encode(batch);
         self.overlay.touch_session(stamp.zxid, session, None);
     }
@@ -180,8 +207,7 @@ impl Tree {
         let savepoint = self.overlay.savepoint();
         for (index, op) in ops.iter().filter_map(multi_op).enumerate() {
             if let Err(code) = self.prepare_op(&op, caller, stamp, batch) {
-                let acls = &mut self.acls;
-                self.overlay.undo(savepoint, |acl| acls.release(acl));
+                self.undo_to(savepoint);
                 return Err(Refusal::Multi { count: ops.len(), failed: index, code });
             }
         }
@@ -189,26 +215,22 @@ impl Tree {
         Ok(())
     }
 
-    fn prepare_op(
+    pub(crate) fn undo_to(&mut self, savepoint: Savepoint) {
+        let acls = &mut self.acls;
+        self.overlay.undo(savepoint, |acl| acls.release(acl));
+    }
+
+    pub(crate) fn prepare_op(
         &mut self,
         request: &Request<'_>,
         caller: &Caller<'_>,
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
+        if let Some((create, variant, with_stat)) = CreateVariant::of(request) {
+            return self.prepare_create(&create, variant, with_stat, caller, stamp, batch);
+        }
         match *request {
-            Request::Create(create) => {
-                self.prepare_create(&create, CreateVariant::Plain, false, caller, stamp, batch)
-            }
-            Request::Create2(create) => {
-                self.prepare_create(&create, CreateVariant::Plain, true, caller, stamp, batch)
-            }
-            Request::CreateContainer(create) => {
-                self.prepare_create(&create, CreateVariant::Container, true, caller, stamp, batch)
-            }
-            Request::CreateTtl(create) => {
-                self.prepare_create(&create, CreateVariant::Ttl, true, caller, stamp, batch)
-            }
             Request::Delete { path, version } => self.prepare_delete(path, version, caller, stamp, batch),
             Request::DeleteContainer { path } => self.prepare_reap(path, caller, stamp, batch),
             Request::SetData { path, data, version } => {
@@ -231,40 +253,65 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
+        let permitted = self.permit_create(create, variant, caller, stamp)?;
+        let Permitted { path, hash, kind, acl, parent_path, parent_hash, parent } = permitted;
+        let path = &*path;
+        self.check_owner(kind)?;
+        let data_len = create.data.map_or(0, <[u8]>::len);
+        self.reserve_quota(path, Usage { count: 1, bytes: data_len as i64 }, stamp.zxid)?;
+
+        let (data, acl) = (create.data, acl.as_deref());
+        let parent_cversion = Some(parent.cversion);
+        Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
+        self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
+        self.propose_znode((path, hash), kind, acl, data_len, stamp);
+        Ok(())
+    }
+
+    /// Checks everything about a create that concerns the parent, and what would be found wrong before.
+    pub(crate) fn permit_create<'a>(
+        &self,
+        create: &Create<'a>,
+        variant: CreateVariant,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+    ) -> Result<Permitted<'a>, ErrorCode> {
         let (mode, kind) = self.create_kind(create, variant, caller)?;
         let parent_path = parent_of(create.path)?;
         let acl = self.resolve_acl(create.acl, caller)?;
         let parent_hash = self.hasher.path(parent_path);
         let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
         self.check_acl(&parent, perms::CREATE, caller)?;
-        let path = if mode.is_sequential() {
-            Cow::Owned(format!("{}{:010}", create.path, parent.cversion))
-        } else {
-            Cow::Borrowed(create.path)
-        };
-        let path = &*path;
-        check_path(path)?;
-        let Some((_, name)) = path::split(path) else {
+        let path =
+            if mode.is_sequential() { numbered(create.path, &parent) } else { Cow::Borrowed(create.path) };
+        check_path(&path)?;
+        let Some((_, name)) = path::split(&path) else {
             return Err(ErrorCode::NodeExists);
         };
         let hash = self.hasher.child(parent_hash, name.as_bytes());
-        if self.project(path, hash).is_some() {
+        if self.is_taken(&path, hash) {
             return Err(ErrorCode::NodeExists);
         }
         if matches!(parent.kind, ZnodeKind::Ephemeral { .. }) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        let data_len = create.data.map_or(0, <[u8]>::len);
-        self.reserve_quota(path, Usage { count: 1, bytes: data_len as i64 }, stamp.zxid)?;
+        let cversion = parent.cversion.wrapping_add(1);
+        let parent = Projected { cversion, pzxid: stamp.zxid, ..parent };
+        Ok(Permitted { path, hash, kind, acl, parent_path, parent_hash, parent })
+    }
 
-        let parent_cversion = parent.cversion.wrapping_add(1);
-        let (data, acl) = (create.data, acl.as_deref());
-        Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
-        let parent = Projected { cversion: parent_cversion, ..parent };
-        self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
+    /// Notes a new znode.
+    pub(crate) fn propose_znode(
+        &mut self,
+        (path, hash): (&str, u32),
+        kind: ZnodeKind,
+        acl: Option<&[u8]>,
+        data_len: usize,
+        stamp: Stamp,
+    ) {
         let acl = self.intern_resolved(acl);
         let state = Projected {
-            exists: true,
+            presence: Presence::Here,
             kind,
             version: 0,
             cversion: 0,
@@ -272,14 +319,17 @@ impl Tree {
             acl,
             data_len,
             mtime: stamp.time_ms,
+            ctime: stamp.time_ms,
+            czxid: stamp.zxid,
+            mzxid: stamp.zxid,
+            pzxid: stamp.zxid,
         };
         self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
-        Ok(())
     }
 
     /// What to create. For the opcodes of containers and TTL znodes, the opcode decides and not
     /// the flags.
-    fn create_kind(
+    pub(crate) fn create_kind(
         &self,
         create: &Create<'_>,
         variant: CreateVariant,
@@ -304,6 +354,16 @@ impl Tree {
         Ok((mode, kind))
     }
 
+    /// An ephemeral's session has to be known where it lives: see [`crate::PartOp::Guest`].
+    pub(crate) fn check_owner(&self, kind: ZnodeKind) -> Result<(), ErrorCode> {
+        match kind {
+            ZnodeKind::Ephemeral { session } if !self.is_first() && !self.session_is_live(session) => {
+                Err(ErrorCode::SessionExpired)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn prepare_delete(
         &mut self,
         path: &str,
@@ -312,11 +372,7 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
-        self.check_session(caller)?;
-        let parent_path = deletable_parent_of(path)?;
-        let parent_hash = self.hasher.path(parent_path);
-        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
-        self.check_acl(&parent, perms::DELETE, caller)?;
+        let (parent_path, parent_hash, parent) = self.permit_delete(path, caller)?;
         let hash = self.hasher.path(path);
         let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
         check_version(state.version, version)?;
@@ -327,6 +383,20 @@ impl Tree {
         Ok(())
     }
 
+    /// Checks everything about a delete that concerns the parent, which is returned.
+    pub(crate) fn permit_delete<'a>(
+        &self,
+        path: &'a str,
+        caller: &Caller<'_>,
+    ) -> Result<(&'a str, u32, Projected), ErrorCode> {
+        self.check_session(caller)?;
+        let parent_path = deletable_parent_of(path)?;
+        let parent_hash = self.hasher.path(parent_path);
+        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&parent, perms::DELETE, caller)?;
+        Ok((parent_path, parent_hash, parent))
+    }
+
     fn prepare_reap(
         &mut self,
         path: &str,
@@ -334,6 +404,21 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
+        let (parent_path, hash, state) = self.permit_reap(path, caller, stamp)?;
+        let parent_hash = self.hasher.path(parent_path);
+        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
+        self.propose_delete((path, hash, state), (parent_path, parent_hash, parent), stamp, batch);
+        Ok(())
+    }
+
+    /// Checks whether a container or TTL znode is due. Returns its parent's path, its own hash and how
+    /// it will be.
+    pub(crate) fn permit_reap<'a>(
+        &self,
+        path: &'a str,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+    ) -> Result<(&'a str, u32, Projected), ErrorCode> {
         if caller.session != 0 {
             return Err(ErrorCode::NoAuth);
         }
@@ -351,28 +436,36 @@ impl Tree {
         if !is_due {
             return Err(ErrorCode::BadVersion);
         }
-        let parent_hash = self.hasher.path(parent_path);
-        let parent = self.project(parent_path, parent_hash).ok_or(ErrorCode::NoNode)?;
-        self.propose_delete((path, hash, state), (parent_path, parent_hash, parent), stamp, batch);
-        Ok(())
+        Ok((parent_path, hash, state))
     }
 
     fn propose_delete(
         &mut self,
-        (path, hash, state): (&str, u32, Projected),
-        (parent_path, parent_hash, parent): (&str, u32, Projected),
+        znode: (&str, u32, Projected),
+        parent: (&str, u32, Projected),
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) {
+        Op::Delete { path: znode.0 }.encode(batch);
+        self.propose_child_gone(parent, stamp);
+        self.propose_gone(znode, stamp);
+    }
+
+    /// Notes that a znode loses a child.
+    pub(crate) fn propose_child_gone(&mut self, (path, hash, state): (&str, u32, Projected), stamp: Stamp) {
+        let state = Projected { pzxid: state.pzxid.max(stamp.zxid), ..state };
+        self.overlay.touch(stamp.zxid, path, hash, state, -1, None);
+    }
+
+    /// Notes that a znode that is here will be no more, and that a quota gets back what it takes.
+    pub(crate) fn propose_gone(&mut self, (path, hash, state): (&str, u32, Projected), stamp: Stamp) {
         if self.options.enforce_quota
             && let Some(prefix) = self.quotas.above(path)
         {
             let change = Usage { count: -1, bytes: -(state.data_len as i64) };
             self.overlay.touch_quota(stamp.zxid, prefix, change);
         }
-        Op::Delete { path }.encode(batch);
-        self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, -1, None);
-        let state = Projected { exists: false, ..state };
+        let state = Projected { presence: Presence::Gone, ..state };
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
     }
 
@@ -400,7 +493,7 @@ impl Tree {
 
         let version = state.version.wrapping_add(1);
         Op::SetData { path, data, version }.encode(batch);
-        let state = Projected { version, data_len, mtime: stamp.time_ms, ..state };
+        let state = Projected { version, data_len, ..state }.set_at(stamp);
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
         Ok(())
     }
@@ -448,19 +541,28 @@ impl Tree {
 
     // Checks.
 
-    fn check_session(&self, caller: &Caller<'_>) -> Result<(), ErrorCode> {
-        if caller.session == 0 || self.session_is_live(caller.session) {
+    pub(crate) fn check_session(&self, caller: &Caller<'_>) -> Result<(), ErrorCode> {
+        if caller.session == 0 || self.session_is_live(caller.session) || self.may_live(caller.session) {
             Ok(())
         } else {
             Err(ErrorCode::SessionExpired)
         }
     }
 
+    /// Whether nothing speaks against the session, in a tree that does not know all.
+    pub(crate) fn may_live(&self, session: i64) -> bool {
+        !self.is_first() && self.overlay.session(session).is_none()
+    }
+
     fn check_acl(&self, state: &Projected, perms: i32, caller: &Caller<'_>) -> Result<(), ErrorCode> {
         if self.acls.view(state.acl).permits(perms, caller) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
-    fn resolve_acl(&self, requested: AclList<'_>, caller: &Caller<'_>) -> Result<ResolvedAcl, ErrorCode> {
+    pub(crate) fn resolve_acl(
+        &self,
+        requested: AclList<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<ResolvedAcl, ErrorCode> {
         if requested.len() == OPEN_ACL.len() && requested.iter().eq(OPEN_ACL.iter().copied()) {
             return Ok(None);
         }
@@ -475,24 +577,44 @@ impl Tree {
 
     // The state as it will be.
 
-    /// The znode at `path` as it will be; `None` when it will not be there.
-    fn project(&self, path: &str, hash: u32) -> Option<Projected> {
+    /// The znode at `path` as it will be; `None` when it will not be there, or away.
+    pub(crate) fn project(&self, path: &str, hash: u32) -> Option<Projected> {
         let state = match self.overlay.get(path, hash) {
             Some(state) => state,
             None => self.project_applied(self.lookup_hashed(path, hash)?),
         };
-        self.will_be_there(&state).then_some(state)
+        (state.presence == Presence::Here && !self.overlay.is_closing(state.kind)).then_some(state)
     }
 
-    fn will_be_there(&self, state: &Projected) -> bool {
-        state.exists && !self.overlay.is_closing(state.kind)
+    /// Whether there will be a znode at `path`, here or away.
+    pub(crate) fn is_taken(&self, path: &str, hash: u32) -> bool {
+        self.presence(path, hash) != Presence::Gone
+    }
+
+    /// Where the znode at `path` will be.
+    pub(crate) fn presence(&self, path: &str, hash: u32) -> Presence {
+        if let Some(state) = self.overlay.get(path, hash) {
+            return self.presence_of(&state);
+        }
+        match self.find_hashed(path, hash) {
+            None => Presence::Gone,
+            Some(id) if self.nodes[id].is_away() => Presence::Away,
+            Some(id) if self.nodes[id].is_scaffold() || self.overlay.is_closing(self.kind_of(id)) => {
+                Presence::Gone
+            }
+            Some(_) => Presence::Here,
+        }
+    }
+
+    fn presence_of(&self, state: &Projected) -> Presence {
+        if self.overlay.is_closing(state.kind) { Presence::Gone } else { state.presence }
     }
 
     fn project_applied(&self, id: u32) -> Projected {
         let node = &self.nodes[id];
         let ext = self.ext_of(node);
         Projected {
-            exists: true,
+            presence: Presence::Here,
             kind: node.kind(&ext),
             version: node.version,
             cversion: ext.cversion,
@@ -500,10 +622,14 @@ impl Tree {
             acl: node.acl,
             data_len: node.data_len(),
             mtime: node.mtime(),
+            ctime: node.ctime(),
+            czxid: node.czxid,
+            mzxid: node.mzxid,
+            pzxid: ext.pzxid,
         }
     }
 
-    fn will_have_children(&self, path: &str, hash: u32) -> bool {
+    pub(crate) fn will_have_children(&self, path: &str, hash: u32) -> bool {
         let id = self.lookup_hashed(path, hash);
         let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
         if applied + self.overlay.child_delta(path, hash) == 0 {
@@ -524,13 +650,15 @@ impl Tree {
             }
         };
         id.is_some_and(|id| self.child_ids(id).any(stays))
-            || self.overlay.children_of(parent).any(|state| self.will_be_there(&state))
+            || self.overlay.children_of(parent).any(|state| self.presence_of(&state) != Presence::Gone)
     }
 }
 
-/// What ZooKeeper takes an operation of a multi for; `None` where it refuses the whole multi. Unlike
-/// outside of a multi, the flags say which create it is, and a TTL needs its own opcode.
-fn multi_op(op: Request<'_>) -> Option<Request<'_>> {
+/// What ZooKeeper takes an operation of a multi for; `None` where it refuses the whole multi, with
+/// `MarshallingError`. Unlike outside of a multi, the flags say which create it is, and a TTL needs its
+/// own opcode.
+#[must_use]
+pub fn multi_op(op: Request<'_>) -> Option<Request<'_>> {
     match op {
         // A multiRead in the guise of a multi.
         Request::GetData { .. } | Request::GetChildren { .. } => None,
@@ -551,17 +679,22 @@ fn multi_op(op: Request<'_>) -> Option<Request<'_>> {
     }
 }
 
-fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
+pub(crate) fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode> {
     if expected == -1 || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
 }
 
-fn check_path(path: &str) -> Result<(), ErrorCode> {
+pub(crate) fn check_path(path: &str) -> Result<(), ErrorCode> {
     let name_fits = || path.rsplit('/').next().is_some_and(|name| name.len() <= NAME_BYTES_MAX);
     if path::is_valid(path) && name_fits() { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
+/// The path of a sequential znode.
+pub(crate) fn numbered(path: &str, parent: &Projected) -> Cow<'static, str> {
+    Cow::Owned(format!("{path}{:010}", parent.cversion))
+}
+
 /// Everything before the last slash. Whether that is a path shows when it is looked up.
-fn parent_of(path: &str) -> Result<&str, ErrorCode> {
+pub(crate) fn parent_of(path: &str) -> Result<&str, ErrorCode> {
     match path.rsplit_once('/') {
         Some(_) if path.contains('\0') => Err(ErrorCode::BadArguments),
         Some(("", _)) => Ok(reserved::ROOT),
@@ -570,6 +703,6 @@ fn parent_of(path: &str) -> Result<&str, ErrorCode> {
     }
 }
 
-fn deletable_parent_of(path: &str) -> Result<&str, ErrorCode> {
+pub(crate) fn deletable_parent_of(path: &str) -> Result<&str, ErrorCode> {
     if reserved::contains(path) { Err(ErrorCode::BadArguments) } else { parent_of(path) }
 }

@@ -7,22 +7,32 @@
 //! Closing a session touches nothing here but the session: a znode that it owns counts as deleted
 //! from then on.
 
+use crate::Stamp;
+use crate::acl::OPEN;
 use crate::index::spread;
 use crate::node::ZnodeKind;
 use crate::quota::Usage;
-use crate::session::Contact;
+use crate::session::OpenSession;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use stoa_wire::PASSWORD_LEN;
+
+/// Whether there will be a znode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Gone,
+    Here,
+    /// On another partition: all that is known here is that its parent has it.
+    Away,
+}
 
 /// A znode as it will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Projected {
-    pub(crate) exists: bool,
+    pub(crate) presence: Presence,
     pub(crate) kind: ZnodeKind,
     pub(crate) version: i32,
     pub(crate) cversion: i32,
@@ -31,6 +41,34 @@ pub(crate) struct Projected {
     pub(crate) acl: u32,
     pub(crate) data_len: usize,
     pub(crate) mtime: i64,
+    pub(crate) ctime: i64,
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    /// As far as the end of sessions does not raise it.
+    pub(crate) pzxid: i64,
+}
+
+impl Projected {
+    /// What is known of a znode on another partition.
+    pub(crate) const AWAY: Self = Self {
+        presence: Presence::Away,
+        kind: ZnodeKind::Persistent,
+        version: 0,
+        cversion: 0,
+        aversion: 0,
+        acl: OPEN,
+        data_len: 0,
+        mtime: 0,
+        ctime: 0,
+        czxid: 0,
+        mzxid: 0,
+        pzxid: 0,
+    };
+
+    /// The same, after its data was set.
+    pub(crate) fn set_at(self, stamp: Stamp) -> Self {
+        Self { mtime: stamp.time_ms, mzxid: stamp.zxid, ..self }
+    }
 }
 
 #[derive(Debug)]
@@ -64,8 +102,10 @@ struct Touch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProposedSession {
     zxid: i64,
-    /// Its password and where its client will be; `None` when it will be closed.
-    pub(crate) open: Option<([u8; PASSWORD_LEN], Contact)>,
+    /// For a session that will be closed, the first update that does so: a second one finds nothing.
+    closed_by: i64,
+    /// `None` when it will be closed.
+    pub(crate) open: Option<OpenSession>,
 }
 
 impl ProposedSession {
@@ -82,17 +122,19 @@ struct QuotaTouch {
     usage: Usage,
 }
 
-/// How a slot was before a multi changed it.
+/// How a slot, or a session, was before it was changed.
 #[derive(Debug)]
 enum Undo {
     Created(u32),
     Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
+    Session { session: i64, before: Option<ProposedSession> },
 }
 
 /// Where an overlay can be taken back to.
 #[derive(Debug)]
 pub(crate) struct Savepoint {
     touches: usize,
+    session_touches: usize,
     quota_touches: usize,
 }
 
@@ -146,15 +188,20 @@ impl Overlay {
         self.slot_of(path, hash).map_or(0, |slot| self.entries[slot as usize].child_delta)
     }
 
+    /// Everything that outstanding updates touch.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, Projected)> {
+        let used = self.entries.iter().filter(|entry| entry.last_zxid != UNUSED);
+        used.map(|entry| (entry.path.as_str(), entry.state))
+    }
+
     /// Children of `parent` (empty for the root) that outstanding updates touch.
     pub(crate) fn children_of(&self, parent: &str) -> impl Iterator<Item = Projected> {
-        self.entries
-            .iter()
-            .filter(move |entry| {
-                let name = entry.path.strip_prefix(parent).and_then(|tail| tail.strip_prefix('/'));
-                entry.last_zxid != UNUSED && name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+        self.entries()
+            .filter(move |(path, _)| {
+                let name = path.strip_prefix(parent).and_then(|tail| tail.strip_prefix('/'));
+                name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
             })
-            .map(|entry| entry.state)
+            .map(|(_, state)| state)
     }
 
     /// Notes that the update `zxid` makes the znode at `path` look like `state`. When it is given
@@ -257,17 +304,28 @@ impl Overlay {
                 if self.sessions.get(&session).is_some_and(ProposedSession::is_closing))
     }
 
-    /// Notes that the update `zxid` creates or opens the session, or closes it (`None`).
-    pub(crate) fn touch_session(
-        &mut self,
-        zxid: i64,
-        session: i64,
-        open: Option<([u8; PASSWORD_LEN], Contact)>,
-    ) {
-        let before = self.sessions.insert(session, ProposedSession { zxid, open });
+    /// The update that closes the session with which a znode of this kind goes away.
+    pub(crate) fn closing_zxid(&self, kind: ZnodeKind) -> Option<i64> {
+        let ZnodeKind::Ephemeral { session } = kind else {
+            return None;
+        };
+        self.sessions
+            .get(&session)
+            .filter(|proposed| proposed.is_closing())
+            .map(|proposed| proposed.closed_by)
+    }
+
+    /// Notes that the update `zxid` creates, opens or changes the session, or closes it (`None`).
+    pub(crate) fn touch_session(&mut self, zxid: i64, session: i64, open: Option<OpenSession>) {
+        let before = self.sessions.get(&session).copied();
+        let closed_by = before.filter(ProposedSession::is_closing).map_or(zxid, |before| before.closed_by);
+        self.sessions.insert(session, ProposedSession { zxid, closed_by, open });
         self.closing += usize::from(open.is_none());
         self.closing -= usize::from(before.is_some_and(|before| before.is_closing()));
         self.session_touches.push_back((zxid, session));
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Session { session, before });
+        }
     }
 
     // Quotas.
@@ -288,6 +346,7 @@ impl Overlay {
     /// Forgets what the update `zxid`, and those before it, touched: it is applied. Hands the ACLs
     /// that were kept alive to `release`.
     pub(crate) fn applied(&mut self, zxid: i64, mut release: impl FnMut(u32)) {
+        debug_assert!(self.undo.is_none(), "a savepoint counts what is outstanding");
         while let Some(touch) = self.touches.pop_front_if(|touch| touch.zxid <= zxid) {
             if let Some(acl) = touch.acl {
                 release(acl);
@@ -324,8 +383,13 @@ impl Overlay {
 
     /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
+        debug_assert!(self.undo.is_none(), "one savepoint at a time");
         self.undo = Some(Vec::new());
-        Savepoint { touches: self.touches.len(), quota_touches: self.quota_touches.len() }
+        Savepoint {
+            touches: self.touches.len(),
+            session_touches: self.session_touches.len(),
+            quota_touches: self.quota_touches.len(),
+        }
     }
 
     /// Keeps what was done since the savepoint.
@@ -336,6 +400,7 @@ impl Overlay {
     /// Takes back what was done since the savepoint.
     pub(crate) fn undo(&mut self, to: Savepoint, release: impl FnMut(u32)) {
         self.touches.drain(to.touches..).filter_map(|touch| touch.acl).for_each(release);
+        self.session_touches.truncate(to.session_touches);
         self.quota_touches.truncate(to.quota_touches);
         for undo in self.undo.take().unwrap_or_default().into_iter().rev() {
             match undo {
@@ -346,7 +411,53 @@ impl Overlay {
                     entry.child_delta = child_delta;
                     entry.state = state;
                 }
+                Undo::Session { session, before } => {
+                    let after = match before {
+                        Some(before) => self.sessions.insert(session, before),
+                        None => self.sessions.remove(&session),
+                    };
+                    self.closing += usize::from(before.is_some_and(|before| before.is_closing()));
+                    self.closing -= usize::from(after.is_some_and(|after| after.is_closing()));
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Contact;
+
+    #[test]
+    fn sessions_are_undone_too() {
+        let mut overlay = Overlay::default();
+        let open = |visited| Some(OpenSession { password: [1; 16], contact: Contact::default(), visited });
+        overlay.touch_session(1, 5, open(0));
+        overlay.touch_session(2, 6, None);
+        let savepoint = overlay.savepoint();
+        overlay.touch_session(3, 5, open(1));
+        overlay.touch_session(3, 5, None);
+        overlay.touch_session(3, 7, None);
+        assert_eq!(overlay.closing, 3);
+        overlay.undo(savepoint, |_| ());
+        assert_eq!((overlay.closing, overlay.session_touches.len()), (1, 2));
+        assert_eq!(overlay.session(5).unwrap().open, open(0));
+        assert!(overlay.session(7).is_none());
+        overlay.applied(2, |_| ());
+        assert!(overlay.is_empty() && overlay.sessions.is_empty());
+        assert_eq!(overlay.closing, 0);
+    }
+
+    #[test]
+    fn the_first_of_two_ends_of_a_session_takes_its_znodes() {
+        let mut overlay = Overlay::default();
+        let kind = ZnodeKind::Ephemeral { session: 5 };
+        assert_eq!(overlay.closing_zxid(kind), None);
+        overlay.touch_session(3, 5, None);
+        overlay.touch_session(4, 5, None);
+        assert_eq!(overlay.closing_zxid(kind), Some(3));
+        assert_eq!(overlay.closing_zxid(ZnodeKind::Ephemeral { session: 6 }), None);
+        assert_eq!(overlay.closing_zxid(ZnodeKind::Persistent), None);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A quota on `/a/b` is a znode `/zookeeper/quota/a/b/zookeeper_limits`, made by a client; beside
 //! it lies `zookeeper_stats`, whose data is kept up to date with the usage by the server, without
-//! a new version, a changed mzxid or a watch event. Only the deepest quota above a znode counts.
+//! a new version, a changed mzxid or a watch event. Only the deepest quota above a znode counts, and
+//! only for znodes on its own partition.
 
 use crate::apply::{Observer, SoftQuota};
 use crate::digest;
@@ -208,7 +209,7 @@ impl Tree {
             self.quota_loaded(path);
             return;
         }
-        let usage = match self.lookup(prefix) {
+        let usage = match self.find(prefix) {
             Some(top) => self.descend(top).fold(Usage::default(), |usage, id| {
                 let bytes = i64::try_from(self.nodes[id].data_len()).unwrap_or(i64::MAX);
                 usage.plus(Usage { count: 1, bytes })

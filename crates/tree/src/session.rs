@@ -39,9 +39,19 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: i32,
     pub(crate) password: [u8; PASSWORD_LEN],
     pub(crate) contact: Contact,
+    /// The other partitions where it owns ephemerals, or has: a bit for each.
+    pub(crate) visited: u64,
     /// Head of the list of its ephemerals.
     pub(crate) first_ephemeral: u32,
     pub(crate) ephemeral_count: usize,
+}
+
+/// A session as it will be once everything proposed has been applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpenSession {
+    pub(crate) password: [u8; PASSWORD_LEN],
+    pub(crate) contact: Contact,
+    pub(crate) visited: u64,
 }
 
 /// A session of the applied state.
@@ -67,7 +77,8 @@ pub(crate) struct Sessions {
 
 impl Session {
     fn term(&self, id: i64) -> u64 {
-        digest::session_term(id, self.timeout_ms, &self.password, self.contact)
+        let term = digest::session_term(id, self.timeout_ms, &self.password, self.contact);
+        if self.visited == 0 { term } else { digest::visitor_term(term, self.visited) }
     }
 
     fn info(&self, id: i64) -> SessionInfo {
@@ -98,7 +109,7 @@ impl Sessions {
         self.by_id.iter().map(|(id, session)| (*id, session))
     }
 
-    /// Adds a session. One that is there already keeps its ephemerals.
+    /// Adds a session. One that is there already keeps its ephemerals, also those elsewhere.
     pub(crate) fn create(
         &mut self,
         id: i64,
@@ -106,14 +117,14 @@ impl Sessions {
         password: [u8; PASSWORD_LEN],
         contact: Contact,
     ) {
-        let (first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
+        let (visited, first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
             Some(old) => {
                 self.digest = self.digest.wrapping_sub(old.term(id));
-                (old.first_ephemeral, old.ephemeral_count)
+                (old.visited, old.first_ephemeral, old.ephemeral_count)
             }
-            None => (NONE, 0),
+            None => (0, NONE, 0),
         };
-        let session = Session { timeout_ms, password, contact, first_ephemeral, ephemeral_count };
+        let session = Session { timeout_ms, password, contact, visited, first_ephemeral, ephemeral_count };
         self.digest = self.digest.wrapping_add(session.term(id));
         self.by_id.insert(id, session);
     }
@@ -127,6 +138,16 @@ impl Sessions {
         session.contact = contact;
         self.digest = self.digest.wrapping_add(session.term(id));
         Some(session.password)
+    }
+
+    /// Notes that it owns ephemerals on another partition (below [`PARTITIONS_MAX`]). `None` when there
+    /// is no such session.
+    pub(crate) fn visit(&mut self, id: i64, partition: u8) -> Option<()> {
+        let session = self.by_id.get_mut(&id)?;
+        self.digest = self.digest.wrapping_sub(session.term(id));
+        session.visited |= 1 << partition;
+        self.digest = self.digest.wrapping_add(session.term(id));
+        Some(())
     }
 
     /// Removes a session whose ephemerals are gone.
@@ -162,6 +183,9 @@ impl Sessions {
     }
 }
 
+/// As many partitions can be noted in a session.
+pub(crate) const PARTITIONS_MAX: u8 = 64;
+
 /// Compares in a time that does not depend on where the two differ.
 pub(crate) fn is_same_password(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
@@ -179,14 +203,24 @@ impl Tree {
     /// the session will not be there.
     #[must_use]
     pub fn session_contact(&self, session: i64) -> Option<Contact> {
-        self.proposed_session(session).map(|(_, contact)| contact)
+        self.proposed_session(session).map(|session| session.contact)
     }
 
-    /// The session's password and contact, once everything proposed has been applied.
-    pub(crate) fn proposed_session(&self, session: i64) -> Option<([u8; PASSWORD_LEN], Contact)> {
+    /// The other partitions where the session owns ephemerals, or has, once everything proposed has
+    /// been applied: a bit for each. None for a session that will not be there.
+    #[must_use]
+    pub fn visited(&self, session: i64) -> u64 {
+        self.proposed_session(session).map_or(0, |session| session.visited)
+    }
+
+    /// The session, once everything proposed has been applied.
+    pub(crate) fn proposed_session(&self, session: i64) -> Option<OpenSession> {
         match self.overlay.session(session) {
             Some(proposed) => proposed.open,
-            None => self.sessions.get(session).map(|session| (session.password, session.contact)),
+            None => self.sessions.get(session).map(|session| {
+                let Session { password, contact, visited, .. } = *session;
+                OpenSession { password, contact, visited }
+            }),
         }
     }
 
@@ -208,7 +242,8 @@ impl Tree {
         self.sessions.get(id).is_some_and(|session| is_same_password(&session.password, password))
     }
 
-    /// The sessions of the applied state, in no particular order.
+    /// The sessions of the applied state, in no particular order. On a partition other than the first these
+    /// are those that own something there, without a timeout and a password.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
         self.sessions.iter().map(|(id, session)| session.info(id))
     }
@@ -223,5 +258,23 @@ impl Tree {
     pub fn ephemerals_of(&self, session: i64) -> impl Iterator<Item = String> {
         let first = self.sessions.get(session).map_or(NONE, |session| session.first_ephemeral);
         self.owned_ids(first).map(|id| self.path_of(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_created_once_more_keeps_what_it_owns_elsewhere() {
+        let mut sessions = Sessions::default();
+        sessions.create(5, 1, [1; PASSWORD_LEN], Contact::default());
+        assert_eq!(sessions.visit(6, 1), None);
+        sessions.visit(5, 1).unwrap();
+        sessions.create(5, 2, [2; PASSWORD_LEN], Contact::default());
+        assert_eq!(sessions.get(5).unwrap().visited, 2);
+        assert_eq!(sessions.digest(), sessions.recomputed_digest());
+        sessions.remove(5);
+        assert_eq!(sessions.digest(), 0);
     }
 }

@@ -5,16 +5,20 @@
 //! is left out.
 //!
 //! ```text
-//! snapshot := header, (acl | session | znode)*, end         in any order, cut between records
-//! header   := 1, format u8, last_zxid i64, digest u64, znodes u64, sessions u64
+//! snapshot := header, (acl | session | visits | znode | absent)*, end
+//!             in any order (but visits after their session), cut between records
+//! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
 //! session  := 3, id i64, timeout_ms i32, password [u8; 16], server u8, opening u64
 //! znode    := 4, flags u8, id u32, parent u32, czxid, mzxid, ctime, mtime i64, version, aversion i32,
 //!             acl u32, [pzxid i64, cversion i32, owner i64], name, data
 //! end      := 5
+//! absent   := 6, kind u8 (1 away, 2 scaffolding), id u32, parent u32, name
+//! visits   := 7, session i64, partitions u64
 //! ```
 //! Integers are little-endian; `encoded`, `name` and `data` have their length (u32) before them.
-//! Ids only tie the records together: whoever loads them gives new ones.
+//! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;
+//! only a tree that is one of several has absent ones, and sessions with visits.
 
 use crate::node::{Ext, Node, ZnodeKind};
 use crate::slab::{NONE, Slot};
@@ -33,7 +37,12 @@ pub(crate) mod tag {
     pub(crate) const SESSION: u8 = 3;
     pub(crate) const ZNODE: u8 = 4;
     pub(crate) const END: u8 = 5;
+    pub(crate) const ABSENT: u8 = 6;
+    pub(crate) const VISITS: u8 = 7;
 }
+
+pub(crate) const AWAY: u8 = 1;
+pub(crate) const SCAFFOLD: u8 = 2;
 
 pub(crate) mod flag {
     pub(crate) const EPHEMERAL: u8 = 1;
@@ -116,6 +125,11 @@ impl Tree {
             block.extend_from_slice(&session.timeout_ms.to_le_bytes());
             block.extend_from_slice(&session.password);
             session.contact.encode(block);
+            if session.visited != 0 {
+                block.push(tag::VISITS);
+                block.extend_from_slice(&id.to_le_bytes());
+                block.extend_from_slice(&session.visited.to_le_bytes());
+            }
         }
         self.walk = Some(Box::new(walk));
     }
@@ -135,7 +149,7 @@ impl Tree {
                 let id = walk.cursor;
                 slots_left -= 1;
                 if !walk.is_settled(id) && !self.nodes[id].is_vacant() {
-                    self.write_znode(id, out);
+                    self.write_node(id, out);
                 }
                 walk.cursor += 1;
             } else {
@@ -163,7 +177,7 @@ impl Tree {
     pub(crate) fn save_for_walk(&mut self, id: u32) {
         if let Some(mut walk) = self.walk.take() {
             if walk.settle(id) {
-                self.write_znode(id, walk.block());
+                self.write_node(id, walk.block());
             }
             self.walk = Some(walk);
         }
@@ -177,8 +191,20 @@ impl Tree {
         }
     }
 
-    fn write_znode(&self, id: u32, out: &mut Vec<u8>) {
+    fn write_absent(&self, id: u32, out: &mut Vec<u8>) {
         let node = &self.nodes[id];
+        out.extend_from_slice(&[tag::ABSENT, if node.is_away() { AWAY } else { SCAFFOLD }]);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.extend_from_slice(&node.parent.to_le_bytes());
+        put_bytes(out, node.name_bytes());
+    }
+
+    fn write_node(&self, id: u32, out: &mut Vec<u8>) {
+        let node = &self.nodes[id];
+        if node.is_absent() {
+            self.write_absent(id, out);
+            return;
+        }
         let ext = (node.ext != NONE).then(|| &self.exts[node.ext]);
         out.extend_from_slice(&[tag::ZNODE, flags(node, ext)]);
         out.extend_from_slice(&id.to_le_bytes());

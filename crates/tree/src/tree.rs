@@ -30,7 +30,7 @@ pub(crate) mod reserved {
 /// The id of the root: the first that the slab hands out.
 pub(crate) const ROOT_ID: u32 = 1;
 
-/// The replicated state of one partition.
+/// The replicated state of one partition: the whole tree, or a part of it (see [`crate::PartOp`]).
 #[derive(Debug)]
 pub struct Tree {
     pub(crate) options: Options,
@@ -59,6 +59,8 @@ pub(crate) struct Counts {
     pub(crate) ephemerals: usize,
     pub(crate) containers: usize,
     pub(crate) ttls: usize,
+    /// Nodes that are no znodes, see [`crate::cut`].
+    pub(crate) absent: usize,
 }
 
 impl Tree {
@@ -91,6 +93,24 @@ impl Tree {
         tree
     }
 
+    /// The tree of a partition other than the first: without any znode, for even the root lives on
+    /// another one. It takes every session that it does not know for a live one, since it knows those
+    /// alone that own something here: who asks has to look at the first partition.
+    #[must_use]
+    pub fn new_part(options: Options) -> Self {
+        let mut tree = Self::bare(options);
+        let root = tree.nodes.insert(Node::scaffold(""));
+        tree.nodes[root].hash = ROOT_HASH;
+        tree.counts.absent = 1;
+        debug_assert_eq!(root, ROOT_ID);
+        tree
+    }
+
+    /// Whether it is the tree of the first partition, with the root and all sessions.
+    pub(crate) fn is_first(&self) -> bool {
+        !self.nodes[ROOT_ID].is_absent()
+    }
+
     /// A tree without any znode, not even the root.
     pub(crate) fn bare(options: Options) -> Self {
         Self {
@@ -118,8 +138,19 @@ impl Tree {
         self.lookup_hashed(path, self.hasher.path(path))
     }
 
+    /// The znode at `path`, if it is here.
     #[inline]
     pub(crate) fn lookup_hashed(&self, path: &str, hash: u32) -> Option<u32> {
+        self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_absent())
+    }
+
+    pub(crate) fn find(&self, path: &str) -> Option<u32> {
+        self.find_hashed(path, self.hasher.path(path))
+    }
+
+    /// What is at `path`: a znode, or only a name.
+    #[inline]
+    pub(crate) fn find_hashed(&self, path: &str, hash: u32) -> Option<u32> {
         if path == reserved::ROOT {
             return Some(ROOT_ID);
         }
@@ -384,11 +415,18 @@ impl Tree {
 
     // Reads, of the applied state only.
 
-    /// The znode at `path`.
+    /// The znode at `path`, if it lives here.
     #[inline]
     #[must_use]
     pub fn get(&self, path: &str) -> Option<Znode<'_>> {
         self.lookup(path).map(|id| Znode { tree: self, id })
+    }
+
+    /// Names of what is known right below a path, in no particular order, also where the znode at the path
+    /// lives on another partition.
+    pub fn names_below(&self, path: &str) -> impl Iterator<Item = &str> {
+        let below = self.find(path).into_iter().flat_map(|id| self.child_ids(id));
+        below.map(|id| self.nodes[id].name())
     }
 
     /// Whether the caller has at least one of the permissions `perms` on the znode.
@@ -404,10 +442,10 @@ impl Tree {
         self.last_zxid
     }
 
-    /// Number of znodes, the root included. (ZooKeeper counts its root twice.)
+    /// Number of znodes that are here, the root included. (ZooKeeper counts its root twice.)
     #[must_use]
     pub fn znode_count(&self) -> usize {
-        self.nodes.live()
+        self.nodes.live() - self.counts.absent
     }
 
     /// Number of ephemeral znodes.
@@ -453,6 +491,10 @@ impl Tree {
         let mut sum = self.sessions.recomputed_digest();
         for id in self.ids() {
             let path_digest = digest::of_path(&self.path_of(id));
+            if self.nodes[id].is_absent() {
+                sum = sum.wrapping_add(self.absent_term(id, path_digest));
+                continue;
+            }
             sum = sum
                 .wrapping_add(digest::data_term(path_digest, self.nodes[id].data().map(digest::of_data)))
                 .wrapping_add(self.stat_term(id, path_digest));
@@ -464,24 +506,25 @@ impl Tree {
         (ROOT_ID..self.nodes.end()).filter(|id| !self.nodes[*id].is_vacant())
     }
 
-    /// Number of znodes below `path`, at any depth; `None` when there is no such znode.
+    /// Number of znodes below `path`, at any depth, that are here. `None` when there is nothing at that
+    /// path: neither a znode that is here, nor one that is away, nor the way to one that is here.
     #[must_use]
     pub fn count_below(&self, path: &str) -> Option<usize> {
-        let id = self.lookup(path)?;
-        if id == ROOT_ID {
-            return Some(self.nodes.live() - 1);
-        }
-        Some(self.descend(id).skip(1).count())
+        let id = self.find(path)?;
+        let own = usize::from(!self.nodes[id].is_absent());
+        let with_own = if id == ROOT_ID { self.znode_count() } else { self.descend(id).count() };
+        Some(with_own - own)
     }
 
-    /// The znode `id` and everything below it, in no particular order.
+    /// The znode `id` and everything below it that is here, in no particular order.
     pub(crate) fn descend(&self, id: u32) -> impl Iterator<Item = u32> {
         let mut pending = Vec::from([id]);
-        core::iter::from_fn(move || {
+        let all = core::iter::from_fn(move || {
             let id = pending.pop()?;
             pending.extend(self.child_ids(id));
             Some(id)
-        })
+        });
+        all.filter(move |id| !self.nodes[*id].is_absent())
     }
 
     pub(crate) fn child_ids(&self, id: u32) -> impl Iterator<Item = u32> {
@@ -596,7 +639,7 @@ impl<'a> Znode<'a> {
         self.tree.ext_of(self.node()).num_children as usize
     }
 
-    /// Names of the children, in no particular order.
+    /// Names of the children, in no particular order; also of those that live on other partitions.
     pub fn children(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let tree = self.tree;
         tree.child_ids(self.id).map(move |id| tree.nodes[id].name())

@@ -8,9 +8,11 @@
 //! Integers are little-endian; lengths inside of an update are LEB128. A buffer that may be null
 //! has its length plus one. Values are absolute (versions, not increments), so what an update does
 //! is decided when it is prepared.
+//!
+//! What concerns several partitions is one update on each, with the same zxid: see [`crate::PartOp`].
 
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
-use crate::session::Contact;
+use crate::session::{Contact, PARTITIONS_MAX};
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_wire::{AclList, PASSWORD_LEN, Reader};
@@ -47,8 +49,14 @@ const CREATE_SESSION: u8 = 6;
 const CLOSE_SESSION: u8 = 7;
 const MULTI: u8 = 8;
 const OPEN_SESSION: u8 = 9;
+const ADOPT: u8 = 10;
+const DISOWN: u8 = 11;
+const CREATE_AT: u8 = 12;
+const DELETE_AT: u8 = 13;
+const VISIT: u8 = 14;
+const GUEST: u8 = 15;
 
-// The byte that follows CREATE: a kind and two flags.
+// The byte that follows CREATE or CREATE_AT: a kind and two flags.
 const PERSISTENT: u8 = 0;
 const EPHEMERAL: u8 = 1;
 const CONTAINER: u8 = 2;
@@ -64,13 +72,51 @@ pub(crate) type OpAcl<'a> = Option<&'a [u8]>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Create(CreateOp<'a>),
-    Delete { path: &'a str },
-    SetData { path: &'a str, data: Option<&'a [u8]>, version: i32 },
-    SetAcl { path: &'a str, acl: OpAcl<'a>, aversion: i32 },
-    Check { path: &'a str },
-    CreateSession { timeout_ms: i32, password: [u8; PASSWORD_LEN], contact: Contact },
-    OpenSession { timeout_ms: i32, contact: Contact },
+    Delete {
+        path: &'a str,
+    },
+    SetData {
+        path: &'a str,
+        data: Option<&'a [u8]>,
+        version: i32,
+    },
+    SetAcl {
+        path: &'a str,
+        acl: OpAcl<'a>,
+        aversion: i32,
+    },
+    Check {
+        path: &'a str,
+    },
+    CreateSession {
+        timeout_ms: i32,
+        password: [u8; PASSWORD_LEN],
+        contact: Contact,
+    },
+    OpenSession {
+        timeout_ms: i32,
+        contact: Contact,
+    },
     CloseSession,
+    /// The parent's side of a create at a cut.
+    Adopt {
+        path: &'a str,
+        parent_cversion: i32,
+    },
+    /// The parent's side of a delete at a cut.
+    Disown {
+        path: &'a str,
+    },
+    /// A delete of a znode whose parent lives on another partition.
+    DeleteAt {
+        path: &'a str,
+    },
+    /// The update's session owns ephemerals on that partition.
+    Visit {
+        partition: u8,
+    },
+    /// The update's session, which lives on the first partition, is about to own ephemerals here.
+    Guest,
 }
 
 /// What is created.
@@ -81,7 +127,8 @@ pub(crate) struct CreateOp<'a> {
     pub(crate) acl: OpAcl<'a>,
     /// An ephemeral's session is the update's.
     pub(crate) kind: ZnodeKind,
-    pub(crate) parent_cversion: i32,
+    /// `None` when the parent lives on another partition.
+    pub(crate) parent_cversion: Option<i32>,
     /// Whether the client is told the Stat.
     pub(crate) with_stat: bool,
 }
@@ -133,6 +180,11 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+fn put_path(out: &mut Vec<u8>, tag: u8, path: &str) {
+    out.push(tag);
+    put_bytes(out, path.as_bytes());
+}
+
 fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         Some(bytes) => {
@@ -155,10 +207,13 @@ impl Op<'_> {
                 };
                 let stat_bit = if with_stat { WITH_STAT } else { 0 };
                 let acl_bit = if acl.is_some() { WITH_ACL } else { 0 };
-                out.extend_from_slice(&[CREATE, kind_bits | stat_bit | acl_bit]);
+                let tag = if parent_cversion.is_some() { CREATE } else { CREATE_AT };
+                out.extend_from_slice(&[tag, kind_bits | stat_bit | acl_bit]);
                 put_bytes(out, path.as_bytes());
                 put_nullable(out, data);
-                out.extend_from_slice(&parent_cversion.to_le_bytes());
+                if let Some(parent_cversion) = parent_cversion {
+                    out.extend_from_slice(&parent_cversion.to_le_bytes());
+                }
                 if let ZnodeKind::Ttl { ttl_ms } = kind {
                     out.extend_from_slice(&ttl_ms.to_le_bytes());
                 }
@@ -166,26 +221,24 @@ impl Op<'_> {
                     put_bytes(out, acl);
                 }
             }
-            Self::Delete { path } => {
-                out.push(DELETE);
-                put_bytes(out, path.as_bytes());
+            Self::Delete { path } => put_path(out, DELETE, path),
+            Self::DeleteAt { path } => put_path(out, DELETE_AT, path),
+            Self::Adopt { path, parent_cversion } => {
+                put_path(out, ADOPT, path);
+                out.extend_from_slice(&parent_cversion.to_le_bytes());
             }
+            Self::Disown { path } => put_path(out, DISOWN, path),
             Self::SetData { path, data, version } => {
-                out.push(SET_DATA);
-                put_bytes(out, path.as_bytes());
+                put_path(out, SET_DATA, path);
                 out.extend_from_slice(&version.to_le_bytes());
                 put_nullable(out, data);
             }
             Self::SetAcl { path, acl, aversion } => {
-                out.push(SET_ACL);
-                put_bytes(out, path.as_bytes());
+                put_path(out, SET_ACL, path);
                 out.extend_from_slice(&aversion.to_le_bytes());
                 put_nullable(out, acl);
             }
-            Self::Check { path } => {
-                out.push(CHECK);
-                put_bytes(out, path.as_bytes());
-            }
+            Self::Check { path } => put_path(out, CHECK, path),
             Self::CreateSession { timeout_ms, password, contact } => {
                 out.push(CREATE_SESSION);
                 out.extend_from_slice(&timeout_ms.to_le_bytes());
@@ -198,7 +251,16 @@ impl Op<'_> {
                 contact.encode(out);
             }
             Self::CloseSession => out.push(CLOSE_SESSION),
+            Self::Visit { partition } => out.extend_from_slice(&[VISIT, partition]),
+            Self::Guest => out.push(GUEST),
         }
+    }
+}
+
+impl<'a> Op<'a> {
+    /// Reads the operation that the bytes begin with.
+    pub(crate) fn decode(bytes: &'a [u8], session: i64) -> Result<Self, &'static str> {
+        Decoder { rest: bytes }.op(session)
     }
 }
 
@@ -206,6 +268,11 @@ impl Op<'_> {
 type Reason = &'static str;
 
 const CUT_SHORT: Reason = "it is cut short";
+const BAD_NAME: Reason = "the name of a znode is empty or too long";
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX
+}
 
 struct Decoder<'a> {
     rest: &'a [u8],
@@ -264,6 +331,12 @@ impl<'a> Decoder<'a> {
         core::str::from_utf8(self.bytes()?).map_err(|_| "a path is not UTF-8")
     }
 
+    /// The path of a znode whose parent has to be here.
+    fn path_of_child(&mut self) -> Result<&'a str, Reason> {
+        let path = self.path()?;
+        if path.rsplit('/').next().is_some_and(is_name) { Ok(path) } else { Err(BAD_NAME) }
+    }
+
     fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {
         let mut reader = Reader::new(acl);
         match AclList::decode(&mut reader) {
@@ -272,17 +345,24 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn create(&mut self, session: i64) -> Result<CreateOp<'a>, Reason> {
+    /// The path of a znode whose parent need not be here, so that nothing else shows that it is one.
+    fn whole_path(&mut self) -> Result<&'a str, Reason> {
+        let path = self.path()?;
+        let names = path.strip_prefix('/').ok_or("a path does not begin at the root")?;
+        if names.split('/').any(|name| !is_name(name)) {
+            return Err(BAD_NAME);
+        }
+        Ok(path)
+    }
+
+    fn create(&mut self, session: i64, at_cut: bool) -> Result<CreateOp<'a>, Reason> {
         let flags = self.u8()?;
         if flags & !(KINDS | WITH_STAT | WITH_ACL) != 0 {
             return Err("a create has an unknown flag");
         }
-        let path = self.path()?;
-        if path.rsplit('/').next().is_none_or(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
-            return Err("the name of a znode is empty or too long");
-        }
+        let path = if at_cut { self.whole_path()? } else { self.path_of_child()? };
         let data = self.nullable()?;
-        let parent_cversion = self.i32()?;
+        let parent_cversion = if at_cut { None } else { Some(self.i32()?) };
         let kind = match flags & KINDS {
             EPHEMERAL => ZnodeKind::Ephemeral { session },
             CONTAINER => ZnodeKind::Container,
@@ -306,7 +386,16 @@ impl<'a> Decoder<'a> {
 
     fn op(&mut self, session: i64) -> Result<Op<'a>, Reason> {
         Ok(match self.u8()? {
-            CREATE => Op::Create(self.create(session)?),
+            CREATE => Op::Create(self.create(session, false)?),
+            CREATE_AT => Op::Create(self.create(session, true)?),
+            ADOPT => Op::Adopt { path: self.path_of_child()?, parent_cversion: self.i32()? },
+            DISOWN => Op::Disown { path: self.path()? },
+            DELETE_AT => Op::DeleteAt { path: self.path()? },
+            VISIT => match self.u8()? {
+                partition @ ..PARTITIONS_MAX => Op::Visit { partition },
+                _ => return Err("a partition is out of range"),
+            },
+            GUEST => Op::Guest,
             DELETE => Op::Delete { path: self.path()? },
             SET_DATA => {
                 let path = self.path()?;
@@ -424,8 +513,9 @@ impl fmt::Display for Op<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let acl_name = |acl: OpAcl<'_>| if acl.is_some() { " acl" } else { "" };
         match *self {
-            Self::Create(CreateOp { path, data, acl, kind, .. }) => {
-                write!(f, "create {path:?} {}{}", Data(data), acl_name(acl))?;
+            Self::Create(CreateOp { path, data, acl, kind, parent_cversion, .. }) => {
+                let at = if parent_cversion.is_some() { "" } else { "_at" };
+                write!(f, "create{at} {path:?} {}{}", Data(data), acl_name(acl))?;
                 match kind {
                     ZnodeKind::Persistent => Ok(()),
                     ZnodeKind::Ephemeral { .. } => f.write_str(" ephemeral"),
@@ -445,6 +535,11 @@ impl fmt::Display for Op<'_> {
                 write!(f, "open_session timeout_ms={timeout_ms} server={}", contact.server)
             }
             Self::CloseSession => f.write_str("close_session"),
+            Self::Adopt { path, .. } => write!(f, "adopt {path:?}"),
+            Self::Disown { path } => write!(f, "disown {path:?}"),
+            Self::DeleteAt { path } => write!(f, "delete_at {path:?}"),
+            Self::Visit { partition } => write!(f, "visit partition={partition}"),
+            Self::Guest => f.write_str("guest"),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Bounds, and bytes that mean harm.
 
+use crate::divided::{load, snapshot};
+use crate::parts::rich;
 use crate::world::*;
 use proptest::prelude::*;
-use stoa_tree::{Caller, LoadError, Loader, NAME_BYTES_MAX, Options, Stamp, Tree, Update, Updates};
+use stoa_tree::{Caller, NAME_BYTES_MAX, Options, Stamp, Tree, Update, Updates};
 use stoa_wire::CreateMode::*;
 use stoa_wire::{Acl, ErrorCode, Opcode, READ_ACL};
 
@@ -22,24 +24,18 @@ fn rich_world() -> World {
     world
 }
 
-fn snapshot(tree: &mut Tree, budget: usize) -> Vec<Vec<u8>> {
-    tree.snapshot_begin();
-    let mut slices = Vec::new();
-    let mut more = true;
-    while more {
-        let mut slice = Vec::new();
-        more = tree.snapshot_slice(&mut slice, budget);
-        slices.push(slice);
-    }
-    slices
+/// That, and two trees that are one together, each with its log.
+fn rich_trees() -> Vec<(Tree, Vec<Vec<u8>>)> {
+    let world = rich_world();
+    let parts = rich().members.into_iter();
+    let parts = parts.map(|member| (member.tree, member.log.into_iter().map(|(_, batch)| batch).collect()));
+    [(world.tree, world.log)].into_iter().chain(parts).collect()
 }
 
-fn load(slices: &[Vec<u8>]) -> Result<Tree, LoadError> {
-    let mut loader = Loader::new(Options::default());
-    for slice in slices {
-        loader.chunk(slice)?;
-    }
-    loader.finish()
+/// What each of them was at first.
+fn empty_trees() -> [Tree; 3] {
+    let options = Options::default;
+    [Tree::new(options()), Tree::new(options()), Tree::new_part(options())]
 }
 
 #[test]
@@ -86,6 +82,22 @@ fn equal_updates_give_equal_states() {
     assert_eq!(other.tree.digest(), world.tree.digest());
 }
 
+/// FNV-1a.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[test]
+fn what_is_on_disks_stays_readable() {
+    let mut world = rich_world();
+    // Other numbers are another format: whoever has data on disk has to be told.
+    assert_eq!(sum(&world.log.concat()), 0xea0d_76ef_316a_97d9);
+    assert_eq!(sum(&snapshot(&mut world.tree, 1 << 20).concat()), 0x8302_8c00_5fc0_aa0f);
+    assert_eq!(world.tree.digest(), 0x2105_a199_1962_8c1d);
+}
+
 #[test]
 fn updates_are_described_for_people() {
     let world = rich_world();
@@ -120,8 +132,8 @@ fn updates_that_do_not_fit_the_state_are_reported() {
 
 #[test]
 fn updates_cut_at_any_byte_are_refused() {
-    let world = rich_world();
-    for batch in &world.log {
+    let trees = rich_trees();
+    for batch in trees.iter().flat_map(|(_, log)| log) {
         for len in 1..batch.len() {
             let mut updates = Updates::new(&batch[..len]);
             assert!(updates.next().unwrap().is_err());
@@ -139,46 +151,50 @@ fn updates_cut_at_any_byte_are_refused() {
 
 #[test]
 fn snapshots_with_anything_missing_are_refused() {
-    let mut world = rich_world();
-    let mut slices = snapshot(&mut world.tree, 1);
-    slices.retain(|slice| !slice.is_empty());
-    assert!(slices.len() > 10);
-    let whole = load(&slices).unwrap();
-    assert_eq!(whole.digest(), world.tree.digest());
-    for missing in 0..slices.len() {
-        let mut slices = slices.clone();
-        slices.remove(missing);
-        assert!(load(&slices).is_err(), "without slice {missing}");
+    for (mut tree, _) in rich_trees() {
+        let mut slices = snapshot(&mut tree, 1);
+        slices.retain(|slice| !slice.is_empty());
+        assert!(slices.len() > 6);
+        let whole = load(&slices).unwrap();
+        assert_eq!(whole.digest(), tree.digest());
+        for missing in 0..slices.len() {
+            let mut slices = slices.clone();
+            slices.remove(missing);
+            assert!(load(&slices).is_err(), "without slice {missing}");
+        }
+        let all = slices.concat();
+        for len in 0..all.len() {
+            assert!(load(&[all[..len].to_vec()]).is_err(), "{len} of {} bytes", all.len());
+        }
+        let twice = [slices.concat(), slices.concat()];
+        assert!(load(&twice).is_err());
     }
-    let all = slices.concat();
-    for len in 0..all.len() {
-        assert!(load(&[all[..len].to_vec()]).is_err(), "{len} of {} bytes", all.len());
-    }
-    let twice = [slices.concat(), slices.concat()];
-    assert!(load(&twice).is_err());
 }
 
 #[test]
 fn snapshots_with_any_bit_flipped_are_refused_or_equal() {
-    let mut world = rich_world();
-    let all = snapshot(&mut world.tree, 1 << 20).concat();
-    let mut refused = 0;
-    for bit in 0..all.len() * 8 {
-        let mut damaged = all.clone();
-        damaged[bit / 8] ^= 1 << (bit % 8);
-        match load(&[damaged]) {
-            Err(_) => refused += 1,
-            // The header's zxid is not part of the digest, and a consistent change of ids is none.
-            Ok(tree) => assert_eq!(tree.digest(), world.tree.digest(), "bit {bit}"),
+    for (mut tree, _) in rich_trees() {
+        let all = snapshot(&mut tree, 1 << 20).concat();
+        let mut refused = 0;
+        for bit in 0..all.len() * 8 {
+            let mut damaged = all.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            match load(&[damaged]) {
+                Err(_) => refused += 1,
+                // The header's zxid is not part of the digest, and a consistent change of ids is none.
+                Ok(loaded) => assert_eq!(loaded.digest(), tree.digest(), "bit {bit}"),
+            }
         }
+        assert!(refused > all.len() * 7, "{refused} of {}", all.len() * 8);
     }
-    assert!(refused > all.len() * 7, "{refused} of {}", all.len() * 8);
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_an_update_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), tail in any::<bool>()) {
-        let mut tree = rich_world().tree;
+    fn no_bytes_make_an_update_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200), tail in any::<bool>(), tree in 0_usize..3,
+    ) {
+        let mut tree = rich_trees().swap_remove(tree).0;
         let mut update = vec![0, 0, 0, 0, 0, 0, 1, 0];
         update.extend([0; 8]);
         update.extend([5, 0, 0, 0, 0, 0, 0, 0]);
@@ -194,15 +210,16 @@ proptest! {
 
     #[test]
     fn no_change_of_an_update_makes_it_panic(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let world = rich_world();
-        let mut batch = which.get(&world.log).clone();
-        let at = at.index(batch.len());
-        batch[at] = byte;
-        let mut tree = World::new().tree;
-        for update in world.log.iter().chain([&batch]).flat_map(|batch| Updates::new(batch)) {
-            let Ok(update) = update else { break };
-            if tree.apply(&update, &mut ()).is_err() {
-                break;
+        for (mut tree, (_, mut log)) in empty_trees().into_iter().zip(rich_trees()) {
+            let changed = which.index(log.len());
+            let at = at.index(log[changed].len());
+            log[changed][at] = byte;
+            for update in log.iter().flat_map(|batch| Updates::new(batch)) {
+                let Ok(update) = update else { break };
+                if tree.apply(&update, &mut ()).is_err() {
+                    break;
+                }
+                assert_eq!(tree.digest(), tree.recomputed_digest());
             }
         }
     }

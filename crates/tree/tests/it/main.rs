@@ -1,10 +1,13 @@
 //! Tests of the tree through its public face.
 #![allow(clippy::unwrap_used, reason = "these are tests, also where a helper function unwraps")]
 
+mod cuts;
+mod divided;
 mod limits;
 mod model;
 mod multi;
 mod naive;
+mod parts;
 mod quota;
 mod reap;
 mod sessions;

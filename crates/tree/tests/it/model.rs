@@ -20,13 +20,14 @@ enum Step {
     SnapshotAbort,
 }
 
-fn path() -> impl Strategy<Value = String> {
+fn path() -> BoxedStrategy<String> {
     let name = prop_oneof![8 => "[abc]", 1 => "[a-c]{2,9}", 1 => Just("zookeeper".to_string())];
     prop_oneof![
         40 => prop::collection::vec(name, 1..4).prop_map(|names| format!("/{}", names.join("/"))),
         1 => prop::sample::select(vec!["/", "", "a", "/a/", "//a", "/a//b", "/..", "/zookeeper/config"])
             .prop_map(String::from),
     ]
+    .boxed()
 }
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
@@ -47,7 +48,7 @@ fn mode() -> impl Strategy<Value = CreateMode> {
     ]
 }
 
-fn write() -> impl Strategy<Value = Frame> {
+fn write(path: fn() -> BoxedStrategy<String>) -> impl Strategy<Value = Frame> {
     prop_oneof![
         8 => (path(), data(), mode()).prop_map(|(path, data, mode)| create(&path, &data, mode)),
         1 => (path(), mode()).prop_map(|(path, mode)| create_acl(&path, b"", mode, READ_ACL)),
@@ -58,19 +59,20 @@ fn write() -> impl Strategy<Value = Frame> {
     ]
 }
 
-fn request() -> impl Strategy<Value = Frame> {
+/// Requests on such paths.
+pub(crate) fn request(path: fn() -> BoxedStrategy<String>) -> impl Strategy<Value = Frame> {
     prop_oneof![
-        12 => write(),
+        12 => write(path),
         1 => (path(), version(), any::<bool>()).prop_map(|(path, version, open)| {
             set_acl(&path, if open { OPEN_ACL } else { READ_ACL }, version)
         }),
-        3 => prop::collection::vec(write(), 0..5).prop_map(|ops| multi(&ops)),
+        3 => prop::collection::vec(write(path), 0..5).prop_map(|ops| multi(&ops)),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        60 => (any::<usize>(), request()).prop_map(|(session, frame)| Step::Request(session, frame)),
+        60 => (any::<usize>(), request(path)).prop_map(|(session, frame)| Step::Request(session, frame)),
         3 => Just(Step::CreateSession),
         3 => any::<usize>().prop_map(Step::CloseSession),
         12 => (1_usize..8).prop_map(Step::Apply),

@@ -1,0 +1,141 @@
+//! Cuts: where the subtree of a znode lives on another partition than its parent does.
+//!
+//! At a cut, both partitions have a node that is no znode (*absent*), so that what hangs together can be
+//! found by its path:
+//!
+//! ```text
+//! first partition   second partition       the cuts are /a and /a/b/c
+//! /                 /~
+//! +- a'             +- a                   '  away: the name of a child that lives on another partition
+//!    +- b~             +- b                ~  scaffolding: no more than the way to what is below
+//!       +- c              +- c'
+//! ```
+//!
+//! A name that is away is state: it has a term in the digest, its parent counts it as a child. Scaffolding
+//! follows from what is below it: it is made with the first znode there and removed with the last.
+//!
+//! What always holds: the parent of a name that is away is a znode, that of scaffolding is absent (or it
+//! is the root), and scaffolding other than the root has something below it. A name that is away may
+//! have too: a subtree that comes back to this partition, which holds as long as the znode in between
+//! exists elsewhere.
+
+use crate::apply::Observer;
+use crate::digest;
+use crate::node::{Node, ZnodeKind};
+use crate::slab::NONE;
+use crate::tree::{ROOT_ID, Tree};
+use crate::update::{CorruptUpdate, Update};
+use stoa_wire::{EventKind, path};
+
+impl Tree {
+    /// The digest's term of a node that is absent.
+    pub(crate) fn absent_term(&self, id: u32, path_digest: u64) -> u64 {
+        if self.nodes[id].is_away() { digest::away_term(path_digest) } else { 0 }
+    }
+
+    fn add_absent(&mut self, parent: u32, node: Node, path_digest: u64) -> u32 {
+        let id = self.add(parent, node, ZnodeKind::Persistent);
+        self.account_absent(id, path_digest);
+        id
+    }
+
+    /// Counts an absent node that has just been added.
+    pub(crate) fn account_absent(&mut self, id: u32, path_digest: u64) {
+        self.counts.absent += 1;
+        self.digest = self.digest.wrapping_add(self.absent_term(id, path_digest));
+    }
+
+    /// Removes an absent node that has nothing below it.
+    fn remove_absent(&mut self, id: u32, path_digest: u64) {
+        self.save_for_walk(id);
+        self.counts.absent -= 1;
+        self.digest = self.digest.wrapping_sub(self.absent_term(id, path_digest));
+        self.unlink_child(id);
+        self.index.remove(&mut self.nodes, id);
+        let node = self.nodes.remove(id);
+        if node.ext != NONE {
+            self.exts.remove(node.ext);
+        }
+    }
+
+    /// The absent node at `path`, made as scaffolding if it is not there. `None` when it would be below
+    /// a znode that is here, or is one.
+    pub(crate) fn scaffold(&mut self, path: &str) -> Option<u32> {
+        let mut there = path;
+        let mut id = loop {
+            if let Some(id) = self.find(there) {
+                break id;
+            }
+            there = path::split(there)?.0;
+        };
+        if !self.nodes[id].is_absent() {
+            return None;
+        }
+        for name in path[there.len()..].split('/').filter(|name| !name.is_empty()) {
+            id = self.add_absent(id, Node::scaffold(name), 0);
+        }
+        Some(id)
+    }
+
+    /// Removes scaffolding that holds nothing any more, from `id` upwards.
+    pub(crate) fn remove_needless(&mut self, mut id: u32) {
+        while id != ROOT_ID && self.nodes[id].is_scaffold() && self.ext_of(&self.nodes[id]).num_children == 0
+        {
+            let parent = self.nodes[id].parent;
+            self.remove_absent(id, 0);
+            id = parent;
+        }
+    }
+
+    /// The parent's side of a create.
+    pub(crate) fn apply_adopt(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        parent_cversion: i32,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let Some((parent_path, name)) = path::split(path) else {
+            return Err(update.corrupt("it creates the root"));
+        };
+        let parent = self.expect_at(parent_path, update)?;
+        if self.find(path).is_some() {
+            return Err(update.corrupt("it creates a znode that exists"));
+        }
+        let parent_digest = digest::of_path(parent_path);
+        self.before_change(parent, parent_digest);
+        self.add_absent(parent, Node::away(name), digest::child_path(parent_digest, name.as_bytes()));
+        let parent_ext = self.nodes[parent].ext;
+        let parent_ext = &mut self.exts[parent_ext];
+        parent_ext.cversion = parent_cversion;
+        parent_ext.pzxid = update.zxid;
+        self.after_change(parent, parent_digest);
+        self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
+        Ok(())
+    }
+
+    /// The parent's side of a delete.
+    pub(crate) fn apply_disown(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.find(path).filter(|id| self.nodes[*id].is_away());
+        let id = id.ok_or_else(|| update.corrupt("it disowns a znode that is not away"))?;
+        if self.ext_of(&self.nodes[id]).num_children != 0 {
+            return Err(update.corrupt("it disowns a znode that has something below it"));
+        }
+        let (parent_path, _) = path::split(path).expect("not the root, which is never away");
+        let parent = self.nodes[id].parent;
+        let parent_digest = digest::of_path(parent_path);
+        self.before_change(parent, parent_digest);
+        self.remove_absent(id, digest::of_path(path));
+        let parent_ext = self.nodes[parent].ext;
+        let parent_ext = &mut self.exts[parent_ext];
+        parent_ext.pzxid = parent_ext.pzxid.max(update.zxid);
+        self.after_change(parent, parent_digest);
+        self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
+        Ok(())
+    }
+}

@@ -1,0 +1,356 @@
+//! Several trees that are one together, and as simple a coordinator as can be.
+
+use crate::world::*;
+use std::collections::BTreeMap;
+use stoa_tree::{
+    Caller, Contact, Loader, Options, Part, PartOp, PartResult, Refusal, Stamp, Tree, Updates, WatcherId,
+    Watches, multi_op,
+};
+use stoa_wire::{Create, CreateMode, ErrorCode, EventKind, Request};
+
+/// A tree with its log.
+pub(crate) struct Member {
+    pub(crate) tree: Tree,
+    /// Zxids and updates.
+    pub(crate) log: Vec<(i64, Vec<u8>)>,
+    pub(crate) applied: usize,
+    /// What happened, by zxid.
+    pub(crate) changes: BTreeMap<i64, Vec<(EventKind, String)>>,
+    pub(crate) answers: BTreeMap<i64, Vec<Answer>>,
+    pub(crate) watches: Option<Watches>,
+    pub(crate) events: Vec<(WatcherId, EventKind, String)>,
+}
+
+impl Member {
+    pub(crate) fn new(tree: Tree) -> Self {
+        Self {
+            tree,
+            log: Vec::new(),
+            applied: 0,
+            changes: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            watches: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Takes what was prepared into the log.
+    pub(crate) fn keep(&mut self, zxid: i64, batch: Vec<u8>) {
+        if !batch.is_empty() {
+            self.log.push((zxid, batch));
+        }
+    }
+
+    pub(crate) fn apply_next(&mut self) -> bool {
+        let Some((zxid, batch)) = self.log.get(self.applied) else {
+            return false;
+        };
+        let mut notes = Notes { watches: self.watches.take(), ..Notes::default() };
+        for update in Updates::new(batch) {
+            self.tree.apply(&update.unwrap(), &mut notes).unwrap();
+        }
+        self.applied += 1;
+        self.changes.insert(*zxid, notes.changes);
+        self.answers.insert(*zxid, notes.answers);
+        self.watches = notes.watches;
+        self.events.extend(notes.events);
+        assert_eq!(self.tree.digest(), self.tree.recomputed_digest());
+        true
+    }
+
+    pub(crate) fn apply_to(&mut self, zxid: i64) {
+        while self.log.get(self.applied).is_some_and(|(next, _)| *next <= zxid) {
+            self.apply_next();
+        }
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.tree.abandon_proposed();
+        self.log.truncate(self.applied);
+        assert!(!self.tree.has_proposed());
+    }
+
+    /// A tree with the same state, by way of a snapshot.
+    pub(crate) fn reloaded(&mut self) -> Tree {
+        let loaded = load(&snapshot(&mut self.tree, 100)).unwrap();
+        assert_eq!(loaded.digest(), self.tree.digest());
+        assert_eq!(loaded.digest(), loaded.recomputed_digest());
+        loaded
+    }
+}
+
+pub(crate) fn snapshot(tree: &mut Tree, budget: usize) -> Vec<Vec<u8>> {
+    tree.snapshot_begin();
+    let mut slices = Vec::new();
+    let mut more = true;
+    while more {
+        let mut slice = Vec::new();
+        more = tree.snapshot_slice(&mut slice, budget);
+        slices.push(slice);
+    }
+    slices
+}
+
+pub(crate) fn load(slices: &[Vec<u8>]) -> Result<Tree, stoa_tree::LoadError> {
+    let mut loader = Loader::new(Options { hash_seed: 77, ..Options::default() });
+    for slice in slices {
+        loader.chunk(slice)?;
+    }
+    loader.finish()
+}
+
+/// An operation over several partitions that is being prepared.
+struct Attempt {
+    stamp: Stamp,
+    session: i64,
+    parts: BTreeMap<usize, Part>,
+}
+
+pub(crate) struct Divided {
+    pub(crate) members: Vec<Member>,
+    cuts: &'static [(&'static str, usize)],
+    pub(crate) zxid: i64,
+}
+
+impl Divided {
+    /// Each cut is a path and the partition of what is there and below.
+    pub(crate) fn new(cuts: &'static [(&'static str, usize)], options: &Options) -> Self {
+        let count = cuts.iter().map(|(_, partition)| partition + 1).max().unwrap_or(1);
+        let mut members = vec![Member::new(Tree::new(options.clone()))];
+        members.resize_with(count, || Member::new(Tree::new_part(options.clone())));
+        Self { members, cuts, zxid: 0 }
+    }
+
+    pub(crate) fn owner(&self, path: &str) -> usize {
+        let holds =
+            |cut: &str| path.strip_prefix(cut).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'));
+        let held = self.cuts.iter().filter(|(cut, _)| holds(cut));
+        held.max_by_key(|(cut, _)| cut.len()).map_or(0, |(_, partition)| *partition)
+    }
+
+    fn owner_of_parent(&self, path: &str) -> usize {
+        self.owner(path.rsplit_once('/').map_or("", |(parent, _)| parent))
+    }
+
+    /// The next time, with a gap.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        self.zxid += 5;
+        Stamp { zxid: self.zxid, time_ms: 1_000 + self.zxid }
+    }
+
+    pub(crate) fn tree(&self, path: &str) -> &Tree {
+        &self.members[self.owner(path)].tree
+    }
+
+    pub(crate) fn apply_all(&mut self) {
+        for member in &mut self.members {
+            while member.apply_next() {}
+        }
+    }
+
+    pub(crate) fn create_session(&mut self, session: i64, stamp: Stamp) {
+        let mut batch = Vec::new();
+        let first = &mut self.members[0];
+        let password = [session as u8; 16];
+        let contact = Contact::default();
+        first.tree.prepare_create_session(session, 5_000, password, contact, stamp, &mut batch).unwrap();
+        first.keep(stamp.zxid, batch);
+    }
+
+    pub(crate) fn close_session(&mut self, session: i64, stamp: Stamp) {
+        let visited = self.members[0].tree.visited(session) | 1;
+        let places: Vec<usize> = (0..self.members.len()).filter(|at| visited & 1 << at != 0).collect();
+        let at_cuts = |at: &usize| self.members[*at].tree.ephemerals_at_cuts(session);
+        let disowned: Vec<String> = places.iter().flat_map(at_cuts).collect();
+        let mut attempt = Attempt { stamp, session, parts: BTreeMap::new() };
+        for place in places {
+            self.step(&mut attempt, place, PartOp::CloseSession, 0).unwrap();
+        }
+        for path in disowned {
+            self.step(&mut attempt, self.owner_of_parent(&path), PartOp::Disown { path: &path }, 0).unwrap();
+        }
+        self.keep(attempt);
+    }
+
+    /// Prepares a request. The results are known where it is not an update of one partition alone.
+    pub(crate) fn propose(
+        &mut self,
+        frame: &Frame,
+        session: i64,
+        stamp: Stamp,
+    ) -> Result<Option<Vec<PartResult>>, Refusal> {
+        self.attempt(frame, session, stamp, true)
+    }
+
+    /// Prepares a request in parts, and takes all back.
+    pub(crate) fn propose_in_vain(&mut self, frame: &Frame, session: i64, stamp: Stamp) {
+        let _ = self.attempt(frame, session, stamp, false);
+    }
+
+    /// Prepares and applies.
+    pub(crate) fn ask(&mut self, frame: &Frame, session: i64) -> Result<Vec<PartResult>, ErrorCode> {
+        let stamp = self.stamp();
+        let results = self.propose(frame, session, stamp).map_err(|refusal| match refusal {
+            Refusal::Error(code) | Refusal::Multi { code, .. } => code,
+        })?;
+        self.apply_all();
+        Ok(results.unwrap_or_default())
+    }
+
+    fn attempt(
+        &mut self,
+        frame: &Frame,
+        session: i64,
+        stamp: Stamp,
+        keep: bool,
+    ) -> Result<Option<Vec<PartResult>>, Refusal> {
+        if let Some(partition) = self.alone(&frame.request(), session).filter(|_| keep) {
+            let member = &mut self.members[partition];
+            let mut batch = Vec::new();
+            let caller = Caller { session, identities: &[] };
+            member.tree.prepare(&frame.request(), &caller, stamp, &mut batch)?;
+            member.keep(stamp.zxid, batch);
+            return Ok(None);
+        }
+        let mut attempt = Attempt { stamp, session, parts: BTreeMap::new() };
+        let prepared = match frame.request() {
+            Request::Multi(ops) => {
+                let count = ops.len();
+                let ops: Option<Vec<Request<'_>>> = ops.iter().map(multi_op).collect();
+                let ops = ops.ok_or(ErrorCode::MarshallingError)?;
+                let results = ops.iter().enumerate().map(|(failed, op)| {
+                    let refused = |code| Refusal::Multi { count, failed, code };
+                    self.op(&mut attempt, op).map_err(refused)
+                });
+                results.collect::<Result<Vec<_>, _>>()
+            }
+            request => self.op(&mut attempt, &request).map(|result| vec![result]).map_err(Refusal::Error),
+        };
+        if keep && prepared.is_ok() {
+            self.keep(attempt);
+        } else {
+            for (partition, part) in attempt.parts {
+                self.members[partition].tree.part_undo(part);
+            }
+        }
+        prepared.map(Some)
+    }
+
+    /// The partition that a request concerns, if there is but one.
+    fn alone(&self, request: &Request<'_>, session: i64) -> Option<usize> {
+        let path = match *request {
+            Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+                create.path
+            }
+            Request::Delete { path, .. } | Request::SetData { path, .. } | Request::SetAcl { path, .. } => {
+                path
+            }
+            _ => return None,
+        };
+        let numbered = self.path_to_create(request);
+        let place = self.owner(numbered.as_deref().unwrap_or(path));
+        let knows = place == 0 || !is_ephemeral(request);
+        let lives = self.members[0].tree.session_is_live(session) || session == 0;
+        (place == self.owner_of_parent(path) && knows && lives).then_some(place)
+    }
+
+    fn path_to_create(&self, request: &Request<'_>) -> Option<String> {
+        let create = created(request)?;
+        Some(self.members[self.owner_of_parent(create.path)].tree.path_to_create(&create).into_owned())
+    }
+
+    fn op(&mut self, attempt: &mut Attempt, request: &Request<'_>) -> Result<PartResult, ErrorCode> {
+        let session = attempt.session;
+        if session != 0 && !self.members[0].tree.session_is_live(session) {
+            return Err(ErrorCode::SessionExpired);
+        }
+        match *request {
+            Request::Delete { path, version } if self.owner(path) != self.owner_of_parent(path) => {
+                self.step(attempt, self.owner_of_parent(path), PartOp::Disown { path }, session)?;
+                self.step(attempt, self.owner(path), PartOp::DeleteAt { path, version }, session)
+            }
+            Request::DeleteContainer { path } if self.owner(path) != self.owner_of_parent(path) => {
+                let result = self.step(attempt, self.owner(path), PartOp::ReapAt { path }, session)?;
+                self.step(attempt, self.owner_of_parent(path), PartOp::Disown { path }, 0)?;
+                Ok(result)
+            }
+            Request::Delete { path, .. }
+            | Request::DeleteContainer { path }
+            | Request::SetData { path, .. }
+            | Request::SetAcl { path, .. }
+            | Request::Check { path, .. } => {
+                self.step(attempt, self.owner(path), PartOp::Whole(request), session)
+            }
+            _ => self.create(attempt, request),
+        }
+    }
+
+    fn create(&mut self, attempt: &mut Attempt, request: &Request<'_>) -> Result<PartResult, ErrorCode> {
+        let session = attempt.session;
+        let asked = created(request).unwrap().path;
+        let path = self.path_to_create(request).unwrap();
+        let (home, place) = (self.owner_of_parent(asked), self.owner(&path));
+        if place != home {
+            let adopted = self.step(attempt, home, PartOp::Adopt(request), session)?;
+            assert_eq!(adopted, PartResult::Adopted { path: path.clone() });
+        }
+        if place != 0 && is_ephemeral(request) {
+            self.step(attempt, 0, PartOp::Visit { partition: place as u8 }, session)?;
+            self.step(attempt, place, PartOp::Guest, session)?;
+        }
+        let op =
+            if place == home { PartOp::Whole(request) } else { PartOp::CreateAt { request, path: &path } };
+        self.step(attempt, place, op, session)
+    }
+
+    fn step(
+        &mut self,
+        attempt: &mut Attempt,
+        partition: usize,
+        op: PartOp<'_>,
+        session: i64,
+    ) -> Result<PartResult, ErrorCode> {
+        let Attempt { stamp, session: owner, parts } = attempt;
+        let tree = &mut self.members[partition].tree;
+        let part = parts.entry(partition).or_insert_with(|| tree.part_begin(*stamp, *owner));
+        tree.part_op(part, op, &Caller { session, identities: &[] })
+    }
+
+    fn keep(&mut self, attempt: Attempt) {
+        for (partition, part) in attempt.parts {
+            let mut batch = Vec::new();
+            let member = &mut self.members[partition];
+            member.tree.part_keep(part, &mut batch);
+            member.keep(attempt.stamp.zxid, batch);
+        }
+    }
+}
+
+fn created<'a>(request: &Request<'a>) -> Option<Create<'a>> {
+    match *request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => Some(create),
+        _ => None,
+    }
+}
+
+fn is_ephemeral(request: &Request<'_>) -> bool {
+    created(request).is_some_and(|create| {
+        matches!(request, Request::Create(_) | Request::Create2(_))
+            && CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral)
+    })
+}
+
+/// What a whole tree answers where the parts have this result.
+pub(crate) fn answer(result: &PartResult) -> Answer {
+    match result.clone() {
+        PartResult::Created { path, stat, with_stat } => Answer::Created(path, stat, with_stat),
+        PartResult::Deleted => Answer::Deleted,
+        PartResult::DataSet { stat } => Answer::DataSet(stat),
+        PartResult::AclSet { stat } => Answer::AclSet(stat),
+        PartResult::Checked { stat } => Answer::Checked(stat),
+        other => panic!("{other:?} is no answer"),
+    }
+}
