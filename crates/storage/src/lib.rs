@@ -5,9 +5,9 @@
 //! It does no input or output of its own but through [`Disk`], a small blocking trait, so that a
 //! server drives it on a thread and a simulator drives it on a disk that loses, tears and fails.
 //!
-//! * [`Log::open`] recovers: newest good snapshot first, then every later entry.
+//! * [`Log::open`] recovers: newest good snapshot of each timeline first, then every later entry.
 //! * [`Log::append`] stores a batch durably or leaves everything as it was.
-//! * [`SnapshotWriter`] writes a snapshot, on another thread if wanted.
+//! * [`SnapshotWriter`] writes a snapshot of one timeline, on another thread if wanted.
 //! * [`Log::purge`] removes what no kept snapshot needs.
 //! * [`inspect`] reads the files of any folder, whole or damaged, without changing them.
 //!
@@ -30,6 +30,7 @@ mod positions;
 mod purge;
 mod reader;
 mod recovery;
+mod restore;
 mod snapshot;
 mod staging;
 
@@ -41,5 +42,5 @@ pub use purge::PurgeReport;
 pub use recovery::Recovery;
 pub use snapshot::{
     CHUNK_BYTES_MAX, FoundSnapshot, SnapshotHeader, SnapshotInfo, SnapshotReader, SnapshotWriter,
-    list_snapshots,
+    list_snapshots, next_sequence,
 };

@@ -54,12 +54,6 @@ impl Positions {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// Per timeline the smaller position.
-    pub(crate) fn least(&self, other: &Self) -> Self {
-        let least = |&(timeline, position): &(u32, u64)| (timeline, position.min(other.get(timeline)));
-        Self::new(self.0.iter().map(least).collect())
-    }
-
     /// The first timeline on which `self` is further than `other`, with both positions.
     pub(crate) fn first_beyond(&self, other: &Self) -> Option<(u32, u64, u64)> {
         self.0.iter().find_map(|&(timeline, position)| {

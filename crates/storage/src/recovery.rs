@@ -11,28 +11,32 @@ use crate::error::StorageError;
 use crate::folder::{Folder, read_format, remove_leftovers, write_format};
 use crate::format::{
     Entries, FORMAT_FILE, FRAME_ALIGNMENT, FRAME_BYTES, FileKind, FolderId, FrameHeader, Kind,
-    PREAMBLE_BYTES, Preamble, segment_name, snapshot_name,
+    PREAMBLE_BYTES, Preamble, segment_name,
 };
 use crate::log::{Active, Log, Options, Segment, create_segment};
 use crate::positions::Positions;
 use crate::reader::{FileReader, Found};
-use crate::snapshot::{SnapshotHeader, SnapshotReader};
+use crate::restore::restore_snapshots;
+use crate::snapshot::SnapshotHeader;
 use crate::staging::Staging;
 
 /// How often progress is told.
-const PROGRESS_BYTES: u64 = 4 << 20;
+pub(crate) const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// Receives what recovery finds: the newest good snapshot first, then every later entry in order.
+/// Receives what recovery finds: of each timeline the newest good snapshot first, in the order of the
+/// timelines, then every later entry of all of them in the order of the log.
 ///
 /// An error says why the data cannot be used; opening then fails with it.
 pub trait Recovery {
-    /// A snapshot follows.
+    /// A snapshot follows. The header names the timelines that it is handed out for. (One of several
+    /// timelines comes again for others of them, if newer ones of those turn out to be damaged.)
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String>;
     /// The next chunk of the snapshot, as it was written.
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String>;
     /// The snapshot is whole.
     fn snapshot_end(&mut self) -> Result<(), String>;
-    /// The snapshot is damaged: forget what was given of it. An older one follows, or none.
+    /// The snapshot is damaged: forget what was given of it, and of no other. An older one of the same
+    /// timelines follows, or none.
     fn snapshot_discard(&mut self);
     /// The next entry.
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String>;
@@ -43,11 +47,11 @@ pub trait Recovery {
 }
 
 /// A segment whose preamble was read.
-struct Link {
-    file: String,
+pub(crate) struct Link {
+    pub(crate) file: String,
     /// The length of the file; of a segment with a successor, up to the end frame.
     bytes: u64,
-    preamble: Preamble,
+    pub(crate) preamble: Preamble,
 }
 
 impl Link {
@@ -90,14 +94,16 @@ pub(crate) fn open<D: Disk + ?Sized, R: Recovery + ?Sized>(
     };
     let (folder_id, created_ms) = read_format(disk, format_bytes)?;
     let chain = read_chain(disk, &folder, folder_id)?;
-    let (floor, floor_file) = restore_snapshot(disk, &folder, folder_id, &chain, recovery)?;
-    let mut replay = Replay::new(&chain, &floor, recovery);
+    let first = chain.links.first().expect("a chain has a segment");
+    let floor = restore_snapshots(disk, &folder, folder_id, first, recovery)?;
+    let mut replay = Replay::new(&chain, &floor.positions, recovery);
     let end = replay.run(disk, &chain)?;
     let positions = replay.positions;
     let last = chain.links.last().expect("a chain has a segment");
-    if let Some((timeline, there, here)) = floor.first_beyond(&positions) {
+    if let Some((timeline, there, here)) = floor.positions.first_beyond(&positions) {
         let what = format!(
-            "the log ends here at position {here} of timeline {timeline}, but {floor_file} holds position {there}"
+            "the log ends here at position {here} of timeline {timeline}, but {} holds position {there}",
+            floor.file(timeline)
         );
         return Err(last.damaged(end.at, what));
     }
@@ -247,99 +253,6 @@ fn follows<D: Disk + ?Sized>(disk: &mut D, before: &Link, link: &Link) -> Result
     Ok(matches!(found, Found::Frame(header, _) if header.kind == Kind::End && header.body_bytes == 0))
 }
 
-/// Hands out the newest good snapshot; returns the positions it covers and its file.
-fn restore_snapshot<D: Disk + ?Sized, R: Recovery + ?Sized>(
-    disk: &mut D,
-    folder: &Folder,
-    folder_id: FolderId,
-    chain: &Chain,
-    recovery: &mut R,
-) -> Result<(Positions, String), StorageError> {
-    let first = chain.links.first().expect("a chain has a segment");
-    let mut newest_error = None;
-    for &(sequence, bytes) in folder.snapshots.iter().rev() {
-        let found = SnapshotReader::open_found(disk, sequence, bytes, Some(folder_id));
-        let outcome = match found {
-            Ok(mut reader) => {
-                let positions = Positions::new(reader.header().positions.clone());
-                if let Some(beyond) = first.preamble.positions.first_beyond(&positions) {
-                    return Err(log_too_short(first, beyond, &snapshot_name(sequence), newest_error));
-                }
-                stream_snapshot(disk, &mut reader, recovery).map(|()| positions)
-            }
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(positions) => return Ok((positions, snapshot_name(sequence))),
-            Err(error @ StorageError::Refused { .. }) => return Err(error),
-            Err(error) => {
-                recovery.warning(&format!(
-                    "{} cannot be used, trying an older one: {error}",
-                    snapshot_name(sequence)
-                ));
-                newest_error.get_or_insert(error);
-            }
-        }
-    }
-    match first.preamble.positions.first_beyond(&Positions::default()) {
-        None => Ok((Positions::default(), String::new())),
-        Some(beyond) => Err(log_too_short(first, beyond, "no snapshot", newest_error)),
-    }
-}
-
-/// The log begins only after the end of the best snapshot that is left.
-fn log_too_short(
-    first: &Link,
-    (timeline, starts_after, covered): (u32, u64, u64),
-    snapshot: &str,
-    newest_error: Option<StorageError>,
-) -> StorageError {
-    let gap = format!(
-        "the oldest segment, {}, begins after position {starts_after} of timeline {timeline}, \
-         and before it {snapshot} reaches further than {covered}",
-        first.file
-    );
-    match newest_error {
-        Some(StorageError::Damaged { file, offset, what }) => {
-            StorageError::Damaged { file, offset, what: format!("{what}; {gap}") }
-        }
-        Some(error) => error,
-        None => StorageError::Missing { file: segment_name(first.preamble.words[1]), what: gap },
-    }
-}
-
-fn stream_snapshot<D: Disk + ?Sized, R: Recovery + ?Sized>(
-    disk: &mut D,
-    reader: &mut SnapshotReader,
-    recovery: &mut R,
-) -> Result<(), StorageError> {
-    let file = snapshot_name(reader.header().sequence);
-    let refused = |offset| {
-        let file = file.clone();
-        move |what| StorageError::Refused { file, offset, what }
-    };
-    recovery.snapshot_begin(reader.header()).map_err(refused(0))?;
-    let (total, mut told) = (reader.file_bytes(), 0);
-    loop {
-        let at = reader.offset();
-        match reader.next(disk) {
-            Ok(Some(chunk)) => recovery.snapshot_chunk(chunk).map_err(refused(at))?,
-            Ok(None) => {
-                recovery.progress(total, total, &file);
-                return recovery.snapshot_end().map_err(refused(at));
-            }
-            Err(error) => {
-                recovery.snapshot_discard();
-                return Err(error);
-            }
-        }
-        if at - told >= PROGRESS_BYTES {
-            told = at;
-            recovery.progress(at, total, &file);
-        }
-    }
-}
-
 /// Where the log ends.
 struct LogEnd {
     at: u64,
@@ -356,11 +269,11 @@ impl LogEnd {
     }
 }
 
-/// Walks through the segments behind the snapshot.
+/// Walks through the segments behind the snapshots.
 struct Replay<'a, R: ?Sized> {
     recovery: &'a mut R,
     floor: &'a Positions,
-    /// The first segment that can hold anything beyond the snapshot.
+    /// The first segment that can hold anything beyond the snapshots.
     first: usize,
     positions: Positions,
     done_bytes: u64,

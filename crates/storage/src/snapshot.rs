@@ -30,7 +30,9 @@ pub struct SnapshotHeader {
     pub sequence: u64,
     /// When it was begun, in milliseconds since 1970.
     pub created_ms: i64,
-    /// The last position it holds of each timeline. The log must have stored them all.
+    /// The timelines it is of, in practice one, and the last position it holds of each. The log must
+    /// have stored them all. Position 0 is the state before the first entry; of a timeline besides
+    /// others it is left out. Who names none means timeline 0.
     pub positions: Vec<(u32, u64)>,
 }
 
@@ -38,7 +40,32 @@ impl SnapshotHeader {
     /// The last position it holds of a timeline; 0 when it holds nothing of it.
     #[must_use]
     pub fn position(&self, timeline: u32) -> u64 {
-        self.positions.iter().find(|(of, _)| *of == timeline).map_or(0, |(_, position)| *position)
+        self.position_if_named(timeline).unwrap_or(0)
+    }
+
+    /// The same, or `None` when it is not of this timeline.
+    #[must_use]
+    pub fn position_if_named(&self, timeline: u32) -> Option<u64> {
+        self.positions.iter().find(|(of, _)| *of == timeline).map(|(_, position)| *position)
+    }
+
+    fn of(preamble: &Preamble) -> Self {
+        let [sequence, created_ms, only] = preamble.words;
+        let mut positions = preamble.positions.rows().to_vec();
+        if positions.is_empty() {
+            positions.push((only as u32, 0));
+        }
+        Self { sequence, created_ms: created_ms as i64, positions }
+    }
+
+    fn preamble(&self, folder_id: FolderId) -> Preamble {
+        let positions = Positions::new(self.positions.clone());
+        // The table holds no zeros: whose beginning it is stands elsewhere.
+        let only = match (positions.rows(), self.positions.first()) {
+            ([], Some(&(timeline, _))) => u64::from(timeline),
+            _ => 0,
+        };
+        Preamble { folder_id, words: [self.sequence, self.created_ms as u64, only], positions }
     }
 }
 
@@ -64,7 +91,19 @@ pub struct FoundSnapshot {
     pub state: Result<SnapshotInfo, StorageError>,
 }
 
+/// The number for a snapshot that is about to begin: larger than that of every one in the folder and
+/// of every one that is being written there, which has no name yet.
+pub fn next_sequence<'a, D: Disk + ?Sized>(
+    disk: &mut D,
+    under_way: impl IntoIterator<Item = &'a SnapshotWriter>,
+) -> Result<u64, StorageError> {
+    let newest = Folder::list(disk)?.snapshots.last().map_or(0, |&(sequence, _)| sequence);
+    Ok(under_way.into_iter().map(SnapshotWriter::sequence).fold(newest, u64::max) + 1)
+}
+
 /// Writes a snapshot. May run on another thread than the log, with its own handle of the disk.
+///
+/// Several may be written at once, if their numbers differ: see [`next_sequence`].
 #[derive(Debug)]
 pub struct SnapshotWriter {
     header: SnapshotHeader,
@@ -88,7 +127,7 @@ impl SnapshotWriter {
             });
         };
         let (folder_id, _) = read_format(disk, format_bytes)?;
-        let preamble = preamble_of(folder_id, &header);
+        let preamble = header.preamble(folder_id);
         if preamble.positions.rows().len() > TIMELINES_MAX {
             return Err(StorageError::Limit {
                 what: format!("a snapshot of more than {TIMELINES_MAX} timelines is not possible"),
@@ -99,7 +138,7 @@ impl SnapshotWriter {
         remove_leftovers(disk, core::slice::from_ref(&temporary))?;
         let buffer = preamble.encode(FileKind::Snapshot);
         let seed = preamble.frame_seed(FileKind::Snapshot);
-        let header = SnapshotHeader { positions: preamble.positions.rows().to_vec(), ..header };
+        let header = SnapshotHeader::of(&preamble);
         Ok(Self { header, file, temporary, seed, footer: Footer::default(), at: 0, buffer, unsynced: 0 })
     }
 
@@ -177,6 +216,11 @@ impl SnapshotWriter {
         let _ = disk.remove(&self.temporary);
     }
 
+    /// The snapshot's number.
+    pub fn sequence(&self) -> u64 {
+        self.header.sequence
+    }
+
     /// How many bytes were written or wait to be.
     pub fn bytes(&self) -> u64 {
         self.at + self.buffer.len() as u64
@@ -195,14 +239,6 @@ impl SnapshotWriter {
         self.at += bytes.len() as u64;
         self.unsynced += bytes.len() as u64;
         Ok(())
-    }
-}
-
-fn preamble_of(folder_id: FolderId, header: &SnapshotHeader) -> Preamble {
-    Preamble {
-        folder_id,
-        words: [header.sequence, header.created_ms as u64, 0],
-        positions: Positions::new(header.positions.clone()),
     }
 }
 
@@ -245,7 +281,26 @@ impl SnapshotReader {
         bytes: u64,
         folder_id: Option<FolderId>,
     ) -> Result<Self, StorageError> {
-        let found = Self::open_file(disk, snapshot_name(sequence), bytes, folder_id)?;
+        Self::open_as(disk, sequence, FileReader::new(snapshot_name(sequence), bytes), folder_id)
+    }
+
+    /// The same for a look at what the snapshot is of.
+    pub(crate) fn spot_found<D: Disk + ?Sized>(
+        disk: &mut D,
+        sequence: u64,
+        bytes: u64,
+        folder_id: FolderId,
+    ) -> Result<Self, StorageError> {
+        Self::open_as(disk, sequence, FileReader::spot(snapshot_name(sequence), bytes), Some(folder_id))
+    }
+
+    fn open_as<D: Disk + ?Sized>(
+        disk: &mut D,
+        sequence: u64,
+        reader: FileReader,
+        folder_id: Option<FolderId>,
+    ) -> Result<Self, StorageError> {
+        let found = Self::open_file(disk, reader, folder_id)?;
         if found.header.sequence != sequence {
             return Err(found.reader.damaged(32, "it has another sequence than its name says"));
         }
@@ -257,18 +312,16 @@ impl SnapshotReader {
     pub fn open_foreign<D: Disk + ?Sized>(disk: &mut D, file: &str) -> Result<Self, StorageError> {
         let found = disk.list()?.into_iter().find(|found| found.name == file);
         match found {
-            Some(found) => Self::open_file(disk, found.name, found.bytes, None),
+            Some(found) => Self::open_file(disk, FileReader::new(found.name, found.bytes), None),
             None => Err(StorageError::Missing { file: file.into(), what: "it was expected here".into() }),
         }
     }
 
     fn open_file<D: Disk + ?Sized>(
         disk: &mut D,
-        file: String,
-        bytes: u64,
+        mut reader: FileReader,
         folder_id: Option<FolderId>,
     ) -> Result<Self, StorageError> {
-        let mut reader = FileReader::new(file, bytes);
         let preamble = reader.preamble(disk, FileKind::Snapshot)?;
         if folder_id.is_some_and(|id| id != preamble.folder_id) {
             return Err(reader.damaged(16, "it belongs to another data folder"));
@@ -279,11 +332,7 @@ impl SnapshotReader {
             at: preamble.encoded_bytes(),
             footer: Footer::default(),
             done: false,
-            header: SnapshotHeader {
-                sequence: preamble.words[0],
-                created_ms: preamble.words[1] as i64,
-                positions: preamble.positions.rows().to_vec(),
-            },
+            header: SnapshotHeader::of(&preamble),
         })
     }
 
@@ -340,36 +389,41 @@ impl SnapshotReader {
 }
 
 /// Looks at the preamble and the footer of a snapshot, and at whether the length fits.
-pub(crate) fn check_ends<D: Disk + ?Sized>(
+fn check_ends<D: Disk + ?Sized>(
     disk: &mut D,
     sequence: u64,
     bytes: u64,
     folder_id: FolderId,
 ) -> Result<SnapshotInfo, StorageError> {
-    let snapshot = SnapshotReader::open_found(disk, sequence, bytes, Some(folder_id))?;
-    let (preamble_bytes, seed) = (snapshot.at, snapshot.seed);
-    let mut reader = FileReader::spot(snapshot_name(sequence), bytes);
+    let snapshot = SnapshotReader::spot_found(disk, sequence, bytes, folder_id)?;
+    check_end(disk, snapshot)
+}
+
+/// Looks at the footer of a snapshot whose preamble is whole, and at whether the length fits.
+pub(crate) fn check_end<D: Disk + ?Sized>(
+    disk: &mut D,
+    snapshot: SnapshotReader,
+) -> Result<SnapshotInfo, StorageError> {
+    let SnapshotReader { mut reader, header, seed, at: preamble_bytes, .. } = snapshot;
+    let bytes = reader.bytes();
     let footer_at = bytes.saturating_sub((FRAME_BYTES + FOOTER_BYTES) as u64);
-    let header = match reader.get(disk, footer_at, FRAME_BYTES as u64)? {
+    let frame = match reader.get(disk, footer_at, FRAME_BYTES as u64)? {
         Some(bytes) => bytes.first_chunk().and_then(|bytes| FrameHeader::decode(seed, bytes).ok()),
         None => None,
     };
-    let footer = match header {
-        Some(header) if header.kind == Kind::Footer && footer_at >= preamble_bytes => {
-            match reader.frame(disk, footer_at, seed, header.number)? {
-                Found::Frame(_, body) => Footer::decode(body).filter(|footer| footer.chunks == header.number),
+    let footer = match frame {
+        Some(frame) if frame.kind == Kind::Footer && footer_at >= preamble_bytes => {
+            match reader.frame(disk, footer_at, seed, frame.number)? {
+                Found::Frame(_, body) => Footer::decode(body).filter(|footer| footer.chunks == frame.number),
                 _ => None,
             }
         }
         _ => None,
     };
     match footer {
-        Some(footer) if footer.file_bytes(preamble_bytes) == Some(bytes) => Ok(SnapshotInfo {
-            file: snapshot_name(sequence),
-            bytes,
-            chunks: footer.chunks,
-            header: snapshot.header,
-        }),
+        Some(footer) if footer.file_bytes(preamble_bytes) == Some(bytes) => {
+            Ok(SnapshotInfo { file: snapshot_name(header.sequence), bytes, chunks: footer.chunks, header })
+        }
         _ => Err(reader.damaged(footer_at, "the snapshot's end is missing or does not fit")),
     }
 }

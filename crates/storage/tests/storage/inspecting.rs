@@ -141,3 +141,23 @@ fn a_visitor_can_stop_and_a_snapshot_can_be_chosen() {
     let only = inspect::snapshots(&mut disk, Some(15), &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!(only.files, 1);
 }
+
+#[test]
+fn whose_a_snapshot_is_is_reported() {
+    let (mut disk, mut model) = (FaultyDisk::new(1), Model::default());
+    let (mut log, _) = open(&mut disk, &options()).unwrap();
+    model.append(&mut log, &mut disk, &[0, 2, 2]).unwrap();
+    for (sequence, timeline) in [(1, 2), (2, 0), (3, 5)] {
+        model.snapshot_of(&mut disk, sequence, &[timeline]).unwrap();
+    }
+    let mut found = Vec::new();
+    let tally = inspect::snapshots(&mut disk, None, &mut |_, finding| {
+        if let Finding::Snapshot { header, .. } = finding {
+            found.push((header.sequence, header.positions.clone()));
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(found, [(1, vec![(2, 2)]), (2, vec![(0, 1)]), (3, vec![(5, 0)])]);
+    assert_eq!((tally.files, tally.damages), (3, 0));
+}

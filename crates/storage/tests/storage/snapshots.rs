@@ -99,7 +99,7 @@ fn only_entries_behind_the_snapshot_are_handed_out() {
     at.append(5);
     let (_, recovered) = open(&mut at.disk, &options()).unwrap();
     at.model.check(&recovered);
-    assert_eq!(recovered.chunks, chunks(1));
+    assert_eq!(recovered.snapshots[0].1, chunks(1));
     assert_eq!(recovered.entries.len(), 10);
 }
 
@@ -118,7 +118,7 @@ fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_with_a_warning() {
         disk.flip_bit(file, bit);
         let (_, recovered) = open(&mut disk, &options()).unwrap();
         at.model.check_entries(&recovered);
-        assert_eq!(recovered.snapshot.as_ref().unwrap().sequence, 1);
+        assert_eq!(recovered.snapshot_of(1), Some(1));
         assert_eq!(recovered.entries.len(), 16);
         assert_eq!(recovered.warnings.len(), 1);
         assert!(recovered.warnings[0].contains(file));
@@ -147,7 +147,7 @@ fn purge_keeps_the_snapshots_wanted_and_the_log_they_need() {
     at.disk.crash_losing_all();
     for remove in ["", "snapshot-0000000000000005"] {
         at.disk.take(remove);
-        at.model.finished.retain(|&sequence| remove.is_empty() || sequence < 5);
+        at.model.finished.retain(|(sequence, _)| remove.is_empty() || *sequence < 5);
         let (_, recovered) = open(&mut at.disk, &options()).unwrap();
         at.model.check(&recovered);
     }
@@ -175,7 +175,7 @@ fn purge_removes_nothing_while_there_are_fewer_good_snapshots_than_wanted() {
     assert_eq!(report.snapshots_damaged.len(), 2);
     assert_eq!(at.disk.list().unwrap(), before);
     let (_, recovered) = open(&mut at.disk, &options()).unwrap();
-    assert_eq!(recovered.snapshot.unwrap().sequence, 1);
+    assert_eq!(recovered.snapshot_of(1), Some(1));
 }
 
 #[test]

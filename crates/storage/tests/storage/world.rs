@@ -25,24 +25,27 @@ pub(crate) fn payload(timeline: u32, position: u64, attempt: u64) -> Vec<u8> {
     bytes
 }
 
-/// The chunks of the test's snapshots.
 /// A payload as it comes from who has it in pieces.
 pub(crate) fn in_two(payload: &[u8]) -> [&[u8]; 2] {
     payload.split_at(payload.len() / 3).into()
 }
 
+/// The chunks of the test's snapshots.
 pub(crate) fn chunks(sequence: u64) -> Vec<Vec<u8>> {
     (0..1 + sequence % 3)
         .map(|chunk| vec![(sequence * 16 + chunk) as u8; (sequence * 7 + chunk * 30) as usize])
         .collect()
 }
 
+/// A snapshot: what it is of, and its chunks.
+pub(crate) type Snapshot = (SnapshotHeader, Vec<Vec<u8>>);
+
 /// What recovery handed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    pub(crate) snapshot: Option<SnapshotHeader>,
-    pub(crate) chunks: Vec<Vec<u8>>,
-    pub(crate) complete: bool,
+    /// Those that were handed out to their ends.
+    pub(crate) snapshots: Vec<Snapshot>,
+    begun: Option<Snapshot>,
     pub(crate) entries: Vec<(u32, u64, Vec<u8>)>,
     pub(crate) warnings: Vec<String>,
     pub(crate) discarded: usize,
@@ -50,31 +53,33 @@ pub(crate) struct Recovered {
 
 impl Recovery for Recovered {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
-        assert!(self.snapshot.is_none(), "a second snapshot begins");
-        self.snapshot = Some(header.clone());
+        assert!(self.begun.is_none(), "a snapshot begins before another one's end");
+        assert!(self.entries.is_empty(), "a snapshot after entries");
+        assert!(!header.positions.is_empty(), "a snapshot of nothing");
+        for &(timeline, _) in &header.positions {
+            assert_eq!(self.snapshot_of(timeline), None, "a second snapshot of timeline {timeline}");
+        }
+        self.begun = Some((header.clone(), Vec::new()));
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        assert!(self.snapshot.is_some() && !self.complete);
-        self.chunks.push(bytes.to_vec());
+        self.begun.as_mut().unwrap().1.push(bytes.to_vec());
         Ok(())
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        assert!(self.snapshot.is_some() && !self.complete);
-        self.complete = true;
+        self.snapshots.push(self.begun.take().unwrap());
         Ok(())
     }
 
     fn snapshot_discard(&mut self) {
-        assert!(self.snapshot.take().is_some() && !self.complete);
-        self.chunks.clear();
+        assert!(self.begun.take().is_some());
         self.discarded += 1;
     }
 
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        assert!(self.snapshot.is_none() || self.complete, "an entry before the snapshot's end");
+        assert!(self.begun.is_none(), "an entry before the snapshot's end");
         self.entries.push((timeline, position, payload.to_vec()));
         Ok(())
     }
@@ -91,9 +96,18 @@ impl Recovered {
         entry.map_or_else(|| self.covered(timeline), |entry| entry.1)
     }
 
+    /// The sequence of the snapshot that a timeline was given, if any.
+    pub(crate) fn snapshot_of(&self, timeline: u32) -> Option<u64> {
+        self.of(timeline).map(|header| header.sequence)
+    }
+
+    fn of(&self, timeline: u32) -> Option<&SnapshotHeader> {
+        let mut headers = self.snapshots.iter().map(|(header, _)| header);
+        headers.find(|header| header.position_if_named(timeline).is_some())
+    }
+
     fn covered(&self, timeline: u32) -> u64 {
-        let positions = self.snapshot.iter().flat_map(|header| &header.positions);
-        positions.filter(|row| row.0 == timeline).map(|row| row.1).max().unwrap_or(0)
+        self.of(timeline).map_or(0, |header| header.position(timeline))
     }
 }
 
@@ -109,10 +123,10 @@ pub(crate) struct Model {
     pub(crate) stored: Vec<(u32, Vec<Vec<u8>>)>,
     /// The batch that may or may not have reached the disk.
     pub(crate) doubtful: Vec<(u32, u64, Vec<u8>)>,
-    /// Snapshots that may exist: header and chunks.
-    pub(crate) snapshots: Vec<(SnapshotHeader, Vec<Vec<u8>>)>,
-    /// Sequences of the snapshots that were reported as finished.
-    pub(crate) finished: Vec<u64>,
+    /// Snapshots that may exist.
+    pub(crate) snapshots: Vec<Snapshot>,
+    /// Sequences and timelines of the snapshots that were reported as finished, and are whole.
+    pub(crate) finished: Vec<(u64, Vec<u32>)>,
     attempts: u64,
 }
 
@@ -189,31 +203,82 @@ impl Model {
 
     /// Writes a snapshot of all that is stored.
     pub(crate) fn snapshot(&mut self, disk: &mut impl Disk, sequence: u64) -> Result<(), StorageError> {
-        let header = SnapshotHeader { sequence, created_ms: -5, positions: self.positions() };
-        let chunks = chunks(sequence);
-        self.snapshots.push((header.clone(), chunks.clone()));
-        let mut writer = SnapshotWriter::begin(disk, header)?;
-        for chunk in &chunks {
+        let timelines: Vec<u32> = self.positions().iter().map(|row| row.0).collect();
+        self.snapshot_of(disk, sequence, &timelines)
+    }
+
+    /// Writes a snapshot of some timelines.
+    pub(crate) fn snapshot_of(
+        &mut self,
+        disk: &mut impl Disk,
+        sequence: u64,
+        timelines: &[u32],
+    ) -> Result<(), StorageError> {
+        let mut writer = self.begin_snapshot(disk, sequence, timelines)?;
+        for chunk in &chunks(sequence) {
             if let Err(error) = writer.chunk(disk, chunk) {
                 writer.abandon(disk);
                 return Err(error);
             }
         }
-        writer.finish(disk)?;
-        self.finished.push(sequence);
+        self.finish_snapshot(disk, writer)
+    }
+
+    /// Begins a snapshot of some timelines, which is to have its [`chunks`].
+    pub(crate) fn begin_snapshot(
+        &mut self,
+        disk: &mut impl Disk,
+        sequence: u64,
+        timelines: &[u32],
+    ) -> Result<SnapshotWriter, StorageError> {
+        let mut positions: Vec<_> = timelines.iter().map(|&of| (of, self.last(of))).collect();
+        match positions.iter().all(|row| row.1 == 0) {
+            true => positions.truncate(1),
+            false => positions.retain(|row| row.1 > 0),
+        }
+        let header = SnapshotHeader { sequence, created_ms: -5, positions };
+        let writer = SnapshotWriter::begin(disk, header.clone())?;
+        let positions = if header.positions.is_empty() { vec![(0, 0)] } else { header.positions };
+        self.snapshots.push((SnapshotHeader { positions, ..header }, chunks(sequence)));
+        Ok(writer)
+    }
+
+    /// Ends a snapshot that has all its chunks.
+    pub(crate) fn finish_snapshot(
+        &mut self,
+        disk: &mut impl Disk,
+        writer: SnapshotWriter,
+    ) -> Result<(), StorageError> {
+        let SnapshotHeader { sequence, positions, .. } = writer.finish(disk)?.header;
+        self.finished.push((sequence, positions.iter().map(|row| row.0).collect()));
         Ok(())
     }
 
     /// Checks that what came back is all that was acknowledged, and nothing that was not tried.
     /// What came back counts as acknowledged from now on.
     pub(crate) fn check(&mut self, recovered: &Recovered) {
-        if let Some(header) = &recovered.snapshot {
-            assert!(recovered.complete, "the snapshot was handed out to its end");
-            let expected = (header.clone(), recovered.chunks.clone());
-            assert!(self.snapshots.contains(&expected), "a snapshot that was never written: {header:?}");
+        for (sequence, timelines) in &self.finished {
+            for &timeline in timelines {
+                let newest = recovered.snapshot_of(timeline);
+                assert!(newest >= Some(*sequence), "{timeline}: snapshot {sequence} is gone: {newest:?}");
+            }
         }
-        let newest = recovered.snapshot.as_ref().map_or(0, |header| header.sequence);
-        assert!(self.finished.iter().all(|&sequence| sequence <= newest), "a finished snapshot is gone");
+        self.check_without_newest(recovered);
+    }
+
+    /// The same, where finished snapshots may have gone.
+    pub(crate) fn check_without_newest(&mut self, recovered: &Recovered) {
+        assert!(recovered.begun.is_none(), "every snapshot was handed out to its end");
+        for (header, chunks) in &recovered.snapshots {
+            let is_it = |(written, with): &Snapshot| {
+                let mut rows = header.positions.iter();
+                written.sequence == header.sequence
+                    && written.created_ms == header.created_ms
+                    && rows.all(|row| written.positions.contains(row))
+                    && with == chunks
+            };
+            assert!(self.snapshots.iter().any(is_it), "a snapshot that was never written: {header:?}");
+        }
         let mut doubtful = std::mem::take(&mut self.doubtful);
         let more = doubtful.first().is_some_and(|first| recovered.entries.contains(first));
         if more {
