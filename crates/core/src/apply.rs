@@ -1,9 +1,10 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
-use crate::entry::{Item, Items, Outcome};
+use crate::entry::{Item, Items, Outcome, Part};
 use crate::membership::CONFIG_PATH;
 use crate::planted::Bug;
+use crate::replica::Lead;
 use crate::request::failed_multi;
 use crate::server::{Server, WARNINGS_MAX};
 use crate::stats::Stats;
@@ -24,6 +25,7 @@ impl Server {
     /// # Panics
     /// When it cannot be applied: the states of two servers have parted, and nothing may be served.
     pub(crate) fn apply_entry(&mut self, entry: &Entry) {
+        self.applying = entry.position;
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
                 let Item { origin, outcome } = item.expect("an entry that a leader made can be read");
@@ -33,12 +35,31 @@ impl Server {
                     self.close(id, CloseReason::LeaderChanged);
                 }
                 match outcome {
-                    Outcome::Update(update) => self.apply_update(&update, own),
+                    Outcome::Update(update) => self.apply_update(&update, own, None),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
+                    Outcome::Part(part) => self.apply_part(&part, own),
+                    Outcome::Seen(seen) => {
+                        let seen = seen.timestamp().expect("an entry that a leader made can be read");
+                        self.stamp.merge(&seen);
+                    }
                 }
             }
         }
+        self.entry_is_applied(entry);
+    }
+
+    /// An entry of which nothing is applied: a part whose operation never will be whole.
+    pub(crate) fn skip_entry(&mut self, entry: &Entry) {
+        if self.replica.lead == Lead::Active {
+            self.part_is_void(entry.position);
+        }
+        self.entry_is_applied(entry);
+    }
+
+    fn entry_is_applied(&mut self, entry: &Entry) {
         self.replica.applied = (entry.position, entry.term);
+        self.stamp.raise(self.config.partition, entry.position);
+        self.stamp.raise_zxid(self.partition.tree.last_zxid());
         self.partition.applied(entry.position);
         self.settle_term();
     }
@@ -54,8 +75,14 @@ impl Server {
         self.resume_congested();
     }
 
-    /// `own` is the connection whose request it was, if it came in here.
-    fn apply_update(&mut self, update: &stoa_tree::Update<'_>, own: Option<ConnectionId>) {
+    /// `own` is the connection whose request it was, if it came in here; `reply` is what it is told, if
+    /// that does not follow from the update.
+    fn apply_update(
+        &mut self,
+        update: &stoa_tree::Update<'_>,
+        own: Option<ConnectionId>,
+        reply: Option<&[u8]>,
+    ) {
         self.release_waiters(update.zxid - 1);
         let writer = own.and_then(|id| self.writer(id));
         let mut body = core::mem::take(&mut self.body);
@@ -90,6 +117,10 @@ impl Server {
         }
         if let Some(writer) = writer {
             match writer.opcode {
+                _ if reply.is_some() => {
+                    body.clear();
+                    body.extend_from_slice(reply.unwrap_or_default());
+                }
                 Opcode::Multi => MultiResults::end(&mut body),
                 Opcode::Reconfig => {
                     // The new list stands before its Stat.
@@ -109,6 +140,22 @@ impl Server {
             self.drain(writer.connection);
         }
         self.body = body;
+    }
+
+    /// A part of an operation of which all are there. The reply was written when they were prepared:
+    /// what it tells is not all here.
+    fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
+        for place in part.places() {
+            self.stamp.raise(place.partition, place.position);
+        }
+        match &part.update {
+            Some(update) => self.apply_update(update, own, Some(part.reply)),
+            None => {
+                let Some(writer) = own.and_then(|id| self.writer(id)) else { return };
+                self.answer_writer(&writer, 0, part.reply);
+                self.drain(writer.connection);
+            }
+        }
     }
 
     /// The leader has refused a request.
@@ -161,6 +208,7 @@ impl Server {
     }
 
     fn session_ended(&mut self, session: i64, closed_by: Option<ConnectionId>) {
+        self.tell_of_session(session, None);
         let Some(live) = self.sessions.remove(session) else { return };
         // Its own close is the last thing that is answered; whoever else holds it learns by the end
         // of the connection.

@@ -18,6 +18,10 @@ pub struct Config {
     /// Its number in the ensemble, and the top byte of the session ids that it makes (ZooKeeper's
     /// `myid`); 1 to 254.
     pub server_id: u8,
+    /// The partition that this thread executes, from 0.
+    pub partition: u8,
+    /// How many partitions the ensemble has, from 1; fixed when it is born.
+    pub partitions: u8,
     /// Resolution of session expiry, milliseconds.
     pub tick_ms: u32,
     /// Least session timeout that is granted, milliseconds.
@@ -100,6 +104,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             server_id: 1,
+            partition: 0,
+            partitions: 1,
             tick_ms: 3000,
             session_timeout_min_ms: 6000,
             session_timeout_max_ms: 60_000,

@@ -1,7 +1,10 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
 use crate::config::{Limits, Now};
+use crate::guest::Guest;
+use crate::home::Route;
 use crate::request::is_read;
+use crate::server::{ConnectError, Output};
 use crate::session::SessionKey;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -101,6 +104,8 @@ pub(crate) enum Phase {
     },
     /// Attached to a session.
     Live(SessionKey),
+    /// Its session is kept by another partition of the server.
+    Guest,
     /// The server only reads, and the client may.
     ReadOnly,
     /// Nothing is read any more; what is left to send may still be sent.
@@ -207,13 +212,19 @@ pub struct Connection {
     pub(crate) opening: u64,
     /// Barriers among what waits, and writes that waited behind one.
     pub(crate) bars: usize,
+    /// Frames in its output that answer something, where a home wants to know.
+    pub(crate) answers: u32,
+    /// Whose client it is, where the server has several partitions and this is one of them.
+    pub(crate) guest: Option<Box<Guest>>,
+    /// Where its requests go, where the server has several partitions and this is its home.
+    pub(crate) route: Option<Box<Route>>,
 }
 
 impl Connection {
     /// Requests under way.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.route.as_ref().map_or(0, |route| route.under_way as usize)
     }
 
     /// Whether nothing is read from it until there is room again.
@@ -238,6 +249,11 @@ impl Connection {
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.close_reason
+    }
+
+    /// What is waiting to be sent.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        self.output.get(self.output_sent..).unwrap_or_default()
     }
 
     /// Bytes waiting to be sent.
@@ -292,7 +308,24 @@ impl Connections {
         self.slots.len()
     }
 
-    pub(crate) fn count_from(&self, address: IpAddr) -> usize {
+    /// A client has connected, if there may be one more.
+    pub(crate) fn admit(
+        &mut self,
+        limits: &Limits,
+        peer: SocketAddr,
+        now: Now,
+    ) -> Result<ConnectionId, ConnectError> {
+        if limits.connections != 0 && self.len() >= limits.connections {
+            return Err(ConnectError::TooMany { limit: limits.connections });
+        }
+        let limit = limits.connections_per_address;
+        if limit != 0 && self.count_from(peer.ip()) >= limit {
+            return Err(ConnectError::TooManyFromAddress { limit });
+        }
+        Ok(self.insert(peer, now))
+    }
+
+    fn count_from(&self, address: IpAddr) -> usize {
         self.by_address.get(&address).copied().unwrap_or(0)
     }
 
@@ -330,6 +363,9 @@ impl Connections {
                 takes_read_only: false,
                 opening: 0,
                 bars: 0,
+                answers: 0,
+                guest: None,
+                route: None,
             },
         ));
         ConnectionId((u64::from(self.generation) << 32) | index as u64)
@@ -393,6 +429,23 @@ impl Connections {
             connection.output = spare;
         }
         Some(&mut connection.output)
+    }
+
+    /// The next connection that the driver is to be told of.
+    pub(crate) fn poll_announced(&mut self) -> Option<Output> {
+        let id = self.announced.pop_front()?;
+        if let Some(connection) = self.get_mut(id) {
+            connection.announced = false;
+        }
+        Some(Output::Send(id))
+    }
+
+    /// Has the driver told again that there is output.
+    pub(crate) fn announce_first(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.announced) {
+            connection.announced = true;
+            self.announced.push_front(id);
+        }
     }
 
     /// `sent` bytes have left; an emptied buffer goes back to the spare ones.

@@ -2,17 +2,21 @@
 
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::entry::Origin;
+use crate::crossing::Pending;
+use crate::entry::{Origin, part_places};
+use crate::owners::Known;
 use crate::peer::{Asked, BadMessage, Forward, Heard, PeerMessage};
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::requests::Stream;
 use crate::server::Server;
+use crate::state::State;
+use crate::timestamp::Timestamp;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Entry, EntryKind, Message, Output, Pieces, ProposeError, Role};
-use stoa_tree::{Caller, Contact, Tree};
+use stoa_tree::{Caller, Contact};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
 /// Something for another server.
@@ -88,7 +92,7 @@ pub(crate) struct Ensemble {
 struct Arrived {
     /// Where it stands on the timeline: position and term.
     at: (u64, u64),
-    tree: Tree,
+    state: State,
 }
 
 /// An attempt to lead that does not wait for the election timeout.
@@ -285,17 +289,17 @@ impl Server {
                 && self.ensemble.arrived.is_none())
     }
 
-    /// A snapshot has come from another server, with this message; it is whole, and `tree` was loaded
+    /// A snapshot has come from another server, with this message; it is whole, and `state` was loaded
     /// from it. It becomes this server's state when the record that comes out of
     /// [`Server::poll_append`] with it is durable, unless it is of no use any more.
     ///
     /// # Errors
     /// When the message is none.
-    pub fn take_over(&mut self, from: u8, message: Bytes, tree: Tree, now: Now) -> Result<(), BadMessage> {
+    pub fn take_over(&mut self, from: u8, message: Bytes, state: State, now: Now) -> Result<(), BadMessage> {
         self.now = now;
         let PeerMessage::Group(message) = PeerMessage::decode(message)? else { return Err(BadMessage) };
         let mark = message.snapshot().filter(|_| message.from() == u64::from(from)).ok_or(BadMessage)?;
-        self.ensemble.arrived = Some(Arrived { at: (mark.position, mark.term), tree });
+        self.ensemble.arrived = Some(Arrived { at: (mark.position, mark.term), state });
         if let Err(error) = self.replica.group().step(message) {
             self.warn(alloc::format!("the snapshot of server {from} was refused: {error}"));
             self.ensemble.arrived = None;
@@ -313,18 +317,25 @@ impl Server {
     /// The state is that of the snapshot that has come. Nobody knows what the clients here have
     /// missed: they come back and are told.
     pub(crate) fn replace_state(&mut self) {
-        let Some(Arrived { at, tree }) = self.ensemble.arrived.take() else { return };
+        let Some(Arrived { at, state }) = self.ensemble.arrived.take() else { return };
         self.close_all(CloseReason::StateReplaced);
         self.requests.forget(|_| ());
         self.waiters.clear();
         self.ensemble.barriers.waiting.clear();
+        let State { tree, stamp, terms } = state;
         self.partition.tree = tree;
+        self.stamp = Timestamp::new(self.placement.partitions());
+        self.stamp.merge(&stamp);
+        self.stamp.raise(self.config.partition, at.0);
+        self.fates.replaced(terms, at.0);
         self.partition.abandon();
         self.replica.applied = at;
         self.sessions.clear();
         for session in self.partition.tree.sessions() {
             self.sessions.insert(session.id, session.timeout_ms, self.now);
         }
+        self.owners.replaced();
+        self.committed.clear();
         self.abort_snapshot();
         self.ensemble.asked_in_term = 0;
         self.servers_changed();
@@ -340,6 +351,14 @@ impl Server {
             match output {
                 Output::Send(message) => self.send_group(message),
                 Output::SendSnapshot(message) => self.send_snapshot(message),
+                Output::Committed(entries) if !self.stamp.is_empty() => {
+                    for entry in &entries {
+                        self.fates.committed(entry.position, entry.term);
+                    }
+                    self.committed.extend(entries);
+                    self.answer_the_curious();
+                    self.apply_committed();
+                }
                 Output::Committed(entries) => {
                     for entry in &entries {
                         self.apply_entry(entry);
@@ -358,6 +377,33 @@ impl Server {
                 Output::Store(_) => {}
             }
             self.give_requests();
+        }
+    }
+
+    /// Applies what is committed, up to a part of which it is not known whether the others are there.
+    pub(crate) fn apply_committed(&mut self) {
+        let before = self.replica.applied;
+        // A part is prepared against what is applied when it begins.
+        while !self.crossing.has_open_part()
+            && let Some(entry) = self.committed.front()
+        {
+            let places = part_places(&entry.payload);
+            let Some(all) = self.are_all_there(&places) else { break };
+            let Some(entry) = self.committed.pop_front() else { break };
+            self.forget_fates(&places);
+            if all {
+                self.stamp_what_was_said();
+                self.apply_entry(&entry);
+            } else {
+                self.skip_entry(&entry);
+            }
+        }
+        if self.replica.applied != before {
+            let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
+            let applied = self.replica.applied.0;
+            self.replica.group().compact(applied, keep);
+            self.after_entries();
+            self.stand_after(applied);
         }
     }
 
@@ -417,6 +463,8 @@ impl Server {
         self.members_settled();
         self.ensemble.handing_over_until_us = None;
         self.ensemble.streams.clear();
+        self.pending.clear();
+        self.stop_standing();
         self.partition.abandon();
         self.sessions.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
@@ -480,7 +528,12 @@ impl Server {
 
     /// Whether this server prepares what it is asked.
     pub(crate) fn prepares(&self) -> bool {
-        self.replica.lead == Lead::Active && self.ensemble.handing_over_until_us.is_none()
+        self.leads() && !self.crossing.is_standing()
+    }
+
+    /// Whether this server leads the timeline and may prepare requests, if nothing is in the way.
+    pub(crate) fn leads(&self) -> bool {
+        self.replica.lead == Lead::Active && self.ensemble.handing_over_until_us.is_none() && self.may_prepare
     }
 
     /// Gives what was asked here to whoever leads.
@@ -509,32 +562,67 @@ impl Server {
     fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
         for (request, asked) in (first..).zip(asked) {
             let origin = Origin { server, request };
-            match Asked::decode(asked) {
-                Ok(asked) => {
-                    match &asked {
-                        Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
-                        asked => self.partition.propose_asked(origin, asked, self.now),
-                    }
-                    // Whoever comes back has been heard of, long before that is applied.
-                    if let Asked::OpenSession { session, .. } = &asked
-                        && self.partition.tree.session_is_changing(*session)
-                    {
-                        self.sessions.heard_of(*session, 0, self.now);
-                    }
-                    // It may have been refused: then the session goes on, elsewhere.
-                    if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = &asked
-                        && !self.partition.tree.session_is_live(*session)
-                    {
-                        self.sessions.set_closing(*session, true);
-                    }
-                }
-                // There must be an outcome, or the stream would end here.
-                Err(BadMessage) => {
-                    let code = ErrorCode::MarshallingError;
-                    self.partition.propose_refusal(origin, code.into());
-                }
+            if !self.pending.is_empty() || !self.take_one(Some(origin), asked) {
+                self.pending.push_back(Pending { origin: Some(origin), asked: asked.clone() });
             }
         }
+    }
+
+    /// Takes what had to wait, as far as it need not any more.
+    pub(crate) fn take_pending(&mut self) {
+        while self.leads()
+            && let Some(Pending { origin, asked }) = self.pending.front().cloned()
+        {
+            if !self.take_one(origin, &asked) {
+                return;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// Takes a request, unless it has to wait.
+    fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
+        if self.crossing.is_standing() {
+            return false;
+        }
+        let Ok(asked) = Asked::decode(bytes) else {
+            // There must be an outcome, or the stream would end here.
+            if let Some(origin) = origin {
+                self.partition.propose_refusal(origin, ErrorCode::MarshallingError.into());
+            }
+            return true;
+        };
+        match origin.map_or(Known::Yes, |origin| self.knows(origin, &asked)) {
+            Known::NotYet => return false,
+            Known::No(code) => {
+                if let Some(origin) = origin {
+                    self.partition.propose_refusal(origin, code.into());
+                }
+                return true;
+            }
+            Known::Yes => {}
+        }
+        if self.coordinates(origin, bytes, &asked) {
+            return false;
+        }
+        let Some(origin) = origin else { return true };
+        match &asked {
+            Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
+            asked => self.partition.propose_asked(origin, asked, self.now),
+        }
+        // Whoever comes back has been heard of, long before that is applied.
+        if let Asked::OpenSession { session, .. } = &asked
+            && self.partition.tree.session_is_changing(*session)
+        {
+            self.sessions.heard_of(*session, 0, self.now);
+        }
+        // It may have been refused: then the session goes on, elsewhere.
+        if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = &asked
+            && !self.partition.tree.session_is_live(*session)
+        {
+            self.sessions.set_closing(*session, true);
+        }
+        true
     }
 
     fn take_reconfig(&mut self, origin: Origin, asked: &Asked<'_>) {
@@ -555,7 +643,7 @@ impl Server {
 
     fn take_forwarded(&mut self, from: u8, forward: &Forward) {
         let Forward { term, stream, base, first, asked } = forward;
-        if !self.prepares() || *term != self.replica.term || !self.is_member(from) {
+        if !self.leads() || *term != self.replica.term || !self.is_member(from) {
             // The sender gives them again, to whoever leads then.
             return;
         }
@@ -608,6 +696,8 @@ impl Server {
     pub(crate) fn tick_ensemble(&mut self) {
         let now_us = self.now.mono_us;
         self.campaign();
+        self.follow_chosen();
+        self.take_pending();
         if self.ensemble.handing_over_until_us.is_some_and(|until| until <= now_us) {
             self.ensemble.handing_over_until_us = None;
         }
@@ -723,7 +813,7 @@ impl Server {
             self.replica.group().forget_leader();
         }
         let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
-            Phase::Live(_) => is_due(connection.timeout_ms),
+            Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),
             Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
             Phase::Handshake | Phase::ReadOnly | Phase::Closing => false,
         });
@@ -745,6 +835,16 @@ impl Server {
         barriers.next += 1;
         let (id, connections) = (barriers.next, [connection].into());
         barriers.waiting.push_back(Barrier { id, asked_us: None, position: None, connections });
+        id
+    }
+
+    /// A barrier that falls when this position has been applied.
+    pub(crate) fn barrier_at(&mut self, connection: ConnectionId, position: u64) -> u64 {
+        let barriers = &mut self.ensemble.barriers;
+        barriers.next += 1;
+        let (id, asked_us) = (barriers.next, Some(self.now.mono_us));
+        let connections = [connection].into();
+        barriers.waiting.push_back(Barrier { id, asked_us, position: Some(position), connections });
         id
     }
 

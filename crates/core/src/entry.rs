@@ -6,19 +6,26 @@
 //! outcome := 0, length u32, update                   the update, as in stoa-tree
 //!          | 1, code i32                             refused
 //!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
+//!          | 3, length u32, timestamp                nobody's: what the entry rests on
+//!          | 4, count u8, (partition u8, term u64, position u64)*, length u32, reply, length u32, [update]
+//!                                                   a part of an operation that concerns several partitions
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
 //! server learns of every outcome in one way, in the order of its requests.
 
+use crate::fate::Place;
+use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_tree::{CorruptUpdate, Refusal, Update};
-use stoa_wire::ErrorCode;
+use stoa_wire::{ErrorCode, Reader};
 
 const UPDATE: u8 = 0;
 const REFUSED: u8 = 1;
 const REFUSED_MULTI: u8 = 2;
+const SEEN: u8 = 3;
+const PART: u8 = 4;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +52,46 @@ pub enum Outcome<'a> {
     Update(Update<'a>),
     /// It changes nothing.
     Refused(Refusal),
+    /// What the entry rests on, on all partitions.
+    Seen(Seen<'a>),
+    /// It concerns several partitions: this changes the state if all parts come to be.
+    Part(Part<'a>),
+}
+
+/// A partition's part of an operation that concerns several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part<'a> {
+    places: &'a [u8],
+    /// The body of the client's reply.
+    pub reply: &'a [u8],
+    /// What changes here, if anything does.
+    pub update: Option<Update<'a>>,
+}
+
+const PLACE_BYTES: usize = 17;
+
+impl Part<'_> {
+    /// Where all its parts are.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        self.places.chunks_exact(PLACE_BYTES).map(move |place| Place {
+            partition: place[0],
+            term: number(&place[1..9]),
+            position: number(&place[9..]),
+        })
+    }
+}
+
+/// An encoded timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen<'a>(&'a [u8]);
+
+impl Seen<'_> {
+    /// The timestamp.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        Timestamp::decode(&mut Reader::new(self.0)).ok()
+    }
 }
 
 impl fmt::Display for Item<'_> {
@@ -52,6 +99,13 @@ impl fmt::Display for Item<'_> {
         match &self.outcome {
             Outcome::Update(update) => update.describe().fmt(f)?,
             Outcome::Refused(refusal) => write!(f, "refused: {refusal}")?,
+            Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
+            Outcome::Part(part) => {
+                write!(f, "part of an operation on {} partitions", part.places().count())?;
+                if let Some(update) = &part.update {
+                    write!(f, ": {}", update.describe())?;
+                }
+            }
         }
         match self.origin {
             Some(Origin { server, request }) => write!(f, " for server {server} request {request:#x}"),
@@ -85,6 +139,32 @@ pub(crate) fn put_refusal(entry: &mut Vec<u8>, origin: Origin, refusal: Refusal)
     entry.extend_from_slice(&(code as i32).to_le_bytes());
 }
 
+/// What the entry rests on.
+pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
+    put_origin(entry, None);
+    entry.push(SEEN);
+    let start = entry.len();
+    entry.extend_from_slice(&[0; 4]);
+    seen.encode(entry);
+    let len = u32::try_from(entry.len() - start - 4).expect("a timestamp has few positions");
+    entry[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Begins a part; the update follows, or 0 as its length.
+pub(crate) fn begin_part(entry: &mut Vec<u8>, origin: Option<Origin>, places: &[Place], reply: &[u8]) {
+    put_origin(entry, origin);
+    entry.push(PART);
+    entry.push(u8::try_from(places.len()).expect("there are few partitions"));
+    for Place { partition, term, position } in places {
+        entry.push(*partition);
+        entry.extend_from_slice(&term.to_le_bytes());
+        entry.extend_from_slice(&position.to_le_bytes());
+    }
+    let len = u32::try_from(reply.len()).expect("a reply is not much longer than its request");
+    entry.extend_from_slice(&len.to_le_bytes());
+    entry.extend_from_slice(reply);
+}
+
 fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
     match origin {
         Some(Origin { server, request }) => {
@@ -92,6 +172,19 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
             entry.extend_from_slice(&request.to_le_bytes());
         }
         None => entry.push(0),
+    }
+}
+
+/// Whether an entry is a part of an operation that concerns several partitions: it stands alone.
+pub(crate) fn is_part(entry: &[u8]) -> bool {
+    matches!(Items::new(entry).next(), Some(Ok(Item { outcome: Outcome::Part(_), .. })))
+}
+
+/// Where the parts are of the operation that an entry is a part of; none when it is no part.
+pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
+    match Items::new(entry).next() {
+        Some(Ok(Item { outcome: Outcome::Part(part), .. })) => part.places().collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -114,6 +207,13 @@ impl<'a> Items<'a> {
         Some(*head)
     }
 
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.number()? as usize;
+        let (bytes, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
     fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
@@ -132,12 +232,17 @@ impl<'a> Items<'a> {
         };
         let [kind] = self.take().ok_or(CUT)?;
         let outcome = match kind {
-            UPDATE => {
-                let len = self.number().ok_or(CUT)? as usize;
-                let (update, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
+            UPDATE => Outcome::Update(Update::decode(self.bytes().ok_or(CUT)?)?),
+            PART => {
+                let [count] = self.take().ok_or(CUT)?;
+                let len = usize::from(count) * PLACE_BYTES;
+                let (places, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
                 self.rest = rest;
-                Outcome::Update(Update::decode(update)?)
+                let (reply, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
+                let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
+                Outcome::Part(Part { places, reply, update })
             }
+            SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {
                 let (count, failed) =

@@ -17,7 +17,9 @@ impl Server {
             self.close(id, CloseReason::Malformed);
             return;
         };
-        if request.last_zxid_seen > self.partition.tree.last_zxid() {
+        // With several partitions it says nothing: what the session's leader has seen is waited for.
+        let is_ahead = request.last_zxid_seen > self.partition.tree.last_zxid();
+        if is_ahead && self.stamp.is_empty() {
             // Without an answer: the client tries another server, one that has caught up.
             self.close(id, CloseReason::ClientAhead);
             return;
@@ -62,7 +64,7 @@ impl Server {
         }
         let (session, password) = (request.session_id, request.password);
         self.opening(id, timeout_ms, request);
-        if !self.can_prepare() {
+        if !self.can_prepare() || !self.stamp.is_empty() {
             let mut asked = Vec::new();
             Asked::put_session(&mut asked, false, session, timeout_ms, password);
             self.requests.ask(id, asked);
@@ -101,6 +103,11 @@ impl Server {
     /// A session was created, or came to another connection, here or at another server: that is
     /// committed, so the client may know. `own` is the connection that asked for it.
     pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
+        self.tell_of_session(opened.session, self.partition.tree.session_contact(opened.session));
+        let since = self.applying;
+        if let Some(guest) = own.and_then(|id| self.connections.get_mut(id)?.guest.as_mut()) {
+            guest.since = since;
+        }
         // Also when its connection is gone already: then it expires like any silent session.
         let key = self.sessions.insert(opened.session, opened.timeout_ms, self.now);
         self.sessions.set_timeout(key, opened.timeout_ms, self.now);

@@ -17,6 +17,9 @@
 //! [`Server::appended`] says that it is durable, and only then is it applied, are watches triggered
 //! and is the reply written. A read runs at once against the applied state, unless its session has
 //! a write under way: then it waits its turn (FIFO client order).
+//!
+//! Where the tree is divided over several partitions, [`Shard`] is one thread of the server: a partition,
+//! which is a [`Server`] too, and a home for clients, which sends each request where it has to go.
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
@@ -24,12 +27,20 @@ mod apply;
 mod auth;
 mod config;
 mod connection;
+mod crossing;
 mod ensemble;
 mod entry;
+mod fate;
+mod gather;
+mod guest;
 mod handshake;
+mod home;
+mod leading;
 mod membership;
+mod owners;
 mod partition;
 mod peer;
+mod placement;
 mod planted;
 mod read;
 mod read_only;
@@ -40,23 +51,35 @@ mod requests;
 mod restore;
 mod server;
 mod session;
+mod shard;
 mod snapshot;
 mod standing;
+mod state;
 mod stats;
+mod timestamp;
+mod word;
 
 pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now};
 pub use connection::{CloseReason, Connection, ConnectionId};
+pub use crossing::{Standing as StandingStill, Step, StepKind, Stepped, Verdict};
 pub use ensemble::PeerOutput;
-pub use entry::{Item, Items, Origin, Outcome};
+pub use entry::{Item, Items, Origin, Outcome, Part, Seen};
+pub use fate::Place;
+pub use home::HomeStats;
 pub use peer::BadMessage;
+pub use placement::Placement;
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use replica::{Append, TIMELINE, TakenOver};
 pub use restore::{Recovered, Restore};
 pub use server::{ConnectError, Output, Server};
 pub use session::LiveSession;
+pub use shard::Shard;
 pub use snapshot::SnapshotOutput;
 pub use standing::{Role, Standing};
+pub use state::{Share, State, StateLoader};
 pub use stats::{Histogram, OpStats, Stats};
 pub use stoa_group::Pieces;
+pub use timestamp::Timestamp;
+pub use word::{Attached, ToClient, ToPartition, Word};

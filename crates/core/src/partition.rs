@@ -1,14 +1,17 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
 use crate::config::Now;
-use crate::entry::{Origin, begin_update, put_refusal};
+use crate::entry::{Origin, begin_part, begin_update, put_refusal, put_seen};
+use crate::fate::Place;
 use crate::peer::Asked;
+use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
+use crate::timestamp::Timestamp;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_tree::{Caller, Contact, Refusal, Stamp, Tree, Watches};
+use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, Tree, Watches};
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
 pub(crate) struct Partition {
@@ -22,12 +25,17 @@ pub(crate) struct Partition {
     proposed: VecDeque<(u64, usize)>,
     proposed_bytes: usize,
     proposed_zxid: i64,
+    /// Which partition it is, and where everything else lives.
+    own: u8,
+    placement: Placement,
+    /// What the entry under construction rests on.
+    rests_on: Timestamp,
     pub(crate) planted: Planted,
 }
 
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.
-    pub(crate) fn new(tree: Tree, hash_seed: u64) -> Self {
+    pub(crate) fn new(tree: Tree, hash_seed: u64, (own, placement): (u8, Placement)) -> Self {
         let proposed_zxid = tree.last_zxid();
         Self {
             tree,
@@ -37,6 +45,9 @@ impl Partition {
             proposed: VecDeque::new(),
             proposed_bytes: 0,
             proposed_zxid,
+            own,
+            placement,
+            rests_on: Timestamp::new(placement.partitions()),
             planted: Planted::default(),
         }
     }
@@ -126,10 +137,12 @@ impl Partition {
             Asked::OpenSession { session, timeout_ms, password } => {
                 self.propose_session_open(origin, *session, *timeout_ms, password, now)
             }
-            Asked::Write { session, opening, opcode, identities, body } => {
+            Asked::Write { session, opening, after, opcode, identities, body } => {
                 let contact = Contact { server: origin.server, opening: *opening };
                 let caller = Caller { session: *session, identities };
-                self.check_contact(*session, contact).map_err(Refusal::Error).and_then(|()| {
+                self.depends_on(&after.seen);
+                let checked = if self.own == FIRST { self.check_contact(*session, contact) } else { Ok(()) };
+                checked.map_err(Refusal::Error).and_then(|()| {
                     let request = Request::decode(*opcode, &mut Reader::new(body));
                     let request = request.map_err(|_| Refusal::Error(ErrorCode::MarshallingError))?;
                     self.propose(Some(origin), &request, &caller, now)
@@ -163,7 +176,7 @@ impl Partition {
         now: Now,
         prepare: impl FnOnce(&mut Tree, Stamp, &mut Vec<u8>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let stamp = Stamp { zxid: self.proposed_zxid + 1, time_ms: now.wall_ms };
+        let stamp = Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms };
         let start = self.entry.len();
         begin_update(&mut self.entry, origin);
         let prepared = prepare(&mut self.tree, stamp, &mut self.entry);
@@ -174,6 +187,53 @@ impl Partition {
         prepared
     }
 
+    /// Larger than that of every update that the next one depends on, and no other partition's: the low
+    /// bits are this one's number. With one partition it is a count.
+    fn next_zxid(&self) -> i64 {
+        self.zxid_after(self.zxid_seen())
+    }
+
+    /// The largest zxid that updates made here may depend on.
+    pub(crate) fn zxid_seen(&self) -> i64 {
+        self.proposed_zxid.max(self.rests_on.zxid())
+    }
+
+    /// The next zxid of this partition that is larger than another one.
+    pub(crate) fn zxid_after(&self, before: i64) -> i64 {
+        let bits = u8::BITS - (self.placement.partitions() - 1).leading_zeros();
+        (((before >> bits) + 1) << bits) | i64::from(self.own)
+    }
+
+    /// Adds this partition's part of an operation that concerns several; it has no update if nothing was
+    /// prepared here.
+    pub(crate) fn put_part(
+        &mut self,
+        origin: Option<Origin>,
+        places: &[Place],
+        reply: &[u8],
+        part: Option<(Part, i64)>,
+    ) {
+        begin_part(&mut self.entry, origin, places, reply);
+        let before = self.entry.len();
+        if let Some((part, zxid)) = part {
+            self.tree.part_keep(part, &mut self.entry);
+            self.proposed_zxid = zxid;
+        }
+        if self.entry.len() == before {
+            self.entry.extend_from_slice(&[0; 4]);
+        }
+    }
+
+    /// What is proposed from now on depends on that.
+    pub(crate) fn depends_on(&mut self, seen: &Timestamp) {
+        self.rests_on.merge(seen);
+    }
+
+    /// What the next entry depends on.
+    pub(crate) fn rests_on(&self) -> &Timestamp {
+        &self.rests_on
+    }
+
     /// Closes the entry under construction; give it back with [`Partition::hold_up`] if the group
     /// cannot take it yet.
     pub(crate) fn take_entry(&mut self) -> Option<Bytes> {
@@ -182,6 +242,10 @@ impl Partition {
         }
         if self.entry.is_empty() {
             return None;
+        }
+        if !self.rests_on.is_empty() {
+            self.rests_on.raise_zxid(self.proposed_zxid);
+            put_seen(&mut self.entry, &self.rests_on);
         }
         // A bit more than this one will follow, or a bit less than was thought lately: growing would copy.
         let (len, room) = (self.entry.len(), self.entry.capacity());

@@ -9,11 +9,14 @@
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
+//!           | 4, since i64, seen, as 3                                  where there are partitions
+//! seen     := zxid i64, count i32, position i64*
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
 //! that has ended never come after those of its successor.
 
 use crate::auth::IDENTITIES_MAX;
+use crate::timestamp::Timestamp;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -30,6 +33,7 @@ const HEARD_ARRIVED: u8 = 5;
 const CREATE_SESSION: u8 = 1;
 const OPEN_SESSION: u8 = 2;
 const WRITE: u8 = 3;
+const WRITE_AFTER: u8 = 4;
 
 /// Why bytes are no message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +92,24 @@ pub(crate) enum Asked<'a> {
     /// A session comes back.
     OpenSession { session: i64, timeout_ms: i32, password: &'a [u8] },
     /// A write, or the end of the session.
-    Write { session: i64, opening: u64, opcode: Opcode, identities: Vec<Identity>, body: &'a [u8] },
+    Write {
+        session: i64,
+        opening: u64,
+        /// What it rests on.
+        after: After,
+        opcode: Opcode,
+        identities: Vec<Identity>,
+        body: &'a [u8],
+    },
+}
+
+/// What a request rests on, where there are several partitions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct After {
+    /// Where on the first partition's timeline its session came to its connection.
+    pub(crate) since: u64,
+    /// What its client had seen.
+    pub(crate) seen: Timestamp,
 }
 
 impl<'a> Asked<'a> {
@@ -107,13 +128,19 @@ impl<'a> Asked<'a> {
 
     pub(crate) fn put_write(
         out: &mut Vec<u8>,
-        session: i64,
-        opening: u64,
+        (session, opening): (i64, u64),
+        after: &After,
         opcode: Opcode,
         identities: &[Identity],
         body: &[u8],
     ) {
-        out.push(WRITE);
+        if after.seen.is_empty() {
+            out.push(WRITE);
+        } else {
+            out.push(WRITE_AFTER);
+            put_number(out, after.since);
+            after.seen.encode(out);
+        }
         put::i64(out, session);
         put_number(out, opening);
         put::i32(out, opcode as i32);
@@ -138,7 +165,11 @@ impl<'a> Asked<'a> {
                 let (session, timeout_ms) = (reader.i64()?, reader.i32()?);
                 Self::OpenSession { session, timeout_ms, password: buffer(&mut reader)? }
             }
-            WRITE => {
+            WRITE | WRITE_AFTER => {
+                let after = match kind {
+                    WRITE => After::default(),
+                    _ => After { since: number(&mut reader)?, seen: Timestamp::decode(&mut reader)? },
+                };
                 let (session, opening) = (reader.i64()?, number(&mut reader)?);
                 let opcode = Opcode::from_i32(reader.i32()?).ok_or(BadMessage)?;
                 let count = reader.count(8)?;
@@ -150,7 +181,7 @@ impl<'a> Asked<'a> {
                     let (scheme, id) = (reader.str()?.to_string(), reader.str()?.to_string());
                     identities.push(Identity { scheme, id });
                 }
-                Self::Write { session, opening, opcode, identities, body: buffer(&mut reader)? }
+                Self::Write { session, opening, after, opcode, identities, body: buffer(&mut reader)? }
             }
             _ => return Err(BadMessage),
         };
@@ -266,11 +297,14 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<PeerMessage> {
-        let mut asked = [Vec::new(), Vec::new(), Vec::new()];
+        let mut asked = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+        let after = After { since: 5, seen: Timestamp::new(3) };
         let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
         Asked::put_session(&mut asked[0], true, 7, 1000, &[1; PASSWORD_LEN]);
         Asked::put_session(&mut asked[1], false, 7, 1000, b"short");
-        Asked::put_write(&mut asked[2], 7, 99, Opcode::SetData, &[identity], b"body");
+        let identities = [identity];
+        Asked::put_write(&mut asked[2], (7, 99), &After::default(), Opcode::SetData, &identities, b"body");
+        Asked::put_write(&mut asked[3], (7, 99), &after, Opcode::SetData, &identities, b"body");
         let asked = asked.map(Bytes::from).to_vec();
         vec![
             PeerMessage::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),

@@ -65,6 +65,10 @@ pub enum Bug {
     StrangerStays,
     /// A leader listens to servers that do not belong to the ensemble any more.
     OutsiderIsHeard,
+    /// A part is applied without a look at the others.
+    HalfIsEnough,
+    /// A partition answers a client that has seen more than it has.
+    TimestampIgnored,
     /// A new leader counts clients as silent for as long as it did not lead.
     SilentBeforeLead,
 }

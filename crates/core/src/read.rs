@@ -3,6 +3,7 @@
 use crate::apply::notify;
 use crate::connection::{Connection, ConnectionId};
 use crate::partition::Partition;
+use crate::placement::FIRST;
 use crate::server::Server;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -49,7 +50,8 @@ impl Server {
         ReplyHeader { xid: header.xid, zxid, err: 0 }.encode(&mut output);
         let body = output.len();
         let Some(connection) = self.connections.get(id) else { return };
-        let read = Read { partition: &mut self.partition, connection, id };
+        let has_root = self.config.partition == FIRST;
+        let read = Read { partition: &mut self.partition, connection, id, has_root };
         let mut result = read.answer(&request, &mut output);
         if output.len() - start > REPLY_BYTES_MAX {
             result = Err(ErrorCode::MarshallingError);
@@ -79,6 +81,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.output = output;
         connection.sent += 1;
+        connection.answers += 1;
         connection.last_zxid = zxid;
         connection.replied(waited_us.unwrap_or(0), 1, now_us);
         let too_much = connection.output_bytes() > limit;
@@ -93,13 +96,15 @@ impl Server {
 
     /// Sets watches again; what happened since `relative_zxid` is reported at once, before the reply.
     fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
+        let (placement, own) = (self.placement, self.config.partition);
+        let is_here = |path: &&str| placement.of(path) == own;
         let Partition { tree, watches, .. } = &mut self.partition;
         let watcher = WatcherId(id.0);
         let since = request.relative_zxid;
         let mut missed = |kind: EventKind, path: &str| {
             notify(&mut self.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
         };
-        for path in request.data.iter() {
+        for path in request.data.iter().filter(is_here) {
             match tree.get(path).map(|znode| znode.stat().mzxid) {
                 None => missed(EventKind::Deleted, path),
                 Some(mzxid) if mzxid > since => missed(EventKind::DataChanged, path),
@@ -108,14 +113,14 @@ impl Server {
                 }
             }
         }
-        for path in request.exist.iter() {
+        for path in request.exist.iter().filter(is_here) {
             if tree.get(path).is_some() {
                 missed(EventKind::Created, path);
             } else {
                 watches.add(path, watcher, WatchMode::Data);
             }
         }
-        for path in request.child.iter() {
+        for path in request.child.iter().filter(is_here) {
             match tree.get(path).map(|znode| znode.stat().pzxid) {
                 None => missed(EventKind::Deleted, path),
                 Some(pzxid) if pzxid > since => missed(EventKind::ChildrenChanged, path),
@@ -124,10 +129,10 @@ impl Server {
                 }
             }
         }
-        for path in request.persistent.iter() {
+        for path in request.persistent.iter().filter(is_here) {
             watches.add(path, watcher, WatchMode::Persistent);
         }
-        for path in request.persistent_recursive.iter() {
+        for path in request.persistent_recursive.iter().filter(|path| *path == "/" || is_here(path)) {
             watches.add(path, watcher, WatchMode::PersistentRecursive);
         }
     }
@@ -140,6 +145,8 @@ struct Read<'a> {
     partition: &'a mut Partition,
     connection: &'a Connection,
     id: ConnectionId,
+    /// Whether the root lives here.
+    has_root: bool,
 }
 
 impl Read<'_> {
@@ -181,8 +188,12 @@ impl Read<'_> {
                 Ok(())
             }
             Request::GetAllChildrenNumber { path } => {
-                self.readable(path)?;
-                let count = self.partition.tree.count_below(path).ok_or(ErrorCode::NoNode)?;
+                let count = if path == "/" && !self.has_root {
+                    self.partition.tree.znode_count()
+                } else {
+                    self.readable(path)?;
+                    self.partition.tree.count_below(path).ok_or(ErrorCode::NoNode)?
+                };
                 put::len(out, count);
                 Ok(())
             }

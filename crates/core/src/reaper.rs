@@ -1,15 +1,31 @@
 //! Containers that have become empty and TTL znodes whose time is up are deleted by the server.
 
+use crate::crossing::Pending;
+use crate::peer::{After, Asked};
 use crate::server::Server;
+use alloc::vec::Vec;
 use stoa_tree::Caller;
-use stoa_wire::Request;
+use stoa_wire::{Opcode, Request, put};
 
 impl Server {
+    /// One whose parent lives on another partition.
+    fn reap_across(&mut self, path: &str) {
+        let (mut body, mut asked) = (Vec::new(), Vec::new());
+        put::str(&mut body, path);
+        Asked::put_write(&mut asked, (0, 0), &After::default(), Opcode::DeleteContainer, &[], &body);
+        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.take_pending();
+    }
+
     pub(crate) fn reap(&mut self) {
         let due = self.partition.tree.reapable(self.now.wall_ms, self.config.reap_max as usize);
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };
+            if self.concerns_others(0, &request) {
+                self.reap_across(&path);
+                continue;
+            }
             // A znode that has got a child, or is gone, since it was found: then it stays, or is gone.
             if self.partition.propose(None, &request, &caller, self.now).is_ok() {
                 self.stats.containers_deleted += 1;

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Config, Coverage, Group, Mark, Members, Output, Pieces, ProposeError, Role, Status, Store};
 
-/// The timeline of the only partition that there is now.
+/// The timeline of the first partition; those of the others follow.
 pub const TIMELINE: u32 = 0;
 
 /// A record for the log.
@@ -63,6 +63,7 @@ pub(crate) enum Lead {
 
 pub(crate) struct Replica {
     id: u64,
+    timeline: u32,
     config: Config,
     group: Group,
     queue: VecDeque<Append>,
@@ -82,7 +83,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) fn new(config: Config, recovered: &Recovered) -> Option<Self> {
+    pub(crate) fn new(config: Config, partition: u8, recovered: &Recovered) -> Option<Self> {
         let Recovered { restored, snapshot, record, covered, .. } = recovered;
         let mut group = Group::new(&config, restored)?;
         if let Some(mark) = snapshot {
@@ -90,6 +91,7 @@ impl Replica {
         }
         let mut replica = Self {
             id: config.id,
+            timeline: TIMELINE + u32::from(partition),
             config,
             queue: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -142,6 +144,10 @@ impl Replica {
         self.group.is_taking_over()
     }
 
+    pub(crate) fn timeline(&self) -> u32 {
+        self.timeline
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -192,8 +198,8 @@ impl Replica {
         });
         let takes_over = snapshot.is_some();
         let payload = store.encode();
-        let generation = self.generation;
-        self.queue.push_back(Append { generation, timeline: TIMELINE, position: record, payload, snapshot });
+        let (generation, timeline) = (self.generation, self.timeline);
+        self.queue.push_back(Append { generation, timeline, position: record, payload, snapshot });
         self.in_flight.push_back(InFlight { record, number, end: store.end(), takes_over });
     }
 

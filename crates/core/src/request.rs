@@ -2,6 +2,7 @@
 
 use crate::auth::{self, IDENTITIES_MAX};
 use crate::connection::{Barred, CloseReason, ConnectionId, Phase, Slot};
+use crate::owners::Known;
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::{Server, Waiter};
@@ -94,12 +95,20 @@ impl Server {
         let Some(connection) = self.connections.get(id) else { return };
         let (session, opening) = (connection.session, connection.opening);
         let slot = Slot::Write { xid: header.xid, opcode, arrived_us };
-        if !can_prepare {
+        let is_known = connection.guest.as_ref().is_none_or(|guest| {
+            let contact = Contact { server: self.config.server_id, opening };
+            self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes
+        });
+        if !can_prepare || !is_known || self.concerns_others(session, &request) {
             let mut asked = Vec::with_capacity(body.len() + 64);
-            Asked::put_write(&mut asked, session, opening, opcode, &connection.identities, body);
+            let after = connection.after();
+            Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
             self.requests.ask(id, asked);
             self.connections.push_slot(id, slot);
             return;
+        }
+        if let Some(guest) = &connection.guest {
+            self.partition.depends_on(&guest.seen);
         }
         let origin = self.requests.next();
         let refused = match (self.moved(session, origin.server, opening), &request) {
@@ -132,7 +141,7 @@ impl Server {
 
     /// Whether this server prepares requests itself, and nothing that was asked before waits for that.
     pub(crate) fn can_prepare(&self) -> bool {
-        self.prepares() && self.requests.are_given()
+        self.prepares() && self.requests.are_given() && self.pending.is_empty()
     }
 
     /// A session that is on its way to another connection takes nothing from this one.
@@ -186,30 +195,35 @@ impl Server {
         reader: &mut Reader<'_>,
         arrived_us: u64,
     ) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else {
-            self.close(id, CloseReason::Malformed);
-            return;
-        };
+        match self.prove(id, reader) {
+            Some(true) => self.reply(id, header.xid, Opcode::Auth, 0, &[], arrived_us),
+            Some(false) => {
+                self.stats.auth_failed += 1;
+                self.reply(id, header.xid, Opcode::Auth, ErrorCode::AuthFailed as i32, &[], arrived_us);
+                self.close(id, CloseReason::AuthFailed);
+            }
+            None => self.close(id, CloseReason::Malformed),
+        }
+    }
+
+    /// Whether a client proves what it says it is; then it is that from now on. `None` when it says
+    /// nothing that could be understood.
+    pub(crate) fn prove(&mut self, id: ConnectionId, reader: &mut Reader<'_>) -> Option<bool> {
+        let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else { return None };
+        let connection = self.connections.get_mut(id)?;
         if scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL) {
             connection.reads_newest = auth == LINEARIZABLE;
-            self.reply(id, header.xid, Opcode::Auth, 0, &[], arrived_us);
-            return;
+            return Some(true);
         }
         let super_digest = self.config.super_digest.as_deref();
         let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
-        let Some((rank, identity)) = proved else {
-            self.stats.auth_failed += 1;
-            self.reply(id, header.xid, Opcode::Auth, ErrorCode::AuthFailed as i32, &[], arrived_us);
-            self.close(id, CloseReason::AuthFailed);
-            return;
-        };
+        let Some((rank, identity)) = proved else { return Some(false) };
         for identity in rank.into_iter().chain([identity]) {
             if !connection.identities.contains(&identity) && connection.identities.len() < IDENTITIES_MAX {
                 connection.identities.push(identity);
             }
         }
-        self.reply(id, header.xid, Opcode::Auth, 0, &[], arrived_us);
+        Some(true)
     }
 
     /// A frame over the limit, of which only the start was read.

@@ -5,15 +5,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{EntryKind, Mark, Members, Restored};
-use stoa_tree::{Loader, Options, Tree};
+use stoa_tree::{Options, Tree};
 
-use crate::entry::{Items, Outcome};
+use crate::entry::{Items, Outcome, is_part};
+use crate::state::{Share, State, StateLoader};
+use crate::timestamp::Timestamp;
 
 /// What a disk holds, as far as it is known to be committed; and the rest of the timeline.
 #[derive(Debug)]
 pub struct Recovered {
     /// The state.
     pub tree: Tree,
+    /// What it rests on, where there are several partitions.
+    pub stamp: Timestamp,
+    /// Where the terms begin that have entries in it, and their numbers.
+    pub terms: Vec<(u64, u64)>,
     /// Where it stands on the timeline, the vote, and the entries that may not be committed.
     pub restored: Restored,
     /// The snapshot that it was loaded from.
@@ -36,7 +42,16 @@ impl Recovered {
         let first = u64::from(!voters.is_empty());
         let base = Mark { position: first, term: first, members: Members::of_voters(voters) };
         let restored = Restored { base, ..Restored::default() };
-        Self { tree, restored, snapshot: None, covered: 0, record: 0, updates: 0 }
+        Self {
+            tree,
+            stamp: Timestamp::default(),
+            terms: Vec::new(),
+            restored,
+            snapshot: None,
+            covered: 0,
+            record: 0,
+            updates: 0,
+        }
     }
 }
 
@@ -45,6 +60,7 @@ impl Recovered {
 pub struct Restore {
     options: Options,
     voters: Vec<u64>,
+    share: Share,
     loading: Option<Loading>,
     recovered: Recovered,
 }
@@ -53,7 +69,7 @@ pub struct Restore {
 struct Loading {
     covered: u64,
     restored: Option<Restored>,
-    loader: Loader,
+    loader: StateLoader,
 }
 
 impl Restore {
@@ -61,13 +77,19 @@ impl Restore {
     /// voters.
     #[must_use]
     pub fn new(options: Options, voters: &[u64]) -> Self {
-        let recovered = Recovered::new(Tree::new(options.clone()), voters);
-        Self { options, voters: voters.into(), loading: None, recovered }
+        Self::of_partition(options, voters, Share::WHOLE)
+    }
+
+    /// The same of one partition of several.
+    #[must_use]
+    pub fn of_partition(options: Options, voters: &[u64], share: Share) -> Self {
+        let recovered = Recovered::new(share.empty_tree(options.clone()), voters);
+        Self { options, voters: voters.into(), share, loading: None, recovered }
     }
 
     /// A snapshot follows, which covers the records up to this one.
     pub fn snapshot_begin(&mut self, covered: u64) {
-        let loader = Loader::new(self.options.clone());
+        let loader = StateLoader::new(self.options.clone(), self.share);
         self.loading = Some(Loading { covered, restored: None, loader });
     }
 
@@ -78,7 +100,7 @@ impl Restore {
     pub fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
         let loading = self.loading.as_mut().ok_or("a chunk outside of a snapshot")?;
         if loading.restored.is_some() {
-            return loading.loader.chunk(bytes).map_err(|error| error.to_string());
+            return loading.loader.chunk(bytes);
         }
         let mut restored = Restored::default();
         restored.replay(Bytes::copy_from_slice(bytes)).map_err(|error| format!("its head: {error}"))?;
@@ -94,15 +116,16 @@ impl Restore {
         let Loading { covered, restored, loader } =
             self.loading.take().ok_or("the end of a snapshot that never began")?;
         let restored = restored.ok_or("a snapshot without a head")?;
-        let tree = loader.finish().map_err(|error| error.to_string())?;
+        let State { tree, stamp, terms } = loader.finish()?;
         let snapshot = Some(restored.base.clone());
-        self.recovered = Recovered { tree, restored, snapshot, covered, record: covered, updates: 0 };
+        self.recovered =
+            Recovered { tree, stamp, terms, restored, snapshot, covered, record: covered, updates: 0 };
         Ok(())
     }
 
     /// It was damaged: an older one follows, or none.
     pub fn snapshot_discard(&mut self) {
-        *self = Self::new(self.options.clone(), &self.voters);
+        *self = Self::of_partition(self.options.clone(), &self.voters, self.share);
     }
 
     /// The record at this position of the log.
@@ -137,16 +160,27 @@ impl Restore {
     /// Applies what is known to be committed, so that it need not be kept. A change of members is
     /// for the group to apply, and so is what follows it.
     fn apply_committed(&mut self) -> Result<(), stoa_tree::CorruptUpdate> {
-        let Recovered { tree, restored, updates, .. } = &mut self.recovered;
+        let Recovered { tree, stamp, terms, restored, updates, .. } = &mut self.recovered;
         let mut done = 0;
         for entry in &restored.entries {
             if entry.position > restored.vote.committed || entry.kind != EntryKind::Payload {
                 break;
             }
+            // What became of the other parts is known to the server's other threads.
+            if is_part(&entry.payload) {
+                break;
+            }
+            if terms.last().is_none_or(|(_, last)| *last < entry.term) {
+                terms.push((entry.position, entry.term));
+            }
             for item in Items::new(&entry.payload) {
-                if let Outcome::Update(update) = item?.outcome {
-                    tree.apply(&update, &mut ())?;
-                    *updates += 1;
+                match item?.outcome {
+                    Outcome::Update(update) => {
+                        tree.apply(&update, &mut ())?;
+                        *updates += 1;
+                    }
+                    Outcome::Seen(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
+                    Outcome::Refused(_) | Outcome::Part(_) => {}
                 }
             }
             (restored.base.position, restored.base.term) = (entry.position, entry.term);

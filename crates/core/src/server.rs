@@ -3,9 +3,14 @@
 use crate::auth;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::crossing::{Crossing, Pending};
 use crate::ensemble::Ensemble;
+use crate::fate::Fates;
+use crate::guest::Guests;
 use crate::membership::Reachable;
+use crate::owners::Owners;
 use crate::partition::Partition;
+use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::read_only::ReadOnly;
 use crate::replica::{Append, Replica};
@@ -14,12 +19,15 @@ use crate::restore::Recovered;
 use crate::session::{LiveSession, Sessions};
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
+use crate::timestamp::Timestamp;
+use crate::word::{ToClient, Word};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
+use stoa_group::Entry;
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
 
@@ -92,6 +100,29 @@ pub struct Server {
     pub(crate) reachable: Reachable,
     pub(crate) read_only: ReadOnly,
     pub(crate) snapshots: Snapshots,
+    pub(crate) placement: Placement,
+    /// Clients of this server's homes.
+    pub(crate) guests: Guests,
+    /// What the state here rests on, this partition's own position among it.
+    pub(crate) stamp: Timestamp,
+    pub(crate) owners: Owners,
+    /// Requests that were taken and wait for what they rest on, in their order.
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) crossing: Crossing,
+    pub(crate) fates: Fates,
+    /// Entries that are committed and not applied: a part waits for the others.
+    pub(crate) committed: VecDeque<Entry>,
+    /// For clients of this server's homes.
+    pub(crate) said: VecDeque<(u8, ConnectionId, ToClient)>,
+    /// For this server's threads, by partition.
+    pub(crate) words: VecDeque<(u8, Word)>,
+    /// Whether the first partition prepares requests here, and who leads it.
+    pub(crate) may_prepare: bool,
+    pub(crate) chosen: u8,
+    /// What the others were told of that.
+    pub(crate) told_leader: Option<(u8, bool)>,
+    /// Position of the entry that is being applied.
+    pub(crate) applying: u64,
     pub(crate) stats: Stats,
     pub(crate) turn: Turn,
     pub(crate) now: Now,
@@ -117,14 +148,35 @@ impl Server {
     #[must_use]
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
         let [hash_seed, stream, question, timeout] = seeds(&secret);
+        let own = config.partition;
         let group = config.group(timeout);
-        let replica = Replica::new(group, &recovered)?;
+        let replica = Replica::new(group, own, &recovered)?;
         let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
-        for session in tree.sessions() {
+        let placement = Placement::new(config.partitions);
+        let mut stamp = Timestamp::new(config.partitions);
+        stamp.merge(&recovered.stamp);
+        stamp.raise(own, recovered.restored.base.position);
+        stamp.raise_zxid(tree.last_zxid());
+        let has_sessions = config.partition == FIRST;
+        for session in tree.sessions().filter(|_| has_sessions) {
             sessions.insert(session.id, session.timeout_ms, now);
         }
         let mut server = Self {
+            placement,
+            guests: Guests::default(),
+            stamp,
+            owners: Owners::new(has_sessions),
+            pending: VecDeque::new(),
+            crossing: Crossing::default(),
+            fates: Fates::new(recovered.terms, recovered.restored.base.position),
+            committed: VecDeque::new(),
+            said: VecDeque::new(),
+            words: VecDeque::new(),
+            may_prepare: has_sessions,
+            chosen: 0,
+            told_leader: None,
+            applying: 0,
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
             snapshots: Snapshots::new(config.snapshot_updates, secret[0]),
             replica,
@@ -135,7 +187,7 @@ impl Server {
             config,
             connections: Connections::default(),
             sessions,
-            partition: Partition::new(tree, hash_seed),
+            partition: Partition::new(tree, hash_seed, (own, placement)),
             stats: Stats::default(),
             turn: Turn::default(),
             now,
@@ -157,21 +209,8 @@ impl Server {
     /// When a limit is reached; the driver closes the socket.
     pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         self.now = now;
-        let limits = &self.config.limits;
-        let refused = if limits.connections != 0 && self.connections.len() >= limits.connections {
-            Some(ConnectError::TooMany { limit: limits.connections })
-        } else if limits.connections_per_address != 0
-            && self.connections.count_from(peer.ip()) >= limits.connections_per_address
-        {
-            Some(ConnectError::TooManyFromAddress { limit: limits.connections_per_address })
-        } else {
-            None
-        };
-        if let Some(refused) = refused {
-            self.stats.connections_rejected += 1;
-            return Err(refused);
-        }
-        let id = self.connections.insert(peer, now);
+        let admitted = self.connections.admit(&self.config.limits, peer, now);
+        let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
         }
@@ -250,6 +289,7 @@ impl Server {
         self.now = now;
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
+        self.forget_guest(&connection);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);
         self.resume_congested();
@@ -285,7 +325,7 @@ impl Server {
                 if self.planted.is(Bug::EphemeralOutlivesSession) {
                     continue;
                 }
-                self.partition.propose_session_end(None, session, now);
+                self.end_session(session);
             }
             if self.reap_at_us <= now.mono_us {
                 self.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
@@ -309,13 +349,7 @@ impl Server {
 
     /// What is to be done with connections, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
-        if let Some(id) = self.connections.announced.pop_front() {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.announced = false;
-            }
-            return Some(Output::Send(id));
-        }
-        self.outputs.pop_front()
+        self.connections.poll_announced().or_else(|| self.outputs.pop_front())
     }
 
     /// Something that an operator should know: a soft quota that is exceeded.
@@ -326,10 +360,7 @@ impl Server {
     /// Bytes to send on a connection; say with [`Server::sent`] how many were.
     #[must_use]
     pub fn output(&self, id: ConnectionId) -> &[u8] {
-        self.connections
-            .get(id)
-            .and_then(|connection| connection.output.get(connection.output_sent..))
-            .unwrap_or_default()
+        self.connections.get(id).map(Connection::unsent).unwrap_or_default()
     }
 
     /// `bytes` of [`Server::output`] have been sent.
@@ -469,6 +500,7 @@ impl Server {
         self.stats.sent(bytes);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.sent += 1;
+            connection.answers += 1;
             connection.last_zxid = zxid;
             connection.replied(latency_us, 1, now_us);
         }
@@ -502,7 +534,7 @@ impl Server {
     }
 
     /// The client of a connection has been heard of, or could not be for our sake.
-    fn heard_on(&mut self, id: ConnectionId) {
+    pub(crate) fn heard_on(&mut self, id: ConnectionId) {
         match self.connections.get(id).map(|connection| (&connection.phase, connection.session)) {
             Some((&Phase::Live(key), _)) if !self.planted.is(Bug::SessionExpiresEarly) => {
                 self.sessions.touch(key, self.now);

@@ -6,8 +6,8 @@
 //! the walk, never the memory.
 
 use crate::planted::Bug;
-use crate::replica::TIMELINE;
 use crate::server::Server;
+use crate::state;
 use alloc::vec::Vec;
 use stoa_group::Mark;
 
@@ -41,6 +41,7 @@ enum State {
     Idle,
     Begun,
     Headed,
+    Based,
     Walking,
     Aborted,
     /// The last slice has been handed out.
@@ -54,6 +55,8 @@ pub(crate) struct Snapshots {
     ahead: usize,
     /// What the snapshot under way begins with, and its place on the timeline.
     head: Vec<u8>,
+    /// What its state rests on, where there are several partitions.
+    rests_on: Vec<u8>,
     mark: Mark,
     updates: u64,
     log_bytes: u64,
@@ -72,6 +75,7 @@ impl Snapshots {
             state: State::Idle,
             ahead: 0,
             head: Vec::new(),
+            rests_on: Vec::new(),
             mark: Mark::default(),
             updates: 0,
             log_bytes: 0,
@@ -128,17 +132,27 @@ impl Server {
                 let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
                 let position = mark.position;
                 self.snapshots.head = head;
+                self.snapshots.rests_on = match self.stamp.is_empty() {
+                    true => Vec::new(),
+                    false => state::encode(&self.stamp, self.fates.terms_up_to(position)),
+                };
                 self.snapshots.mark = mark;
                 Some(SnapshotOutput::Begin {
-                    covers: [(TIMELINE, covered + one_more)].into(),
+                    covers: [(self.replica.timeline(), covered + one_more)].into(),
                     position,
                     zxid: self.partition.tree.last_zxid(),
                 })
             }
             State::Headed => {
-                self.snapshots.state = State::Walking;
+                let is_alone = self.snapshots.rests_on.is_empty();
+                self.snapshots.state = if is_alone { State::Walking } else { State::Based };
                 self.snapshots.ahead += 1;
                 Some(SnapshotOutput::Slice(core::mem::take(&mut self.snapshots.head)))
+            }
+            State::Based => {
+                self.snapshots.state = State::Walking;
+                self.snapshots.ahead += 1;
+                Some(SnapshotOutput::Slice(core::mem::take(&mut self.snapshots.rests_on)))
             }
             State::Aborted => {
                 self.snapshots.state = State::Finishing;
@@ -172,7 +186,7 @@ impl Server {
         if self.snapshots.state == State::Idle {
             return;
         }
-        if matches!(self.snapshots.state, State::Headed | State::Walking) {
+        if matches!(self.snapshots.state, State::Headed | State::Based | State::Walking) {
             self.partition.tree.snapshot_abort();
         }
         self.snapshots.state = State::Idle;
@@ -190,7 +204,7 @@ impl Server {
     pub(crate) fn abort_snapshot(&mut self) {
         self.snapshots.state = match self.snapshots.state {
             State::Begun => State::Idle,
-            State::Headed | State::Walking => {
+            State::Headed | State::Based | State::Walking => {
                 self.partition.tree.snapshot_abort();
                 State::Aborted
             }

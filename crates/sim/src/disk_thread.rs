@@ -2,11 +2,11 @@
 //! snapshots. Both work on the same faulty disk.
 
 use crate::rng::Rng;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use stoa_core::{Append, SnapshotOutput};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{
-    AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, list_snapshots,
+    AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, next_sequence,
 };
 
 /// What the log's thread has to say when a piece of work is done.
@@ -161,28 +161,41 @@ pub(crate) fn choose_bit(
     Some((file, rng.below(bytes * 8)))
 }
 
-/// What the snapshot's thread has to say.
+/// What the snapshots' thread has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotDone {
-    /// A new one was begun.
+    /// Nothing that the server need know: a new one was begun.
     Begun,
-    /// A slice was taken.
-    Taken,
-    /// The snapshot is durable, or could not be written.
-    Finished(bool),
+    /// A slice of the snapshot of this timeline was taken.
+    Taken(u32),
+    /// The snapshot of a timeline is durable, or could not be written.
+    Finished {
+        /// Whose.
+        timeline: u32,
+        /// Its number, if it is durable.
+        sequence: Option<u64>,
+    },
 }
 
-/// The thread that writes snapshots.
+impl SnapshotDone {
+    /// Whether there is a new snapshot.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        matches!(self, Self::Finished { sequence: Some(_), .. })
+    }
+}
+
+/// The thread that writes snapshots, at most one of each timeline at a time.
 #[derive(Debug, Default)]
 pub struct SnapshotThread {
-    queue: VecDeque<SnapshotOutput>,
-    writer: Option<SnapshotWriter>,
+    queue: VecDeque<(u32, SnapshotOutput)>,
+    writers: BTreeMap<u32, SnapshotWriter>,
 }
 
 impl SnapshotThread {
-    /// A piece of a snapshot has arrived.
-    pub fn push(&mut self, piece: SnapshotOutput) {
-        self.queue.push_back(piece);
+    /// A piece of a timeline's snapshot has arrived.
+    pub fn push(&mut self, timeline: u32, piece: SnapshotOutput) {
+        self.queue.push_back((timeline, piece));
     }
 
     /// Whether there is something to do.
@@ -196,55 +209,110 @@ impl SnapshotThread {
     /// # Errors
     /// When the power is lost. A snapshot that cannot be written is given up; the log has everything.
     pub fn work(&mut self, disk: &mut FaultyDisk, now_ms: i64) -> Result<SnapshotDone, Stopped> {
-        let Some(piece) = self.queue.pop_front() else { return Ok(SnapshotDone::Taken) };
-        let outcome = self.handle(piece, disk, now_ms);
+        let Some((timeline, piece)) = self.queue.pop_front() else { return Ok(SnapshotDone::Begun) };
+        let outcome = self.handle(timeline, piece, disk, now_ms);
         if disk.is_powerless() {
             return Err(Stopped::PowerLoss);
         }
         Ok(outcome.unwrap_or_else(|_| {
-            self.queue.clear();
-            if let Some(writer) = self.writer.take() {
+            self.queue.retain(|(of, _)| *of != timeline);
+            if let Some(writer) = self.writers.remove(&timeline) {
                 writer.abandon(disk);
             }
-            SnapshotDone::Finished(false)
+            SnapshotDone::Finished { timeline, sequence: None }
         }))
     }
 
     fn handle(
         &mut self,
+        timeline: u32,
         piece: SnapshotOutput,
         disk: &mut FaultyDisk,
         now_ms: i64,
     ) -> Result<SnapshotDone, StorageError> {
         match piece {
             SnapshotOutput::Begin { covers, .. } => {
-                let newest = list_snapshots(disk)?.iter().map(|snapshot| snapshot.sequence).max();
-                let sequence = newest.unwrap_or(0) + 1;
+                let sequence = next_sequence(disk, self.writers.values())?;
                 let header = SnapshotHeader { sequence, created_ms: now_ms, positions: covers };
-                self.writer = Some(SnapshotWriter::begin(disk, header)?);
+                self.writers.insert(timeline, SnapshotWriter::begin(disk, header)?);
                 Ok(SnapshotDone::Begun)
             }
             SnapshotOutput::Slice(bytes) => {
-                if let Some(writer) = &mut self.writer {
+                if let Some(writer) = self.writers.get_mut(&timeline) {
                     writer.chunk(disk, &bytes)?;
                 }
-                Ok(SnapshotDone::Taken)
+                Ok(SnapshotDone::Taken(timeline))
             }
-            SnapshotOutput::Abort => match self.writer.take() {
+            SnapshotOutput::Abort => match self.writers.remove(&timeline) {
                 Some(writer) => {
                     writer.abandon(disk);
-                    Ok(SnapshotDone::Finished(false))
+                    Ok(SnapshotDone::Finished { timeline, sequence: None })
                 }
-                None => Ok(SnapshotDone::Taken),
+                None => Ok(SnapshotDone::Taken(timeline)),
             },
-            SnapshotOutput::End => match self.writer.take() {
+            SnapshotOutput::End => match self.writers.remove(&timeline) {
                 Some(writer) => {
-                    writer.finish(disk)?;
-                    Ok(SnapshotDone::Finished(true))
+                    let sequence = Some(writer.finish(disk)?.header.sequence);
+                    Ok(SnapshotDone::Finished { timeline, sequence })
                 }
                 // It has failed already, and the server knows.
-                None => Ok(SnapshotDone::Taken),
+                None => Ok(SnapshotDone::Taken(timeline)),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_storage::faulty::Fault;
+    use stoa_storage::{DiskErrorKind, Options, Recovery, SnapshotReader};
+
+    struct Nobody;
+
+    impl Recovery for Nobody {
+        fn snapshot_begin(&mut self, _: &SnapshotHeader) -> Result<(), String> {
+            Ok(())
+        }
+        fn snapshot_chunk(&mut self, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+        fn snapshot_end(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+        fn snapshot_discard(&mut self) {}
+        fn entry(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_timeline_has_a_snapshot_under_way_and_fails_alone() {
+        use SnapshotDone::{Begun, Finished, Taken};
+        use SnapshotOutput::{Begin, End, Slice};
+        let mut disk = FaultyDisk::new(1);
+        Log::open(&mut disk, &Options::default(), &mut Nobody).unwrap();
+        let mut thread = SnapshotThread::default();
+        let begin = |timeline| Begin { covers: vec![(timeline, 0)], position: 0, zxid: 0 };
+        for (timeline, piece) in [
+            (1, begin(1)),
+            (0, begin(0)),
+            (1, Slice(b"one".to_vec())),
+            (0, Slice(b"zero".to_vec())),
+            (1, End),
+            (1, begin(1)),
+            (0, End),
+        ] {
+            thread.push(timeline, piece);
+        }
+        let done: Vec<_> = (0..4).map(|_| thread.work(&mut disk, 0).unwrap()).collect();
+        assert_eq!(done, [Begun, Begun, Taken(1), Taken(0)]);
+        disk.fault_after(0, Fault::Fail(DiskErrorKind::NoSpace));
+        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { timeline: 1, sequence: None }));
+        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { timeline: 0, sequence: Some(2) }));
+        assert!(!thread.has_work(), "what failed has taken its other pieces with it");
+        let mut reader = SnapshotReader::open(&mut disk, 2).unwrap();
+        assert_eq!(reader.header().positions, [(0, 0)]);
+        assert_eq!(reader.next(&mut disk).unwrap(), Some(&b"zero"[..]));
     }
 }

@@ -9,6 +9,7 @@ pub mod client;
 pub mod disk_thread;
 pub mod ensemble;
 pub mod model;
+pub mod partitions;
 pub mod process;
 pub mod profile;
 pub mod recover;

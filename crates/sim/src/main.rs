@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 use stoa_sim::ensemble;
+use stoa_sim::partitions;
 use stoa_sim::profile::Profile;
 use stoa_sim::world::{Failure, Outcome, World};
 
@@ -67,6 +68,21 @@ enum Command {
     },
     /// List the profiles.
     Profiles,
+    /// Run many seeds of an ensemble whose servers have several partitions.
+    Partitions {
+        /// How many seeds.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// As many partitions; otherwise the seeds take turns from 2 to 8.
+        #[arg(long)]
+        partitions: Option<u8>,
+        /// Go on after a failure.
+        #[arg(long)]
+        keep_going: bool,
+    },
     /// Run many seeds of an ensemble: several servers, and a network between them.
     Ensemble {
         /// How many seeds.
@@ -106,6 +122,9 @@ fn main() -> ExitCode {
     match Args::parse().command {
         Command::Run { seeds, from, profile, steps, keep_going } => {
             run(seeds, from, profile.as_deref(), steps, keep_going)
+        }
+        Command::Partitions { seeds, from, partitions, keep_going } => {
+            run_partitions(seeds, from, partitions, keep_going)
         }
         Command::Replay { seed, profile, steps, quiet } => replay(seed, &profile, steps, quiet),
         Command::Profiles => {
@@ -178,6 +197,36 @@ fn run_ensembles(plan: &Ensembles) -> ExitCode {
     say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
     say(&format_args!("{passed} passed, {failed} failed"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_partitions(seeds: u64, from: u64, only: Option<u8>, keep_going: bool) -> ExitCode {
+    let began = Instant::now();
+    let (mut passed, mut failed) = (0_u64, 0_u64);
+    let mut total = partitions::Outcome::default();
+    for seed in from..from + seeds {
+        let count = only.unwrap_or([2, 3, 4, 8][(seed % 4) as usize]);
+        let command = format!("stoa-sim partitions --seeds 1 --from {seed} --partitions {count}");
+        AT_HAND.set(command.clone());
+        match partitions::World::new(seed, count, &|_| ()).run() {
+            Ok(outcome) => {
+                passed += 1;
+                total = total + outcome;
+            }
+            Err(violation) => {
+                failed += 1;
+                eprintln!("seed {seed} ({count} partitions): {violation}");
+                eprintln!("  to see it again: {command}");
+                if !keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    say(&total);
+    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
+    say(&format_args!("{passed} passed, {failed} failed"));
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(CORRECTNESS) }
 }
 
 /// Writes a line for whoever still reads.

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server};
+use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server, TIMELINE};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent,
     next_frame, xid,
@@ -218,7 +218,7 @@ impl Process {
             scene.checker.ticked(scene.now)?;
         }
         while let Some(piece) = self.server.poll_snapshot() {
-            self.snapshot.push(piece);
+            self.snapshot.push(TIMELINE, piece);
         }
         self.check_bounds(&scene.checker.limits())?;
         self.flush(rng, scene)
@@ -295,9 +295,9 @@ impl Process {
                         scene.checker.refused();
                     }
                 }
-                Completion::Snapshot(SnapshotDone::Taken) => self.server.snapshot_taken(),
-                Completion::Snapshot(SnapshotDone::Finished(durable)) => {
-                    self.server.snapshot_finished(durable);
+                Completion::Snapshot(SnapshotDone::Taken(_)) => self.server.snapshot_taken(),
+                Completion::Snapshot(done @ SnapshotDone::Finished { .. }) => {
+                    self.server.snapshot_finished(done.is_durable());
                 }
                 Completion::Log(LogDone::Nothing) | Completion::Snapshot(SnapshotDone::Begun) => {}
             }

@@ -45,10 +45,11 @@ struct Rebuild {
 
 impl Recovery for Rebuild {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
-        // One from before the first record was durable covers none.
+        let [(TIMELINE, covered)] = header.positions[..] else {
+            return Err(format!("it is of {:?}, not of timeline {TIMELINE} alone", header.positions));
+        };
         self.snapshot = Some(header.sequence);
-        let covered = header.positions.iter().find(|(timeline, _)| *timeline == TIMELINE);
-        self.restore.snapshot_begin(covered.map_or(0, |(_, record)| *record));
+        self.restore.snapshot_begin(covered);
         Ok(())
     }
 

@@ -292,6 +292,9 @@ impl History {
                 Ok(())
             }
             Outcome::Update(update) => self.take(update, item.origin),
+            Outcome::Seen(_) | Outcome::Part(_) => {
+                Err(Violation::new("an entry of a server with one partition concerns others"))
+            }
         }
     }
 

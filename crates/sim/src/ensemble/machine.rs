@@ -10,11 +10,11 @@ use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use crate::world::Failure;
 use std::rc::Rc;
-use stoa_core::{Append, Config, Now, Recovered, Server, TIMELINE, TakenOver};
+use stoa_core::{Append, Config, Now, Recovered, Server, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{
-    DiskErrorKind, Options, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError, list_snapshots,
+    DiskErrorKind, Options, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError, next_sequence,
 };
 use stoa_tree::Tree;
 
@@ -120,12 +120,9 @@ impl Machine {
     /// Makes the snapshot that has arrived one of this machine's own.
     fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
         let disk = &mut self.disk;
-        let newest = list_snapshots(disk)?.iter().map(|snapshot| snapshot.sequence).max();
-        let sequence = newest.unwrap_or(0) + 1;
-        let positions = match taken.covered {
-            0 => Vec::new(),
-            covered => vec![(TIMELINE, covered)],
-        };
+        // The thread that writes snapshots is idle.
+        let sequence = next_sequence(disk, [])?;
+        let positions = vec![(append.timeline, taken.covered)];
         let header = SnapshotHeader { sequence, created_ms: EPOCH_MS, positions };
         let mut writer = SnapshotWriter::begin(disk, header)?;
         let mut written = writer.chunk(disk, &taken.head);
@@ -207,14 +204,12 @@ impl World {
             return;
         }
         let worked = process.snapshot.work(&mut machine.disk, wall_ms);
-        if let Ok(SnapshotDone::Finished(true)) = &worked {
-            let newest = list_snapshots(&mut machine.disk).ok();
-            let sequence = newest.and_then(|found| found.last().map(|snapshot| snapshot.sequence));
-            machine.offered = process.writing.zip(sequence);
+        if let Ok(SnapshotDone::Finished { sequence: Some(sequence), .. }) = &worked {
+            machine.offered = process.writing.map(|position| (position, *sequence));
         }
         let Some(done) = self.stop_on(id, worked) else { return };
         self.snapshot_works(id, Input::Written(done));
-        if done == SnapshotDone::Finished(true) {
+        if done.is_durable() {
             self.purge(id);
         }
     }

@@ -13,9 +13,11 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Server, SnapshotOutput};
+use stoa_core::{
+    Append, ConnectionId, Now, Output, PeerOutput, Server, Share, SnapshotOutput, StateLoader, TIMELINE,
+};
 use stoa_group::{Entry, Restored, Store};
-use stoa_tree::{Loader, Options};
+use stoa_tree::Options;
 
 /// Names a connection of a client.
 pub(super) type Key = u64;
@@ -214,7 +216,7 @@ impl Process {
             if let SnapshotOutput::Begin { position, .. } = piece {
                 self.writing = Some(position);
             }
-            self.snapshot.push(piece);
+            self.snapshot.push(TIMELINE, piece);
         }
         self.check_readers()?;
         self.flush(scene, &mut out);
@@ -278,10 +280,10 @@ impl Process {
             Input::Written(done) => {
                 self.snapshot_busy = false;
                 match done {
-                    SnapshotDone::Taken => self.server.snapshot_taken(),
-                    SnapshotDone::Finished(durable) => {
+                    SnapshotDone::Taken(_) => self.server.snapshot_taken(),
+                    SnapshotDone::Finished { .. } => {
                         self.writing = None;
-                        self.server.snapshot_finished(durable);
+                        self.server.snapshot_finished(done.is_durable());
                     }
                     SnapshotDone::Begun => {}
                 }
@@ -332,13 +334,13 @@ impl Process {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
-        let mut loader = Loader::new(Options::default());
+        let mut loader = StateLoader::new(Options::default(), Share::WHOLE);
         for chunk in chunks.iter().skip(1) {
-            loader.chunk(chunk).map_err(|error| broken(error.to_string()))?;
+            loader.chunk(chunk).map_err(broken)?;
         }
-        let tree = loader.finish().map_err(|error| broken(error.to_string()))?;
+        let state = loader.finish().map_err(broken)?;
         self.arrived = Some((from, chunks));
-        let taken = self.server.take_over(from, message, tree, scene.now);
+        let taken = self.server.take_over(from, message, state, scene.now);
         taken.map_err(|_| broken("its message cannot be read".into()))?;
         Ok(())
     }

@@ -479,7 +479,7 @@ impl World {
         if let Some(process) = &mut self.process {
             process.snapshot_busy = true;
         }
-        if done == SnapshotDone::Finished(true) {
+        if done.is_durable() {
             self.snapshots += 1;
             self.trace.event(self.now_us, "snapshot", format_args!("is durable"));
             self.purge();

@@ -1,0 +1,268 @@
+//! Operations that concern several partitions (AGORA, section IV-E): creates and deletes right below the
+//! root, a multi with paths of several partitions, a session's end or its coming to another connection.
+//!
+//! All partitions are led by threads of one server. The thread that has such a request (the
+//! *coordinator*) asks every partition concerned to stand still, in the order of their numbers, so that no
+//! two coordinators wait for each other. A partition stands still when everything that it has prepared is
+//! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
+//! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
+//! entry that names the places of all parts, and prepares nothing further until the part is applied. So
+//! nothing rests on a part that may turn out to be void, and what becomes of it can be seen on every
+//! server in the timelines alone ([`crate::fate`]).
+
+mod plan;
+mod stand;
+
+use crate::config::Now;
+use crate::entry::Origin;
+use crate::fate::Place;
+use crate::peer::Asked;
+use crate::server::Server;
+use crate::timestamp::Timestamp;
+use crate::word::Word;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use plan::Plan;
+use stand::Stand;
+use stoa_tree::{Contact, PartResult, Refusal};
+use stoa_wire::ErrorCode;
+
+pub use plan::{Step, StepKind};
+
+/// A request that was taken and waits for its turn; what a server decides by itself has no origin.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    pub(crate) origin: Option<Origin>,
+    pub(crate) asked: Bytes,
+}
+
+/// What a partition says when it stands still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Where its next entry will be.
+    pub place: Place,
+    /// zxid of the last update that it has prepared, or knows of.
+    pub zxid: i64,
+    /// What it rests on.
+    pub rests_on: Timestamp,
+}
+
+/// What a partition has to say of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stepped {
+    /// What it comes to, or why not.
+    pub result: Result<PartResult, ErrorCode>,
+    /// Ephemerals of a session that is closed, whose parents live elsewhere.
+    pub at_cuts: Vec<String>,
+}
+
+/// The end of an operation, for a partition that stands still for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Where the parts will be; none when it was undone.
+    pub places: Vec<Place>,
+    /// What all of them rest on.
+    pub rests_on: Timestamp,
+    /// Who speaks for a session from now on, `None` if it has ended.
+    pub session: Option<(i64, Option<Contact>)>,
+}
+
+impl Verdict {
+    fn undone() -> Self {
+        Self { places: Vec::new(), rests_on: Timestamp::default(), session: None }
+    }
+}
+
+/// What a thread knows of such operations.
+#[derive(Default)]
+pub(crate) struct Crossing {
+    next: u64,
+    active: Option<Active>,
+    stand: Option<Stand>,
+    /// Coordinators that wait until this partition can stand still for them.
+    waiting: VecDeque<(u8, u64)>,
+}
+
+/// At the coordinator: the operation under way.
+struct Active {
+    id: u64,
+    origin: Option<Origin>,
+    asked: Bytes,
+    /// What the client had seen.
+    seen: Timestamp,
+    plan: Plan,
+    standing: Vec<Standing>,
+    /// The step under way, and what those before it came to.
+    step: usize,
+    results: Vec<PartResult>,
+    zxid: i64,
+    now: Now,
+}
+
+impl Crossing {
+    /// Whether a part is being prepared.
+    pub(crate) fn has_open_part(&self) -> bool {
+        self.stand.as_ref().is_some_and(Stand::has_open_part)
+    }
+
+    /// Whether this partition stands still, or something is to be coordinated before anything else.
+    pub(crate) fn is_standing(&self) -> bool {
+        self.stand.is_some()
+    }
+}
+
+impl Server {
+    /// Says something to another thread of this server, or hears it itself.
+    pub(crate) fn say(&mut self, to: u8, word: Word) {
+        self.words.push_back((to, word));
+    }
+
+    /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
+    pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
+        if self.placement.partitions() == 1 {
+            return false;
+        }
+        if self.crossing.active.is_some() {
+            return true;
+        }
+        let Some(plan) = self.plan(origin, decoded) else { return false };
+        let mut seen = Timestamp::new(self.placement.partitions());
+        if let Asked::Write { after, .. } = decoded {
+            seen.merge(&after.seen);
+        }
+        self.crossing.next += 1;
+        let id = self.crossing.next;
+        self.crossing.active = Some(Active {
+            id,
+            origin,
+            asked: asked.clone(),
+            seen,
+            plan,
+            standing: Vec::new(),
+            step: 0,
+            results: Vec::new(),
+            zxid: 0,
+            now: self.now,
+        });
+        self.ask_next_to_stand();
+        true
+    }
+
+    fn ask_next_to_stand(&mut self) {
+        let Some(active) = &self.crossing.active else { return };
+        let next = active.plan.partitions.get(active.standing.len()).copied();
+        match next {
+            Some(partition) => self.say(partition, Word::Stand(active.id)),
+            None => self.begin_steps(),
+        }
+    }
+
+    /// A partition stands still for an operation, or cannot because it does not lead.
+    pub(crate) fn stands(&mut self, from: u8, op: u64, standing: Option<Standing>) {
+        let Some(active) = self.crossing.active.as_mut().filter(|active| active.id == op) else {
+            // It was given up meanwhile.
+            if standing.is_some() {
+                self.say(from, Word::Verdict(op, Verdict::undone()));
+            }
+            return;
+        };
+        match standing {
+            Some(standing) => {
+                active.standing.push(standing);
+                self.ask_next_to_stand();
+            }
+            // It is tried again; the request has not been answered.
+            None => self.give_up(),
+        }
+    }
+
+    /// Lets everybody go on who stands still for the operation under way.
+    pub(crate) fn give_up(&mut self) {
+        let Some(active) = self.crossing.active.take() else { return };
+        for standing in &active.standing {
+            self.say(standing.place.partition, Word::Verdict(active.id, Verdict::undone()));
+        }
+    }
+
+    fn begin_steps(&mut self) {
+        let Some(active) = &mut self.crossing.active else { return };
+        let before = active.standing.iter().map(|standing| standing.zxid).max().unwrap_or(0);
+        active.zxid = self.partition.zxid_after(before);
+        self.next_step();
+    }
+
+    fn next_step(&mut self) {
+        let Some(active) = &self.crossing.active else { return };
+        let Some(step) = active.plan.steps.get(active.step) else { return self.keep() };
+        let word = Word::Do {
+            op: active.id,
+            asked: active.asked.clone(),
+            zxid: active.zxid,
+            time_ms: active.now.wall_ms,
+            step: step.clone(),
+        };
+        self.say(step.partition, word);
+    }
+
+    /// A step has been prepared, or refused.
+    pub(crate) fn stepped(&mut self, op: u64, stepped: Stepped) {
+        let Some(active) = self.crossing.active.as_mut().filter(|active| active.id == op) else { return };
+        let Some(step) = active.plan.steps.get(active.step).cloned() else { return };
+        match stepped.result {
+            Ok(result) => {
+                if !active.plan.follows(active.step, &result, stepped.at_cuts) {
+                    // Its number has grown so large that it would live where nobody looks for it.
+                    let refusal = active.plan.refusal(&step, ErrorCode::SystemError);
+                    return self.refuse_crossing(refusal);
+                }
+                active.results.extend((step.answers).then_some(result));
+                active.step += 1;
+                self.next_step();
+            }
+            Err(code) => {
+                let refusal = active.plan.refusal(&step, code);
+                self.refuse_crossing(refusal);
+            }
+        }
+    }
+
+    fn refuse_crossing(&mut self, refusal: Refusal) {
+        let Some(origin) = self.crossing.active.as_ref().map(|active| active.origin) else { return };
+        self.give_up();
+        // The partitions go on, this one among them, and the answer is the next item of its timeline.
+        self.pending.pop_front();
+        if let Some(origin) = origin {
+            self.partition.propose_refusal(origin, refusal);
+        }
+    }
+
+    /// All steps are prepared: every partition writes its part.
+    fn keep(&mut self) {
+        let Some(active) = self.crossing.active.take() else { return };
+        self.pending.pop_front();
+        let own = self.config.partition;
+        let writers = &active.plan.writers;
+        let is_writer = |partition: u8| partition == own || writers.contains(&partition);
+        let places = active.standing.iter().map(|standing| standing.place);
+        let places: Vec<_> = places.filter(|place| is_writer(place.partition)).collect();
+        let session = active.plan.session(active.origin);
+        let mut rests_on = active.seen;
+        active.standing.iter().for_each(|standing| rests_on.merge(&standing.rests_on));
+        for standing in &active.standing {
+            let partition = standing.place.partition;
+            if partition == own {
+                continue;
+            }
+            let places = if is_writer(partition) { places.clone() } else { Vec::new() };
+            self.say(
+                partition,
+                Word::Verdict(active.id, Verdict { places, rests_on: rests_on.clone(), session }),
+            );
+        }
+        self.partition.depends_on(&rests_on);
+        let reply = active.plan.reply(&active.results);
+        self.keep_own(active.origin, &active.asked, places, &reply);
+    }
+}

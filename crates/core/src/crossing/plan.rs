@@ -1,0 +1,290 @@
+//! Which steps an operation takes, and on which partitions.
+
+use crate::entry::Origin;
+use crate::peer::Asked;
+use crate::placement::{FIRST, Placement};
+use crate::server::Server;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use stoa_tree::{Contact, PartResult, Refusal, multi_op};
+use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Reader, Request, put};
+
+/// One step, on one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The partition.
+    pub partition: u8,
+    /// Which operation of a multi it belongs to.
+    pub op: usize,
+    /// What is to be done.
+    pub kind: StepKind,
+    /// Whether the client is told what it comes to.
+    pub answers: bool,
+}
+
+/// What a step does; see [`stoa_tree::PartOp`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepKind {
+    /// An operation that concerns the partition alone.
+    Whole,
+    /// The parent's side of a create.
+    Adopt,
+    /// The znode's side of a create, at this path.
+    CreateAt(String),
+    /// The parent's side of a delete.
+    Disown {
+        /// The znode.
+        path: String,
+        /// Whether it is the server that deletes it.
+        by_server: bool,
+    },
+    /// The znode's side of a delete.
+    DeleteAt {
+        /// The znode.
+        path: String,
+        /// The version that it must have, or -1.
+        version: i32,
+    },
+    /// The znode's side of a deleteContainer.
+    ReapAt(String),
+    /// The session has ephemerals on this partition.
+    Visit(u8),
+    /// The session is about to have ephemerals here.
+    Guest,
+    /// The session ends.
+    Close,
+}
+
+/// An operation, step by step.
+pub(crate) struct Plan {
+    /// Who has to stand still, in order.
+    pub(crate) partitions: Vec<u8>,
+    pub(crate) steps: Vec<Step>,
+    /// Who writes a part.
+    pub(crate) writers: Vec<u8>,
+    opcode: Opcode,
+    /// Number of operations, if it is a multi.
+    multi: Option<usize>,
+    placement: Placement,
+    /// The session that it ends or takes to another connection.
+    ends: Option<i64>,
+    opens: Option<i64>,
+}
+
+impl Server {
+    /// The steps of an operation that does not concern this partition alone.
+    pub(crate) fn plan(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Plan> {
+        let own = self.config.partition;
+        if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, origin, own) {
+            // Whoever does not speak for the session is refused as any other is.
+            let contact = Contact { server: origin.server, opening: *opening };
+            self.partition.check_contact(*session, contact).ok()?;
+        }
+        let mut plan = Plan::new(self.placement, Opcode::Multi);
+        let (session, opcode, body) = match asked {
+            Asked::CreateSession { .. } => return None,
+            Asked::OpenSession { session, .. } => {
+                plan.opens = Some(*session);
+                plan.everywhere();
+                return Some(plan);
+            }
+            Asked::Write { session, opcode, body, .. } => (*session, *opcode, body),
+        };
+        plan.opcode = opcode;
+        match Request::decode(opcode, &mut Reader::new(body)) {
+            Ok(Request::CloseSession) => {
+                plan.ends = Some(session);
+                let visited = self.partition.tree.visited(session);
+                for partition in (0..self.placement.partitions()).filter(|of| visited & (1 << of) != 0) {
+                    plan.step(partition, 0, StepKind::Close, false);
+                }
+                plan.step(FIRST, 0, StepKind::Close, true);
+                plan.everywhere();
+                return Some(plan);
+            }
+            Ok(Request::Multi(ops)) => {
+                plan.multi = Some(ops.len());
+                for (index, op) in ops.iter().enumerate() {
+                    // One that it cannot have is refused as a whole.
+                    plan.operation(index, &multi_op(op)?);
+                }
+            }
+            Ok(request) => plan.operation(0, &request),
+            Err(_) => return None,
+        }
+        let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
+        if knows_guest {
+            let is_needless = |step: &Step| match step.kind {
+                StepKind::Guest => step.partition == own,
+                StepKind::Visit(partition) => partition == own,
+                _ => false,
+            };
+            plan.steps.retain(|step| !is_needless(step));
+        }
+        plan.partitions = plan.steps.iter().map(|step| step.partition).chain([own]).collect();
+        plan.partitions.sort_unstable();
+        plan.partitions.dedup();
+        plan.writers = plan.steps.iter().map(|step| step.partition).collect();
+        (plan.partitions.len() > 1).then_some(plan)
+    }
+}
+
+impl Server {
+    /// Whether a request may concern other partitions: then it takes the long way.
+    pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
+        if self.placement.partitions() == 1 {
+            return false;
+        }
+        match *request {
+            Request::Multi(_) | Request::CloseSession => true,
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create) => {
+                let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
+                let is_stranger = !self.has_sessions() && !self.partition.tree.session_is_live(session);
+                self.placement.is_top(create.path) || (is_ephemeral && is_stranger)
+            }
+            Request::Delete { path, .. } | Request::DeleteContainer { path } => self.placement.is_cut(path),
+            _ => false,
+        }
+    }
+}
+
+impl Plan {
+    fn new(placement: Placement, opcode: Opcode) -> Self {
+        Self {
+            partitions: Vec::new(),
+            steps: Vec::new(),
+            writers: Vec::new(),
+            opcode,
+            multi: None,
+            placement,
+            ends: None,
+            opens: None,
+        }
+    }
+
+    fn everywhere(&mut self) {
+        self.partitions = (0..self.placement.partitions()).collect();
+        self.writers = self.steps.iter().map(|step| step.partition).collect();
+    }
+
+    fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
+        self.steps.push(Step { partition, op, kind, answers });
+    }
+
+    fn operation(&mut self, op: usize, request: &Request<'_>) {
+        let placement = self.placement;
+        match *request {
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create) => {
+                let mode = CreateMode::from_i32(create.flags);
+                let is_sequential = mode.is_some_and(CreateMode::is_sequential);
+                let at = if is_sequential {
+                    placement.of_sequential(create.path)
+                } else {
+                    placement.of(create.path)
+                };
+                if mode.is_some_and(CreateMode::is_ephemeral) && at != FIRST {
+                    self.step(FIRST, op, StepKind::Visit(at), false);
+                    self.step(at, op, StepKind::Guest, false);
+                }
+                let parent = placement.of(parent_of(create.path));
+                if at == parent {
+                    self.step(at, op, StepKind::Whole, true);
+                } else {
+                    self.step(parent, op, StepKind::Adopt, false);
+                    self.step(at, op, StepKind::CreateAt(create.path.to_string()), true);
+                }
+            }
+            Request::Delete { path, version } if placement.is_cut(path) => {
+                let (path, by_server) = (path.to_string(), false);
+                let parent = placement.of(parent_of(&path));
+                self.step(parent, op, StepKind::Disown { path: path.clone(), by_server }, false);
+                self.step(placement.of(&path), op, StepKind::DeleteAt { path, version }, true);
+            }
+            Request::DeleteContainer { path } if placement.is_cut(path) => {
+                let (path, by_server) = (path.to_string(), true);
+                let parent = placement.of(parent_of(&path));
+                self.step(placement.of(&path), op, StepKind::ReapAt(path.clone()), true);
+                self.step(parent, op, StepKind::Disown { path, by_server }, false);
+            }
+            Request::Delete { path, .. }
+            | Request::DeleteContainer { path }
+            | Request::SetData { path, .. }
+            | Request::SetAcl { path, .. }
+            | Request::Check { path, .. } => self.step(placement.of(path), op, StepKind::Whole, true),
+            // Whatever else a client may send is for one partition.
+            _ => {}
+        }
+    }
+
+    /// What a step came to decides what follows.
+    pub(crate) fn follows(&mut self, step: usize, result: &PartResult, at_cuts: Vec<String>) -> bool {
+        if let PartResult::Adopted { path } = result
+            && let Some(Step { partition, kind: StepKind::CreateAt(at), .. }) = self.steps.get_mut(step + 1)
+        {
+            at.clone_from(path);
+            return self.placement.of(path) == *partition;
+        }
+        for path in at_cuts {
+            let partition = self.placement.of(parent_of(&path));
+            self.step(partition, 0, StepKind::Disown { path, by_server: true }, false);
+            self.writers.push(partition);
+        }
+        true
+    }
+
+    pub(crate) fn refusal(&self, step: &Step, code: ErrorCode) -> Refusal {
+        match self.multi {
+            Some(count) => Refusal::Multi { count, failed: step.op, code },
+            None => Refusal::Error(code),
+        }
+    }
+
+    /// Who speaks for the session that it is about, once it is done.
+    pub(crate) fn session(&self, origin: Option<Origin>) -> Option<(i64, Option<Contact>)> {
+        let opened = self.opens.zip(origin).map(|(session, origin)| {
+            (session, Some(Contact { server: origin.server, opening: origin.request }))
+        });
+        opened.or(self.ends.map(|session| (session, None)))
+    }
+
+    /// The body of the client's reply.
+    pub(crate) fn reply(&self, results: &[PartResult]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for result in results {
+            match (self.multi, result) {
+                (Some(_), PartResult::Created { path, stat, with_stat }) => {
+                    MultiResults::created(&mut body, path, with_stat.then_some(stat));
+                }
+                (Some(_), PartResult::Deleted) => MultiResults::deleted(&mut body),
+                (Some(_), PartResult::DataSet { stat }) => MultiResults::data_set(&mut body, stat),
+                (Some(_), _) => MultiResults::checked(&mut body),
+                (None, PartResult::Created { path, stat, with_stat }) => {
+                    put::str(&mut body, path);
+                    if *with_stat {
+                        stat.encode(&mut body);
+                    }
+                }
+                (None, PartResult::DataSet { stat } | PartResult::AclSet { stat }) => stat.encode(&mut body),
+                (None, PartResult::Checked { stat }) => stat.encode(&mut body),
+                (None, _) => {}
+            }
+        }
+        if self.multi.is_some() {
+            MultiResults::end(&mut body);
+        }
+        body
+    }
+}
+
+fn parent_of(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}

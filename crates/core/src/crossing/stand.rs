@@ -1,0 +1,207 @@
+//! A partition that stands still for an operation that concerns others too.
+
+use super::{Pending, Standing, StepKind, Stepped, Verdict};
+use crate::crossing::Step;
+use crate::entry::Origin;
+use crate::fate::Place;
+use crate::peer::Asked;
+use crate::server::Server;
+use crate::word::Word;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
+use stoa_wire::{Opcode, Reader, Request};
+
+/// For whom a partition stands still.
+pub(crate) struct Stand {
+    coordinator: u8,
+    op: u64,
+    place: Place,
+    /// What is prepared of it, and the zxid of that.
+    part: Option<(Part, i64)>,
+    /// Its part is written: it goes on when that is applied.
+    is_written: bool,
+    /// At the coordinator: what is to be done again should the part be void.
+    request: Option<Pending>,
+}
+
+impl Stand {
+    pub(super) fn has_open_part(&self) -> bool {
+        self.part.is_some()
+    }
+}
+
+impl Server {
+    /// A coordinator wants this partition to stand still.
+    pub(crate) fn stand_for(&mut self, coordinator: u8, op: u64) {
+        self.crossing.waiting.push_back((coordinator, op));
+        self.try_to_stand();
+    }
+
+    /// Stands still for the next coordinator as soon as everything prepared is proposed.
+    pub(crate) fn try_to_stand(&mut self) {
+        if self.crossing.stand.is_some() || self.crossing.waiting.is_empty() {
+            return;
+        }
+        if !self.leads() {
+            for (coordinator, op) in core::mem::take(&mut self.crossing.waiting) {
+                self.say(coordinator, Word::Stands(op, None));
+            }
+            return;
+        }
+        self.propose_entry();
+        if self.partition.entry_bytes() > 0 {
+            return;
+        }
+        let Some((coordinator, op)) = self.crossing.waiting.pop_front() else { return };
+        let position = self.replica.status().last + 1;
+        let place = Place { partition: self.config.partition, term: self.replica.term, position };
+        self.partition.depends_on(&self.stamp);
+        let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
+        self.crossing.stand =
+            Some(Stand { coordinator, op, place, part: None, is_written: false, request: None });
+        self.say(coordinator, Word::Stands(op, Some(Standing { place, zxid, rests_on })));
+    }
+
+    /// Prepares a step of the operation that this partition stands still for.
+    pub(crate) fn do_step(&mut self, from: u8, op: u64, asked: &Bytes, stamp: Stamp, step: &Step) {
+        let is_for = |stand: &&mut Stand| stand.op == op && stand.coordinator == from && !stand.is_written;
+        let Some(stand) = self.crossing.stand.as_mut().filter(is_for) else { return };
+        let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
+        let Ok(request) = Request::decode(opcode, &mut Reader::new(body)) else { return };
+        let request = match request {
+            Request::Multi(ops) => match ops.iter().nth(step.op).and_then(multi_op) {
+                Some(op) => op,
+                None => return,
+            },
+            request => request,
+        };
+        let tree = &mut self.partition.tree;
+        let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
+        let mut at_cuts = Vec::new();
+        let caller = Caller { session, identities: &identities };
+        let (kind, caller) = match &step.kind {
+            StepKind::Whole => (PartOp::Whole(&request), caller),
+            StepKind::Adopt => (PartOp::Adopt(&request), caller),
+            StepKind::CreateAt(path) => (PartOp::CreateAt { request: &request, path }, caller),
+            StepKind::Disown { path, by_server: false } => (PartOp::Disown { path }, caller),
+            StepKind::Disown { path, .. } => (PartOp::Disown { path }, Caller::SERVER),
+            StepKind::DeleteAt { path, version } => (PartOp::DeleteAt { path, version: *version }, caller),
+            StepKind::ReapAt(path) => (PartOp::ReapAt { path }, caller),
+            StepKind::Visit(partition) => (PartOp::Visit { partition: *partition }, caller),
+            StepKind::Guest => (PartOp::Guest, caller),
+            StepKind::Close => {
+                at_cuts = tree.ephemerals_at_cuts(session);
+                (PartOp::CloseSession, caller)
+            }
+        };
+        let result = tree.part_op(part, kind, &caller);
+        self.say(from, Word::Stepped(op, Stepped { result, at_cuts }));
+    }
+
+    /// The operation is done or undone.
+    pub(crate) fn verdict(&mut self, from: u8, op: u64, verdict: Verdict) {
+        let is_for = |stand: &Stand| stand.op == op && stand.coordinator == from;
+        if !self.crossing.stand.as_ref().is_some_and(is_for) {
+            // It waits for its turn, most likely: the coordinator has given up before.
+            self.crossing.waiting.retain(|waiting| *waiting != (from, op));
+            return;
+        }
+        if let Some((session, contact)) = verdict.session {
+            self.owners.speaks(session, contact);
+        }
+        if verdict.places.is_empty() {
+            self.undo_part();
+            self.go_on();
+            self.apply_committed();
+        } else {
+            self.partition.depends_on(&verdict.rests_on);
+            self.write_part(None, &verdict.places, &[]);
+        }
+    }
+
+    /// Undoes what was prepared of the operation.
+    fn undo_part(&mut self) {
+        if let Some((part, _)) = self.crossing.stand.as_mut().and_then(|stand| stand.part.take()) {
+            self.partition.tree.part_undo(part);
+        }
+    }
+
+    /// Writes this partition's part, alone in an entry.
+    pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[Place], reply: &[u8]) {
+        let Some(stand) = &mut self.crossing.stand else { return };
+        stand.is_written = true;
+        let part = stand.part.take();
+        self.partition.put_part(origin, places, reply, part);
+        self.propose_entry();
+        self.apply_committed();
+    }
+
+    /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
+    pub(crate) fn go_on(&mut self) {
+        self.crossing.stand = None;
+        self.try_to_stand();
+        self.take_pending();
+    }
+
+    /// Some entries were applied.
+    pub(crate) fn stand_after(&mut self, position: u64) {
+        let stand = self.crossing.stand.as_ref();
+        if stand.is_some_and(|stand| stand.is_written && stand.place.position <= position) {
+            self.go_on();
+        } else {
+            self.try_to_stand();
+        }
+    }
+
+    /// This partition is not led here any more.
+    pub(crate) fn stop_standing(&mut self) {
+        self.give_up();
+        self.undo_part();
+        if let Some(stand) = self.crossing.stand.take()
+            && !stand.is_written
+        {
+            self.say(stand.coordinator, Word::Stands(stand.op, None));
+        }
+        self.try_to_stand();
+    }
+
+    /// The coordinator's own part, or what it decides instead of one.
+    pub(crate) fn keep_own(
+        &mut self,
+        origin: Option<Origin>,
+        asked: &Bytes,
+        places: Vec<Place>,
+        reply: &[u8],
+    ) {
+        let Ok(decoded) = Asked::decode(asked) else { return };
+        if let Asked::OpenSession { session, .. } = decoded {
+            // It concerns the others only in that they stand still: what comes from the connection that the
+            // session leaves is refused from here on.
+            if let Some(origin) = origin {
+                self.partition.propose_asked(origin, &decoded, self.now);
+            }
+            if self.partition.tree.session_is_changing(session) {
+                self.sessions.heard_of(session, 0, self.now);
+            }
+            return self.go_on();
+        }
+        if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
+            self.sessions.set_closing(session, true);
+        }
+        if let Some(stand) = &mut self.crossing.stand {
+            stand.request = Some(Pending { origin, asked: asked.clone() });
+        }
+        self.write_part(origin, &places, reply);
+    }
+
+    /// The part of this partition is void: what was prepared of it is taken back, and nothing was after it.
+    /// The request has no outcome in this term, and must have one.
+    pub(crate) fn part_is_void(&mut self, position: u64) {
+        self.partition.abandon();
+        let stand = self.crossing.stand.as_mut().filter(|stand| stand.place.position == position);
+        if let Some(request) = stand.and_then(|stand| stand.request.take()) {
+            self.pending.push_front(request);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Clients of this server's threads, at one partition.
+//!
+//! Where a server has several partitions, a client is connected to one of its threads, its *home*, and
+//! is a guest at every partition that it asks something: a connection as any other here, only that its
+//! frames come from the home one by one and that its output goes there. So reads, writes, watches and
+//! their order are the same as with one partition.
+
+use crate::auth;
+use crate::config::Now;
+use crate::connection::{Connection, ConnectionId, Phase, Slot};
+use crate::peer::After;
+use crate::placement::FIRST;
+use crate::planted::Bug;
+use crate::server::{Output, Server};
+use crate::timestamp::Timestamp;
+use crate::word::{Attached, ToClient, ToPartition, Word};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stoa_tree::Stamp;
+use stoa_wire::{Reader, RequestHeader};
+
+/// What a connection is when its client is connected to a home.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) home: u8,
+    /// Its name there.
+    pub(crate) client: ConnectionId,
+    /// What its client has seen.
+    pub(crate) seen: Timestamp,
+    /// Where on the first partition's timeline its session came to it.
+    pub(crate) since: u64,
+    /// Whether the home knows that it has a session.
+    is_told: bool,
+}
+
+impl Connection {
+    /// What its next request rests on.
+    pub(crate) fn after(&self) -> After {
+        self.guest
+            .as_ref()
+            .map_or_else(After::default, |guest| After { since: guest.since, seen: guest.seen.clone() })
+    }
+}
+
+/// The guests, by their names.
+pub(crate) type Guests = HashMap<(u8, ConnectionId), ConnectionId, FixedState>;
+
+impl Server {
+    /// Something of a client that is connected to this home.
+    pub(crate) fn hear_home(&mut self, home: u8, client: ConnectionId, said: ToPartition, now: Now) {
+        self.now = now;
+        match said {
+            ToPartition::Open { peer, frame } => self.open_guest(home, client, peer, &frame),
+            ToPartition::Join { peer, session } => drop(self.join_guest(home, client, peer, session)),
+            said => {
+                let Some(&id) = self.guests.get(&(home, client)) else { return };
+                match said {
+                    ToPartition::Identify(frame) => self.identify_guest(id, &frame),
+                    ToPartition::Request { seen, frame } => {
+                        self.guest_request(id, seen.as_ref(), &frame, now);
+                    }
+                    ToPartition::Heard => self.heard_on(id),
+                    _ => self.disconnected(id, now),
+                }
+            }
+        }
+    }
+
+    /// Something that another partition of this server has to say, or this one to itself.
+    pub(crate) fn hear_partition(&mut self, from: u8, word: Word, now: Now) {
+        self.now = now;
+        match word {
+            Word::Leader { server, prepares } => self.leader_told(server, prepares),
+            Word::Stand(op) => self.stand_for(from, op),
+            Word::Stands(op, standing) => self.stands(from, op, standing),
+            Word::Do { op, asked, zxid, time_ms, step } => {
+                self.do_step(from, op, &asked, Stamp { zxid, time_ms }, &step);
+            }
+            Word::Stepped(op, stepped) => self.stepped(op, stepped),
+            Word::Verdict(op, verdict) => self.verdict(from, op, verdict),
+            Word::Whether(place) => self.is_asked_for(from, place),
+            Word::Fate { place, is_there } => self.fate_told(place, is_there),
+            // These are for the homes.
+            Word::Client(..)
+            | Word::Answer(..)
+            | Word::Sessions { .. }
+            | Word::Tell(_)
+            | Word::Reached(_) => {}
+        }
+    }
+
+    fn insert_guest(&mut self, home: u8, client: ConnectionId, peer: SocketAddr) -> ConnectionId {
+        let id = self.connections.insert(peer, self.now);
+        self.guests.insert((home, client), id);
+        let seen = Timestamp::new(self.placement.partitions());
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.identities.push(auth::by_address(peer.ip()));
+            connection.guest = Some(Box::new(Guest { home, client, seen, since: 0, is_told: false }));
+        }
+        id
+    }
+
+    /// A client wants a session.
+    pub(crate) fn open_guest(&mut self, home: u8, client: ConnectionId, peer: SocketAddr, frame: &[u8]) {
+        let id = self.insert_guest(home, client, peer);
+        self.handshake(id, frame);
+    }
+
+    /// A client that has a session comes here for the first time.
+    pub(crate) fn join_guest(
+        &mut self,
+        home: u8,
+        client: ConnectionId,
+        peer: SocketAddr,
+        session: Attached,
+    ) -> ConnectionId {
+        let id = self.insert_guest(home, client, peer);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.phase = Phase::Guest;
+            connection.session = session.session;
+            connection.timeout_ms = session.timeout_ms;
+            connection.opening = session.opening;
+            if let Some(guest) = &mut connection.guest {
+                guest.since = session.since;
+                guest.is_told = true;
+            }
+        }
+        id
+    }
+
+    pub(crate) fn identify_guest(&mut self, id: ConnectionId, frame: &[u8]) {
+        let mut reader = Reader::new(frame);
+        if RequestHeader::decode(&mut reader).is_ok() {
+            // Whoever answers it closes the connection if it proves nothing.
+            let _ = self.prove(id, &mut reader);
+        }
+    }
+
+    /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
+    /// section IV-C2).
+    pub(crate) fn guest_request(
+        &mut self,
+        id: ConnectionId,
+        seen: Option<&Timestamp>,
+        frame: &[u8],
+        now: Now,
+    ) {
+        self.now = now;
+        self.heard_on(id);
+        let own = self.config.partition;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        connection.received += 1;
+        if let (Some(guest), Some(seen)) = (&mut connection.guest, seen) {
+            guest.seen.merge(seen);
+            let ahead = guest.seen.at(own);
+            if ahead > self.replica.applied.0 && !self.planted.is(Bug::TimestampIgnored) {
+                let barrier = self.barrier_at(id, ahead);
+                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
+            }
+        }
+        self.stats.packets_received += 1;
+        self.request(id, frame, now.mono_us);
+    }
+
+    /// What there is for a client of some home, oldest first.
+    pub(crate) fn poll_guest(&mut self) -> Option<(u8, ConnectionId, ToClient)> {
+        self.said.pop_front().or_else(|| self.next_for_guest())
+    }
+
+    /// What there is for clients up to now rests on this, and not on what follows.
+    pub(crate) fn stamp_what_was_said(&mut self) {
+        while let Some(said) = self.next_for_guest() {
+            self.said.push_back(said);
+        }
+    }
+
+    fn next_for_guest(&mut self) -> Option<(u8, ConnectionId, ToClient)> {
+        loop {
+            match self.poll_output()? {
+                Output::Send(id) => {
+                    if let Some((home, client, attached)) = self.newly_attached(id) {
+                        // The frames come with the next look.
+                        self.connections.announce_first(id);
+                        return Some((home, client, ToClient::Attached(attached)));
+                    }
+                    let stamp = self.stamp.clone();
+                    let Some((home, client, answers, bytes)) = self.take_frames(id) else { continue };
+                    return Some((home, client, ToClient::Frames { answers, bytes, stamp }));
+                }
+                // Their homes do not send more than they may.
+                Output::Resume(_) => {}
+                Output::Close(id, reason) => {
+                    let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+                    if let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) {
+                        return Some((home, client, ToClient::Closed(reason)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn newly_attached(&mut self, id: ConnectionId) -> Option<(u8, ConnectionId, Attached)> {
+        let connection = self.connections.get_mut(id)?;
+        let Connection { session, timeout_ms, opening, .. } = *connection;
+        let is_live = matches!(connection.phase, Phase::Live(_));
+        let guest = connection.guest.as_mut().filter(|guest| is_live && !guest.is_told)?;
+        guest.is_told = true;
+        let attached = Attached { session, timeout_ms, opening, since: guest.since };
+        Some((guest.home, guest.client, attached))
+    }
+
+    fn take_frames(&mut self, id: ConnectionId) -> Option<(u8, ConnectionId, u32, Vec<u8>)> {
+        let connection = self.connections.get_mut(id)?;
+        let guest = connection.guest.as_ref()?;
+        let (home, client) = (guest.home, guest.client);
+        let bytes = core::mem::take(&mut connection.output);
+        let answers = core::mem::take(&mut connection.answers);
+        Some((home, client, answers, bytes)).filter(|(.., bytes)| !bytes.is_empty())
+    }
+
+    /// A connection has ended: its home's client is known here no more.
+    pub(crate) fn forget_guest(&mut self, connection: &Connection) {
+        if let Some(guest) = &connection.guest {
+            self.guests.remove(&(guest.home, guest.client));
+        }
+    }
+
+    /// Whether this thread keeps the sessions.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.config.partition == FIRST
+    }
+}

@@ -1,0 +1,137 @@
+//! Who speaks for each session, as a partition knows it that does not keep them.
+//!
+//! The first partition keeps the sessions, in its tree. It tells the others of its server what becomes of
+//! them, in the order of its timeline. So each leader refuses what an ended session has left behind, and
+//! what comes from a connection that the session has left, as the first one does from its own tree.
+
+use crate::crossing::Pending;
+use crate::entry::Origin;
+use crate::peer::{After, Asked};
+use crate::placement::FIRST;
+use crate::server::Server;
+use crate::word::Word;
+use alloc::vec::Vec;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stoa_tree::Contact;
+use stoa_wire::{ErrorCode, Opcode};
+
+/// What is known of the sessions.
+pub(crate) struct Owners {
+    /// Whether this partition keeps them itself.
+    is_keeper: bool,
+    /// How far the first partition had come with what is known here.
+    position: u64,
+    contacts: HashMap<i64, Contact, FixedState>,
+    /// At the first partition: what the others have not been told.
+    news: Vec<(i64, Option<Contact>)>,
+    /// They are to be told everything.
+    tells_all: bool,
+}
+
+/// What is known of who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// He speaks for the session.
+    Yes,
+    /// He does not.
+    No(ErrorCode),
+    /// News of the session must come first.
+    NotYet,
+}
+
+impl Owners {
+    pub(crate) fn new(is_keeper: bool) -> Self {
+        Self { is_keeper, position: 0, contacts: HashMap::default(), news: Vec::new(), tells_all: is_keeper }
+    }
+
+    /// Whether this is the session's contact, which it became at `since`.
+    pub(crate) fn knows(&self, session: i64, contact: Contact, since: u64) -> Known {
+        match self.contacts.get(&session) {
+            _ if since > self.position => Known::NotYet,
+            None => Known::No(ErrorCode::SessionExpired),
+            Some(current) if *current != contact => Known::No(ErrorCode::SessionMoved),
+            Some(_) => Known::Yes,
+        }
+    }
+
+    /// At a leader: somebody else speaks for a session from now on, or nobody.
+    pub(crate) fn speaks(&mut self, session: i64, contact: Option<Contact>) {
+        match contact {
+            Some(contact) => self.contacts.insert(session, contact),
+            None => self.contacts.remove(&session),
+        };
+    }
+
+    /// At the first partition: the state is another one.
+    pub(crate) fn replaced(&mut self) {
+        self.tells_all = self.is_keeper;
+    }
+}
+
+impl Server {
+    /// Something has become of a session: who speaks for it now, if it has not ended.
+    pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
+        if !self.stamp.is_empty() && self.has_sessions() {
+            self.owners.news.push((session, contact));
+        }
+    }
+
+    /// Ends a session that has been silent for too long.
+    pub(crate) fn end_session(&mut self, session: i64) {
+        if self.stamp.is_empty() {
+            self.partition.propose_session_end(None, session, self.now);
+            return;
+        }
+        let mut asked = Vec::new();
+        Asked::put_write(&mut asked, (session, 0), &After::default(), Opcode::CloseSession, &[], &[]);
+        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.take_pending();
+    }
+
+    /// Whether who asks speaks for his session, as far as it is this partition's business.
+    pub(crate) fn knows(&self, origin: Origin, asked: &Asked<'_>) -> Known {
+        match asked {
+            Asked::Write { session, opening, after, .. } if !self.has_sessions() => {
+                let contact = Contact { server: origin.server, opening: *opening };
+                self.owners.knows(*session, contact, after.since)
+            }
+            // The tree says it when the request is prepared.
+            _ => Known::Yes,
+        }
+    }
+
+    /// What has become of sessions, for the server's other partitions.
+    pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, Word)> {
+        let is_all = core::mem::take(&mut self.owners.tells_all);
+        let mut changed = core::mem::take(&mut self.owners.news);
+        if is_all {
+            let sessions = self.partition.tree.sessions();
+            changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
+        } else if changed.is_empty() {
+            return Vec::new();
+        }
+        let position = self.replica.applied.0;
+        let others = (0..self.placement.partitions()).filter(|partition| *partition != FIRST);
+        let word = |partition| (partition, Word::Sessions { is_all, position, changed: changed.clone() });
+        others.map(word).collect()
+    }
+
+    /// The first partition has told what has become of sessions.
+    pub(crate) fn sessions_changed(
+        &mut self,
+        is_all: bool,
+        position: u64,
+        changed: &[(i64, Option<Contact>)],
+    ) {
+        let owners = &mut self.owners;
+        if is_all {
+            owners.contacts.clear();
+        }
+        owners.position = position;
+        for (session, contact) in changed {
+            owners.speaks(*session, *contact);
+        }
+        self.take_pending();
+    }
+}

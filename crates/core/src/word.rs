@@ -1,0 +1,134 @@
+//! What the threads of one server say to each other. It arrives, whole and in order between any two.
+
+use crate::connection::{CloseReason, ConnectionId};
+use crate::crossing::{Standing, Step, Stepped, Verdict};
+use crate::fate::Place;
+use crate::timestamp::Timestamp;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::net::SocketAddr;
+use stoa_tree::Contact;
+
+/// From one thread of a server to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// A client of the sender. The receiver answers to the client's name there.
+    Client(ConnectionId, ToPartition),
+    /// What a partition has for a client of the receiver.
+    Answer(ConnectionId, ToClient),
+    /// What became of sessions, up to this position of the first partition.
+    Sessions {
+        /// Everything that is not named is gone.
+        is_all: bool,
+        /// How far the first partition had come.
+        position: u64,
+        /// Who speaks for each session now; `None` when it has ended.
+        changed: Vec<(i64, Option<Contact>)>,
+    },
+    /// The first partition knows of this leader of its timeline, 0 if of none; and whether that is this
+    /// server, and prepares requests.
+    Leader {
+        /// The server.
+        server: u8,
+        /// Whether the others may prepare requests too.
+        prepares: bool,
+    },
+    /// Stand still for an operation of the sender's.
+    Stand(u64),
+    /// It stands still, or cannot.
+    Stands(u64, Option<Standing>),
+    /// Prepare a step of an operation.
+    Do {
+        /// The operation.
+        op: u64,
+        /// The request.
+        asked: Bytes,
+        /// zxid of all parts.
+        zxid: i64,
+        /// Their time, milliseconds since the epoch.
+        time_ms: i64,
+        /// The step.
+        step: Step,
+    },
+    /// A step is prepared, or refused.
+    Stepped(u64, Stepped),
+    /// The operation is done or undone.
+    Verdict(u64, Verdict),
+    /// Is there a part at this place, once that is decided?
+    Whether(Place),
+    /// It is decided.
+    Fate {
+        /// The place.
+        place: Place,
+        /// Whether the part is there.
+        is_there: bool,
+    },
+    /// Says so when it has applied its timeline up to here.
+    Tell(u64),
+    /// The sender has: all that its clients are told of it is on its way.
+    Reached(u64),
+}
+
+/// From a client's home to a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToPartition {
+    /// Its first frame: to the first partition, which has the sessions.
+    Open {
+        /// Where the client connects from.
+        peer: SocketAddr,
+        /// The frame.
+        frame: Box<[u8]>,
+    },
+    /// It has a session, and what it proves follows.
+    Join {
+        /// Where the client connects from.
+        peer: SocketAddr,
+        /// The session.
+        session: Attached,
+    },
+    /// A frame with what it proves to be, which somebody else answers.
+    Identify(Box<[u8]>),
+    /// A request, and what the client has seen.
+    Request {
+        /// What it has seen, if the partition may not know it.
+        seen: Option<Timestamp>,
+        /// The frame.
+        frame: Box<[u8]>,
+    },
+    /// It has said something, whatever it was.
+    Heard,
+    /// It is gone.
+    Leave,
+}
+
+/// A session that has come to a client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// The session.
+    pub session: i64,
+    /// Its timeout, milliseconds.
+    pub timeout_ms: i32,
+    /// The request with which it came.
+    pub opening: u64,
+    /// Where on the first partition's timeline that stands.
+    pub since: u64,
+}
+
+/// From a partition to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToClient {
+    /// The session is on its connection.
+    Attached(Attached),
+    /// Frames for it.
+    Frames {
+        /// How many of them answer something.
+        answers: u32,
+        /// The frames.
+        bytes: Vec<u8>,
+        /// What the partition had seen.
+        stamp: Timestamp,
+    },
+    /// Its connection is to be closed.
+    Closed(CloseReason),
+}

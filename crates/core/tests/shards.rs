@@ -1,0 +1,639 @@
+//! One server with several partitions, alone: its threads are driven in any order.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, Placement, Recovered, Shard, Word};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode,
+    Reader, ReplyHeader, RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode,
+    xid,
+};
+
+/// A client of one of the threads.
+type Client = (u8, ConnectionId);
+
+struct Threads {
+    shards: Vec<Shard>,
+    now: Now,
+    /// What was said and has not arrived, by sender and receiver.
+    words: BTreeMap<(u8, u8), VecDeque<Word>>,
+    /// What the log was given and has not stored, by partition.
+    unstored: Vec<u64>,
+    closed: Vec<(Client, CloseReason)>,
+    /// From one thread to another nothing arrives.
+    silent: Option<(u8, u8)>,
+    random: u64,
+    /// Which address the next client has.
+    peers: u8,
+}
+
+/// One frame from the server.
+#[derive(Debug, Clone, PartialEq)]
+struct Frame {
+    xid: i32,
+    err: i32,
+    body: Vec<u8>,
+}
+
+impl Threads {
+    fn new(partitions: u8) -> Self {
+        let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let shard = |partition: u8| {
+            let config = Config { partition, partitions, ..Config::default() };
+            let options = Options::default();
+            let tree = if partition == 0 { Tree::new(options) } else { Tree::new_part(options) };
+            let recovered = Recovered::new(tree, &[1]);
+            Shard::new(config, recovered, [partition + 1; 32], now).unwrap()
+        };
+        let mut threads = Self {
+            shards: (0..partitions).map(shard).collect(),
+            now,
+            words: BTreeMap::new(),
+            unstored: vec![0; usize::from(partitions)],
+            closed: Vec::new(),
+            silent: None,
+            random: 1,
+            peers: 0,
+        };
+        threads.settle();
+        threads
+    }
+
+    fn shard(&mut self, partition: u8) -> &mut Shard {
+        &mut self.shards[usize::from(partition)]
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) as usize % below
+    }
+
+    /// What comes out of a thread.
+    fn poll(&mut self, partition: u8) {
+        let now = self.now;
+        let shard = &mut self.shards[usize::from(partition)];
+        while shard.server_mut().poll_peer().is_some() {}
+        shard.settle(now);
+        while let Some((to, word)) = shard.poll_word() {
+            self.words.entry((partition, to)).or_default().push_back(word);
+        }
+        while let Some(output) = shard.poll_output() {
+            if let Output::Close(id, reason) = output {
+                self.closed.push(((partition, id), reason));
+            }
+        }
+        while let Some(append) = shard.server_mut().poll_append() {
+            assert_eq!(append.timeline, u32::from(partition));
+            self.unstored[usize::from(partition)] = append.position;
+        }
+    }
+
+    /// One thing happens, if there is anything left to happen.
+    fn step(&mut self) -> bool {
+        for partition in 0..self.shards.len() {
+            self.poll(partition as u8);
+        }
+        let now = self.now;
+        let words =
+            self.words.iter().filter(|(between, words)| !words.is_empty() && self.silent != Some(**between));
+        let words: Vec<_> = words.map(|(between, _)| *between).collect();
+        let stores: Vec<_> = (0..self.shards.len() as u8)
+            .filter(|partition| self.unstored[usize::from(*partition)] > 0)
+            .collect();
+        let count = words.len() + stores.len();
+        if count == 0 {
+            return false;
+        }
+        let drawn = self.draw(count);
+        if let Some(&(from, to)) = words.get(drawn) {
+            let word = self.words.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+            self.shard(to).hear(from, word, now);
+        } else {
+            let partition = stores[drawn - words.len()];
+            let position = std::mem::take(&mut self.unstored[usize::from(partition)]);
+            self.shard(partition).server_mut().appended(position, now);
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        self.now.wall_ms += ms as i64;
+        let now = self.now;
+        for shard in &mut self.shards {
+            shard.tick(now);
+        }
+        self.settle();
+    }
+
+    fn send(&mut self, (thread, id): Client, bytes: &[u8]) {
+        let now = self.now;
+        assert_eq!(self.shard(thread).receive(id, bytes, now), bytes.len());
+        self.poll(thread);
+    }
+
+    fn take_bytes(&mut self, (thread, id): Client) -> Vec<u8> {
+        let now = self.now;
+        let shard = self.shard(thread);
+        let bytes = shard.output(id).to_vec();
+        shard.sent(id, bytes.len(), now);
+        bytes
+    }
+
+    fn take(&mut self, client: Client) -> Vec<Frame> {
+        let bytes = self.take_bytes(client);
+        let mut rest = bytes.as_slice();
+        let mut frames = Vec::new();
+        while let Some((payload, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let mut reader = Reader::new(payload);
+            let ReplyHeader { xid, err, .. } = ReplyHeader::decode(&mut reader).unwrap();
+            frames.push(Frame { xid, err, body: reader.rest().to_vec() });
+            rest = tail;
+        }
+        assert!(rest.is_empty(), "whole frames only");
+        frames
+    }
+
+    fn connect(&mut self, thread: u8, session: i64, password: &[u8]) -> (Client, ConnectResponse) {
+        let peer = SocketAddr::from(([10, 0, 0, self.peers], 4000));
+        let now = self.now;
+        let client = (thread, self.shard(thread).connect(peer, now).unwrap());
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 10_000,
+            session_id: session,
+            password,
+            read_only: Some(false),
+        };
+        self.send(client, &frame(|out| request.encode(out)));
+        self.settle();
+        let bytes = self.take_bytes(client);
+        let (payload, rest) = next_frame(&bytes, 1000).unwrap().unwrap();
+        assert!(rest.is_empty());
+        (client, ConnectResponse::decode(payload).unwrap())
+    }
+
+    fn open(&mut self, thread: u8) -> Client {
+        let (client, response) = self.connect(thread, 0, &[0; 16]);
+        assert_ne!(response.session_id, 0);
+        client
+    }
+
+    /// Sends one request and returns its answer, which must be all that comes.
+    #[track_caller]
+    fn ask(&mut self, client: Client, request: &[u8]) -> Frame {
+        self.send(client, request);
+        self.settle();
+        let mut frames = self.take(client);
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        frames.remove(0)
+    }
+}
+
+impl Threads {
+    /// A client from an address of its own.
+    fn open_from(&mut self, thread: u8) -> Client {
+        self.peers += 1;
+        self.open(thread)
+    }
+
+    /// The same after heartbeats, whose answers have not been looked at.
+    fn ask_after_pings(&mut self, client: Client, request: &[u8]) -> Frame {
+        self.send(client, request);
+        self.settle();
+        self.take(client).pop().unwrap()
+    }
+}
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+fn create(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"first"), OPEN_ACL, 0, None))
+}
+
+fn set(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+}
+
+fn get(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, Opcode::GetData, |out| encode::path_watch(out, path, watch))
+}
+
+fn data(frame: &Frame) -> Vec<u8> {
+    assert_eq!(frame.err, 0, "{frame:?}");
+    Reader::new(&frame.body).buffer().unwrap().unwrap().to_vec()
+}
+
+/// Directories right below the root, one for each partition.
+fn tops(partitions: u8) -> Vec<String> {
+    let placement = Placement::new(partitions);
+    let names = || (0..).map(|number| format!("/top-{number}"));
+    (0..partitions).map(|of| names().find(|name| placement.of(name) == of).unwrap()).collect()
+}
+
+#[test]
+fn every_thread_serves_every_partition() {
+    for partitions in [1, 2, 4, 8] {
+        let mut threads = Threads::new(partitions);
+        let tops = tops(partitions);
+        let clients: Vec<_> = (0..partitions).map(|thread| threads.open(thread)).collect();
+        for (number, top) in tops.iter().enumerate() {
+            let creator = clients[(number + 1) % clients.len()];
+            let created = threads.ask(creator, &create(1, top));
+            assert_eq!((created.xid, created.err), (1, 0));
+            for (round, client) in clients.iter().enumerate() {
+                let text = format!("{top} by {round}");
+                assert_eq!(threads.ask(*client, &set(2, top, text.as_bytes())).err, 0);
+                for reader in &clients {
+                    let got = threads.ask(*reader, &get(3, top, false));
+                    assert_eq!(data(&got), text.as_bytes());
+                }
+            }
+            let again = threads.ask(clients[0], &create(4, top));
+            assert_eq!(again.err, ErrorCode::NodeExists as i32);
+        }
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_whatever_partitions_they_are_for() {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    for thread in 0..4 {
+        let client = threads.open(thread);
+        let mut expected = Vec::new();
+        let mut bytes = Vec::new();
+        for round in 0..50_u8 {
+            let top = &tops[threads.draw(4)];
+            let xid = i32::from(round) * 10;
+            let path = format!("{top}/of-{thread}-{round}");
+            bytes.extend(create(xid + 1, top));
+            bytes.extend(create(xid + 2, &path));
+            bytes.extend(set(xid + 3, &path, &[round]));
+            bytes.extend(get(xid + 4, &path, false));
+            expected.extend([xid + 1, xid + 2, xid + 3, xid + 4]);
+        }
+        threads.send(client, &bytes);
+        threads.settle();
+        let frames = threads.take(client);
+        assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), expected);
+        for (round, frames) in frames.chunks(4).enumerate() {
+            assert_eq!(data(&frames[3]), [round as u8]);
+        }
+    }
+}
+
+#[test]
+fn an_event_comes_before_any_reply_that_shows_what_followed_it() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (reader, writer) = (threads.open(0), threads.open(2));
+    for top in &tops {
+        threads.ask(writer, &create(1, top));
+    }
+    // The first one is watched, the other one follows from it.
+    assert_eq!(data(&threads.ask(reader, &get(1, &tops[1], true))), b"first");
+    threads.ask(reader, &get(2, &tops[2], false));
+    // What the reader's thread is told of the event arrives later.
+    threads.silent = Some((1, 0));
+    assert_eq!(threads.ask(writer, &set(2, &tops[1], b"one")).err, 0);
+    assert_eq!(threads.ask(writer, &set(3, &tops[2], b"two")).err, 0);
+    threads.send(reader, &get(3, &tops[2], false));
+    threads.settle();
+    assert_eq!(threads.take(reader), [], "it would show what the event stands before");
+    threads.silent = None;
+    threads.settle();
+    let frames = threads.take(reader);
+    assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [xid::NOTIFICATION, 3]);
+    let event = WatcherEvent::decode(&mut Reader::new(&frames[0].body)).unwrap();
+    assert_eq!(event.path, tops[1]);
+    assert_eq!(data(&frames[1]), b"two");
+}
+
+#[test]
+fn zxids_are_unique_and_those_of_dependent_updates_grow() {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    let client = threads.open(1);
+    let mut before = 0;
+    for round in 0..40 {
+        let path = format!("{}{}", tops[threads.draw(4)], ["", "/x", "/x/y"][round % 3]);
+        threads.ask(client, &create(1, &path));
+        let stat = request(2, Opcode::Exists, |out| encode::path_watch(out, &path, false));
+        let found = threads.ask(client, &stat);
+        if found.err == 0 {
+            let set = threads.ask(client, &set(3, &path, b"again"));
+            let mzxid = Reader::new(&set.body[8..]).i64().unwrap();
+            assert!(mzxid > before, "{mzxid} after {before}");
+            assert_eq!((mzxid % 4) as u8, Placement::new(4).of(&path));
+            before = mzxid;
+        }
+    }
+}
+
+#[test]
+fn what_an_ended_or_moved_session_has_left_behind_is_refused_everywhere() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (first, response) = threads.connect(1, 0, &[0; 16]);
+    for top in &tops {
+        assert_eq!(threads.ask(first, &create(1, top)).err, 0);
+    }
+    // It comes back on another thread; the old connection learns that it has been replaced.
+    let (second, again) = threads.connect(2, response.session_id, &response.password);
+    assert_eq!(again.session_id, response.session_id);
+    assert_eq!(threads.closed, [(first, CloseReason::SessionMoved)]);
+    for top in &tops {
+        assert_eq!(threads.ask(second, &set(2, top, b"second")).err, 0);
+    }
+    let closed = threads.ask(second, &request(3, Opcode::CloseSession, |_| {}));
+    assert_eq!((closed.xid, closed.err), (3, 0));
+    assert_eq!(threads.closed[1..], [(second, CloseReason::SessionClosed)]);
+    let (_, expired) = threads.connect(0, response.session_id, &response.password);
+    assert_eq!(expired.session_id, 0);
+}
+
+fn op(out: &mut Vec<u8>, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) {
+    MultiHeader { opcode: opcode as i32, done: false, err: -1 }.encode(out);
+    body(out);
+}
+
+fn multi(xid: i32, opcode: Opcode, ops: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    request(xid, opcode, |out| {
+        ops(out);
+        MultiHeader { opcode: -1, done: true, err: -1 }.encode(out);
+    })
+}
+
+fn create_as(xid: i32, path: &str, flags: i32) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"first"), OPEN_ACL, flags, None))
+}
+
+fn names(frame: &Frame) -> Vec<String> {
+    assert_eq!(frame.err, 0);
+    let mut reader = Reader::new(&frame.body);
+    let count = reader.count(4).unwrap();
+    let mut names: Vec<_> = (0..count).map(|_| reader.str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+fn children(threads: &mut Threads, client: Client, path: &str) -> Vec<String> {
+    let asked = request(9, Opcode::GetChildren, |out| encode::path_watch(out, path, false));
+    names(&threads.ask(client, &asked))
+}
+
+const EPHEMERAL: i32 = 1;
+const SEQUENTIAL: i32 = 2;
+
+#[test]
+fn a_multi_over_several_partitions_is_all_or_nothing() {
+    for thread in 0..4 {
+        let mut threads = Threads::new(4);
+        let tops = tops(4);
+        let client = threads.open(thread);
+        for top in &tops[..3] {
+            threads.ask(client, &create(1, top));
+        }
+        let made = multi(2, Opcode::Multi, |out| {
+            for top in &tops[..3] {
+                op(out, Opcode::Create, |out| {
+                    encode::create(out, &format!("{top}/m"), None, OPEN_ACL, 0, None);
+                });
+            }
+            op(out, Opcode::Create, |out| encode::create(out, &tops[3], None, OPEN_ACL, 0, None));
+            op(out, Opcode::SetData, |out| encode::set_data(out, &tops[1], Some(b"by multi"), 0));
+        });
+        let answer = threads.ask(client, &made);
+        let results = MultiResults::decode(&mut Reader::new(&answer.body)).unwrap();
+        assert!(matches!(results[3], MultiResult::Created { path, .. } if path == tops[3]), "{results:?}");
+        assert!(matches!(results[4], MultiResult::DataSet { stat } if stat.version == 1));
+        assert_eq!(data(&threads.ask(client, &get(3, &tops[1], false))), b"by multi");
+        for top in &tops[..3] {
+            assert_eq!(children(&mut threads, client, top), ["m"]);
+        }
+        // The last one fails: nothing has happened.
+        let refused = multi(4, Opcode::Multi, |out| {
+            op(out, Opcode::Delete, |out| encode::path_version(out, &format!("{}/m", tops[0]), -1));
+            op(out, Opcode::Delete, |out| encode::path_version(out, &tops[3], -1));
+            op(out, Opcode::SetData, |out| encode::set_data(out, &tops[2], None, 77));
+        });
+        let answer = threads.ask(client, &refused);
+        let results = MultiResults::decode(&mut Reader::new(&answer.body)).unwrap();
+        let codes = [ErrorCode::Ok, ErrorCode::Ok, ErrorCode::BadVersion];
+        assert_eq!(results, codes.map(|code| MultiResult::Error(code as i32)));
+        assert_eq!(children(&mut threads, client, &tops[0]), ["m"]);
+        assert_eq!(threads.ask(client, &get(5, &tops[3], false)).err, 0);
+        let reads = multi(6, Opcode::MultiRead, |out| {
+            for top in &tops {
+                op(out, Opcode::GetChildren, |out| encode::path_watch(out, top, false));
+            }
+        });
+        let answer = threads.ask(client, &reads);
+        let results = MultiResults::decode(&mut Reader::new(&answer.body)).unwrap();
+        let expected = [vec!["m"], vec!["m"], vec!["m"], vec![]].map(MultiResult::Children);
+        assert_eq!(results, expected);
+    }
+}
+
+#[test]
+fn ephemerals_of_all_partitions_end_with_their_session() {
+    for (partitions, by_silence) in [(2, false), (4, false), (4, true)] {
+        let mut threads = Threads::new(partitions);
+        let tops = tops(partitions);
+        let (owner, other) = (threads.open(partitions - 1), threads.open(0));
+        let mut expected = Vec::new();
+        for top in &tops {
+            threads.ask(other, &create(1, top));
+            for path in [format!("{top}/e"), format!("{top}-own")] {
+                assert_eq!(threads.ask(owner, &create_as(2, &path, EPHEMERAL)).err, 0, "{path}");
+                expected.push(path);
+            }
+        }
+        expected.sort();
+        let list = request(3, Opcode::GetEphemerals, |out| stoa_wire::put::str(out, "/"));
+        assert_eq!(names(&threads.ask(owner, &list)), expected);
+        assert_eq!(children(&mut threads, other, "/").len(), 1 + 2 * tops.len());
+        let count = request(4, Opcode::GetAllChildrenNumber, |out| encode::path(out, "/"));
+        let count = threads.ask(other, &count);
+        assert_eq!(Reader::new(&count.body).i32().unwrap(), 3 + 3 * i32::from(partitions));
+        if by_silence {
+            for _ in 0..12 {
+                threads.pass(1000);
+                threads.send(other, &request(-2, Opcode::Ping, |_| {}));
+                threads.settle();
+            }
+            threads.take(other);
+            assert_eq!(threads.closed, [(owner, CloseReason::SessionExpired)]);
+        } else {
+            threads.ask(owner, &request(5, Opcode::CloseSession, |_| {}));
+        }
+        let mut left: Vec<_> = tops.iter().map(|top| &top[1..]).chain(["zookeeper"]).collect();
+        left.sort_unstable();
+        assert_eq!(children(&mut threads, other, "/"), left);
+        for top in &tops {
+            assert_eq!(children(&mut threads, other, top), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn sequential_znodes_right_below_the_root_are_numbered_in_their_order() {
+    let mut threads = Threads::new(4);
+    let client = threads.open(2);
+    for round in 0..8 {
+        for prefix in ["/lock-", "/queue-", "/"] {
+            let made = threads.ask(client, &create_as(1, prefix, SEQUENTIAL | EPHEMERAL));
+            let path = Reader::new(&made.body).str().unwrap().to_owned();
+            assert!(path.starts_with(prefix) && path.len() == prefix.len() + 10, "{path}");
+            assert_eq!(data(&threads.ask(client, &get(2, &path, false))), b"first");
+            assert_eq!(threads.ask(client, &create(3, &path)).err, ErrorCode::NodeExists as i32);
+            if round % 2 == 0 {
+                let delete = request(4, Opcode::Delete, |out| encode::path_version(out, &path, 0));
+                assert_eq!(threads.ask(client, &delete).err, 0);
+                assert_eq!(threads.ask(client, &get(5, &path, false)).err, ErrorCode::NoNode as i32);
+            }
+        }
+    }
+    assert_eq!(children(&mut threads, client, "/").len(), 1 + 4 * 3);
+}
+
+#[test]
+fn watches_on_the_root_see_what_becomes_of_its_children_wherever_they_live() {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    let (reader, writer) = (threads.open(1), threads.open(3));
+    let watch = request(1, Opcode::AddWatch, |out| encode::path_number(out, "/", 1));
+    assert_eq!(threads.ask(reader, &watch).err, 0);
+    for top in &tops {
+        threads.ask(writer, &create(1, top));
+        threads.ask(writer, &create(2, &format!("{top}/a")));
+        threads.settle();
+        let frames = threads.take(reader);
+        let events = frames.iter().map(|frame| {
+            assert_eq!(frame.xid, xid::NOTIFICATION);
+            WatcherEvent::decode(&mut Reader::new(&frame.body)).unwrap().path.to_owned()
+        });
+        assert_eq!(events.collect::<Vec<_>>(), [top.clone(), format!("{top}/a")]);
+    }
+}
+
+#[test]
+fn a_thread_closes_who_says_nothing_and_who_does_not_read() {
+    let mut threads = Threads::new(2);
+    let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+    let now = threads.now;
+    let silent = (1, threads.shard(1).connect(peer, now).unwrap());
+    let client = threads.open(1);
+    threads.now.mono_us += 10_000_000;
+    let now = threads.now;
+    assert!(threads.shard(1).next_wake_us() <= now.mono_us);
+    threads.shard(1).tick(now);
+    threads.settle();
+    assert_eq!(threads.closed, [(silent, CloseReason::HandshakeTimeout)]);
+
+    let top = tops(2)[0].clone();
+    assert_eq!(threads.ask(client, &create(1, &top)).err, 0);
+    assert_eq!(threads.ask(client, &set(2, &top, &[7; 900_000])).err, 0);
+    for xid in 3..200 {
+        let request = get(xid, &top, false);
+        if threads.shard(1).receive(client.1, &request, now) < request.len() {
+            break;
+        }
+        threads.settle();
+    }
+    let waiting = threads.shard(1).output(client.1).len();
+    assert!((1 << 20..3 << 20).contains(&waiting), "nothing more is read when {waiting} bytes wait");
+    let stats = *threads.shard(1).home_stats();
+    assert_eq!((stats.connections_dropped, stats.kept > 0), (1, false));
+    assert!(stats.handed_over >= 3 && stats.bytes_received > 900_000);
+}
+
+#[test]
+fn a_session_lives_as_long_as_its_client_is_heard_of_wherever_it_is_connected() {
+    let mut threads = Threads::new(2);
+    let (loud, quiet) = (threads.open(1), threads.open(1));
+    for _ in 0..40 {
+        // A heartbeat is answered by the client's thread, which tells the others in time by itself.
+        threads.send(loud, &request(xid::PING, Opcode::Ping, |_| {}));
+        threads.settle();
+        threads.now.mono_us += 500_000;
+        let now = threads.now;
+        for partition in 0..2 {
+            if threads.shard(partition).next_wake_us() <= now.mono_us {
+                threads.shard(partition).tick(now);
+            }
+        }
+        threads.settle();
+    }
+    assert_eq!(threads.closed, [(quiet, CloseReason::SessionExpired)]);
+    assert_eq!(threads.ask_after_pings(loud, &create(1, "/alive")).err, 0);
+}
+
+#[test]
+fn what_the_clients_of_a_thread_have_under_way_is_bounded_in_all() {
+    let mut threads = Threads::new(2);
+    let top = tops(2)[0].clone();
+    let clients: Vec<_> = (0..80).map(|_| threads.open_from(1)).collect();
+    assert_eq!(threads.ask(clients[0], &create(1, &top)).err, 0);
+    let request = set(2, &top, &[7; 900_000]);
+    // Nothing of it arrives at the partition.
+    threads.silent = Some((1, 0));
+    let now = threads.now;
+    let mut taken = 0;
+    for client in &clients {
+        taken += threads.shard(1).receive(client.1, &request, now);
+        threads.poll(1);
+    }
+    assert!((32 << 20..34 << 20).contains(&taken), "{taken}");
+    // One that is gone makes room for another one.
+    threads.shard(1).disconnected(clients[3].1, now);
+    threads.silent = None;
+    threads.settle();
+    let left = clients.iter().filter(|client| threads.shard(1).is_paused(client.1)).count();
+    assert_eq!(left, 0, "everybody goes on");
+    let answered: Vec<_> = clients.iter().map(|client| threads.take(*client).len()).collect();
+    assert_eq!(answered.iter().sum::<usize>(), taken / request.len() - 1);
+}
+
+#[test]
+fn a_request_over_the_limit_is_answered_in_its_turn_and_passed_over() {
+    let mut threads = Threads::new(2);
+    let top = tops(2)[1].clone();
+    let client = threads.open(0);
+    let mut bytes = create(1, &top);
+    bytes.extend(set(2, &top, &[7; 1 << 20]));
+    bytes.extend(get(3, &top, false));
+    for piece in bytes.chunks(100_000) {
+        threads.send(client, piece);
+    }
+    threads.settle();
+    let frames: Vec<_> = threads.take(client).iter().map(|frame| (frame.xid, frame.err)).collect();
+    assert_eq!(frames, [(1, 0), (2, ErrorCode::MarshallingError as i32), (3, 0)]);
+    assert_eq!(threads.shard(0).home_stats().frames_too_large, 1);
+    // Longer than that, nobody waits for its end.
+    threads.send(client, &(100_i32 << 20).to_be_bytes());
+    assert_eq!(threads.closed, [(client, CloseReason::BadFrame)]);
+}
