@@ -17,21 +17,23 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use stoa_core::{Append, CloseReason, ConnectionId, Output, Server, SnapshotOutput};
+use stoa_core::{Append, CloseReason, ConnectionId, Output, SnapshotOutput, TIMELINE};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
-use crate::log_thread::{DiskEvent, LogRequest};
+use crate::log_thread::{DiskEvent, LogRequest, Reports};
 use crate::meter::LogMeter;
 use crate::peers::PeerEvent;
 use crate::process::{Phase, Process};
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
+use crate::threads::Neighbours;
 use crate::view::{Mode, SnapshotDone, Startup};
 use crate::words::{self, Word};
 
@@ -89,12 +91,16 @@ pub(crate) struct Surroundings {
     /// The last record in the log.
     pub(crate) durable: u64,
     /// To stop the server.
-    pub(crate) failed: UnboundedSender<DiskEvent>,
+    pub(crate) reports: Reports,
+    /// The timeline of this thread's partition.
+    pub(crate) timeline: u32,
+    /// The other threads, where there are several partitions.
+    pub(crate) neighbours: Option<Neighbours>,
 }
 
 /// What the connections of a thread share.
 pub(crate) struct Driver {
-    pub(crate) server: RefCell<Server>,
+    pub(crate) server: RefCell<Driven>,
     pub(crate) clock: Clock,
     pub(crate) process: Arc<Process>,
     pub(crate) surroundings: Surroundings,
@@ -130,7 +136,7 @@ enum Woken {
 
 impl Driver {
     pub(crate) fn new(
-        server: Server,
+        server: Driven,
         clock: Clock,
         process: Arc<Process>,
         surroundings: Surroundings,
@@ -249,8 +255,13 @@ impl Driver {
         let Some(argument) = self.read_exactly(peer, reader, words::argument_len(word)).await else {
             return;
         };
-        let mut source: &Self = self;
-        let answer = words::answer(word, &argument, &self.process, &mut source);
+        let answer = match &self.surroundings.neighbours {
+            Some(neighbours) => neighbours.together.answer(word, argument, &self.process).await,
+            None => {
+                let mut source: &Self = self;
+                words::answer(word, &argument, &self.process, &mut source)
+            }
+        };
         let mut rest = answer.as_bytes();
         let finish = async {
             while !rest.is_empty() && peer.writer.writable().await.is_ok() {
@@ -314,6 +325,7 @@ impl Driver {
     pub(crate) fn after_input(&self) {
         self.carry_to_peers();
         self.take_over_when_stored();
+        self.speak();
         self.follow_quorum();
         loop {
             let output = self.server.borrow_mut().poll_output();
@@ -335,6 +347,8 @@ impl Driver {
                 None => break,
             }
         }
+        // What was sent may have let a client go on.
+        self.speak();
         if self.server.borrow().append_bytes() > 0 {
             self.append_due.notify_one();
         }
@@ -346,6 +360,16 @@ impl Driver {
         }
     }
 
+    /// Says what this thread has to say to the others of this server.
+    fn speak(&self) {
+        let Some(neighbours) = &self.surroundings.neighbours else { return };
+        let mut server = self.server.borrow_mut();
+        server.settle(&self.clock);
+        while let Some((to, word)) = server.poll_word() {
+            neighbours.say(to, word);
+        }
+    }
+
     /// Carries what the core has for the other servers.
     fn carry_to_peers(&self) {
         loop {
@@ -354,7 +378,7 @@ impl Driver {
                 (Some(output), Some(ensemble)) => {
                     let carried = ensemble.carry(output, &mut self.server.borrow_mut(), &self.clock);
                     if let Err(why) = carried {
-                        let _ = self.surroundings.failed.send(DiskEvent::Failed(why));
+                        self.surroundings.reports.tell(TIMELINE, DiskEvent::Failed(why));
                     }
                 }
                 // Nobody is there yet.
@@ -369,8 +393,11 @@ impl Driver {
         }
     }
 
-    /// Tells whoever looks from outside whether requests are served.
+    /// Tells whoever looks from outside whether requests are served: the first partition speaks for all.
     fn follow_quorum(&self) {
+        if self.surroundings.timeline != TIMELINE {
+            return;
+        }
         let server = self.server.borrow();
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
         let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
@@ -390,7 +417,7 @@ impl Driver {
             self.handshakes_expired.set(self.handshakes_expired.get() + 1);
         }
         let Some(peer) = self.peer(id) else { return };
-        let address = self.server.borrow().connection(id).map(|connection| connection.peer);
+        let address = self.server.borrow().client(id).map(|connection| connection.peer);
         if let Some(address) = address {
             match reason {
                 CloseReason::SessionClosed => tracing::debug!("connection from {address}: {reason}"),
@@ -411,7 +438,7 @@ impl Driver {
                 return;
             }
             match peer.writer.try_write(output) {
-                Ok(sent) => server.sent(id, sent),
+                Ok(sent) => server.sent(id, sent, &self.clock),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     peer.blocked.set(true);
                     peer.wake();
@@ -420,7 +447,7 @@ impl Driver {
                 Err(_) => {
                     // The read side learns of it too, and ends the connection.
                     let len = output.len();
-                    server.sent(id, len);
+                    server.sent(id, len, &self.clock);
                     peer.closing.set(true);
                     peer.wake();
                     return;
@@ -466,6 +493,7 @@ impl Driver {
             }
             // The others store it at the same time.
             self.carry_to_peers();
+            self.speak();
         }
     }
 
@@ -491,7 +519,7 @@ impl Driver {
         loop {
             let piece = self.server.borrow_mut().poll_snapshot();
             let Some(piece) = piece else { break };
-            if self.surroundings.snapshot.send(SnapshotRequest::Piece(piece)).is_err() {
+            if !self.hand_to_snapshot(piece) {
                 return false;
             }
         }
@@ -506,12 +534,18 @@ impl Driver {
                 let piece = self.server.borrow_mut().poll_snapshot();
                 let Some(piece) = piece else { break };
                 self.follow_snapshot(&piece);
-                if self.surroundings.snapshot.send(SnapshotRequest::Piece(piece)).is_err() {
+                if !self.hand_to_snapshot(piece) {
                     return;
                 }
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Hands a piece to the snapshots' thread; false when that is gone.
+    fn hand_to_snapshot(&self, piece: SnapshotOutput) -> bool {
+        let timeline = self.surroundings.timeline;
+        self.surroundings.snapshot.send(SnapshotRequest::Piece { timeline, piece }).is_ok()
     }
 
     fn follow_snapshot(&self, piece: &SnapshotOutput) {
@@ -525,9 +559,32 @@ impl Driver {
         self.snapshot_progress.set(progress);
     }
 
+    /// Takes up the work of this thread, in tasks of its own. Must be called on a `LocalSet`.
+    pub(crate) fn begin(self: &Rc<Self>) {
+        self.after_input();
+        tokio::task::spawn_local(Rc::clone(self).feed_log());
+        tokio::task::spawn_local(Rc::clone(self).feed_snapshot());
+        tokio::task::spawn_local(Rc::clone(self).keep_time());
+    }
+
+    /// Everything that the disk's threads have reported. `Err` when the server must stop.
+    pub(crate) fn disk_events(
+        &self,
+        first: Option<DiskEvent>,
+        events: &mut UnboundedReceiver<DiskEvent>,
+    ) -> Result<(), String> {
+        let mut event = Some(first.ok_or("the log's thread has ended")?);
+        while let Some(next) = event {
+            self.disk_event(next)?;
+            event = events.try_recv().ok();
+        }
+        self.after_input();
+        Ok(())
+    }
+
     /// What the disk's threads report; call [`Driver::after_input`] then. `Err` when the server must
     /// stop.
-    pub(crate) fn disk_event(&self, event: DiskEvent) -> Result<(), String> {
+    fn disk_event(&self, event: DiskEvent) -> Result<(), String> {
         let now = self.clock.now();
         {
             let mut server = self.server.borrow_mut();
@@ -542,20 +599,24 @@ impl Driver {
                     }
                 }
                 DiskEvent::Failed(why) => return Err(why),
-                DiskEvent::SliceTaken => server.snapshot_taken(),
+                DiskEvent::SliceTaken(timeline) => {
+                    debug_assert_eq!(timeline, self.surroundings.timeline);
+                    server.snapshot_taken();
+                }
                 DiskEvent::TakenOver(stored) => self.remember(stored),
-                DiskEvent::SnapshotLoaded { from, header, file, tree } => match tree {
-                    Ok(tree) => {
+                DiskEvent::SnapshotLoaded { from, header, file, state } => match state {
+                    Ok(state) => {
                         *self.taking_over.borrow_mut() = Some((file, None));
                         let from = u8::try_from(from).unwrap_or(0);
-                        if server.take_over(from, header, *tree, now).is_err() {
+                        if server.take_over(from, header, *state, now).is_err() {
                             tracing::warn!("server {from} has sent a snapshot without its message");
                         }
                     }
                     Err(why) => tracing::warn!("the snapshot of server {from} cannot be used: {why}"),
                 },
                 DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, false, now),
-                DiskEvent::SnapshotFinished(result) => {
+                DiskEvent::SnapshotFinished { timeline, result } => {
+                    debug_assert_eq!(timeline, self.surroundings.timeline);
                     server.snapshot_finished(result.is_ok());
                     self.snapshot_progress.set(None);
                     let zxid = server.tree().last_zxid();

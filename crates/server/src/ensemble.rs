@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Server, Standing};
+use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader};
 use stoa_storage::SnapshotReader;
-use stoa_tree::{Loader, Options as TreeOptions};
+use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -277,7 +277,7 @@ impl Ensemble {
         let (options, events) = (self.tree_options.clone(), self.events.clone());
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let loading = move || {
-            let mut loader = Loader::new(options);
+            let mut loader = StateLoader::new(options, Share::WHOLE);
             let mut load = || -> Result<(), String> {
                 let mut reader =
                     SnapshotReader::open_foreign(&mut disk, &name).map_err(|error| error.to_string())?;
@@ -285,15 +285,14 @@ impl Ensemble {
                 while let Some(chunk) = reader.next(&mut disk).map_err(|error| error.to_string())? {
                     // The first is the sender's own.
                     if !std::mem::take(&mut is_head) {
-                        loader.chunk(chunk).map_err(|error| error.to_string())?;
+                        loader.chunk(chunk)?;
                     }
                 }
                 Ok(())
             };
             let loaded = load();
-            let tree = loaded.and_then(|()| loader.finish().map_err(|error| error.to_string()));
-            let _ =
-                events.send(DiskEvent::SnapshotLoaded { from, header, file: name, tree: tree.map(Box::new) });
+            let state = loaded.and_then(|()| loader.finish()).map(Box::new);
+            let _ = events.send(DiskEvent::SnapshotLoaded { from, header, file: name, state });
         };
         if let Err(error) = std::thread::Builder::new().name("load".into()).spawn(loading) {
             tracing::error!("a snapshot that has come cannot be read: {error}");

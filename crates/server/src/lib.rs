@@ -2,7 +2,8 @@
 //!
 //! | thread | what it does |
 //! | --- | --- |
-//! | main | the partition: client connections, the core, timers ([`driver`]) |
+//! | main | the partition, or the first of several: client connections, the core, timers ([`driver`]) |
+//! | partition-K | the same for each further partition ([`threads`]) |
 //! | log | writes and syncs entries, whatever has queued up at a time ([`log_thread`]) |
 //! | snapshot | writes snapshots ([`snapshot_thread`]) |
 //! | admin | HTTP for operators and metrics ([`admin`]) |
@@ -11,6 +12,7 @@ pub mod admin;
 mod clock;
 pub mod config;
 mod date;
+mod driven;
 mod driver;
 mod ensemble;
 pub mod file_disk;
@@ -20,6 +22,7 @@ mod log_thread;
 pub mod logging;
 mod meter;
 pub mod metrics;
+pub mod partitions_file;
 mod peers;
 mod priority;
 pub mod process;
@@ -29,6 +32,8 @@ mod recovery;
 mod serve;
 mod snapshot_thread;
 mod source;
+mod threads;
+mod together;
 pub mod view;
 pub mod words;
 

@@ -1,6 +1,7 @@
 //! The thread that writes the log: whatever has queued up while the disk was busy goes into one
 //! write and one fsync (group commit).
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,9 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use stoa_core::Append;
+use stoa_core::{Append, State, TIMELINE};
 use stoa_storage::{AppendError, Disk, DiskError, Entry, FileInfo, Log};
-use stoa_tree::Tree;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ensemble::StoredSnapshot;
@@ -49,10 +49,15 @@ pub(crate) enum DiskEvent {
     Refused(u64),
     /// The disk has failed: the server must stop.
     Failed(String),
-    /// A slice of the snapshot has been taken.
-    SliceTaken,
-    /// The snapshot is durable (its bytes, and what it is), or could not be written (why).
-    SnapshotFinished(Result<(u64, StoredSnapshot), String>),
+    /// A slice of the snapshot of this timeline has been taken.
+    SliceTaken(u32),
+    /// The snapshot of a timeline has come to an end.
+    SnapshotFinished {
+        /// Whose.
+        timeline: u32,
+        /// It is durable (its bytes, and what it is), or could not be written (why).
+        result: Result<(u64, StoredSnapshot), String>,
+    },
     /// A snapshot that came from another server is durable.
     TakenOver(StoredSnapshot),
     /// A snapshot that has come from another server was read.
@@ -64,13 +69,27 @@ pub(crate) enum DiskEvent {
         /// Its file here.
         file: String,
         /// What it holds, or what is wrong with it.
-        tree: Result<Box<Tree>, String>,
+        state: Result<Box<State>, String>,
     },
     /// The snapshot that another server should be sent is not there any more.
     NoSnapshot {
         /// The other server.
         to: u8,
     },
+}
+
+/// Where the disk's threads report: to the thread of each timeline's partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Reports(pub(crate) Arc<[UnboundedSender<DiskEvent>]>);
+
+impl Reports {
+    /// Tells the thread of a timeline. The first one's ends the server when it is told of a failure.
+    pub(crate) fn tell(&self, timeline: u32, event: DiskEvent) {
+        if let Some(thread) = self.0.get(timeline as usize) {
+            // If it has ended, so has the server.
+            let _ = thread.send(event);
+        }
+    }
 }
 
 /// How the log's thread works.
@@ -81,7 +100,7 @@ pub(crate) struct LogThread {
     pub(crate) fsync: bool,
     pub(crate) slow: Duration,
     pub(crate) requests: Receiver<LogRequest>,
-    pub(crate) events: UnboundedSender<DiskEvent>,
+    pub(crate) reports: Reports,
     pub(crate) meter: Arc<Mutex<LogMeter>>,
 }
 
@@ -92,15 +111,17 @@ impl LogThread {
     }
 
     fn run(self) {
-        let Self { mut log, mut disk, fsync, slow, requests, events, meter } = self;
+        let Self { mut log, mut disk, fsync, slow, requests, reports, meter } = self;
         if fsync {
             // Without syncs the cache is what makes it fast.
             disk.write_past_cache();
         }
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
-        // While there is no room. What is stored is of a later one, and nothing of this one follows that.
-        let mut refused_generation = None;
+        // The generation of each timeline that was refused. What is stored of it is of a later one, and
+        // nothing of this one follows that.
+        let mut refused: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut is_full = false;
         loop {
             let mut purge = false;
             match requests.recv_timeout(IDLE) {
@@ -108,7 +129,7 @@ impl LogThread {
                 Ok(LogRequest::Purge) => purge = true,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = log.seal(&mut disk) {
-                        let _ = events.send(DiskEvent::Failed(error.to_string()));
+                        reports.tell(TIMELINE, DiskEvent::Failed(error.to_string()));
                         return;
                     }
                     continue;
@@ -131,30 +152,33 @@ impl LogThread {
                     LogRequest::Purge => purge = true,
                 }
             }
-            batch.retain(|append| Some(append.generation) != refused_generation);
+            batch.retain(|append| refused.get(&append.timeline) != Some(&append.generation));
             match store(&mut log, &mut disk, &batch, slow, &meter) {
-                Ok(Some(position)) => {
-                    if refused_generation.take().is_some() {
+                Ok(()) => {
+                    if is_full && !batch.is_empty() {
+                        is_full = false;
                         tracing::info!("there is room again: writes are stored");
                     }
-                    let _ = events.send(DiskEvent::Durable(position));
+                    for last in last_of_each(&batch) {
+                        refused.remove(&last.timeline);
+                        reports.tell(last.timeline, DiskEvent::Durable(last.position));
+                    }
                 }
-                Ok(None) => {}
                 Err(AppendError::NoSpace(error)) => {
-                    let generation = batch.first().map(|append| append.generation);
                     // Said once, however often the others make it try.
-                    if std::mem::replace(&mut refused_generation, generation).is_none() {
+                    if !std::mem::replace(&mut is_full, true) {
                         tracing::error!(
                             "writes are refused: {error}; free some room, they resume by themselves"
                         );
                     }
-                    if let Some(generation) = refused_generation {
-                        let _ = events.send(DiskEvent::Refused(generation));
+                    for last in last_of_each(&batch) {
+                        refused.insert(last.timeline, last.generation);
+                        reports.tell(last.timeline, DiskEvent::Refused(last.generation));
                     }
                     purge = true;
                 }
                 Err(error) => {
-                    let _ = events.send(DiskEvent::Failed(error.to_string()));
+                    reports.tell(TIMELINE, DiskEvent::Failed(error.to_string()));
                     return;
                 }
             }
@@ -169,7 +193,7 @@ impl LogThread {
             let stats = log.stats();
             if let Ok(mut meter) = meter.lock() {
                 meter.log_bytes = stats.bytes;
-                meter.position = log.position(stoa_core::TIMELINE);
+                meter.position = stats.positions.iter().map(|(_, position)| position).sum();
             }
         }
     }
@@ -181,8 +205,10 @@ fn store(
     batch: &[Append],
     slow: Duration,
     meter: &Mutex<LogMeter>,
-) -> Result<Option<u64>, AppendError> {
-    let Some(last) = batch.last() else { return Ok(None) };
+) -> Result<(), AppendError> {
+    if batch.is_empty() {
+        return Ok(());
+    }
     let payloads: Vec<Vec<_>> = batch.iter().map(|append| append.payload.iter().collect()).collect();
     let with_payloads = batch.iter().zip(&payloads);
     let entries: Vec<_> = with_payloads
@@ -202,7 +228,19 @@ fn store(
     if let Ok(mut meter) = meter.lock() {
         meter.stored(entries.len(), took, disk.synced, took > slow);
     }
-    Ok(Some(last.position))
+    Ok(())
+}
+
+/// The last record of each timeline in a batch.
+fn last_of_each(batch: &[Append]) -> impl Iterator<Item = &Append> {
+    let mut seen = 0_u64;
+    batch.iter().rev().filter(move |append| {
+        // There are no more than 64.
+        let timeline = 1_u64.checked_shl(append.timeline).unwrap_or(0);
+        let is_last = seen & timeline == 0;
+        seen |= timeline;
+        is_last
+    })
 }
 
 fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
@@ -301,6 +339,21 @@ impl Disk for TimedDisk {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn each_timeline_is_told_of_its_last_record() {
+        let append = |(timeline, position)| Append {
+            generation: 1,
+            timeline,
+            position,
+            payload: stoa_core::Pieces::default(),
+            snapshot: None,
+        };
+        let batch: Vec<_> = [(0, 4), (63, 1), (0, 5), (2, 9), (63, 2)].map(append).into();
+        let told: Vec<_> = last_of_each(&batch).map(|last| (last.timeline, last.position)).collect();
+        assert_eq!(told, [(63, 2), (2, 9), (0, 5)]);
+        assert_eq!(last_of_each(&[]).count(), 0);
+    }
 
     #[test]
     fn a_removed_file_gives_its_space_back_unless_it_has_another_name() {

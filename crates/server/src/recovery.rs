@@ -2,29 +2,36 @@
 
 use std::time::Instant;
 
-use stoa_core::{Recovered, Restore, TIMELINE};
+use stoa_core::{Recovered, Restore, Share, TIMELINE};
 use stoa_storage::{Recovery, SnapshotHeader, snapshot_name};
 use stoa_tree::Options;
 
 use crate::progress::Progress;
 
-/// Hands what the disk yields to the core, and shows how far it has come.
+/// Hands what the disk yields to the core, to each partition what is on its timeline, and shows how far it
+/// has come.
 pub(crate) struct Recovering {
-    restore: Restore,
+    partitions: Vec<Loading>,
     progress: Progress,
     began: Instant,
-    /// When the snapshot that is being loaded was begun.
+    /// Whose snapshot is being loaded, when it was begun, and its number.
+    current: usize,
     created_ms: i64,
     sequence: u64,
     report: RestoreReport,
 }
 
+struct Loading {
+    restore: Restore,
+    snapshot: Option<LoadedSnapshot>,
+}
+
 /// How a recovery went.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreReport {
-    /// Time until the snapshot was loaded.
+    /// Time until the snapshots were loaded.
     pub(crate) snapshot_ms: u64,
-    /// What it holds, if there was one.
+    /// What the newest holds, if there was one.
     pub(crate) snapshot: Option<LoadedSnapshot>,
     /// Updates applied after it.
     pub(crate) updates: u64,
@@ -42,53 +49,81 @@ pub(crate) struct LoadedSnapshot {
 }
 
 impl Recovering {
-    pub(crate) fn new(options: Options, voters: &[u64]) -> Self {
+    pub(crate) fn new(options: &Options, voters: &[u64], partitions: u8) -> Self {
+        let loading = |partition| {
+            let share = Share { partition, partitions };
+            Loading { restore: Restore::of_partition(options.clone(), voters, share), snapshot: None }
+        };
         Self {
-            restore: Restore::new(options, voters),
+            partitions: (0..partitions).map(loading).collect(),
             progress: Progress::new("recovery"),
             began: Instant::now(),
+            current: 0,
             created_ms: 0,
             sequence: 0,
             report: RestoreReport::default(),
         }
     }
 
-    pub(crate) fn finish(mut self, server: u8) -> Result<(Recovered, RestoreReport), String> {
+    /// What each partition goes on with.
+    pub(crate) fn finish(mut self, server: u8) -> Result<(Vec<Recovered>, RestoreReport), String> {
         self.progress.finish();
-        let recovered = self.restore.finish(server)?;
-        self.report.updates = recovered.updates;
-        Ok((recovered, self.report))
+        let mut all = Vec::new();
+        for Loading { restore, snapshot } in self.partitions {
+            let recovered = restore.finish(server)?;
+            self.report.updates += recovered.updates;
+            self.report.snapshot = snapshot.into_iter().chain(self.report.snapshot).max_by_key(|it| it.zxid);
+            all.push(recovered);
+        }
+        Ok((all, self.report))
+    }
+
+    fn of(&mut self, timeline: u32) -> Result<&mut Loading, String> {
+        let partitions = self.partitions.len();
+        let missing = || {
+            format!(
+                "there is something of partition {timeline}, and the data folder says that it has {partitions}, \
+                 from 0 on: was its file PARTITIONS lost?"
+            )
+        };
+        let at = timeline.checked_sub(TIMELINE).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.partitions.get_mut(at)).ok_or_else(missing)
     }
 }
 
 impl Recovery for Recovering {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
+        let [(timeline, covered)] = header.positions[..] else {
+            return Err(format!("it is of {:?}, not of one timeline", header.positions));
+        };
+        self.of(timeline)?.restore.snapshot_begin(covered);
+        self.current = timeline as usize;
         self.created_ms = header.created_ms;
         self.sequence = header.sequence;
-        self.restore.snapshot_begin(header.position(TIMELINE));
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.restore.snapshot_chunk(bytes)
+        self.partitions[self.current].restore.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        self.restore.snapshot_end()?;
-        let zxid = self.restore.zxid();
+        let Loading { restore, snapshot } = &mut self.partitions[self.current];
+        restore.snapshot_end()?;
         let file = snapshot_name(self.sequence);
-        self.report.snapshot = Some(LoadedSnapshot { file, zxid, created_ms: self.created_ms });
+        *snapshot = Some(LoadedSnapshot { file, zxid: restore.zxid(), created_ms: self.created_ms });
         self.report.snapshot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(())
     }
 
     fn snapshot_discard(&mut self) {
-        self.restore.snapshot_discard();
-        self.report.snapshot = None;
+        let Loading { restore, snapshot } = &mut self.partitions[self.current];
+        restore.snapshot_discard();
+        *snapshot = None;
     }
 
-    fn entry(&mut self, _timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        self.restore.record(position, payload)
+    fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
+        self.of(timeline)?.restore.record(position, payload)
     }
 
     fn progress(&mut self, done_bytes: u64, total_bytes: u64, what: &str) {

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use stoa_core::{Config, Limits, Server, TIMELINE};
+use stoa_core::{Config, Limits, Server, Shard, TIMELINE};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
@@ -15,26 +16,30 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::{MemberRole, Settings};
+use crate::config::{MemberRole, ONE_PARTITION, Partitions, Settings};
+use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings, accept};
 use crate::ensemble::{Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
-use crate::log_thread::{DiskEvent, LogThread};
+use crate::log_thread::{DiskEvent, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::process::{Phase, Process};
 use crate::recovery::{Recovering, RestoreReport};
 use crate::snapshot_thread::SnapshotThread;
+use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
+use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, random};
+use crate::{admin, listen, partitions_file, random};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves until told to stop. `Err` says what an operator must know.
-pub(crate) fn serve(settings: Settings) -> Result<(), String> {
+pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
     let began = Instant::now();
     raise_descriptor_limit();
     let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
+    let partitions = count_partitions(&mut settings)?;
     // Bound before the recovery, so that a port that is taken is found out at once; nobody is
     // accepted until the state is there.
     let (bind, port) = (settings.bind, settings.port);
@@ -47,7 +52,7 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
     let (questions_in, questions) = unbounded_channel();
     admin::start(&process, questions_in);
     let peer_listener = Meeting::listen(&process.settings)?;
-    let recovered = recover(&process.settings, disk, peer_listener)?;
+    let recovered = recover(&process.settings, partitions, disk, peer_listener)?;
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
@@ -56,18 +61,38 @@ pub(crate) fn serve(settings: Settings) -> Result<(), String> {
         replay_ms: total_ms - recovered.report.snapshot_ms.min(total_ms),
         updates_replayed: recovered.report.updates,
     };
+    let trees = || recovered.partitions.iter().map(|partition| partition.tree());
     tracing::info!(
-        "data folder {}: {} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
+        "data folder {}: {}{} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
         process.data_dir.display(),
-        recovered.server.tree().znode_count(),
-        recovered.server.session_count(),
-        recovered.server.tree().last_zxid(),
+        if partitions > 1 { format!("{partitions} partitions, ") } else { String::new() },
+        trees().map(stoa_tree::Tree::znode_count).sum::<usize>(),
+        recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
+        trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
     run(process, listener, recovered, clock, startup, questions)
 }
 
+/// How many partitions this server has, and from now on the settings say so too.
+fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
+    let is_alone = settings.servers.is_empty();
+    let wanted = match settings.partitions {
+        Some(Partitions::Auto) if !is_alone => None,
+        wanted => wanted,
+    };
+    let partitions = partitions_file::settle(&settings.data_dir, wanted, !settings.create_data_dir)?;
+    if partitions > 1 {
+        if !is_alone {
+            let folder = settings.data_dir.display();
+            return Err(format!("the data folder {folder} has {partitions} partitions: {ONE_PARTITION}"));
+        }
+        settings.partitions = Some(Partitions::Exactly(partitions));
+    }
+    Ok(partitions)
+}
+
 struct Recovered {
-    server: Server,
+    partitions: Vec<Driven>,
     log: Log,
     disk: FileDisk,
     report: RestoreReport,
@@ -77,9 +102,10 @@ struct Recovered {
 impl Recovered {
     /// What is known of the disk before anything is written to it.
     fn meter(&mut self) -> LogMeter {
+        let stats = self.log.stats();
         LogMeter {
-            log_bytes: self.log.stats().bytes,
-            position: self.log.position(TIMELINE),
+            log_bytes: stats.bytes,
+            position: stats.positions.iter().map(|(_, position)| position).sum(),
             snapshot_bytes: snapshot_bytes(&mut self.disk),
             snapshot_zxid: self.report.snapshot.as_ref().map(|snapshot| snapshot.zxid),
             snapshot_wall_ms: self.report.snapshot.as_ref().map_or(0, |snapshot| snapshot.created_ms),
@@ -90,6 +116,7 @@ impl Recovered {
 
 fn recover(
     settings: &Settings,
+    partitions: u8,
     mut disk: FileDisk,
     peer_listener: Option<std::net::TcpListener>,
 ) -> Result<Recovered, String> {
@@ -109,7 +136,8 @@ fn recover(
         hash_seed: u64::from_ne_bytes(random::bytes()?),
         ..TreeOptions::default()
     };
-    let config = core_config(settings);
+    let mut config = core_config(settings);
+    config.partitions = partitions;
     let failed = |error: String| format!("the data folder {}: {error}", settings.data_dir.display());
     let participants = settings.servers.iter().filter(|member| member.role == MemberRole::Participant);
     let mut voters: Vec<_> = participants.map(|member| member.id).collect();
@@ -118,17 +146,28 @@ fn recover(
     } else if voters.is_empty() {
         voters.push(u64::from(config.server_id));
     }
-    let mut recovering = Recovering::new(tree_options.clone(), &voters);
+    let mut recovering = Recovering::new(&tree_options, &voters, partitions);
     let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
     let (recovered, report) = recovering.finish(config.server_id).map_err(failed)?;
     let newest = recovered
-        .snapshot
-        .as_ref()
+        .first()
+        .and_then(|first| first.snapshot.as_ref())
         .zip(report.snapshot.as_ref())
         .map(|(mark, loaded)| StoredSnapshot { position: mark.position, file: loaded.file.clone() });
     let now = Clock::start().now();
-    let server = Server::new(config, recovered, random::bytes()?, now)
-        .ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))?;
+    let drive = |(partition, recovered)| -> Result<Driven, String> {
+        let secret = random::bytes()?;
+        let driven = if partitions == 1 {
+            Server::new(config.clone(), recovered, secret, now).map(Driven::Whole)
+        } else {
+            // The limits on connections hold for all threads together.
+            let limits = Limits { connections: 0, connections_per_address: 0, ..config.limits.clone() };
+            let config = Config { partition, limits, ..config.clone() };
+            Shard::new(config, recovered, secret, now).map(|shard| Driven::Shard(Box::new(shard)))
+        };
+        driven.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
+    };
+    let driven = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
     let meeting = peer_listener.map(|listener| Meeting {
         listener,
         disk: disk.another(),
@@ -136,7 +175,7 @@ fn recover(
         tree_options,
         newest,
     });
-    Ok(Recovered { server, log, disk, report, meeting })
+    Ok(Recovered { partitions: driven, log, disk, report, meeting })
 }
 
 fn core_config(settings: &Settings) -> Config {
@@ -197,14 +236,17 @@ fn run(
     let settings = &process.settings;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let meter = Arc::new(Mutex::new(recovered.meter()));
-    let durable = recovered.log.position(TIMELINE);
-    let (events_in, events) = unbounded_channel();
+    let count = recovered.partitions.len();
+    let (events_in, events): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
+    let disk_events = events_in.first().cloned().ok_or("a server has at least one partition")?;
+    let reports = Reports(events_in.into());
     let (log_in, log_requests) = mpsc::channel();
     let (snapshot_in, snapshot_requests) = mpsc::channel();
+    let durable: Vec<u64> = (0..).take(count).map(|timeline| recovered.log.position(timeline)).collect();
     let snapshot_thread = SnapshotThread {
         disk: recovered.disk.another(),
         requests: snapshot_requests,
-        events: events_in.clone(),
+        reports: reports.clone(),
         log: log_in.clone(),
         meter: Arc::clone(&meter),
     }
@@ -216,25 +258,42 @@ fn run(
         fsync: settings.fsync,
         slow: settings.fsync_warning,
         requests: log_requests,
-        events: events_in.clone(),
+        reports: reports.clone(),
         meter: Arc::clone(&meter),
     }
     .spawn()
     .map_err(failed("the log thread"))?;
-    let disk_events = events_in;
 
-    let meeting = recovered.meeting.take().map(|meeting| (meeting, disk_events.clone()));
-    let driver = Driver::new(
-        recovered.server,
-        clock,
-        Arc::clone(&process),
-        Surroundings { durable, log: log_in, snapshot: snapshot_in, meter, startup, failed: disk_events },
-    );
+    let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
+    let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
+    let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door) };
+    let beginnings = recovered.partitions.into_iter().zip(durable).zip(events.into_iter().zip(inboxes));
+    let mut beginnings = (0..).zip(beginnings).map(|(partition, ((driven, durable), (events, inbox)))| {
+        let neighbours = (count > 1).then(|| Neighbours::new(partition, together.clone()));
+        let surroundings = Surroundings {
+            durable,
+            log: log_in.clone(),
+            snapshot: snapshot_in.clone(),
+            meter: Arc::clone(&meter),
+            startup,
+            reports: reports.clone(),
+            timeline: TIMELINE + u32::from(partition),
+            neighbours,
+        };
+        Beginning { partition, driven, clock, process: Arc::clone(&process), surroundings, events, inbox }
+    });
+    let first = beginnings.next().ok_or("a server has at least one partition")?;
+    let mut others = Others::none();
+    for beginning in beginnings {
+        others.start(beginning).map_err(failed("the thread of a partition"))?;
+    }
+    drop((log_in, snapshot_in));
+    let questions = if count > 1 { together.take_questions(questions)? } else { questions };
+    let meeting = recovered.meeting.take().map(|meeting| (meeting, disk_events));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
-    let result =
-        LocalSet::new().block_on(&runtime, partition(driver, process, listener, events, questions, meeting));
-    // The driver is gone with its future, and with it the senders: the disk's threads end.
+    let result = LocalSet::new().block_on(&runtime, partition(first, listener, questions, meeting, others));
+    // The drivers are gone with their threads' futures, and with them the senders: the disk's threads end.
     drop(runtime);
     let _ = snapshot_thread.join();
     let _ = log_thread.join();
@@ -245,13 +304,14 @@ fn run(
 }
 
 async fn partition(
-    driver: Rc<Driver>,
-    process: Arc<Process>,
+    beginning: Beginning,
     listener: std::net::TcpListener,
-    mut events: UnboundedReceiver<DiskEvent>,
     mut questions: UnboundedReceiver<Question>,
     meeting: Option<(Meeting, UnboundedSender<DiskEvent>)>,
+    others: Others,
 ) -> Result<(), String> {
+    let process = Arc::clone(&beginning.process);
+    let (driver, mut events, mut inbox) = beginning.driver();
     let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let (stop, stopped) = watch::channel(false);
@@ -264,14 +324,8 @@ async fn partition(
         };
         let _ = driver.ensemble.set(ensemble);
     }
-    driver.after_input();
-    tokio::task::spawn_local(Rc::clone(&driver).feed_log());
-    tokio::task::spawn_local(Rc::clone(&driver).feed_snapshot());
-    tokio::task::spawn_local(Rc::clone(&driver).keep_time());
-    let mut accepting = Some({
-        let driver = Rc::clone(&driver);
-        accept(listener, stopped, move |socket, address| Rc::clone(&driver).connection(socket, address))
-    });
+    driver.begin();
+    let mut accepting = Some(accept_clients(&driver, listener, stopped));
     let mut acceptor = None;
 
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -291,14 +345,9 @@ async fn partition(
         }
         tokio::select! {
             biased;
-            event = events.recv() => {
-                let mut event = Some(event.ok_or("the log's thread has ended")?);
-                while let Some(next) = event {
-                    driver.disk_event(next)?;
-                    event = events.try_recv().ok();
-                }
-                driver.after_input();
-            }
+            event = events.recv() => driver.disk_events(event, &mut events)?,
+            // Of a server with one partition nobody is told anything: then this never comes.
+            Some(message) = inbox.recv() => driver.heed(message, &mut inbox),
             // Alone nobody tells: then this never comes.
             Some(event) = peer_events.recv() => {
                 let mut event = Some(event);
@@ -312,7 +361,7 @@ async fn partition(
             Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
             _ = interrupt.recv(), if patience.is_none() => patience = Some(Instant::now()),
-            () = tokio::time::sleep(Duration::from_millis(10)), if patience.is_some() => {}
+            () = tokio::time::sleep(END_CHECK), if patience.is_some() => {}
         }
         if let Some(since) = patience {
             if process.phase() != Phase::Stopping {
@@ -323,12 +372,30 @@ async fn partition(
                     acceptor.abort();
                 }
                 driver.resign();
+                others.settle();
             }
             // Nothing is acknowledged that is not durable, so stopping early loses nothing.
-            if (driver.is_settled() && !driver.is_handing_over()) || since.elapsed() > STOP_PATIENCE {
+            let is_settled = driver.is_settled() && !driver.is_handing_over() && others.are_settled();
+            if is_settled || since.elapsed() > STOP_PATIENCE {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Accepts connections: all for this thread, or for each thread in turn.
+fn accept_clients(
+    driver: &Rc<Driver>,
+    listener: TcpListener,
+    stopped: watch::Receiver<bool>,
+) -> Pin<Box<dyn Future<Output = ()>>> {
+    let driver = Rc::clone(driver);
+    if driver.surroundings.neighbours.is_none() {
+        Box::pin(accept(listener, stopped, move |socket, address| {
+            Rc::clone(&driver).connection(socket, address)
+        }))
+    } else {
+        Box::pin(accept(listener, stopped, move |socket, address| Rc::clone(&driver).greet(socket, address)))
     }
 }
 

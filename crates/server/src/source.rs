@@ -147,9 +147,11 @@ impl Source for &Driver {
         let (queued, _) = server.log_queue();
         let standing = server.standing();
         let (min, last, max) = stats.reply_bytes;
+        let clients = server.client_stats();
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
+            partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
             znodes: tree.znode_count() as u64,
@@ -157,28 +159,30 @@ impl Source for &Driver {
             watches: server.watches().count() as u64,
             ephemerals: tree.ephemeral_count() as u64,
             sessions: server.session_count() as u64,
-            connections: server.connection_count() as u64,
+            connections: server.client_count() as u64,
             outstanding: server.outstanding() as u64,
             latency_min_us: if stats.answered == 0 { 0 } else { stats.latency_min_us },
             latency_max_us: stats.latency_max_us,
             latency_sum_us: stats.latency_sum_us,
             answered: stats.answered,
-            packets_received: stats.packets_received,
-            packets_sent: stats.packets_sent,
-            bytes_received: stats.bytes_received,
+            packets_received: clients.packets_received,
+            packets_sent: stats.packets_sent + clients.pings,
+            bytes_received: clients.bytes_received,
             bytes_sent: stats.bytes_sent,
             reply_bytes: (max > 0).then_some(view::ReplyBytes {
                 last: last as u64,
                 max: max as u64,
                 min: min as u64,
             }),
+            requests_kept: clients.kept,
+            requests_handed_over: clients.handed_over,
             connection_requests: stats.connection_requests,
-            connections_rejected: stats.connections_rejected,
-            connections_dropped: stats.connections_dropped,
+            connections_rejected: clients.connections_rejected,
+            connections_dropped: clients.connections_dropped,
             handshakes_expired: self.handshakes_expired.get(),
             sessions_expired: stats.sessions_expired,
             auth_failed: stats.auth_failed,
-            frames_too_large: stats.frames_too_large,
+            frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
             containers_deleted: stats.containers_deleted,
             ops: Opcode::ALL
@@ -196,7 +200,7 @@ impl Source for &Driver {
 
     fn connections(&self) -> Vec<view::Connection> {
         let server = self.server.borrow();
-        server.connections().map(|(_, of)| connection(of)).collect()
+        server.clients().into_iter().map(connection).collect()
     }
 
     fn sessions(&self) -> Vec<view::Session> {
@@ -216,6 +220,11 @@ impl Source for &Driver {
             .collect();
         sessions.sort_unstable_by_key(|session| session.id);
         sessions
+    }
+
+    fn ephemerals(&self, sessions: &[i64]) -> Vec<Vec<String>> {
+        let server = self.server.borrow();
+        sessions.iter().map(|session| server.tree().ephemerals_of(*session).collect()).collect()
     }
 
     fn watch_summary(&self) -> view::WatchSummary {

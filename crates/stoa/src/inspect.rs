@@ -6,9 +6,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use stoa_core::{Items, Restore, TIMELINE};
+use stoa_core::{Items, Restore, Share, TIMELINE};
 use stoa_group::{EntryKind, Mark, Store, Vote};
 use stoa_server::file_disk::FileDisk;
+use stoa_server::partitions_file;
 use stoa_storage::SnapshotHeader;
 use stoa_storage::inspect::{self, Finding, Place};
 use stoa_tree::{Options, Tree, ZnodeKind};
@@ -37,7 +38,8 @@ pub(crate) struct LogDumpArgs {
 /// `stoa snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Prints every znode and session of the newest snapshot, or of the one named
+    /// Prints every znode and session of the newest snapshot, or of the one named; where there are several
+    /// partitions, a snapshot is of one of them
     Dump(SnapshotArgs),
     /// Checks every snapshot, or the one named, down to the digest of its content
     Verify(SnapshotArgs),
@@ -194,6 +196,8 @@ struct Loaded {
 
 /// Reads a snapshot; the tree that comes of it has the digest that the snapshot promised.
 fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
+    let damaged = |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", name(sequence)));
+    let partitions = partitions_file::read(disk.folder()).map_err(Failure::failed)?;
     let mut header = None;
     let mut restore = Restore::new(Options::default(), &[]);
     let mut done: std::result::Result<(), String> = Ok(());
@@ -201,9 +205,12 @@ fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
     inspect::snapshots(disk, Some(sequence), &mut |place, finding| {
         done = match finding {
             Finding::Snapshot { header: found, .. } => {
-                restore.snapshot_begin(found.position(TIMELINE));
+                let (timeline, covered) = found.positions.first().copied().unwrap_or((TIMELINE, 0));
+                let partition = u8::try_from(timeline).unwrap_or(u8::MAX);
+                restore = Restore::of_partition(Options::default(), &[], Share { partition, partitions });
+                restore.snapshot_begin(covered);
                 header = Some(found.clone());
-                Ok(())
+                if partition < partitions { Ok(()) } else { Err(format!("there is no partition {timeline}")) }
             }
             Finding::Chunk { bytes, .. } => restore.snapshot_chunk(bytes),
             Finding::SnapshotEnd { .. } => {
@@ -216,7 +223,6 @@ fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
         if done.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .context(format!("cannot read {}", name(sequence)))?;
-    let damaged = |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", name(sequence)));
     if let Err(problem) = done {
         return Err(damaged(&problem));
     }
@@ -255,6 +261,11 @@ fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> 
     }
     let mut to_visit = vec!["/".to_owned()];
     while let Some(path) = to_visit.pop() {
+        let mut names: Vec<&str> = tree.names_below(&path).collect();
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        let parent = if path == "/" { "" } else { &path };
+        to_visit.extend(names.into_iter().map(|name| format!("{parent}/{name}")));
+        // Of those that live on other partitions only the name is here.
         let Some(znode) = tree.get(&path) else { continue };
         let stat = znode.stat();
         write!(
@@ -268,10 +279,6 @@ fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> 
             ZnodeKind::Container => writeln!(out, " container")?,
             ZnodeKind::Ttl { ttl_ms } => writeln!(out, " ttl_ms={ttl_ms}")?,
         }
-        let mut names: Vec<&str> = znode.children().collect();
-        names.sort_unstable_by(|a, b| b.cmp(a));
-        let parent = if path == "/" { "" } else { &path };
-        to_visit.extend(names.into_iter().map(|name| format!("{parent}/{name}")));
     }
     out.flush()
 }

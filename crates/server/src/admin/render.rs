@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::command::fields;
-use crate::config::{SETTINGS, Settings};
+use crate::config::{Partitions, SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{Connection, Digest, Ensemble, Member, Mode, Session, SessionWatches, Stats, WatchSummary};
@@ -74,7 +74,7 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
     let (min, max) = settings.session_timeouts();
     let folder = process.data_dir.display().to_string();
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    fields(json!({
+    let mut data = fields(json!({
         "client_port": process.port,
         "data_dir": folder,
         "data_log_dir": folder,
@@ -84,7 +84,11 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
         "max_session_timeout": ms(max),
         "server_id": server_id(settings),
         "client_port_listen_backlog": settings.listen_backlog,
-    }))
+    }));
+    if let Some(Partitions::Exactly(partitions @ 2..)) = settings.partitions {
+        data.insert("partitions".to_owned(), partitions.into());
+    }
+    data
 }
 
 /// Where a Java server has the properties of its machine, the settings of this one.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::args::{CONFIG_ENVIRONMENT, ServeArgs};
 use super::ensemble::Ensemble;
 use super::error::{ConfigError, Place, Problem};
+use super::partitions::Partitions;
 use super::settings::{SETTINGS, Settings};
 use super::{toml_file, zoo};
 
@@ -46,6 +47,9 @@ pub(super) struct Entry {
 /// Of a server with several addresses.
 pub(super) const ONE_ADDRESS: &str =
     "a server is reached at the first of its addresses, the others have no effect";
+
+/// Of an ensemble.
+pub(crate) const ONE_PARTITION: &str = "a server that is one of several (setting servers) has one partition: only one that stands alone can have more";
 
 /// What a file says.
 #[derive(Default)]
@@ -229,6 +233,12 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
             settings.segment_bytes.to_string(),
             "at least twice max-request-bytes".into(),
         );
+    }
+    if let Some(Partitions::Exactly(2..)) = settings.partitions
+        && !settings.servers.is_empty()
+    {
+        let place = places[by_key("partitions").expect("the key is in the table")].clone();
+        return Err(Problem::Refused { place, why: ONE_PARTITION.to_owned() }.into());
     }
     if settings.handshake_timeout.is_zero() || settings.container_check.is_zero() {
         let key = if settings.handshake_timeout.is_zero() { "handshake-timeout" } else { "container-check" };
@@ -421,6 +431,24 @@ mod tests {
             let found = error("stoa.toml", text);
             assert!(found.contains(expected), "{found}");
         }
+    }
+
+    #[test]
+    fn only_a_server_that_stands_alone_has_several_partitions() {
+        let servers = "server-id = 1\npeer-secret = 's'\nservers = ['1=a:1', '2=b:1', '3=c:1']\n";
+        let load = |partitions: &str| {
+            let text = format!("{partitions}\n{servers}");
+            resolve(&[], &[], Some((Path::new("stoa.toml"), &text)))
+        };
+        for allowed in ["", "partitions = 1", "partitions = 'auto'"] {
+            load(allowed).unwrap();
+        }
+        let why = load("partitions = 2").unwrap_err().to_string();
+        assert!(why.starts_with("stoa.toml, line 1: partitions: a server that is one of several"), "{why}");
+        let alone = resolve(&[flag("partitions", "auto")], &[], None).unwrap();
+        assert_eq!(alone.settings.partitions, Some(Partitions::Auto));
+        let of_zoo = resolve(&[], &[], Some((Path::new("zoo.cfg"), "partitions=4"))).unwrap();
+        assert_eq!(of_zoo.settings.partitions, Some(Partitions::Exactly(4)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::kind::{
     Port, Secret, Time, Words,
 };
 use super::member::{Member, Members, ServerId};
+use super::partitions::{PartitionCount, Partitions};
 use stoa_core::DigestAlgorithm;
 
 use crate::words::Word;
@@ -111,6 +112,8 @@ settings! {
     data_dir: PathBuf = "data-dir" "STOA_DATA_DIR" Folder, "./stoa-data", zoo ["dataDir"];
     /// Whether to make the data folder when it is missing; if not, a missing or empty folder is an error, so that a lost disk is not taken for a new server.
     create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate", "db.autocreate"];
+    /// How many partitions the tree is spread over, each executed by a thread of its own, 1 to 64, or `auto` for as many as there are cores; fixed when the data folder is made, and by default what that has, or 1. Only a server that stands alone can have several.
+    partitions: Option<Partitions> = "partitions" "STOA_PARTITIONS" Maybe<PartitionCount>, "", zoo ["partitions"];
     /// The port for clients and four-letter words; 0 lets the system choose one.
     port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort"];
     /// The address to listen on for clients; `::` is every address of the machine, IPv4 and IPv6.

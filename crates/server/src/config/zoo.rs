@@ -441,7 +441,7 @@ mod tests {
              forceSync=no\nfsync.warningthresholdms=50\nnio.sessionlessCnxnTimeout=2000\n\
              DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
              zookeeper.DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
-             db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\n",
+             db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\npartitions=1\n",
         )
         .unwrap();
         assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
@@ -454,6 +454,7 @@ mod tests {
         let expected = [
             ("data-dir", "./stoa-data"),
             ("create-data-dir", "false"),
+            ("partitions", "1"),
             ("port", "2182"),
             ("bind", "127.0.0.1"),
             ("listen-backlog", "10"),

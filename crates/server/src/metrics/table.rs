@@ -101,6 +101,11 @@ metrics! {
 
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
+    "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);
+    "stoa_requests_kept_total", Counter, "Requests for the partition of the client's own thread; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.requests_kept);
+    "stoa_requests_handed_over_total", Counter, "Requests for the partitions of other threads; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.requests_handed_over);
     "stoa_request_seconds", MetricKind::Histogram, "Time from the arrival of a request to its reply, by operation.",
         |f| by_operation(&f.stats, |op| Value::Spread(op.latency.clone(), SECONDS));
     "stoa_request_errors_total", Counter, "Replies with an error, by operation.",
@@ -204,6 +209,11 @@ fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Val
 /// Something that only a server has that does not stand alone.
 fn of_ensemble(stats: &Stats, value: impl Fn(&Ensemble) -> Value) -> Value {
     if stats.mode == Mode::Standalone { Value::Absent } else { value(&stats.ensemble) }
+}
+
+/// Something that only a server with several partitions has.
+fn of_several(stats: &Stats, count: u64) -> Value {
+    if stats.partitions > 1 { Value::Whole(count) } else { Value::Absent }
 }
 
 fn at_leader(stats: &Stats, count: impl Fn(&Ensemble) -> u64) -> Value {

@@ -5,6 +5,7 @@
 //! asked for, so that a long listing is turned into text on the asker's time and not on the partition's.
 
 mod ensemble;
+pub(crate) mod merge;
 
 use std::net::SocketAddr;
 
@@ -22,6 +23,8 @@ pub enum Question {
     Connections(oneshot::Sender<Vec<Connection>>),
     /// Every session with its ephemeral znodes.
     Sessions(oneshot::Sender<Vec<Session>>),
+    /// The ephemeral znodes of each of these sessions.
+    Ephemerals(Vec<i64>, oneshot::Sender<Vec<Vec<String>>>),
     /// The watches, counted.
     WatchSummary(oneshot::Sender<WatchSummary>),
     /// The watches, in full.
@@ -49,6 +52,9 @@ impl Question {
             }
             Question::Sessions(reply) => {
                 let _ = reply.send(source.sessions());
+            }
+            Question::Ephemerals(sessions, reply) => {
+                let _ = reply.send(source.ephemerals(&sessions));
             }
             Question::WatchSummary(reply) => {
                 let _ = reply.send(source.watch_summary());
@@ -80,6 +86,8 @@ pub trait Source {
     fn connections(&self) -> Vec<Connection>;
     /// Every session with its ephemeral znodes.
     fn sessions(&self) -> Vec<Session>;
+    /// The ephemeral znodes of each of these sessions.
+    fn ephemerals(&self, sessions: &[i64]) -> Vec<Vec<String>>;
     /// The watches, counted.
     fn watch_summary(&self) -> WatchSummary;
     /// The watches, in full.
@@ -111,6 +119,8 @@ pub struct Stats {
     pub mode: Mode,
     /// Where it stands among the others.
     pub ensemble: Ensemble,
+    /// How many partitions it has.
+    pub partitions: u64,
     /// Since when it runs.
     pub uptime_ms: u64,
     /// The last update that was applied.
@@ -147,6 +157,10 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Size of the last, the largest and the smallest reply, if there was one (reset by `srst`).
     pub reply_bytes: Option<ReplyBytes>,
+    /// Where there are several partitions: requests for that of the client's own thread.
+    pub requests_kept: u64,
+    /// And those for partitions of other threads.
+    pub requests_handed_over: u64,
     /// Handshakes.
     pub connection_requests: u64,
     /// Connections refused by a limit.
@@ -461,6 +475,7 @@ pub(crate) mod tests {
     pub(crate) fn stats() -> Stats {
         let latency = Histogram { buckets: vec![(250, 50), (1000, 50), (u64::MAX, 0)], sum: 30_000 };
         Stats {
+            partitions: 1,
             uptime_ms: 60_000,
             zxid: 0x2a,
             znodes: 7,
@@ -625,6 +640,12 @@ pub(crate) mod tests {
                 session(FIRST, 1_700_000_020_000, vec!["/a".to_owned(), "/b".to_owned()]),
                 session(SECOND, 1_700_000_030_000, Vec::new()),
             ]
+        }
+
+        fn ephemerals(&self, sessions: &[i64]) -> Vec<Vec<String>> {
+            let all = self.sessions();
+            let of = |id| all.iter().find(|session| session.id == id);
+            sessions.iter().map(|id| of(*id).map_or(Vec::new(), |of| of.ephemerals.clone())).collect()
         }
 
         fn watch_summary(&self) -> WatchSummary {

@@ -114,6 +114,9 @@ fn latency_before_the_first_request_is_zero() {
         fn sessions(&self) -> Vec<crate::view::Session> {
             Vec::new()
         }
+        fn ephemerals(&self, sessions: &[i64]) -> Vec<Vec<String>> {
+            vec![Vec::new(); sessions.len()]
+        }
         fn watch_summary(&self) -> crate::view::WatchSummary {
             crate::view::WatchSummary::default()
         }
@@ -232,4 +235,13 @@ fn a_server_that_does_not_serve_says_so() {
     }
     let stats = stats();
     assert_eq!(stats.zxid, 0x2a, "the example is what the other tests rest on");
+}
+
+#[test]
+fn the_settings_say_how_many_partitions_there_are_if_there_are_several() {
+    let several = || Stats { partitions: 4, ..stats() };
+    assert!(ask_of(several, "conf").contains("\nserverId=0\npartitions=4\n"));
+    assert!(!ask_of(stats, "conf").contains("partitions"));
+    assert!(ask_of(several, "mntr").contains("zk_stoa_requests_handed_over_total\t0\n"));
+    assert!(!ask_of(stats, "mntr").contains("handed_over"));
 }

@@ -193,6 +193,9 @@ fn configuration(process: &Process, stats: &Stats) -> String {
         settings.listen_backlog,
         server_id(settings),
     );
+    if stats.partitions > 1 {
+        let _ = writeln!(text, "partitions={}", stats.partitions);
+    }
     if let Some(own) = settings.own_member().filter(|_| stats.mode != Mode::Standalone) {
         // ZooKeeper's number for a voter and for an observer, and its space behind `membership:`.
         let kind = u8::from(own.role == MemberRole::Observer);

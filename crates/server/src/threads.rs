@@ -1,0 +1,327 @@
+//! The threads of a server with several partitions: how they hear of each other, of clients, and of the
+//! end.
+//!
+//! The first partition's thread is the one that the server began on. It accepts the connections and
+//! gives them to all threads in turn, itself among them; from then on a connection stays where it is.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stoa_core::{ConnectError, TIMELINE, Word};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+use crate::clock::Clock;
+use crate::driven::Driven;
+use crate::driver::{Driver, Surroundings};
+use crate::log_thread::DiskEvent;
+use crate::process::Process;
+use crate::together::Together;
+use crate::view::Question;
+
+/// How often threads that are to end look whether they can.
+pub(crate) const END_CHECK: Duration = Duration::from_millis(10);
+
+/// What a thread is told by others of the same server.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Something between two partitions, and which one says it.
+    Word(u8, Word),
+    /// A client that has connected: it is this thread's from now on.
+    Client(TcpStream, SocketAddr, Pass),
+    /// Somebody wants to know something.
+    Question(Question),
+}
+
+/// The others, as one of the threads sees them.
+pub(crate) struct Neighbours {
+    own: u8,
+    pub(crate) together: Together,
+    /// Whose turn it is to get a client.
+    turn: Cell<usize>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(own: u8, together: Together) -> Self {
+        Self { own, together, turn: Cell::new(0) }
+    }
+
+    /// Says something to another thread.
+    pub(crate) fn say(&self, to: u8, word: Word) {
+        if let Some(inbox) = self.together.inboxes.get(usize::from(to)) {
+            // If it has ended, so has the server.
+            let _ = inbox.send(Message::Word(self.own, word));
+        }
+    }
+
+    /// Whose the next client is: where it goes, or `None` if it is this thread's own.
+    pub(crate) fn next(&self) -> Option<&UnboundedSender<Message>> {
+        let inboxes = &self.together.inboxes;
+        let turn = self.turn.get() % inboxes.len();
+        self.turn.set(turn + 1);
+        inboxes.get(turn).filter(|_| turn != usize::from(self.own))
+    }
+}
+
+/// Counts the connections of all threads, for the limits on them.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    open: Mutex<HashMap<IpAddr, usize>>,
+    rejected: AtomicU64,
+    max: usize,
+    max_per_address: usize,
+}
+
+/// A connection that was let in; it counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    door: Arc<Door>,
+    address: IpAddr,
+}
+
+impl Door {
+    /// With these limits in all and for one address; 0 is no limit.
+    pub(crate) fn new(max: usize, max_per_address: usize) -> Self {
+        Self { max, max_per_address, ..Self::default() }
+    }
+
+    /// Lets a client in, unless a limit is reached.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Pass, ConnectError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = if self.max != 0 && open.values().sum::<usize>() >= self.max {
+            Some(ConnectError::TooMany { limit: self.max })
+        } else {
+            let from_address = open.get(&address).copied().unwrap_or(0);
+            (self.max_per_address != 0 && from_address >= self.max_per_address)
+                .then_some(ConnectError::TooManyFromAddress { limit: self.max_per_address })
+        };
+        if let Some(refused) = refused {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return Err(refused);
+        }
+        *open.entry(address).or_default() += 1;
+        Ok(Pass { door: Arc::clone(self), address })
+    }
+
+    /// How many were not let in.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut open = self.door.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.address);
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Everything that other threads of this server have said by now.
+    pub(crate) fn heed(self: &Rc<Self>, first: Message, inbox: &mut UnboundedReceiver<Message>) {
+        let mut left = inbox.len();
+        let mut message = Some(first);
+        while let Some(next) = message {
+            match next {
+                Message::Word(from, word) => self.server.borrow_mut().hear(from, word, self.clock.now()),
+                Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
+                Message::Question(question) => question.answer(&mut &**self),
+            }
+            message = if left > 0 { inbox.try_recv().ok() } else { None };
+            left = left.saturating_sub(1);
+        }
+        self.server.borrow_mut().turn_ended(self.clock.now());
+        self.after_input();
+    }
+
+    fn take_client(self: &Rc<Self>, socket: TcpStream, address: SocketAddr, pass: Pass) {
+        match tokio::net::TcpStream::from_std(socket) {
+            Ok(socket) => {
+                let driver = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    driver.connection(socket, address).await;
+                    drop(pass);
+                });
+            }
+            Err(error) => tracing::warn!("connection from {address} is lost: {error}"),
+        }
+    }
+
+    /// Lets a client in that has connected to a server with several threads: it belongs to the one whose
+    /// turn it is.
+    pub(crate) async fn greet(self: Rc<Self>, socket: tokio::net::TcpStream, address: SocketAddr) {
+        let Some(neighbours) = &self.surroundings.neighbours else { return };
+        match neighbours.together.door.admit(address.ip()) {
+            Err(refused) => tracing::warn!("connection from {address} refused: {refused}"),
+            Ok(pass) => match (neighbours.next(), socket.into_std()) {
+                (None, Ok(socket)) => self.take_client(socket, address, pass),
+                (Some(inbox), Ok(socket)) => {
+                    let _ = inbox.send(Message::Client(socket, address, pass));
+                }
+                (_, Err(error)) => tracing::warn!("connection from {address} is lost: {error}"),
+            },
+        }
+    }
+}
+
+/// What the threads besides the first are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Serve,
+    /// Say when nothing waits for the log.
+    Settle,
+    End,
+}
+
+/// The threads besides the first, as that one holds them. They end with it.
+pub(crate) struct Others {
+    order: watch::Sender<Order>,
+    settled: Vec<Arc<AtomicBool>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Others {
+    /// Of a server with one partition: nobody.
+    pub(crate) fn none() -> Self {
+        Self { order: watch::Sender::new(Order::Serve), settled: Vec::new(), threads: Vec::new() }
+    }
+
+    /// Starts one more thread.
+    pub(crate) fn start(&mut self, beginning: Beginning) -> std::io::Result<()> {
+        let settled = Arc::new(AtomicBool::new(false));
+        self.settled.push(Arc::clone(&settled));
+        let order = self.order.subscribe();
+        let name = format!("partition-{}", beginning.partition);
+        self.threads.push(std::thread::Builder::new().name(name).spawn(move || {
+            let reports = beginning.surroundings.reports.clone();
+            if let Err(why) = beginning.run(order, &settled) {
+                // The first thread ends the server.
+                reports.tell(TIMELINE, DiskEvent::Failed(why));
+            }
+        })?);
+        Ok(())
+    }
+
+    /// The server stops when they have nothing under way.
+    pub(crate) fn settle(&self) {
+        self.order.send_replace(Order::Settle);
+    }
+
+    /// Whether each of them had nothing under way at some moment since.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.settled.iter().all(|settled| settled.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.order.send_replace(Order::End);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread of a partition begins with.
+pub(crate) struct Beginning {
+    pub(crate) partition: u8,
+    pub(crate) driven: Driven,
+    pub(crate) clock: Clock,
+    pub(crate) process: Arc<Process>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) events: UnboundedReceiver<DiskEvent>,
+    pub(crate) inbox: UnboundedReceiver<Message>,
+}
+
+impl Beginning {
+    /// The driver, with what it is to be told; on its own thread from now on.
+    pub(crate) fn driver(self) -> (Rc<Driver>, UnboundedReceiver<DiskEvent>, UnboundedReceiver<Message>) {
+        let driver = Driver::new(self.driven, self.clock, self.process, self.surroundings);
+        (driver, self.events, self.inbox)
+    }
+
+    fn run(self, order: watch::Receiver<Order>, settled: &AtomicBool) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime =
+            runtime.map_err(|error| format!("the runtime of partition {}: {error}", self.partition))?;
+        let (driver, events, inbox) = self.driver();
+        LocalSet::new().block_on(&runtime, serve(driver, events, inbox, order, settled))
+    }
+}
+
+async fn serve(
+    driver: Rc<Driver>,
+    mut events: UnboundedReceiver<DiskEvent>,
+    mut inbox: UnboundedReceiver<Message>,
+    mut order: watch::Receiver<Order>,
+    settled: &AtomicBool,
+) -> Result<(), String> {
+    driver.begin();
+    let mut current = Order::Serve;
+    while current != Order::End {
+        tokio::select! {
+            biased;
+            event = events.recv() => driver.disk_events(event, &mut events)?,
+            Some(message) = inbox.recv() => driver.heed(message, &mut inbox),
+            changed = order.changed() => match changed {
+                Ok(()) => current = *order.borrow_and_update(),
+                Err(_) => current = Order::End,
+            },
+            () = tokio::time::sleep(END_CHECK), if current == Order::Settle => {}
+        }
+        if current == Order::Settle && driver.is_settled() {
+            settled.store(true, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_hold_for_all_threads_together() {
+        let door = Arc::new(Door::new(3, 2));
+        let admit = |last: u8| door.admit(IpAddr::from([10, 0, 0, last]));
+        let first = admit(1).unwrap();
+        let second = admit(1).unwrap();
+        assert!(matches!(admit(1), Err(ConnectError::TooManyFromAddress { limit: 2 })));
+        let third = admit(2).unwrap();
+        assert!(matches!(admit(3), Err(ConnectError::TooMany { limit: 3 })));
+        assert_eq!(door.rejected(), 2);
+        drop(first);
+        let fourth = admit(1).unwrap();
+        drop((second, third, fourth));
+        assert!(door.open.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn clients_go_to_all_threads_in_turn() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) =
+            (0..3).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
+        let together = Together { inboxes: senders.into(), door: Arc::default() };
+        let neighbours = Neighbours::new(0, together);
+        let mut own = 0;
+        for _ in 0..9 {
+            match neighbours.next() {
+                Some(inbox) => inbox.send(Message::Word(0, Word::Reached(1))).unwrap(),
+                None => own += 1,
+            }
+        }
+        let given: Vec<_> = receivers.iter_mut().map(|inbox| inbox.len()).collect();
+        assert_eq!((own, given), (3, vec![0, 3, 3]));
+    }
+}

@@ -1,0 +1,184 @@
+//! What is asked about a server with several partitions: each thread is asked, and the answers are put
+//! together, on a thread that serves no client.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::process::Process;
+use crate::threads::{Door, Message};
+use crate::view::{
+    Connection, Digest, Question, Session, SessionWatches, SnapshotDone, Source, Stats, WatchSummary, merge,
+};
+use crate::words::{self, Word};
+
+/// All threads of a server, to be asked by whoever may wait.
+#[derive(Clone)]
+pub(crate) struct Together {
+    pub(crate) inboxes: Arc<[UnboundedSender<Message>]>,
+    pub(crate) door: Arc<Door>,
+}
+
+/// Answers that are on their way.
+type Awaited<T> = Vec<oneshot::Receiver<T>>;
+
+impl Together {
+    /// What a four-letter word answers.
+    pub(crate) async fn answer(&self, word: Word, argument: Vec<u8>, process: &Arc<Process>) -> String {
+        let (mut asker, process) = (self.clone(), Arc::clone(process));
+        let answered =
+            tokio::task::spawn_blocking(move || words::answer(word, &argument, &process, &mut asker));
+        answered.await.unwrap_or_default()
+    }
+
+    /// Answers what admin HTTP asks, for as long as it does, on a thread of its own. Gives back questions
+    /// that nobody asks.
+    pub(crate) fn take_questions(
+        mut self,
+        mut questions: UnboundedReceiver<Question>,
+    ) -> Result<UnboundedReceiver<Question>, String> {
+        let answering = move || {
+            while let Some(question) = questions.blocking_recv() {
+                question.answer(&mut self);
+            }
+        };
+        let thread = std::thread::Builder::new().name("questions".into()).spawn(answering);
+        thread.map_err(|error| format!("the thread that answers questions: {error}"))?;
+        Ok(unbounded_channel().1)
+    }
+
+    fn ask<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Question) -> Awaited<T> {
+        let ask = |inbox: &UnboundedSender<Message>| {
+            let (reply, answer) = oneshot::channel();
+            // If it has ended, so has the server.
+            let _ = inbox.send(Message::Question(question(reply)));
+            answer
+        };
+        self.inboxes.iter().map(ask).collect()
+    }
+
+    /// The answers of all threads, the first one's first.
+    fn hear<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Question) -> Vec<T> {
+        self.ask(question).into_iter().filter_map(|answer| answer.blocking_recv().ok()).collect()
+    }
+}
+
+impl Source for Together {
+    fn stats(&self) -> Stats {
+        let mut answers = self.hear(Question::Stats).into_iter();
+        let mut all = answers.next().map(|first| *first).unwrap_or_default();
+        for other in answers {
+            all.add(&other);
+        }
+        all.partitions = self.inboxes.len() as u64;
+        all.connections_rejected += self.door.rejected();
+        all
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        self.hear(Question::Connections).into_iter().flatten().collect()
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        let mut sessions: Vec<_> = self.hear(Question::Sessions).into_iter().flatten().collect();
+        let ids: Vec<i64> = sessions.iter().map(|session| session.id).collect();
+        let of_threads = self.hear(|reply| Question::Ephemerals(ids.clone(), reply));
+        for (at, session) in sessions.iter_mut().enumerate() {
+            let paths = of_threads.iter().filter_map(|of_thread| of_thread.get(at));
+            session.ephemerals = paths.flatten().cloned().collect();
+        }
+        sessions
+    }
+
+    fn ephemerals(&self, sessions: &[i64]) -> Vec<Vec<String>> {
+        let of_threads = self.hear(|reply| Question::Ephemerals(sessions.to_vec(), reply));
+        let of_session = |at| of_threads.iter().filter_map(move |of_thread| of_thread.get(at));
+        (0..sessions.len()).map(|at| of_session(at).flatten().cloned().collect()).collect()
+    }
+
+    fn watch_summary(&self) -> WatchSummary {
+        merge::count(&self.watches())
+    }
+
+    fn watches(&self) -> Vec<SessionWatches> {
+        merge::watches(self.hear(Question::Watches))
+    }
+
+    fn digests(&self) -> Vec<Digest> {
+        merge::digests(&self.hear(Question::Digests))
+    }
+
+    fn reset_stats(&mut self) {
+        self.hear(Question::ResetStats);
+    }
+
+    fn reset_connections(&mut self) {
+        self.hear(Question::ResetConnections);
+    }
+
+    fn snapshot(&mut self, reply: oneshot::Sender<Result<SnapshotDone, String>>) {
+        let asked = self.ask(Question::Snapshot);
+        // It may take long, and others have questions too.
+        let waiting = std::thread::Builder::new().name("snapshots".into()).spawn(move || {
+            let _ = reply.send(all_done(asked));
+        });
+        if let Err(error) = waiting {
+            tracing::warn!("nobody can wait for the snapshots: {error}");
+        }
+    }
+}
+
+/// Snapshots of all partitions are one of the server.
+fn all_done(asked: Awaited<Result<SnapshotDone, String>>) -> Result<SnapshotDone, String> {
+    let mut all = SnapshotDone { zxid: 0, bytes: 0 };
+    for answer in asked {
+        let done = answer.blocking_recv().map_err(|_| "the server is stopping".to_owned())??;
+        all = SnapshotDone { zxid: all.zxid.max(done.zxid), bytes: all.bytes + done.bytes };
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::Example;
+
+    /// Asks threads that all answer as the example does.
+    fn asked_of<T>(threads: usize, ask: impl FnOnce(&mut Together) -> T) -> T {
+        let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| unbounded_channel()).unzip();
+        for mut inbox in receivers {
+            std::thread::spawn(move || {
+                let mut example = Example::default();
+                while let Some(Message::Question(question)) = inbox.blocking_recv() {
+                    question.answer(&mut example);
+                }
+            });
+        }
+        ask(&mut Together { inboxes: inboxes.into(), door: Arc::default() })
+    }
+
+    #[test]
+    fn answers_of_all_threads_are_put_together() {
+        let stats = asked_of(3, |together| together.stats());
+        assert_eq!((stats.partitions, stats.znodes, stats.answered), (3, 21, 3_000));
+        assert_eq!(asked_of(3, |together| together.connections().len()), 6);
+        assert_eq!(asked_of(2, |together| together.digests().len()), 1);
+        let done = asked_of(2, |together| {
+            let (reply, answer) = oneshot::channel();
+            together.snapshot(reply);
+            answer.blocking_recv().unwrap()
+        });
+        assert_eq!(done, Ok(SnapshotDone { zxid: 0x2a, bytes: 4_096 }));
+    }
+
+    #[test]
+    fn who_has_ended_keeps_nobody_waiting() {
+        let (inbox, _) = unbounded_channel();
+        let mut gone = Together { inboxes: Arc::new([inbox]), door: Arc::default() };
+        assert_eq!((gone.stats().znodes, gone.connections().len()), (0, 0));
+        let (reply, answer) = oneshot::channel();
+        gone.snapshot(reply);
+        assert_eq!(answer.blocking_recv().unwrap(), Err("the server is stopping".to_owned()));
+    }
+}

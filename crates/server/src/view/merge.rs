@@ -1,0 +1,185 @@
+//! One picture of a server from those of its threads.
+
+use std::collections::BTreeMap;
+
+use super::{Digest, Histogram, Op, SessionWatches, Snapshots, Stats, WatchSummary};
+
+impl Stats {
+    /// Adds what another thread knows. What the threads share, as the log, the first one tells; so does it
+    /// of sessions, and of where the server stands.
+    pub(crate) fn add(&mut self, other: &Stats) {
+        let had_answers = self.answered > 0;
+        self.zxid = self.zxid.max(other.zxid);
+        if other.answered > 0 {
+            let least = other.latency_min_us;
+            self.latency_min_us = if had_answers { self.latency_min_us.min(least) } else { least };
+        }
+        self.latency_max_us = self.latency_max_us.max(other.latency_max_us);
+        for (own, other) in [
+            (&mut self.znodes, other.znodes),
+            (&mut self.data_bytes, other.data_bytes),
+            (&mut self.watches, other.watches),
+            (&mut self.ephemerals, other.ephemerals),
+            (&mut self.sessions, other.sessions),
+            (&mut self.connections, other.connections),
+            (&mut self.outstanding, other.outstanding),
+            (&mut self.latency_sum_us, other.latency_sum_us),
+            (&mut self.answered, other.answered),
+            (&mut self.packets_received, other.packets_received),
+            (&mut self.packets_sent, other.packets_sent),
+            (&mut self.bytes_received, other.bytes_received),
+            (&mut self.bytes_sent, other.bytes_sent),
+            (&mut self.requests_kept, other.requests_kept),
+            (&mut self.requests_handed_over, other.requests_handed_over),
+            (&mut self.connection_requests, other.connection_requests),
+            (&mut self.connections_rejected, other.connections_rejected),
+            (&mut self.connections_dropped, other.connections_dropped),
+            (&mut self.handshakes_expired, other.handshakes_expired),
+            (&mut self.sessions_expired, other.sessions_expired),
+            (&mut self.auth_failed, other.auth_failed),
+            (&mut self.frames_too_large, other.frames_too_large),
+            (&mut self.watch_events, other.watch_events),
+            (&mut self.containers_deleted, other.containers_deleted),
+            (&mut self.log.entries, other.log.entries),
+            (&mut self.log.updates, other.log.updates),
+            (&mut self.log.bytes_written, other.log.bytes_written),
+            (&mut self.log.queued, other.log.queued),
+            (&mut self.log.refusals, other.log.refusals),
+            (&mut self.snapshots.errors, other.snapshots.errors),
+        ] {
+            *own += other;
+        }
+        self.reply_bytes = match (self.reply_bytes, other.reply_bytes) {
+            (Some(mut own), Some(other)) => {
+                own.max = own.max.max(other.max);
+                own.min = own.min.min(other.min);
+                Some(own)
+            }
+            (own, other) => own.or(other),
+        };
+        self.snapshots.progress = Snapshots::slower(self.snapshots.progress, other.snapshots.progress);
+        for op in &other.ops {
+            self.add_op(op);
+        }
+    }
+
+    fn add_op(&mut self, other: &Op) {
+        match self.ops.iter_mut().find(|op| op.opcode == other.opcode) {
+            Some(own) => {
+                Histogram::add(&mut own.latency, &other.latency);
+                own.errors += other.errors;
+            }
+            None => self.ops.push(other.clone()),
+        }
+    }
+}
+
+impl Snapshots {
+    /// How far the one is that has further to go.
+    fn slower(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+/// The watches of each session, wherever what they watch lives.
+pub(crate) fn watches(of_threads: Vec<Vec<SessionWatches>>) -> Vec<SessionWatches> {
+    let mut sessions: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    for SessionWatches { session, paths } in of_threads.into_iter().flatten() {
+        sessions.entry(session).or_default().extend(paths);
+    }
+    let whole = sessions.into_iter().map(|(session, mut paths)| {
+        // A watch on all below the root is known everywhere.
+        paths.sort_unstable();
+        paths.dedup();
+        SessionWatches { session, paths }
+    });
+    whole.collect()
+}
+
+/// The same, counted.
+pub(crate) fn count(watches: &[SessionWatches]) -> WatchSummary {
+    let mut paths: Vec<&str> = watches.iter().flat_map(|of| of.paths.iter().map(String::as_str)).collect();
+    let all = paths.len();
+    paths.sort_unstable();
+    paths.dedup();
+    WatchSummary { sessions: watches.len() as u64, paths: paths.len() as u64, watches: all as u64 }
+}
+
+/// A tree's digest is the sum of what its parts come to.
+pub(crate) fn digests(of_threads: &[Vec<Digest>]) -> Vec<Digest> {
+    let last = of_threads.iter().filter_map(|digests| digests.last());
+    let sum = last.copied().reduce(|one, other| Digest {
+        zxid: one.zxid.max(other.zxid),
+        digest: one.digest.wrapping_add(other.digest),
+    });
+    sum.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::stats;
+    use super::super::{Log, ReplyBytes};
+    use super::*;
+    use stoa_wire::Opcode;
+
+    #[test]
+    fn what_threads_count_adds_up_and_what_they_share_does_not() {
+        let latency = Histogram { buckets: vec![(250, 1), (1000, 0), (u64::MAX, 2)], sum: 9 };
+        let op = |opcode| Op { opcode, latency: latency.clone(), errors: 1 };
+        let other = Stats {
+            zxid: 0x30,
+            znodes: 5,
+            connections: 1,
+            latency_min_us: 10,
+            latency_max_us: 70,
+            latency_sum_us: 100,
+            answered: 2,
+            requests_handed_over: 4,
+            reply_bytes: Some(ReplyBytes { last: 9, max: 500, min: 9 }),
+            ops: vec![op(Opcode::SetData), op(Opcode::GetData)],
+            log: Log { position: 90, entries: 3, bytes: 4_096, ..Log::default() },
+            ..Stats::default()
+        };
+        let mut all = stats();
+        all.add(&other);
+        assert_eq!((all.zxid, all.znodes, all.connections, all.sessions), (0x30, 12, 3, 2));
+        assert_eq!((all.latency_min_us, all.latency_max_us), (10, 7_900));
+        assert_eq!((all.latency_sum_us, all.answered, all.requests_handed_over), (125_100, 1_002, 4));
+        assert_eq!(all.reply_bytes, Some(ReplyBytes { last: 20, max: 500, min: 9 }));
+        assert_eq!((all.log.position, all.log.entries, all.log.bytes), (90, 3, 4_096));
+        let counts: Vec<_> = all.ops.iter().map(|op| (op.opcode, op.latency.count(), op.errors)).collect();
+        assert_eq!(counts, [(Opcode::GetData, 103, 5), (Opcode::SetData, 3, 1)]);
+        // A thread that has answered nothing says nothing of latencies.
+        all.add(&Stats::default());
+        assert_eq!(all.latency_min_us, 10);
+        let mut first = Stats::default();
+        first.add(&other);
+        assert_eq!(first.latency_min_us, 10);
+    }
+
+    #[test]
+    fn watches_of_a_session_are_put_together() {
+        let of = |session, paths: &[&str]| SessionWatches {
+            session,
+            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+        };
+        let all = watches(vec![
+            vec![of(1, &["/", "/b"]), of(3, &["/b"])],
+            vec![of(1, &["/a", "/"])],
+            vec![of(2, &["/c"])],
+        ]);
+        let shown: Vec<_> = all.iter().map(|of| (of.session, of.paths.join(" "))).collect();
+        assert_eq!(shown, [(1, "/ /a /b".to_owned()), (2, "/c".to_owned()), (3, "/b".to_owned())]);
+        assert_eq!(count(&all), WatchSummary { sessions: 3, paths: 4, watches: 5 });
+    }
+
+    #[test]
+    fn digests_of_parts_add_up() {
+        let of = |zxid, digest| vec![Digest { zxid, digest }];
+        assert_eq!(digests(&[of(5, u64::MAX), of(7, 3)]), of(7, 2));
+        assert_eq!(digests(&[]), []);
+    }
+}
