@@ -99,6 +99,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             arguments.finish()?;
             report.step("simulation", || suites::simulation("run", seeds));
             report.step("ensemble simulation", || suites::simulation("ensemble", seeds));
+            report.step("partitions simulation", || suites::simulation("partitions", seeds));
         }
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
@@ -138,6 +139,7 @@ fn everything(report: &mut Report) {
     report.step("release build", || cargo(&["build", "--release", "--workspace"]));
     report.step("simulation", || suites::simulation("run", SEEDS));
     report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
+    report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));

@@ -1,7 +1,7 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
-use crate::entry::{Item, Items, Outcome, Part};
+use crate::entry::{Item, Items, Outcome, Part, part_places};
 use crate::membership::CONFIG_PATH;
 use crate::planted::Bug;
 use crate::replica::Lead;
@@ -62,6 +62,33 @@ impl Server {
         self.stamp.raise_zxid(self.partition.tree.last_zxid());
         self.partition.applied(entry.position);
         self.settle_term();
+    }
+
+    /// Applies what is committed, up to a part of which it is not known whether the others are there.
+    pub(crate) fn apply_committed(&mut self) {
+        let before = self.replica.applied;
+        // A part is prepared against what is applied when it begins.
+        while !self.crossing.has_open_part()
+            && let Some(entry) = self.committed.front()
+        {
+            let places = part_places(&entry.payload);
+            let Some(all) = self.are_all_there(&places) else { break };
+            let Some(entry) = self.committed.pop_front() else { break };
+            self.forget_fates(&places);
+            if all {
+                self.stamp_what_was_said();
+                self.apply_entry(&entry);
+            } else {
+                self.skip_entry(&entry);
+            }
+        }
+        if self.replica.applied != before {
+            let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
+            let applied = self.replica.applied.0;
+            self.replica.group().compact(applied, keep);
+            self.after_entries();
+            self.stand_after(applied);
+        }
     }
 
     /// What is to be done when some entries have been applied.

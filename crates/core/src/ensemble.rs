@@ -1,9 +1,10 @@
 //! This server among the others: what comes from them, who leads, and what the timeline says.
 
+use crate::barrier::Barriers;
 use crate::config::Now;
-use crate::connection::{CloseReason, ConnectionId, Phase};
+use crate::connection::{CloseReason, Phase};
 use crate::crossing::Pending;
-use crate::entry::{Origin, part_places};
+use crate::entry::Origin;
 use crate::owners::Known;
 use crate::peer::{Asked, BadMessage, Forward, Heard, PeerMessage};
 use crate::planted::Bug;
@@ -76,7 +77,7 @@ pub(crate) struct Ensemble {
     pub(crate) handing_over_until_us: Option<u64>,
     /// A snapshot that has come from another server.
     arrived: Option<Arrived>,
-    barriers: Barriers,
+    pub(crate) barriers: Barriers,
     /// The number of the last message that told the leader whom we have heard of, and when the next
     /// one is due.
     heard_number: u64,
@@ -103,22 +104,6 @@ struct Campaign {
     again_us: u64,
 }
 
-/// Questions where the timeline ends, for those who must not see anything older than that.
-#[derive(Default)]
-struct Barriers {
-    next: u64,
-    waiting: VecDeque<Barrier>,
-}
-
-struct Barrier {
-    id: u64,
-    /// When it was last asked; `None` when it was not yet.
-    asked_us: Option<u64>,
-    /// The answer.
-    position: Option<u64>,
-    connections: Vec<ConnectionId>,
-}
-
 impl Ensemble {
     pub(crate) fn new(server: u8, heartbeat_ms: u32, random: u64, now: Now) -> Self {
         let heartbeat_us = u64::from(heartbeat_ms.max(1)) * 1000;
@@ -133,7 +118,7 @@ impl Ensemble {
             outputs: VecDeque::new(),
             handing_over_until_us: None,
             arrived: None,
-            barriers: Barriers { next, waiting: VecDeque::new() },
+            barriers: Barriers::new(next),
             heard_number: 0,
             heard_at_us: now.mono_us,
             known_until_us: now.mono_us,
@@ -150,11 +135,6 @@ impl Ensemble {
         let over_us = self.known_until_us + u64::try_from(timeout_ms).unwrap_or(0) * 1000;
         let since_us = if was_here && over_us > now.mono_us { self.known_until_us } else { now.mono_us };
         Some(since_us + look_after_us(timeout_ms)).filter(|until| *until > now.mono_us)
-    }
-
-    /// Whether the answer to this question has not come, or not been reached.
-    pub(crate) fn is_waiting(&self, barrier: u64) -> bool {
-        self.barriers.waiting.iter().any(|waiting| waiting.id == barrier)
     }
 
     pub(crate) fn tell(&mut self, output: PeerOutput) {
@@ -321,7 +301,7 @@ impl Server {
         self.close_all(CloseReason::StateReplaced);
         self.requests.forget(|_| ());
         self.waiters.clear();
-        self.ensemble.barriers.waiting.clear();
+        self.ensemble.barriers.clear();
         let State { tree, stamp, terms } = state;
         self.partition.tree = tree;
         self.stamp = Timestamp::new(self.placement.partitions());
@@ -377,33 +357,6 @@ impl Server {
                 Output::Store(_) => {}
             }
             self.give_requests();
-        }
-    }
-
-    /// Applies what is committed, up to a part of which it is not known whether the others are there.
-    pub(crate) fn apply_committed(&mut self) {
-        let before = self.replica.applied;
-        // A part is prepared against what is applied when it begins.
-        while !self.crossing.has_open_part()
-            && let Some(entry) = self.committed.front()
-        {
-            let places = part_places(&entry.payload);
-            let Some(all) = self.are_all_there(&places) else { break };
-            let Some(entry) = self.committed.pop_front() else { break };
-            self.forget_fates(&places);
-            if all {
-                self.stamp_what_was_said();
-                self.apply_entry(&entry);
-            } else {
-                self.skip_entry(&entry);
-            }
-        }
-        if self.replica.applied != before {
-            let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
-            let applied = self.replica.applied.0;
-            self.replica.group().compact(applied, keep);
-            self.after_entries();
-            self.stand_after(applied);
         }
     }
 
@@ -820,78 +773,6 @@ impl Server {
         let due: Vec<_> = due.map(|(id, _)| id).collect();
         for id in due {
             self.close(id, CloseReason::NoQuorum);
-        }
-    }
-
-    // ---- barriers ----
-
-    /// A question where the timeline ends, on behalf of a connection; returns its number.
-    pub(crate) fn barrier(&mut self, connection: ConnectionId) -> u64 {
-        let barriers = &mut self.ensemble.barriers;
-        if let Some(last) = barriers.waiting.back_mut().filter(|last| last.asked_us.is_none()) {
-            last.connections.push(connection);
-            return last.id;
-        }
-        barriers.next += 1;
-        let (id, connections) = (barriers.next, [connection].into());
-        barriers.waiting.push_back(Barrier { id, asked_us: None, position: None, connections });
-        id
-    }
-
-    /// A barrier that falls when this position has been applied.
-    pub(crate) fn barrier_at(&mut self, connection: ConnectionId, position: u64) -> u64 {
-        let barriers = &mut self.ensemble.barriers;
-        barriers.next += 1;
-        let (id, asked_us) = (barriers.next, Some(self.now.mono_us));
-        let connections = [connection].into();
-        barriers.waiting.push_back(Barrier { id, asked_us, position: Some(position), connections });
-        id
-    }
-
-    fn ask_barriers(&mut self) {
-        let now_us = self.now.mono_us;
-        for barrier in self.ensemble.barriers.waiting.iter_mut().rev() {
-            if barrier.asked_us.is_some() {
-                break;
-            }
-            barrier.asked_us = Some(now_us);
-            self.replica.group().read(barrier.id);
-        }
-    }
-
-    /// The question or its answer may have been lost.
-    fn ask_barriers_again(&mut self) {
-        let patience_us = self.ensemble.heartbeat_us * 2;
-        let now_us = self.now.mono_us;
-        for barrier in &mut self.ensemble.barriers.waiting {
-            if barrier.position.is_none() && barrier.asked_us.is_some_and(|at| at + patience_us <= now_us) {
-                barrier.asked_us = Some(now_us);
-                self.replica.group().read(barrier.id);
-            }
-        }
-    }
-
-    fn barrier_answered(&mut self, id: u64, position: u64) {
-        let asked = self.ensemble.barriers.waiting.iter_mut().find(|barrier| barrier.id == id);
-        if let Some(barrier) = asked {
-            barrier.position = Some(position);
-            self.release_barriers();
-        }
-    }
-
-    /// Lets those go that have waited for what is applied now.
-    pub(crate) fn release_barriers(&mut self) {
-        let applied = self.replica.applied.0;
-        let mut at = 0;
-        while let Some(barrier) = self.ensemble.barriers.waiting.get(at) {
-            if barrier.position.is_none_or(|position| position > applied) {
-                at += 1;
-                continue;
-            }
-            let done = self.ensemble.barriers.waiting.remove(at);
-            for connection in done.into_iter().flat_map(|barrier| barrier.connections) {
-                self.drain(connection);
-            }
         }
     }
 }

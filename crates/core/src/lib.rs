@@ -25,6 +25,7 @@ extern crate alloc;
 
 mod apply;
 mod auth;
+mod barrier;
 mod config;
 mod connection;
 mod crossing;

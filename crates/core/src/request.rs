@@ -268,7 +268,7 @@ impl Server {
         while let Some(connection) = self.connections.get(id) {
             let ready = match connection.queue.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
-                Some(Slot::Barrier { id, .. }) => !self.ensemble.is_waiting(*id),
+                Some(Slot::Barrier { id, .. }) => !self.ensemble.barriers.is_waiting(*id),
                 Some(Slot::Request { .. }) => true,
                 Some(Slot::Write { .. }) | None => false,
             };

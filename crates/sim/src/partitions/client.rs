@@ -54,8 +54,18 @@ impl Map {
 /// A request under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    Get { index: usize, watch: bool },
-    Set { index: usize },
+    Get {
+        index: usize,
+        watch: bool,
+    },
+    /// A read behind a sync: not older than what anybody was told before.
+    Synced {
+        index: usize,
+        floor: i32,
+    },
+    Set {
+        index: usize,
+    },
     Group,
     FailingGroup,
     Other,
@@ -207,11 +217,11 @@ impl Client {
     }
 
     /// A burst of requests, sent one right after the other.
-    pub(super) fn act(&mut self, map: &Map, number: u64) -> Vec<u8> {
+    pub(super) fn act(&mut self, map: &Map, number: u64, newest: &Known) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..self.rng.range(1, 6) {
             let index = self.rng.index(2 * map.count());
-            bytes.extend(match self.rng.weighted(&[40, 25, 12, 4, 8, 6, 4, 1]) {
+            bytes.extend(match self.rng.weighted(&[40, 25, 12, 4, 8, 6, 4, 1, 6]) {
                 0 => {
                     let watch = self.rng.percent(40);
                     self.ask(What::Get { index, watch }, Opcode::GetData, |out| {
@@ -238,6 +248,15 @@ impl Client {
                 6 => {
                     let path = format!("/t-{}", number % 5);
                     self.ask(What::Other, Opcode::Delete, |out| encode::path_version(out, &path, -1))
+                }
+                8 => {
+                    let path = map.path(index);
+                    let mut both = self.ask(What::Other, Opcode::Sync, |out| encode::path(out, &path));
+                    let floor = newest.get(&index).copied().unwrap_or(0);
+                    both.extend(self.ask(What::Synced { index, floor }, Opcode::GetData, |out| {
+                        encode::path_watch(out, &path, false);
+                    }));
+                    both
                 }
                 _ => {
                     bytes.extend(self.ask(What::Close, Opcode::CloseSession, |_| {}));
@@ -299,6 +318,18 @@ impl Client {
                 if watch {
                     self.watched.insert(index, version);
                 }
+            }
+            (What::Synced { index, floor }, 0) => {
+                let known = recall(reader.buffer().map_err(broken)?.unwrap_or_default());
+                let version = Stat::decode(&mut reader).map_err(broken)?.version;
+                if version < floor {
+                    return Err(Violation::new(format!(
+                        "a read of {} behind a sync is of version {version}, after {floor} was acknowledged",
+                        map.path(index)
+                    )));
+                }
+                self.seen(map, index, version, "read")?;
+                known.into_iter().try_for_each(|(index, version)| self.learn(index, version))?;
             }
             (What::Set { index }, 0) => {
                 let version = Stat::decode(&mut reader).map_err(broken)?.version;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use stoa_core::{Now, PeerOutput, Placement, Role, Shard};
 use stoa_tree::Tree;
 
-use super::client::{Client, Map};
+use super::client::{Client, Known, Map};
 use super::server::{Out, Records, Server};
 use crate::check::Violation;
 use crate::rng::Rng;
@@ -306,6 +306,7 @@ impl<'a> World<'a> {
         let (id, thread) =
             (self.rng.range(1, u64::from(SERVERS) + 1) as u8, self.rng.index(self.partitions.into()) as u8);
         let id = id.min(SERVERS);
+        let newest = self.newest();
         let client = &mut self.clients[at];
         if client.at.is_none() {
             return self.bring(at, id, thread);
@@ -313,8 +314,18 @@ impl<'a> World<'a> {
         if !client.is_live || !client.is_idle() {
             return Ok(());
         }
-        let bytes = client.act(&self.map, number);
+        let bytes = client.act(&self.map, number, &newest);
         self.say(at, &bytes)
+    }
+
+    /// The newest version of each znode that anybody was told of.
+    fn newest(&self) -> Known {
+        let mut newest = Known::new();
+        for (index, version) in self.clients.iter().flat_map(|client| &client.acknowledged) {
+            let known = newest.entry(*index).or_insert(*version);
+            *known = *version.max(known);
+        }
+        newest
     }
 
     /// A client connects to a thread of a server, if that runs.
