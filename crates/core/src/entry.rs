@@ -175,12 +175,8 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
     }
 }
 
-/// Whether an entry is a part of an operation that concerns several partitions: it stands alone.
-pub(crate) fn is_part(entry: &[u8]) -> bool {
-    matches!(Items::new(entry).next(), Some(Ok(Item { outcome: Outcome::Part(_), .. })))
-}
-
-/// Where the parts are of the operation that an entry is a part of; none when it is no part.
+/// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
+/// is no part.
 pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
     match Items::new(entry).next() {
         Some(Ok(Item { outcome: Outcome::Part(part), .. })) => part.places().collect(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stoa_group::{EntryKind, Mark, Members, Restored};
 use stoa_tree::{Options, Tree};
 
-use crate::entry::{Items, Outcome, is_part};
+use crate::entry::{Items, Outcome, part_places};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
 
@@ -161,13 +161,14 @@ impl Restore {
     /// for the group to apply, and so is what follows it.
     fn apply_committed(&mut self) -> Result<(), stoa_tree::CorruptUpdate> {
         let Recovered { tree, stamp, terms, restored, updates, .. } = &mut self.recovered;
+        let is_one_of_several = self.share.partitions > 1;
         let mut done = 0;
         for entry in &restored.entries {
             if entry.position > restored.vote.committed || entry.kind != EntryKind::Payload {
                 break;
             }
             // What became of the other parts is known to the server's other threads.
-            if is_part(&entry.payload) {
+            if is_one_of_several && !part_places(&entry.payload).is_empty() {
                 break;
             }
             if terms.last().is_none_or(|(_, last)| *last < entry.term) {
