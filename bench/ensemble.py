@@ -29,8 +29,7 @@ class Size:
         self.warmup = 0.3 if quick else 1.5
         self.duration = 0.7 if quick else 5
         self.alternations = 1 if quick else 5
-        self.kills = 2 if quick else 20
-        self.kills_big = 1 if quick else 10
+        self.kills = 2 if quick else 30
         self.znodes = 20_000 if quick else 1_000_000
         self.rolls = 1 if quick else 5
         self.returns = 1 if quick else 3
@@ -110,6 +109,11 @@ class Run(measure.Samples):
         result = self.load([server], "get", 100, 32, 64)
         self.note(name, server.kind, result["server"]["cpu_us_per_operation"])
 
+    def failovers(self, kind, kills):
+        self.failover(kind, kills, "failover ms")
+        if kind in KINDS_DEFAULT:
+            self.failover(kind, kills, "failover ms, large", self.size.znodes)
+
     def failover(self, kind, kills, name, znodes=0):
         """Kills the leader under load, again and again: how long is nothing acknowledged?"""
         with Ensemble(kind, BIG_HEAP if znodes else None) as ensemble:
@@ -120,14 +124,14 @@ class Run(measure.Samples):
                 for _ in range(kills):
                     time.sleep(self.size.steady)
                     leader = ensemble.leader()
-                    ensemble.set_apart(leader, probe.process)
-                    time.sleep(0.5)
-                    probe.mark("killed")
-                    leader.stop(signal.SIGKILL)
-                    probe.wait_for_write()
-                    # A pause right after the first write would be part of the same outage.
-                    time.sleep(0.2)
-                    outage = probe.mark("restarted")["longest_gap_ms"]
+                    with ensemble.set_apart(leader, probe.process):
+                        time.sleep(0.5)
+                        probe.mark("killed")
+                        leader.stop(signal.SIGKILL)
+                        probe.wait_for_write()
+                        # A pause right after the first write would be part of the same outage.
+                        time.sleep(0.2)
+                        outage = probe.mark("restarted")["longest_gap_ms"]
                     self.note(name, kind, outage)
                     leader.launch()
                     leader.wait_in_quorum()
@@ -195,15 +199,9 @@ class Run(measure.Samples):
             for turn in range(size.alternations):
                 print(f"== speed, turn {turn + 1} of {size.alternations}", flush=True)
                 self.speed()
-        # The kinds take turns after every few kills, so that both meet the same machine.
+        # The kinds take turns after every few kills, so that all meet the same machine.
         turns = min(size.alternations, size.kills)
-        self.in_turns("failover", turns, lambda kind: self.failover(kind, size.kills // turns, "failover ms"))
-        self.in_turns(
-            "failover",
-            1,
-            lambda kind: self.failover(kind, size.kills_big, "failover ms, large", size.znodes),
-            KINDS_DEFAULT,
-        )
+        self.in_turns("failover", turns, lambda kind: self.failovers(kind, size.kills // turns))
         self.in_turns("rolling", size.rolls, self.rolling, KINDS_DEFAULT)
         self.in_turns("return", size.returns, self.come_back, KINDS_DEFAULT)
 
@@ -281,7 +279,7 @@ def main():
     stem = measure.stem(args, "-ensemble")
     text = f"""# Ensembles of three, Stoa beside Apache ZooKeeper, {stem.name.removesuffix("-ensemble")}
 
-One machine, one run of `bench/ensemble.py`; three servers of one kind and the generator share all cores, while those of the other kind are stopped. Speed: medians of {size.alternations} alternations, after {size.warmup_jvm} s of warm-up of the JVM. Both kinds sync every write on a majority before they answer it, with `tickTime=2000`, `initLimit=10`, `syncLimit=5`, JVM defaults, and `-Xms1g -Xmx2g` where many znodes are held. Killed means `kill -9` of the leader, {size.kills} times, and {size.kills_big} times with many znodes.
+One machine, one run of `bench/ensemble.py`; three servers of one kind and the generator share all cores, while those of the other kind are stopped. Speed: medians of {size.alternations} alternations, after {size.warmup_jvm} s of warm-up of the JVM. Both kinds sync every write on a majority before they answer it, with `tickTime=2000`, `initLimit=10`, `syncLimit=5`, JVM defaults, and `-Xms1g -Xmx2g` where many znodes are held. Killed means `kill -9` of the leader, {size.kills} times without znodes and as often with {size.znodes:,}.
 
 {report.table(made)}
 

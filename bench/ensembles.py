@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -151,14 +152,25 @@ class Ensemble:
                 time.sleep(0.05)
         raise RuntimeError(f"{self.kind}: no quorum of all servers after {QUORUM_SECONDS_MAX} s")
 
+    @contextlib.contextmanager
     def set_apart(self, member, generator):
         """Gives a server a core of its own, as if it were a machine: what its end costs the system
-        takes nothing from the others."""
+        takes nothing from the others. Whatever that core still does slows the others' down on many
+        processors, so it is busy all the time, however much there is to do when the server ends."""
         cores = os.sched_getaffinity(0)
-        if len(cores) > 1:
-            own = {min(cores)}
-            for process in [generator, *(each.process for each in self.members)]:
-                pin(process.pid, own if process is member.process else cores - own)
+        if len(cores) < 2:
+            yield
+            return
+        own = {min(cores)}
+        for process in [generator, *(each.process for each in self.members)]:
+            pin(process.pid, own if process is member.process else cores - own)
+        busy = multiprocessing.Process(target=keep_busy, args=(own,), daemon=True)
+        busy.start()
+        try:
+            yield
+        finally:
+            busy.kill()
+            busy.join()
 
     def pause(self):
         for member in self.members:
@@ -175,6 +187,14 @@ def pin(pid, cores):
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)
+
+
+def keep_busy(cores):
+    """Takes what nobody else wants of these cores, until it is killed."""
+    os.sched_setaffinity(0, cores)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while True:
+        pass
 
 
 class Probe:
