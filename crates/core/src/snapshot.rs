@@ -16,6 +16,9 @@ const SLICE_BYTES: usize = 128 << 10;
 /// Slices handed out and not taken to the disk yet.
 const SLICES_AHEAD: usize = 4;
 
+/// The log may grow by so much for each partition before an idle one that holds it has to take snapshots.
+const LOG_HELD_BYTES: u64 = 16 << 20;
+
 /// What to do for the snapshot under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotOutput {
@@ -211,6 +214,17 @@ impl Server {
             // What is written already is right as of then.
             other => other,
         };
+    }
+
+    /// The server's log cannot let go of what this timeline has in it without further snapshots, and all
+    /// timelines together have stored so many bytes since the last one. One that has its share of that takes
+    /// its next one by itself; an idle one must not let the log grow without end, nor write a large state
+    /// again for every snapshot of the others: what all take because of this at most doubles what is written.
+    pub fn log_is_held(&mut self, bytes: u64) {
+        let share = bytes / u64::from(self.placement.partitions());
+        if self.placement.partitions() > 1 && share >= self.partition.tree.data_bytes().max(LOG_HELD_BYTES) {
+            self.snapshots.begin();
+        }
     }
 
     /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not

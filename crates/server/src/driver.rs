@@ -599,6 +599,7 @@ impl Driver {
                     }
                 }
                 DiskEvent::Failed(why) => return Err(why),
+                DiskEvent::HoldsLog(bytes) => server.log_is_held(bytes),
                 DiskEvent::SliceTaken(timeline) => {
                     debug_assert_eq!(timeline, self.surroundings.timeline);
                     server.snapshot_taken();

@@ -36,8 +36,8 @@ const IDLE: Duration = Duration::from_millis(500);
 pub(crate) enum LogRequest {
     /// Store an entry.
     Append(Append),
-    /// A snapshot has been taken: remove what is no longer needed.
-    Purge,
+    /// A snapshot of this timeline has been taken: remove what is no longer needed.
+    Purge(u32),
 }
 
 /// What the disk's threads tell the partition.
@@ -49,6 +49,9 @@ pub(crate) enum DiskEvent {
     Refused(u64),
     /// The disk has failed: the server must stop.
     Failed(String),
+    /// Only snapshots of this timeline let go of the oldest part of the log, which has grown by so many
+    /// bytes since the last one.
+    HoldsLog(u64),
     /// A slice of the snapshot of this timeline has been taken.
     SliceTaken(u32),
     /// The snapshot of a timeline has come to an end.
@@ -121,12 +124,16 @@ impl LogThread {
         // The generation of each timeline that was refused. What is stored of it is of a later one, and
         // nothing of this one follows that.
         let mut refused: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut growth = Growth { all: log.stats().bytes, ..Growth::default() };
         let mut is_full = false;
         loop {
             let mut purge = false;
             match requests.recv_timeout(IDLE) {
                 Ok(LogRequest::Append(append)) => batch.push(append),
-                Ok(LogRequest::Purge) => purge = true,
+                Ok(LogRequest::Purge(timeline)) => {
+                    growth.snapshot_taken(timeline);
+                    purge = true;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = log.seal(&mut disk) {
                         reports.tell(TIMELINE, DiskEvent::Failed(error.to_string()));
@@ -149,12 +156,16 @@ impl LogThread {
                         bytes += append.payload.len();
                         batch.push(append);
                     }
-                    LogRequest::Purge => purge = true,
+                    LogRequest::Purge(timeline) => {
+                        growth.snapshot_taken(timeline);
+                        purge = true;
+                    }
                 }
             }
             batch.retain(|append| refused.get(&append.timeline) != Some(&append.generation));
             match store(&mut log, &mut disk, &batch, slow, &meter) {
                 Ok(()) => {
+                    growth.all += batch.iter().map(|append| append.payload.len() as u64).sum::<u64>();
                     if is_full && !batch.is_empty() {
                         is_full = false;
                         tracing::info!("there is room again: writes are stored");
@@ -184,7 +195,9 @@ impl LogThread {
             }
             batch.clear();
             if purge {
-                remove_old(&mut log, &mut disk);
+                for timeline in remove_old(&mut log, &mut disk) {
+                    reports.tell(timeline, DiskEvent::HoldsLog(growth.since_snapshot_of(timeline)));
+                }
                 let bytes = snapshot_bytes(&mut disk.disk);
                 if let Ok(mut meter) = meter.lock() {
                     meter.snapshot_bytes = bytes;
@@ -196,6 +209,24 @@ impl LogThread {
                 meter.position = stats.positions.iter().map(|(_, position)| position).sum();
             }
         }
+    }
+}
+
+/// How much the log grows.
+#[derive(Default)]
+struct Growth {
+    all: u64,
+    /// What it was when the last snapshot of a timeline was taken.
+    at_snapshot: BTreeMap<u32, u64>,
+}
+
+impl Growth {
+    fn snapshot_taken(&mut self, timeline: u32) {
+        self.at_snapshot.insert(timeline, self.all);
+    }
+
+    fn since_snapshot_of(&self, timeline: u32) -> u64 {
+        self.all - self.at_snapshot.get(&timeline).copied().unwrap_or(0)
     }
 }
 
@@ -243,7 +274,8 @@ fn last_of_each(batch: &[Append]) -> impl Iterator<Item = &Append> {
     })
 }
 
-fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
+/// Removes what no kept snapshot needs, and returns the timelines that hold the rest.
+fn remove_old(log: &mut Log, disk: &mut TimedDisk) -> Vec<u32> {
     let purged = log.purge(disk);
     let removed = std::mem::take(&mut disk.removed);
     if !removed.is_empty() {
@@ -251,15 +283,22 @@ fn remove_old(log: &mut Log, disk: &mut TimedDisk) {
         let _ = std::thread::Builder::new().name("purge".into()).spawn(move || free(&removed));
     }
     match purged {
-        Ok(report) if report.snapshots_removed + report.segments_removed > 0 => tracing::info!(
-            "removed {} snapshots and {} log segments, {} bytes",
-            report.snapshots_removed,
-            report.segments_removed,
-            report.bytes_removed
-        ),
-        Ok(_) => {}
-        // Nothing depends on it; the next snapshot tries again.
-        Err(error) => tracing::warn!("old files could not be removed: {error}"),
+        Ok(report) => {
+            if report.snapshots_removed + report.segments_removed > 0 {
+                tracing::info!(
+                    "removed {} snapshots and {} log segments, {} bytes",
+                    report.snapshots_removed,
+                    report.segments_removed,
+                    report.bytes_removed
+                );
+            }
+            report.held_by
+        }
+        Err(error) => {
+            // Nothing depends on it; the next snapshot tries again.
+            tracing::warn!("old files could not be removed: {error}");
+            Vec::new()
+        }
     }
 }
 

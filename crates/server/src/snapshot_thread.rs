@@ -190,7 +190,7 @@ impl SnapshotThread {
         let stored = StoredSnapshot { position, file: info.file };
         let result = Ok((info.bytes, stored));
         self.reports.tell(timeline, DiskEvent::SnapshotFinished { timeline, result });
-        let _ = self.log.send(LogRequest::Purge);
+        let _ = self.log.send(LogRequest::Purge(timeline));
         Ok(())
     }
 }

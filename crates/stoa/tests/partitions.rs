@@ -257,3 +257,26 @@ fn a_session_outlives_its_threads() {
         assert_eq!(again, Err(ErrorCode::NodeExists));
     }
 }
+
+#[test]
+fn an_idle_partition_does_not_keep_the_log_for_ever() {
+    const MIB: usize = 1 << 20;
+    let folder = TempDir::new().unwrap();
+    let flags = ["--partitions=2", "--snapshots-kept=1", "--segment-bytes=4MiB", "--snapshot-log-bytes=8MiB"];
+    let server = Server::start(folder.path(), &flags);
+    let client = server.connect();
+    client.create("/busy", b"", CreateMode::Persistent).unwrap();
+    let mut data = vec![0; MIB - (16 << 10)];
+    for number in 0..100 {
+        data[0] = number;
+        client.set_data("/busy", &data, None).unwrap();
+    }
+    // The other one has nothing that would be due for a snapshot.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let kept = || server.metric("stoa_log_bytes");
+    while kept() > 60 * MIB as u64 {
+        assert!(Instant::now() < deadline, "the log still has {} bytes", kept());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(client.get_data("/busy").unwrap().0, data);
+}
