@@ -165,6 +165,7 @@ impl Server {
             }
         }
         self.stats.packets_received += 1;
+        self.load.request(frame);
         self.request(id, frame, now.mono_us);
     }
 

@@ -653,7 +653,7 @@ fn destination(placement: Placement, opcode: Option<Opcode>, mut body: Reader<'_
     }
 }
 
-fn path_of<'a>(op: &Request<'a>) -> Option<&'a str> {
+pub(crate) fn path_of<'a>(op: &Request<'a>) -> Option<&'a str> {
     match *op {
         Request::Create(create)
         | Request::Create2(create)

@@ -37,6 +37,7 @@ mod guest;
 mod handshake;
 mod home;
 mod leading;
+mod load;
 mod membership;
 mod owners;
 mod partition;
@@ -68,6 +69,7 @@ pub use ensemble::PeerOutput;
 pub use entry::{Item, Items, Origin, Outcome, Part, Seen};
 pub use fate::Place;
 pub use home::HomeStats;
+pub use load::SubtreeLoad;
 pub use peer::BadMessage;
 pub use placement::Placement;
 #[cfg(feature = "planted-bugs")]

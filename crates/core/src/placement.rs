@@ -75,6 +75,13 @@ impl Placement {
     }
 }
 
+/// The znode right below the root, or the root, in whose subtree a path is.
+pub(crate) fn top_of(path: &str) -> Option<&str> {
+    let below = path.strip_prefix('/')?;
+    let end = below.find('/').map_or(path.len(), |at| at + 1);
+    Some(&path[..end])
+}
+
 /// A name without the number that a sequential create has put behind it, if it looks like that: those
 /// that were made with the same name live together, and it is known where before the number is.
 fn without_number(name: &str) -> &str {

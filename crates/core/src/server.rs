@@ -7,6 +7,7 @@ use crate::crossing::{Crossing, Pending};
 use crate::ensemble::Ensemble;
 use crate::fate::Fates;
 use crate::guest::Guests;
+use crate::load::{Load, SubtreeLoad};
 use crate::membership::Reachable;
 use crate::owners::Owners;
 use crate::partition::Partition;
@@ -124,6 +125,8 @@ pub struct Server {
     /// Position of the entry that is being applied.
     pub(crate) applying: u64,
     pub(crate) stats: Stats,
+    /// What guests ask.
+    pub(crate) load: Load,
     pub(crate) turn: Turn,
     pub(crate) now: Now,
     /// In the order of the zxids that they wait for.
@@ -189,6 +192,7 @@ impl Server {
             sessions,
             partition: Partition::new(tree, hash_seed, (own, placement)),
             stats: Stats::default(),
+            load: Load::new(now),
             turn: Turn::default(),
             now,
             waiters: VecDeque::new(),
@@ -298,6 +302,7 @@ impl Server {
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         self.now = now;
+        self.load.tick(now);
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
             self.replica.lead_if_alone();
@@ -620,6 +625,13 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Where there are several partitions: what each subtree here was asked in the last ten seconds or so,
+    /// the busiest first. It is sampled.
+    #[must_use]
+    pub fn subtree_loads(&self) -> &[SubtreeLoad] {
+        self.load.subtrees()
     }
 
     /// Forgets latencies and packet counts (the word `srst`).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, Role, Standing};
+use stoa_core::{Connection, Histogram, Role, Standing, TIMELINE};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -249,6 +249,29 @@ impl Source for &Driver {
             .collect();
         all.sort_unstable_by_key(|watches| watches.session);
         all
+    }
+
+    fn partitions(&self) -> Vec<view::Partition> {
+        let server = self.server.borrow();
+        let (standing, clients, tree) = (server.standing(), server.client_stats(), server.tree());
+        let subtrees = server.subtree_loads().iter().map(|of| view::Subtree {
+            path: of.path.clone(),
+            requests: of.requests,
+            bytes: of.bytes,
+        });
+        vec![view::Partition {
+            number: u64::from(self.surroundings.timeline - TIMELINE),
+            leader: (standing.leader != 0).then_some(standing.leader.into()),
+            term: standing.term,
+            committed: standing.committed,
+            applied: standing.applied,
+            znodes: tree.znode_count() as u64,
+            data_bytes: tree.data_bytes(),
+            connections: server.client_count() as u64,
+            requests_kept: clients.kept,
+            requests_handed_over: clients.handed_over,
+            subtrees: subtrees.collect(),
+        }]
     }
 
     fn digests(&self) -> Vec<view::Digest> {

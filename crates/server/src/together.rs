@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use crate::process::Process;
 use crate::threads::{Door, Message};
 use crate::view::{
-    Connection, Digest, Question, Session, SessionWatches, SnapshotDone, Source, Stats, WatchSummary, merge,
+    Connection, Digest, Partition, Question, Session, SessionWatches, SnapshotDone, Source, Stats,
+    WatchSummary, merge,
 };
 use crate::words::{self, Word};
 
@@ -105,6 +106,10 @@ impl Source for Together {
         merge::watches(self.hear(Question::Watches))
     }
 
+    fn partitions(&self) -> Vec<Partition> {
+        self.hear(Question::Partitions).into_iter().flatten().collect()
+    }
+
     fn digests(&self) -> Vec<Digest> {
         merge::digests(&self.hear(Question::Digests))
     }
@@ -163,6 +168,7 @@ mod tests {
         let stats = asked_of(3, |together| together.stats());
         assert_eq!((stats.partitions, stats.znodes, stats.answered), (3, 21, 3_000));
         assert_eq!(asked_of(3, |together| together.connections().len()), 6);
+        assert_eq!(asked_of(3, |together| together.partitions().len()), 3);
         assert_eq!(asked_of(2, |together| together.digests().len()), 1);
         let done = asked_of(2, |together| {
             let (reply, answer) = oneshot::channel();

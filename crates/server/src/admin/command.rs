@@ -48,6 +48,7 @@ commands! {
     Leader ["leader", "lead"];
     Monitor ["monitor", "mntr"];
     Observers ["observers", "obsr"];
+    Partitions ["partitions"];
     ObserverConnectionStatReset ["observer_connection_stat_reset", "orst"];
     Ruok ["ruok"];
     SetTraceMask ["set_trace_mask", "stmk"];
@@ -159,6 +160,7 @@ impl Command {
                 let mode = admin.ask(Question::Stats).await?.mode;
                 render::dump(&admin.ask(Question::Sessions).await?, mode)
             }
+            Command::Partitions => render::partitions(&admin.ask(Question::Partitions).await?),
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),

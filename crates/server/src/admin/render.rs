@@ -6,7 +6,10 @@ use super::command::fields;
 use crate::config::{Partitions, SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
-use crate::view::{Connection, Digest, Ensemble, Member, Mode, Session, SessionWatches, Stats, WatchSummary};
+use crate::view::{
+    Connection, Digest, Ensemble, Member, Mode, Partition, Session, SessionWatches, Stats, Subtree,
+    WatchSummary,
+};
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
 /// ZooKeeper's digests have the versions 1 and 2. Ours are of another kind, not to be compared with them.
@@ -300,6 +303,32 @@ pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
         "snapshots_received": stats.ensemble.snapshots_received,
         "members": members,
     }))
+}
+
+pub(super) fn partitions(partitions: &[Partition]) -> Map<String, Value> {
+    let of_subtree = |of: &Subtree| {
+        json!({
+            "path": of.path,
+            "requests_per_second": of.requests.round(),
+            "bytes_per_second": of.bytes.round(),
+        })
+    };
+    let of_partition = |of: &Partition| {
+        json!({
+            "partition": of.number,
+            "leader_id": of.leader,
+            "term": of.term,
+            "committed_position": of.committed,
+            "applied_position": of.applied,
+            "znodes": of.znodes,
+            "data_bytes": of.data_bytes,
+            "connections": of.connections,
+            "requests_kept": of.requests_kept,
+            "requests_handed_over": of.requests_handed_over,
+            "subtrees": of.subtrees.iter().map(of_subtree).collect::<Vec<_>>(),
+        })
+    };
+    fields(json!({ "partitions": partitions.iter().map(of_partition).collect::<Vec<_>>() }))
 }
 
 fn of_member(ensemble: &Ensemble, member: &Member) -> Value {

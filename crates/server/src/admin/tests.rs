@@ -153,6 +153,20 @@ fn commands_answer_in_the_fields_of_zookeeper() {
             }),
         ),
         (
+            "partitions",
+            json!({
+                "partitions": [{
+                    "partition": 1, "leader_id": 1, "term": 7, "committed_position": 9, "applied_position": 8,
+                    "znodes": 7, "data_bytes": 99, "connections": 2,
+                    "requests_kept": 600, "requests_handed_over": 400,
+                    "subtrees": [
+                        { "path": "/hot", "requests_per_second": 1500.0, "bytes_per_second": 45000.0 }
+                    ]
+                }],
+                "command": "partitions", "error": null
+            }),
+        ),
+        (
             "hash",
             json!({
                 "digests": [

@@ -6,6 +6,7 @@
 
 mod ensemble;
 pub(crate) mod merge;
+mod partition;
 
 use std::net::SocketAddr;
 
@@ -13,6 +14,7 @@ use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
 pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode};
+pub use partition::{Partition, Subtree};
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub enum Question {
     WatchSummary(oneshot::Sender<WatchSummary>),
     /// The watches, in full.
     Watches(oneshot::Sender<Vec<SessionWatches>>),
+    /// The partitions, and what is asked of them.
+    Partitions(oneshot::Sender<Vec<Partition>>),
     /// The history of digests of the tree.
     Digests(oneshot::Sender<Vec<Digest>>),
     /// Begin latencies and packet counts of the server anew.
@@ -62,6 +66,9 @@ impl Question {
             Question::Watches(reply) => {
                 let _ = reply.send(source.watches());
             }
+            Question::Partitions(reply) => {
+                let _ = reply.send(source.partitions());
+            }
             Question::Digests(reply) => {
                 let _ = reply.send(source.digests());
             }
@@ -92,6 +99,8 @@ pub trait Source {
     fn watch_summary(&self) -> WatchSummary;
     /// The watches, in full.
     fn watches(&self) -> Vec<SessionWatches>;
+    /// The partitions, and what is asked of them.
+    fn partitions(&self) -> Vec<Partition>;
     /// The history of digests of the tree, oldest first.
     fn digests(&self) -> Vec<Digest>;
     /// Begins latencies and packet counts of the server anew.
@@ -658,6 +667,23 @@ pub(crate) mod tests {
                 paths: paths.iter().map(|path| (*path).to_owned()).collect(),
             };
             vec![watches(FIRST, &["/a", "/b"]), watches(SECOND, &["/a"])]
+        }
+
+        fn partitions(&self) -> Vec<Partition> {
+            let subtree = Subtree { path: "/hot".to_owned(), requests: 1500.4, bytes: 45_000.0 };
+            vec![Partition {
+                number: 1,
+                leader: Some(1),
+                term: 7,
+                committed: 9,
+                applied: 8,
+                znodes: 7,
+                data_bytes: 99,
+                connections: 2,
+                requests_kept: 600,
+                requests_handed_over: 400,
+                subtrees: vec![subtree],
+            }]
         }
 
         fn digests(&self) -> Vec<Digest> {

@@ -123,6 +123,9 @@ fn latency_before_the_first_request_is_zero() {
         fn watches(&self) -> Vec<crate::view::SessionWatches> {
             Vec::new()
         }
+        fn partitions(&self) -> Vec<crate::view::Partition> {
+            Vec::new()
+        }
         fn digests(&self) -> Vec<crate::view::Digest> {
             Vec::new()
         }

@@ -1,0 +1,39 @@
+//! What each partition of a server has, and what is asked of it.
+
+/// One partition of a server: a slice of the tree, and the thread that it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partition {
+    /// From 0; the first one has the root and the sessions.
+    pub number: u64,
+    /// Who leads it, if that is known.
+    pub leader: Option<u64>,
+    /// The term.
+    pub term: u64,
+    /// Position up to which entries are known to be committed.
+    pub committed: u64,
+    /// Position of the last applied entry.
+    pub applied: u64,
+    /// Znodes that live on it.
+    pub znodes: u64,
+    /// About how many bytes their paths and data take.
+    pub data_bytes: u64,
+    /// Clients that are connected to its thread.
+    pub connections: u64,
+    /// Of the requests of these clients those for this partition.
+    pub requests_kept: u64,
+    /// And those for others.
+    pub requests_handed_over: u64,
+    /// Where there are several: what was asked of its subtrees in the last seconds, the busiest first.
+    pub subtrees: Vec<Subtree>,
+}
+
+/// What is asked of a subtree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subtree {
+    /// The znode that it begins with.
+    pub path: String,
+    /// Requests a second.
+    pub requests: f64,
+    /// Bytes of them a second.
+    pub bytes: f64,
+}
