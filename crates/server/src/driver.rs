@@ -30,7 +30,7 @@ use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::log_thread::{DiskEvent, LogRequest, Reports};
 use crate::meter::LogMeter;
 use crate::peers::PeerEvent;
-use crate::process::{Phase, Process};
+use crate::process::Process;
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
@@ -92,10 +92,17 @@ pub(crate) struct Surroundings {
     pub(crate) durable: u64,
     /// To stop the server.
     pub(crate) reports: Reports,
-    /// The timeline of this thread's partition.
-    pub(crate) timeline: u32,
+    /// This thread's partition.
+    pub(crate) partition: u8,
     /// The other threads, where there are several partitions.
     pub(crate) neighbours: Option<Neighbours>,
+}
+
+impl Surroundings {
+    /// The timeline of this thread's partition.
+    pub(crate) fn timeline(&self) -> u32 {
+        TIMELINE + u32::from(self.partition)
+    }
 }
 
 /// What the connections of a thread share.
@@ -114,6 +121,8 @@ pub(crate) struct Driver {
     pub(crate) snapshot_waiters: RefCell<Vec<oneshot::Sender<Result<SnapshotDone, String>>>>,
     pub(crate) handshakes_expired: Cell<u64>,
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
+    /// Whether the partition serves, as far as that was told.
+    serves: Cell<Option<bool>>,
     /// The other servers, when there are any.
     pub(crate) ensemble: OnceCell<Ensemble>,
     /// The file of the snapshot that is being taken over, and the record that builds on it.
@@ -154,6 +163,7 @@ impl Driver {
             snapshot_waiters: RefCell::new(Vec::new()),
             handshakes_expired: Cell::new(0),
             snapshot_progress: Cell::new(None),
+            serves: Cell::new(None),
             ensemble: OnceCell::new(),
             taking_over: RefCell::new(None),
             wake_at_us: Cell::new(0),
@@ -393,18 +403,15 @@ impl Driver {
         }
     }
 
-    /// Tells whoever looks from outside whether requests are served: the first partition speaks for all.
+    /// Tells whoever looks from outside whether this partition serves requests.
     fn follow_quorum(&self) {
-        if self.surroundings.timeline != TIMELINE {
-            return;
-        }
         let server = self.server.borrow();
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
         let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
-        let serves = server.serves() || server.is_read_only() || self.process.is_serving() && is_alone();
-        let phase = if serves { Phase::Serving } else { Phase::Looking };
-        if self.process.phase() != phase {
-            self.process.set_phase(phase);
+        let served = self.serves.get();
+        let serves = server.serves() || server.is_read_only() || served == Some(true) && is_alone();
+        if self.serves.replace(Some(serves)) != Some(serves) {
+            self.process.follow(self.surroundings.partition, serves);
         }
     }
 
@@ -544,7 +551,7 @@ impl Driver {
 
     /// Hands a piece to the snapshots' thread; false when that is gone.
     fn hand_to_snapshot(&self, piece: SnapshotOutput) -> bool {
-        let timeline = self.surroundings.timeline;
+        let timeline = self.surroundings.timeline();
         self.surroundings.snapshot.send(SnapshotRequest::Piece { timeline, piece }).is_ok()
     }
 
@@ -601,7 +608,7 @@ impl Driver {
                 DiskEvent::Failed(why) => return Err(why),
                 DiskEvent::HoldsLog(bytes) => server.log_is_held(bytes),
                 DiskEvent::SliceTaken(timeline) => {
-                    debug_assert_eq!(timeline, self.surroundings.timeline);
+                    debug_assert_eq!(timeline, self.surroundings.timeline());
                     server.snapshot_taken();
                 }
                 DiskEvent::TakenOver(stored) => self.remember(stored),
@@ -617,7 +624,7 @@ impl Driver {
                 },
                 DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, false, now),
                 DiskEvent::SnapshotFinished { timeline, result } => {
-                    debug_assert_eq!(timeline, self.surroundings.timeline);
+                    debug_assert_eq!(timeline, self.surroundings.timeline());
                     server.snapshot_finished(result.is_ok());
                     self.snapshot_progress.set(None);
                     let zxid = server.tree().last_zxid();
@@ -640,11 +647,19 @@ impl Driver {
         }
     }
 
-    /// What has happened between the servers; call [`Driver::after_input`] then. `Err` when this one
-    /// must stop.
-    pub(crate) fn peer_event(&self, event: PeerEvent) -> Result<(), String> {
-        let Some(ensemble) = self.ensemble.get() else { return Ok(()) };
-        ensemble.hand_in(event, &mut self.server.borrow_mut(), &self.clock)
+    /// Everything that has happened between the servers. `Err` when this one must stop.
+    pub(crate) fn peer_events(
+        &self,
+        first: PeerEvent,
+        events: &mut UnboundedReceiver<PeerEvent>,
+    ) -> Result<(), String> {
+        let mut event = Some(first);
+        while let (Some(next), Some(ensemble)) = (event, self.ensemble.get()) {
+            ensemble.hand_in(next, &mut self.server.borrow_mut(), &self.clock)?;
+            event = events.try_recv().ok();
+        }
+        self.after_input();
+        Ok(())
     }
 
     /// Lets the core look at its timers, for ever.
@@ -662,16 +677,26 @@ impl Driver {
         }
     }
 
-    /// Hands the lead to another server, if there is one that can take it.
-    pub(crate) fn resign(&self) {
+    /// Hands the lead to another server, if there is one that can take it. False when there is, and it
+    /// could not be done just now.
+    pub(crate) fn resign(&self) -> bool {
         let now = self.clock.now();
         self.server.borrow_mut().resign(now);
         self.after_input();
+        self.is_handing_over() || !self.leads_though_others_could()
     }
 
     /// Whether another server is about to take the lead from this one.
     pub(crate) fn is_handing_over(&self) -> bool {
         self.server.borrow().is_handing_over()
+    }
+
+    /// Whether this server leads the partition, and others that vote are connected.
+    pub(crate) fn leads_though_others_could(&self) -> bool {
+        let standing = self.server.borrow().standing();
+        let others =
+            || self.ensemble.get().is_some_and(|others| others.is_connected_to_any(&standing.voters));
+        standing.leader == standing.id && others()
     }
 
     /// Whether nothing proposed waits for the log.

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader};
+use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader, TIMELINE};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
@@ -16,8 +16,8 @@ use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
 use crate::known_disks::{Acquaintance, DiskId, KnownDisks};
 use crate::listen;
-use crate::log_thread::DiskEvent;
-use crate::peers::{PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers};
+use crate::log_thread::{DiskEvent, Reports};
+use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, Port};
 
 /// A snapshot of this server that can be sent.
 #[derive(Clone, Debug)]
@@ -28,14 +28,22 @@ pub(crate) struct StoredSnapshot {
     pub(crate) file: String,
 }
 
-/// What it takes to meet the other servers.
+/// What it takes one partition to meet the other servers.
 pub(crate) struct Meeting {
-    pub(crate) listener: TcpListener,
-    pub(crate) disk: FileDisk,
+    options: PeerOptions,
+    disk: FileDisk,
+    tree_options: TreeOptions,
+    /// The partition's newest snapshot here.
+    newest: Option<StoredSnapshot>,
+}
+
+/// The data folder, for those who meet others.
+pub(crate) struct Home<'a> {
+    pub(crate) disk: &'a FileDisk,
     pub(crate) disk_id: DiskId,
-    pub(crate) tree_options: TreeOptions,
-    /// The newest snapshot here.
-    pub(crate) newest: Option<StoredSnapshot>,
+    pub(crate) tree_options: &'a TreeOptions,
+    /// The newest snapshot of each partition.
+    pub(crate) newest: Vec<Option<StoredSnapshot>>,
 }
 
 impl Meeting {
@@ -48,37 +56,57 @@ impl Meeting {
         })
     }
 
+    /// The port for the others, and what each partition begins with.
+    pub(crate) fn prepare(
+        settings: &Settings,
+        listener: TcpListener,
+        home: Home<'_>,
+    ) -> Result<(Port, Vec<Self>), String> {
+        let Home { disk, disk_id, tree_options, newest } = home;
+        let partitions = u8::try_from(newest.len()).map_err(|_| "there are too many partitions")?;
+        let common = Common::new(disk.folder())?;
+        let tls = tls(settings)?;
+        let (port, callers) = Port::new(listener, partitions, &common);
+        let meetings = (0..).zip(callers.into_iter().zip(newest)).map(|(partition, (callers, newest))| {
+            let options = PeerOptions {
+                me: settings.server_id.unwrap_or_default(),
+                // Servers know one another's disks, which says more.
+                disk: disk_id,
+                share: Share { partition, partitions },
+                callers,
+                common: common.clone(),
+                secret: settings.peer_secret.clone().map(String::into_bytes),
+                tls: tls.clone(),
+                folder: disk.folder().to_owned(),
+                software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
+            };
+            Self { options, disk: disk.another(), tree_options: tree_options.clone(), newest }
+        });
+        Ok((port, meetings.collect()))
+    }
+
     /// Begins to connect to the others: those in the list of servers, if reconfig has changed it, and
     /// those in the settings. Must be called on a `LocalSet`.
     pub(crate) fn begin(
         self,
         settings: &Settings,
         servers: Option<&str>,
-        disk_events: UnboundedSender<DiskEvent>,
+        reports: Reports,
         peer_events: UnboundedSender<PeerEvent>,
     ) -> Result<Ensemble, String> {
-        let Self { listener, disk, disk_id, tree_options, newest } = self;
-        let options = PeerOptions {
-            me: settings.server_id.unwrap_or_default(),
-            // Servers know one another's disks, which says more.
-            disk: disk_id,
-            listener,
-            secret: settings.peer_secret.clone().map(String::into_bytes),
-            tls: tls(settings)?,
-            folder: disk.folder().to_owned(),
-            software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
-        };
+        let Self { options, disk, tree_options, newest } = self;
+        let share = options.share;
+        let known = KnownDisks::load(disk.folder(), share.partition)?;
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
         add_missing(&mut members, &named);
-        let peers = Peers::start(options, members, peer_events)?;
-        let known = KnownDisks::load(disk.folder())?;
         Ok(Ensemble {
-            peers,
+            peers: Peers::start(options, members, peer_events),
             named,
+            share,
             disk,
             tree_options,
-            events: disk_events,
+            reports,
             known: RefCell::new(known),
             strangers: RefCell::default(),
             newest: RefCell::new(newest),
@@ -95,6 +123,10 @@ fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
             addresses.push(other.clone());
         }
     }
+}
+
+fn timeline(share: Share) -> u32 {
+    TIMELINE + u32::from(share.partition)
 }
 
 fn address(member: &Member) -> PeerAddress {
@@ -116,14 +148,15 @@ fn tls(settings: &Settings) -> Result<Option<PeerTls>, String> {
     }
 }
 
-/// The other servers.
+/// The other servers, for one partition.
 pub(crate) struct Ensemble {
     peers: Peers,
     /// Those whom the settings name.
     named: Vec<PeerAddress>,
+    share: Share,
     disk: FileDisk,
     tree_options: TreeOptions,
-    events: UnboundedSender<DiskEvent>,
+    reports: Reports,
     known: RefCell<KnownDisks>,
     /// Members that have come back with another disk.
     strangers: RefCell<BTreeMap<u64, DiskId>>,
@@ -137,6 +170,12 @@ impl Ensemble {
     /// How it stands with every other server.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.peers.status()
+    }
+
+    /// Whether one of these is connected.
+    pub(crate) fn is_connected_to_any(&self, servers: &[u8]) -> bool {
+        let is_one = |id: u64| servers.iter().any(|server| u64::from(*server) == id);
+        self.peers.status().iter().any(|peer| peer.connected_ms.is_some() && is_one(peer.address.id))
     }
 
     /// There is a newer snapshot.
@@ -214,7 +253,7 @@ impl Ensemble {
                         self.peers.send_snapshot(u64::from(to), message.into(), file);
                     }
                     None => {
-                        let _ = self.events.send(DiskEvent::NoSnapshot { to });
+                        self.reports.tell(timeline(self.share), DiskEvent::NoSnapshot { to });
                     }
                 }
             }
@@ -274,10 +313,11 @@ impl Ensemble {
     /// Reads a snapshot that has come, apart from the partition's thread.
     fn load(&self, from: u64, header: Bytes, file: PathBuf) {
         let mut disk = self.disk.another();
-        let (options, events) = (self.tree_options.clone(), self.events.clone());
+        let (options, share) = (self.tree_options.clone(), self.share);
+        let reports = self.reports.clone();
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let loading = move || {
-            let mut loader = StateLoader::new(options, Share::WHOLE);
+            let mut loader = StateLoader::new(options, share);
             let mut load = || -> Result<(), String> {
                 let mut reader =
                     SnapshotReader::open_foreign(&mut disk, &name).map_err(|error| error.to_string())?;
@@ -292,7 +332,7 @@ impl Ensemble {
             };
             let loaded = load();
             let state = loaded.and_then(|()| loader.finish()).map(Box::new);
-            let _ = events.send(DiskEvent::SnapshotLoaded { from, header, file: name, state });
+            reports.tell(timeline(share), DiskEvent::SnapshotLoaded { from, header, file: name, state });
         };
         if let Err(error) = std::thread::Builder::new().name("load".into()).spawn(loading) {
             tracing::error!("a snapshot that has come cannot be read: {error}");

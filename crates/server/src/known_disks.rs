@@ -4,6 +4,9 @@
 //! gone. So every server remembers the disk with which it has met each of the others (the id of the
 //! data folder, drawn when the folder was made), durably and before it listens to the other. One that
 //! comes with another disk is not listened to, unless it leads: then a majority knows that disk.
+//!
+//! Each partition has a file of its own, because each is a group of its own: it must have taken a server
+//! out itself before it may listen to it with another disk.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,8 +14,11 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::partitions_file::of_partition;
+
 const FILE: &str = "known-servers";
-const TEMPORARY: &str = "known-servers.tmp";
+/// What a file is called behind its name until it is whole.
+const TEMPORARY: &str = ".tmp";
 /// More is not read: as many lines as there can be servers.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
@@ -32,13 +38,15 @@ pub(crate) enum Acquaintance {
 #[derive(Debug)]
 pub(crate) struct KnownDisks {
     folder: PathBuf,
+    file: String,
     disks: BTreeMap<u64, DiskId>,
 }
 
 impl KnownDisks {
-    /// Reads what an earlier run has remembered.
-    pub(crate) fn load(folder: &Path) -> Result<Self, String> {
-        let file = folder.join(FILE);
+    /// Reads what a partition has remembered in an earlier run.
+    pub(crate) fn load(folder: &Path, partition: u8) -> Result<Self, String> {
+        let name = of_partition(FILE, partition);
+        let file = folder.join(&name);
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
         let text = match fs::metadata(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -53,7 +61,7 @@ impl KnownDisks {
             })?;
             disks.insert(id, disk);
         }
-        Ok(Self { folder: folder.to_owned(), disks })
+        Ok(Self { folder: folder.to_owned(), file: name, disks })
     }
 
     /// Another server has shown its disk. The first time it is remembered, durably.
@@ -91,12 +99,12 @@ impl KnownDisks {
             }
             text.push('\n');
         }
-        let temporary = self.folder.join(TEMPORARY);
+        let temporary = self.folder.join(format!("{}{TEMPORARY}", self.file));
         let write = || {
             let mut file = File::create(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&temporary, self.folder.join(FILE))?;
+            fs::rename(&temporary, self.folder.join(&self.file))?;
             File::open(&self.folder)?.sync_all()
         };
         write().map_err(|error| format!("{} cannot be written: {error}", temporary.display()))
@@ -122,22 +130,38 @@ mod tests {
     #[test]
     fn a_server_with_another_disk_is_a_stranger_also_after_a_restart_until_it_was_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        let mut known = KnownDisks::load(folder.path()).unwrap();
+        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
         assert_eq!(known.meet(2, [7; 16]), Ok(Acquaintance::Known));
         assert_eq!(known.meet(3, [9; 16]), Ok(Acquaintance::Known));
-        let mut known = KnownDisks::load(folder.path()).unwrap();
+        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
         assert_eq!(known.meet(2, [8; 16]), Ok(Acquaintance::Stranger));
         assert_eq!(known.meet(3, [9; 16]), Ok(Acquaintance::Known));
         known.forget(|server| server != 2).unwrap();
-        let mut known = KnownDisks::load(folder.path()).unwrap();
+        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
         assert_eq!(known.meet(2, [8; 16]), Ok(Acquaintance::Known));
         assert_eq!(known.meet(3, [1; 16]), Ok(Acquaintance::Stranger));
+    }
+
+    #[test]
+    fn what_one_partition_knows_another_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |partition| KnownDisks::load(folder.path(), partition).unwrap();
+        for partition in [0, 1, 63] {
+            assert_eq!(load(partition).meet(2, [7; 16]), Ok(Acquaintance::Known));
+        }
+        load(1).forget(|_| false).unwrap();
+        assert_eq!(load(1).meet(2, [8; 16]), Ok(Acquaintance::Known));
+        assert_eq!(load(0).meet(2, [8; 16]), Ok(Acquaintance::Stranger));
+        let mut files: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        files.sort();
+        assert_eq!(files, ["known-servers", "known-servers-1", "known-servers-63"]);
     }
 
     #[test]
     fn a_damaged_file_is_not_taken_for_an_empty_one() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "2 0011\n").unwrap();
-        assert!(KnownDisks::load(folder.path()).unwrap_err().contains("line 1"));
+        assert!(KnownDisks::load(folder.path(), 0).unwrap_err().contains("line 1"));
     }
 }

@@ -60,6 +60,11 @@ pub fn read(folder: &Path) -> Result<u8, String> {
     })
 }
 
+/// What a file is called that each partition has one of: the first one's as if it were the only one.
+pub(crate) fn of_partition(name: &str, partition: u8) -> String {
+    if partition == 0 { name.to_owned() } else { format!("{name}-{partition}") }
+}
+
 fn write(folder: &Path, partitions: u8) -> Result<(), String> {
     let (file, temporary) = (folder.join(FILE), folder.join(TEMPORARY));
     let write = || {

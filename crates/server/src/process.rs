@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
 
 use crate::config::Settings;
 
@@ -47,6 +50,10 @@ pub struct Process {
     trace_mask: AtomicI64,
     /// The phase's place in [`Phase::ALL`].
     phase: AtomicU8,
+    /// The partitions that do not serve, a bit each.
+    looking: Mutex<u64>,
+    /// The phase is another one.
+    turned: Notify,
 }
 
 impl Process {
@@ -54,7 +61,9 @@ impl Process {
     pub fn new(settings: Settings, port: u16) -> Process {
         let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
         let trace_mask = AtomicI64::new(TRACE_MASK);
-        Process { settings, port, data_dir, trace_mask, phase: AtomicU8::new(Phase::Recovering as u8) }
+        let phase = AtomicU8::new(Phase::Recovering as u8);
+        let looking = Mutex::new(u64::MAX >> (u64::BITS - u32::from(settings.partition_count())));
+        Process { settings, port, data_dir, trace_mask, phase, looking, turned: Notify::new() }
     }
 
     /// How far it is.
@@ -66,6 +75,24 @@ impl Process {
     pub fn set_phase(&self, phase: Phase) {
         if self.phase() != Phase::Stopping {
             self.phase.store(phase as u8, Ordering::Release);
+            self.turned.notify_one();
+        }
+    }
+
+    /// Waits, for the one who may, until the phase has become another one.
+    pub async fn turned(&self) {
+        self.turned.notified().await;
+    }
+
+    /// Says whether a partition serves: the process does when all do.
+    pub fn follow(&self, partition: u8, serves: bool) {
+        // Held until the phase is set, so that what is known last is what is said last.
+        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let bit = 1 << partition;
+        *looking = if serves { *looking & !bit } else { *looking | bit };
+        let phase = if *looking == 0 { Phase::Serving } else { Phase::Looking };
+        if self.phase() != phase {
+            self.set_phase(phase);
         }
     }
 
@@ -177,6 +204,27 @@ mod tests {
         let number = VERSION.split('-').next().unwrap();
         assert_eq!(number.split('.').filter(|part| part.parse::<u32>().is_ok()).count(), 3);
         assert!(VERSION.contains(", built on "));
+    }
+
+    #[test]
+    fn a_process_serves_when_all_its_partitions_do() {
+        for count in [1, 3, 64] {
+            let partitions = Some(crate::config::Partitions::Exactly(count));
+            let process = Process::new(Settings { partitions, ..Settings::default() }, 1);
+            for partition in 0..count {
+                assert!(!process.is_serving());
+                process.follow(partition, true);
+                let expected = if partition + 1 == count { Phase::Serving } else { Phase::Looking };
+                assert_eq!(process.phase(), expected, "{partition} of {count}");
+            }
+            process.follow(count - 1, false);
+            assert_eq!(process.phase(), Phase::Looking);
+            process.follow(count - 1, true);
+            assert!(process.is_serving());
+            process.set_phase(Phase::Stopping);
+            process.follow(0, false);
+            assert_eq!(process.phase(), Phase::Stopping);
+        }
     }
 
     #[test]

@@ -31,13 +31,20 @@ struct Loading {
 pub(crate) struct RestoreReport {
     /// Time until the snapshots were loaded.
     pub(crate) snapshot_ms: u64,
-    /// What the newest holds, if there was one.
-    pub(crate) snapshot: Option<LoadedSnapshot>,
+    /// What each partition was loaded from, if there was something.
+    pub(crate) snapshots: Vec<Option<LoadedSnapshot>>,
     /// Updates applied after it.
     pub(crate) updates: u64,
 }
 
-/// A snapshot that the tree was loaded from.
+impl RestoreReport {
+    /// The newest of all.
+    pub(crate) fn newest(&self) -> Option<&LoadedSnapshot> {
+        self.snapshots.iter().flatten().max_by_key(|snapshot| snapshot.zxid)
+    }
+}
+
+/// A snapshot that a tree was loaded from.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedSnapshot {
     /// Its file.
@@ -72,7 +79,7 @@ impl Recovering {
         for Loading { restore, snapshot } in self.partitions {
             let recovered = restore.finish(server)?;
             self.report.updates += recovered.updates;
-            self.report.snapshot = snapshot.into_iter().chain(self.report.snapshot).max_by_key(|it| it.zxid);
+            self.report.snapshots.push(snapshot);
             all.push(recovered);
         }
         Ok((all, self.report))

@@ -7,29 +7,30 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use stoa_core::{Config, Limits, Server, Shard, TIMELINE};
+use stoa_core::{Config, Limits, Server, Shard};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::{MemberRole, ONE_PARTITION, Partitions, Settings};
+use crate::config::{MemberRole, Partitions, Settings};
 use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings, accept};
-use crate::ensemble::{Meeting, StoredSnapshot};
+use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
-use crate::log_thread::{DiskEvent, LogThread, Reports};
+use crate::log_thread::{LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
+use crate::peers::Port;
 use crate::process::{Phase, Process};
-use crate::recovery::{Recovering, RestoreReport};
+use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
 use crate::snapshot_thread::SnapshotThread;
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, partitions_file, random};
+use crate::{admin, listen, partitions_file, random, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -75,17 +76,9 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
 
 /// How many partitions this server has, and from now on the settings say so too.
 fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
-    let is_alone = settings.servers.is_empty();
-    let wanted = match settings.partitions {
-        Some(Partitions::Auto) if !is_alone => None,
-        wanted => wanted,
-    };
-    let partitions = partitions_file::settle(&settings.data_dir, wanted, !settings.create_data_dir)?;
+    let must_exist = !settings.create_data_dir;
+    let partitions = partitions_file::settle(&settings.data_dir, settings.partitions, must_exist)?;
     if partitions > 1 {
-        if !is_alone {
-            let folder = settings.data_dir.display();
-            return Err(format!("the data folder {folder} has {partitions} partitions: {ONE_PARTITION}"));
-        }
         settings.partitions = Some(Partitions::Exactly(partitions));
     }
     Ok(partitions)
@@ -96,19 +89,21 @@ struct Recovered {
     log: Log,
     disk: FileDisk,
     report: RestoreReport,
-    meeting: Option<Meeting>,
+    /// Where there are other servers: the port for them, and what each partition begins with.
+    meeting: Option<(Port, Vec<Meeting>)>,
 }
 
 impl Recovered {
     /// What is known of the disk before anything is written to it.
     fn meter(&mut self) -> LogMeter {
         let stats = self.log.stats();
+        let newest = self.report.newest();
         LogMeter {
             log_bytes: stats.bytes,
             position: stats.positions.iter().map(|(_, position)| position).sum(),
             snapshot_bytes: snapshot_bytes(&mut self.disk),
-            snapshot_zxid: self.report.snapshot.as_ref().map(|snapshot| snapshot.zxid),
-            snapshot_wall_ms: self.report.snapshot.as_ref().map_or(0, |snapshot| snapshot.created_ms),
+            snapshot_zxid: newest.map(|snapshot| snapshot.zxid),
+            snapshot_wall_ms: newest.map_or(0, |snapshot| snapshot.created_ms),
             ..LogMeter::default()
         }
     }
@@ -149,11 +144,11 @@ fn recover(
     let mut recovering = Recovering::new(&tree_options, &voters, partitions);
     let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
     let (recovered, report) = recovering.finish(config.server_id).map_err(failed)?;
-    let newest = recovered
-        .first()
-        .and_then(|first| first.snapshot.as_ref())
-        .zip(report.snapshot.as_ref())
-        .map(|(mark, loaded)| StoredSnapshot { position: mark.position, file: loaded.file.clone() });
+    let stored = |(recovered, loaded): (&stoa_core::Recovered, &Option<LoadedSnapshot>)| {
+        let (mark, loaded) = recovered.snapshot.as_ref().zip(loaded.as_ref())?;
+        Some(StoredSnapshot { position: mark.position, file: loaded.file.clone() })
+    };
+    let newest: Vec<_> = recovered.iter().zip(&report.snapshots).map(stored).collect();
     let now = Clock::start().now();
     let drive = |(partition, recovered)| -> Result<Driven, String> {
         let secret = random::bytes()?;
@@ -168,13 +163,9 @@ fn recover(
         driven.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
     };
     let driven = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
-    let meeting = peer_listener.map(|listener| Meeting {
-        listener,
-        disk: disk.another(),
-        disk_id: log.folder_id().0,
-        tree_options,
-        newest,
-    });
+    let disk_id = log.folder_id().0;
+    let home = Home { disk: &disk, disk_id, tree_options: &tree_options, newest };
+    let meeting = peer_listener.map(|listener| Meeting::prepare(settings, listener, home)).transpose()?;
     Ok(Recovered { partitions: driven, log, disk, report, meeting })
 }
 
@@ -238,7 +229,6 @@ fn run(
     let meter = Arc::new(Mutex::new(recovered.meter()));
     let count = recovered.partitions.len();
     let (events_in, events): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
-    let disk_events = events_in.first().cloned().ok_or("a server has at least one partition")?;
     let reports = Reports(events_in.into());
     let (log_in, log_requests) = mpsc::channel();
     let (snapshot_in, snapshot_requests) = mpsc::channel();
@@ -267,6 +257,8 @@ fn run(
     let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
     let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
     let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door) };
+    let (port, meetings) = recovered.meeting.take().unzip();
+    let mut meetings = meetings.into_iter().flatten();
     let beginnings = recovered.partitions.into_iter().zip(durable).zip(events.into_iter().zip(inboxes));
     let mut beginnings = (0..).zip(beginnings).map(|(partition, ((driven, durable), (events, inbox)))| {
         let neighbours = (count > 1).then(|| Neighbours::new(partition, together.clone()));
@@ -277,10 +269,11 @@ fn run(
             meter: Arc::clone(&meter),
             startup,
             reports: reports.clone(),
-            timeline: TIMELINE + u32::from(partition),
+            partition,
             neighbours,
         };
-        Beginning { partition, driven, clock, process: Arc::clone(&process), surroundings, events, inbox }
+        let (process, meeting) = (Arc::clone(&process), meetings.next());
+        Beginning { driven, clock, process, surroundings, meeting, events, inbox }
     });
     let first = beginnings.next().ok_or("a server has at least one partition")?;
     let mut others = Others::none();
@@ -289,12 +282,12 @@ fn run(
     }
     drop((log_in, snapshot_in));
     let questions = if count > 1 { together.take_questions(questions)? } else { questions };
-    let meeting = recovered.meeting.take().map(|meeting| (meeting, disk_events));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
-    let result = LocalSet::new().block_on(&runtime, partition(first, listener, questions, meeting, others));
+    let shown = (count > 1).then(|| threads::span(0).entered());
+    let result = LocalSet::new().block_on(&runtime, partition(first, listener, questions, port, others));
     // The drivers are gone with their threads' futures, and with them the senders: the disk's threads end.
-    drop(runtime);
+    drop((runtime, shown));
     let _ = snapshot_thread.join();
     let _ = log_thread.join();
     if result.is_ok() {
@@ -307,33 +300,28 @@ async fn partition(
     beginning: Beginning,
     listener: std::net::TcpListener,
     mut questions: UnboundedReceiver<Question>,
-    meeting: Option<(Meeting, UnboundedSender<DiskEvent>)>,
+    port: Option<Port>,
     others: Others,
 ) -> Result<(), String> {
     let process = Arc::clone(&beginning.process);
-    let (driver, mut events, mut inbox) = beginning.driver();
     let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let (stop, stopped) = watch::channel(false);
-
-    let (peer_events_in, mut peer_events) = unbounded_channel();
-    if let Some((meeting, disk_events)) = meeting {
-        let ensemble = {
-            let server = driver.server.borrow();
-            meeting.begin(&process.settings, server.changed_servers(), disk_events, peer_events_in)?
-        };
-        let _ = driver.ensemble.set(ensemble);
+    let (driver, mut inputs) = beginning.begin()?;
+    if let Some(port) = port {
+        tokio::task::spawn_local(port.open()?);
     }
-    driver.begin();
     let mut accepting = Some(accept_clients(&driver, listener, stopped));
     let mut acceptor = None;
 
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut patience = None;
+    let mut has_resigned = false;
     let mut announced = false;
     loop {
-        let is_ready = driver.server.borrow().serves();
+        // The other partitions say so to the process.
+        let is_ready = driver.server.borrow().serves() && process.is_serving();
         // A server alone is ready in a moment. One of several may wait long for the others, and says so
         // to whoever asks.
         if is_ready || driver.ensemble.get().is_some() {
@@ -345,18 +333,8 @@ async fn partition(
         }
         tokio::select! {
             biased;
-            event = events.recv() => driver.disk_events(event, &mut events)?,
-            // Of a server with one partition nobody is told anything: then this never comes.
-            Some(message) = inbox.recv() => driver.heed(message, &mut inbox),
-            // Alone nobody tells: then this never comes.
-            Some(event) = peer_events.recv() => {
-                let mut event = Some(event);
-                while let Some(next) = event {
-                    driver.peer_event(next)?;
-                    event = peer_events.try_recv().ok();
-                }
-                driver.after_input();
-            }
+            taken = inputs.take(&driver) => taken?,
+            () = process.turned() => {}
             // Without admin HTTP nobody asks: then this never comes.
             Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
@@ -371,12 +349,13 @@ async fn partition(
                 if let Some(acceptor) = &acceptor {
                     acceptor.abort();
                 }
-                driver.resign();
                 others.settle();
             }
+            // While it stands still for an operation over several partitions it cannot.
+            has_resigned = has_resigned || driver.resign();
             // Nothing is acknowledged that is not durable, so stopping early loses nothing.
-            let is_settled = driver.is_settled() && !driver.is_handing_over() && others.are_settled();
-            if is_settled || since.elapsed() > STOP_PATIENCE {
+            let is_settled = has_resigned && driver.is_settled() && !driver.is_handing_over();
+            if is_settled && others.are_settled() || since.elapsed() > STOP_PATIENCE {
                 return Ok(());
             }
         }

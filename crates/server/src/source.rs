@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, Role, Standing, TIMELINE};
+use stoa_core::{Connection, Histogram, Role, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -49,7 +49,9 @@ impl Driver {
 
 impl Driver {
     fn ensemble_view(&self, standing: &Standing, leaders_found: u64) -> view::Ensemble {
-        let Standing { id, leader, term, last, committed, applied, .. } = *standing;
+        let timeline = timeline(standing);
+        let view::Timeline { leader, term, last, committed, applied, .. } = timeline;
+        let id = standing.id;
         let peers = self.ensemble.get();
         let links = peers.map(|peers| peers.status()).unwrap_or_default();
         let mut ids: BTreeSet<_> =
@@ -58,11 +60,13 @@ impl Driver {
         let members = ids.into_iter().map(|id| self.member_view(id, standing, &links)).collect();
         view::Ensemble {
             id: id.into(),
-            leader: (leader != 0).then_some(leader.into()),
+            leader,
             term,
             last,
             committed,
             applied,
+            behind: committed.saturating_sub(applied),
+            timelines: vec![timeline],
             out_of_room: self.server.borrow().is_out_of_room(),
             leaders_found,
             snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
@@ -75,13 +79,15 @@ impl Driver {
         let number = u64::from(id);
         let named = self.process.settings.servers.iter().find(|member| member.id == number);
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
+        let matched = matched.map(|(_, position)| *position);
         let votes = standing.voters.contains(&id);
         view::Member {
             id: number,
             belongs: votes || standing.observers.contains(&id),
             votes,
             address: named.map(|member| (member.host.clone(), member.peer_port)),
-            matched: matched.map(|(_, position)| *position),
+            matched,
+            lag: matched.map(|matched| standing.last.saturating_sub(matched)),
             link: links.iter().find(|link| link.address.id == number).map(link),
         }
     }
@@ -98,6 +104,12 @@ fn link(of: &PeerStatus) -> view::Link {
         messages_sent: of.messages_out,
         queued_bytes: of.queued_bytes,
     }
+}
+
+fn timeline(of: &Standing) -> view::Timeline {
+    let Standing { leader, term, last, committed, applied, .. } = *of;
+    let leader = (leader != 0).then_some(leader.into());
+    view::Timeline { mode: mode(of), leader, term, last, committed, applied }
 }
 
 /// What a server is, in ZooKeeper's words.
@@ -253,18 +265,15 @@ impl Source for &Driver {
 
     fn partitions(&self) -> Vec<view::Partition> {
         let server = self.server.borrow();
-        let (standing, clients, tree) = (server.standing(), server.client_stats(), server.tree());
+        let (clients, tree) = (server.client_stats(), server.tree());
         let subtrees = server.subtree_loads().iter().map(|of| view::Subtree {
             path: of.path.clone(),
             requests: of.requests,
             bytes: of.bytes,
         });
         vec![view::Partition {
-            number: u64::from(self.surroundings.timeline - TIMELINE),
-            leader: (standing.leader != 0).then_some(standing.leader.into()),
-            term: standing.term,
-            committed: standing.committed,
-            applied: standing.applied,
+            number: self.surroundings.partition.into(),
+            timeline: timeline(&server.standing()),
             znodes: tree.znode_count() as u64,
             data_bytes: tree.data_bytes(),
             connections: server.client_count() as u64,

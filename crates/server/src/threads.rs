@@ -14,14 +14,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stoa_core::{ConnectError, TIMELINE, Word};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings};
+use crate::ensemble::Meeting;
 use crate::log_thread::DiskEvent;
+use crate::peers::PeerEvent;
 use crate::process::Process;
 use crate::together::Together;
 use crate::view::Question;
@@ -176,11 +178,16 @@ impl Driver {
     }
 }
 
+/// Marks what a partition's thread logs, where there are several.
+pub(crate) fn span(partition: u8) -> tracing::Span {
+    tracing::info_span!("partition", number = partition)
+}
+
 /// What the threads besides the first are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Serve,
-    /// Say when nothing waits for the log.
+    /// Say when nothing waits for the log, nor for a server that could lead in this one's place.
     Settle,
     End,
 }
@@ -203,7 +210,7 @@ impl Others {
         let settled = Arc::new(AtomicBool::new(false));
         self.settled.push(Arc::clone(&settled));
         let order = self.order.subscribe();
-        let name = format!("partition-{}", beginning.partition);
+        let name = format!("partition-{}", beginning.surroundings.partition);
         self.threads.push(std::thread::Builder::new().name(name).spawn(move || {
             let reports = beginning.surroundings.reports.clone();
             if let Err(why) = beginning.run(order, &settled) {
@@ -236,52 +243,87 @@ impl Drop for Others {
 
 /// What the thread of a partition begins with.
 pub(crate) struct Beginning {
-    pub(crate) partition: u8,
     pub(crate) driven: Driven,
     pub(crate) clock: Clock,
     pub(crate) process: Arc<Process>,
     pub(crate) surroundings: Surroundings,
+    /// Where there are other servers.
+    pub(crate) meeting: Option<Meeting>,
     pub(crate) events: UnboundedReceiver<DiskEvent>,
     pub(crate) inbox: UnboundedReceiver<Message>,
 }
 
+/// What a thread is told.
+pub(crate) struct Inputs {
+    events: UnboundedReceiver<DiskEvent>,
+    inbox: UnboundedReceiver<Message>,
+    peer_events: UnboundedReceiver<PeerEvent>,
+}
+
+impl Inputs {
+    /// Waits for the next thing that the thread is told, and does what has to be done then. `Err` when the
+    /// server must stop. Who stops waiting misses nothing.
+    pub(crate) async fn take(&mut self, driver: &Rc<Driver>) -> Result<(), String> {
+        tokio::select! {
+            biased;
+            event = self.events.recv() => driver.disk_events(event, &mut self.events),
+            // Of a server with one partition nobody is told anything: then this never comes.
+            Some(message) = self.inbox.recv() => {
+                driver.heed(message, &mut self.inbox);
+                Ok(())
+            }
+            // Alone nobody tells: then this never comes.
+            Some(event) = self.peer_events.recv() => driver.peer_events(event, &mut self.peer_events),
+        }
+    }
+}
+
 impl Beginning {
-    /// The driver, with what it is to be told; on its own thread from now on.
-    pub(crate) fn driver(self) -> (Rc<Driver>, UnboundedReceiver<DiskEvent>, UnboundedReceiver<Message>) {
-        let driver = Driver::new(self.driven, self.clock, self.process, self.surroundings);
-        (driver, self.events, self.inbox)
+    /// Takes up the work, on the partition's own thread from now on. Must be called on a `LocalSet`.
+    pub(crate) fn begin(self) -> Result<(Rc<Driver>, Inputs), String> {
+        let Self { driven, clock, process, surroundings, meeting, events, inbox } = self;
+        let reports = surroundings.reports.clone();
+        let driver = Driver::new(driven, clock, process, surroundings);
+        let (peer_events_in, peer_events) = unbounded_channel();
+        if let Some(meeting) = meeting {
+            let ensemble = {
+                let server = driver.server.borrow();
+                meeting.begin(&driver.process.settings, server.changed_servers(), reports, peer_events_in)?
+            };
+            let _ = driver.ensemble.set(ensemble);
+        }
+        driver.begin();
+        Ok((driver, Inputs { events, inbox, peer_events }))
     }
 
     fn run(self, order: watch::Receiver<Order>, settled: &AtomicBool) -> Result<(), String> {
+        let partition = self.surroundings.partition;
+        let _shown = span(partition).entered();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime =
-            runtime.map_err(|error| format!("the runtime of partition {}: {error}", self.partition))?;
-        let (driver, events, inbox) = self.driver();
-        LocalSet::new().block_on(&runtime, serve(driver, events, inbox, order, settled))
+        let runtime = runtime.map_err(|error| format!("the runtime of partition {partition}: {error}"))?;
+        LocalSet::new().block_on(&runtime, serve(self, order, settled))
     }
 }
 
 async fn serve(
-    driver: Rc<Driver>,
-    mut events: UnboundedReceiver<DiskEvent>,
-    mut inbox: UnboundedReceiver<Message>,
+    beginning: Beginning,
     mut order: watch::Receiver<Order>,
     settled: &AtomicBool,
 ) -> Result<(), String> {
-    driver.begin();
+    let (driver, mut inputs) = beginning.begin()?;
     let mut current = Order::Serve;
     while current != Order::End {
         tokio::select! {
             biased;
-            event = events.recv() => driver.disk_events(event, &mut events)?,
-            Some(message) = inbox.recv() => driver.heed(message, &mut inbox),
+            taken = inputs.take(&driver) => taken?,
             changed = order.changed() => match changed {
                 Ok(()) => current = *order.borrow_and_update(),
                 Err(_) => current = Order::End,
             },
             () = tokio::time::sleep(END_CHECK), if current == Order::Settle => {}
         }
-        if current == Order::Settle && driver.is_settled() {
+        // The lead goes where the first partition's goes.
+        if current == Order::Settle && driver.is_settled() && !driver.leads_though_others_could() {
             settled.store(true, Ordering::Release);
         }
     }
@@ -310,8 +352,7 @@ mod tests {
 
     #[test]
     fn clients_go_to_all_threads_in_turn() {
-        let (senders, mut receivers): (Vec<_>, Vec<_>) =
-            (0..3).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| unbounded_channel()).unzip();
         let together = Together { inboxes: senders.into(), door: Arc::default() };
         let neighbours = Neighbours::new(0, together);
         let mut own = 0;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -113,6 +113,15 @@ fn shell(address: &str, word: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
+/// What a server answers to a four-letter word.
+fn word(address: &str, word: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// The number of the process in a line of the status.
 fn pid(line: &str) -> String {
     let (_, rest) = line.split_once("process ").unwrap();
@@ -184,6 +193,22 @@ fn of_three_servers_one_may_die() {
     dev.wait_for("* | all servers have stopped");
     assert_eq!(dev.exit_code(), Some(0));
     assert_eq!(folders(temporary.path()), [] as [PathBuf; 0], "nothing is left");
+}
+
+#[test]
+fn servers_have_the_partitions_that_were_asked_for() {
+    let temporary = TempDir::new().unwrap();
+    let data = temporary.path().join("data");
+    let folder = ["--data-dir", data.to_str().unwrap()];
+    for arguments in [&["--partitions", "3"][..], &[]] {
+        let mut dev = Dev::start(temporary.path(), &[&folder, arguments].concat());
+        let addresses = dev.addresses();
+        for address in &addresses {
+            assert!(word(address, "conf").contains("\npartitions=3\n"), "{address}");
+        }
+        dev.signal("-TERM");
+        assert_eq!(dev.exit_code(), Some(0));
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
-//! A server with several partitions: everything is there for every client, also after a crash.
+//! Servers with several partitions, alone and together: everything is there for every client, also after a
+//! crash.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use stoa_client::blocking::Client;
@@ -14,6 +17,8 @@ use tempfile::TempDir;
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
 const TOPS: usize = 12;
 const BELOW: usize = 30;
+/// Longer than anything here takes on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a port of the system's choice; killed when dropped.
 struct Server {
@@ -23,19 +28,33 @@ struct Server {
 
 fn command(folder: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(STOA);
-    command.args(["serve", "--port=0", "--admin-port=0", "--words=*", "--snapshot-updates=60"]);
+    command.args(["serve", "--admin-port=0", "--words=*", "--snapshot-updates=60"]);
     command.args(flags).arg("--data-dir").arg(folder);
     command
 }
 
 impl Server {
     fn start(folder: &Path, flags: &[&str]) -> Self {
-        let mut process =
-            command(folder, flags).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut server = Self::launch(command(folder, flags).arg("--port=0"));
+        server.await_ready();
+        server
+    }
+
+    fn launch(command: &mut Command) -> Self {
+        let process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self { process, address: String::new() }
+    }
+
+    fn await_ready(&mut self) {
         let mut ready = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let port = ready.trim().rsplit(':').next().unwrap().to_owned();
-        Self { process, address: format!("127.0.0.1:{port}") }
+        BufReader::new(self.process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        self.address = format!("127.0.0.1:{}", ready.trim().rsplit(':').next().unwrap());
+    }
+
+    fn stop(mut self) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
     }
 
     fn connect(&self) -> Client {
@@ -53,9 +72,16 @@ impl Server {
 
     /// A metric by its name.
     fn metric(&self, name: &str) -> u64 {
+        self.metric_if_it_serves(name).unwrap()
+    }
+
+    fn metric_if_it_serves(&self, name: &str) -> Option<u64> {
         let lines = self.word("mntr");
+        if lines.contains("not currently serving") {
+            return None;
+        }
         let value = lines.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
-        value.unwrap_or_else(|| panic!("{name} in {lines}")).parse().unwrap()
+        Some(value.unwrap_or_else(|| panic!("{name} in {lines}")).parse().unwrap())
     }
 }
 
@@ -104,6 +130,29 @@ fn check(client: &Client) {
     }
 }
 
+/// What concerns several partitions, or clients of several.
+fn move_and_watch(clients: &[Client]) {
+    // All or nothing, wherever they live.
+    let create = |path: &str| Operation::Create {
+        path: path.to_owned(),
+        data: b"both".to_vec(),
+        acl: Acl::open(),
+        mode: CreateMode::Persistent,
+        ttl_ms: None,
+    };
+    let failed = clients[1].multi(vec![create("/moved"), create("/top-3"), create("/top-4/x")]);
+    assert!(failed.is_err());
+    clients[2].multi(vec![create("/moved"), create("/top-5/moved")]).unwrap();
+    clients[3].delete("/top-5/moved", None).unwrap();
+    for number in 0..TOPS {
+        let path = format!("/top-{number}/watched");
+        let (_, mut watch) = clients[0].exists_and_watch(&path).unwrap();
+        clients[4].create(&path, b"", CreateMode::Persistent).unwrap();
+        assert_eq!(clients[0].wait(watch.next()).unwrap().path, path);
+        clients[4].delete(&path, None).unwrap();
+    }
+}
+
 fn everything(partitions: u8) {
     let folder = TempDir::new().unwrap();
     let flag = format!("--partitions={partitions}");
@@ -118,26 +167,7 @@ fn everything(partitions: u8) {
     }
     assert_eq!(server.metric("ephemerals_count"), 5);
     assert_eq!(server.metric("global_sessions"), 5);
-    // All or nothing, wherever they live.
-    let create = |path: &str| Operation::Create {
-        path: path.to_owned(),
-        data: b"both".to_vec(),
-        acl: Acl::open(),
-        mode: CreateMode::Persistent,
-        ttl_ms: None,
-    };
-    let failed = clients[1].multi(vec![create("/moved"), create("/top-3"), create("/top-4/x")]);
-    assert!(failed.is_err());
-    clients[2].multi(vec![create("/moved"), create("/top-5/moved")]).unwrap();
-    clients[3].delete("/top-5/moved", None).unwrap();
-
-    let (_, watch) = clients[0].exists_and_watch("/top-7/watched").unwrap();
-    clients[4].create("/top-7/watched", b"", CreateMode::Persistent).unwrap();
-    let mut watch = watch;
-    let event = clients[0].wait(watch.next()).unwrap();
-    assert_eq!(event.path, "/top-7/watched");
-    clients[4].delete("/top-7/watched", None).unwrap();
-
+    move_and_watch(&clients);
     assert_eq!(server.metric("stoa_partitions"), u64::from(partitions));
     assert_eq!(server.metric("znode_count"), 3 + 1 + (TOPS + TOPS * BELOW) as u64 + 1 + 5);
     assert!(server.metric("stoa_requests_handed_over_total") > 0);
@@ -164,10 +194,7 @@ fn everything(partitions: u8) {
     check(&server.connect());
     offline(folder.path());
     let began = Instant::now();
-    let mut stopping = Command::new("kill").arg(server.process.id().to_string()).spawn().unwrap();
-    stopping.wait().unwrap();
-    let mut server = server;
-    assert!(server.process.wait().unwrap().success());
+    server.stop();
     assert!(began.elapsed() < Duration::from_secs(4), "nothing is under way");
     check(&Server::start(folder.path(), &[&flag]).connect());
 }
@@ -206,27 +233,14 @@ fn a_folder_with_another_number_is_refused() {
     let client = server.connect();
     (0..6).for_each(|number| drop(client.create(&top(number), b"", CreateMode::Persistent).unwrap()));
     drop((client, server));
-    let output = command(folder.path(), &["--partitions=2"]).output().unwrap();
+    let output = command(folder.path(), &["--port=0", "--partitions=2"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(why.contains("has 3 partitions, not 2") && why.contains("auto"), "{why}");
     std::fs::remove_file(folder.path().join("PARTITIONS")).unwrap();
-    let output = command(folder.path(), &[]).output().unwrap();
+    let output = command(folder.path(), &["--port=0"]).output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && why.contains("was its file PARTITIONS lost?"), "{why}");
-}
-
-#[test]
-fn a_server_of_an_ensemble_has_one_partition() {
-    let folder = TempDir::new().unwrap();
-    drop(Server::start(folder.path(), &["--partitions=3"]));
-    let several = ["--servers=1=a:1,2=b:2,3=c:3", "--server-id=1", "--peer-secret=s"];
-    let output = command(folder.path(), &several).output().unwrap();
-    let why = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(1) && why.contains("has 3 partitions: a server that is one"),
-        "{why}"
-    );
 }
 
 #[test]
@@ -279,4 +293,270 @@ fn an_idle_partition_does_not_keep_the_log_for_ever() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(client.get_data("/busy").unwrap().0, data);
+}
+
+const PARTITIONS: u64 = 4;
+
+/// Three servers with several partitions; killed when dropped.
+struct Ensemble {
+    folder: TempDir,
+    ports: [u16; 3],
+    list: String,
+    servers: [Option<Server>; 3],
+}
+
+/// A port that nobody listens on, below those that the system gives to connections.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    loop {
+        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Ensemble {
+    fn start() -> Self {
+        let ports: [u16; 3] = std::array::from_fn(|_| free_port());
+        let line = |(id, port): (u8, &u16)| format!("{id}=127.0.0.1:{};127.0.0.1:{port}", free_port());
+        let list = (1..).zip(&ports).map(line).collect::<Vec<_>>().join(",");
+        let servers = [None, None, None];
+        let mut ensemble = Self { folder: TempDir::new().unwrap(), ports, list, servers };
+        (0..3).for_each(|at| ensemble.launch(at));
+        (0..3).for_each(|at| ensemble.await_ready(at));
+        ensemble.leader();
+        ensemble
+    }
+
+    fn launch(&mut self, at: usize) {
+        let (id, list) = (format!("--server-id={}", at + 1), format!("--servers={}", self.list));
+        let flags = [&id, &list, "--peer-secret=of a test", "--peer-bind=127.0.0.1", "--partitions=4"];
+        let folder = self.folder.path().join(format!("{}", at + 1));
+        let times = ["--heartbeat=50ms", "--election-timeout=1s"];
+        self.servers[at] = Some(Server::launch(command(&folder, &flags).args(times)));
+    }
+
+    fn await_ready(&mut self, at: usize) {
+        self.servers[at].as_mut().unwrap().await_ready();
+    }
+
+    fn stop(&mut self, at: usize) {
+        self.servers[at].take().unwrap().stop();
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.servers[at] = None;
+    }
+
+    fn server(&self, at: usize) -> &Server {
+        self.servers[at].as_ref().unwrap()
+    }
+
+    fn up(&self) -> impl Iterator<Item = (usize, &Server)> {
+        self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.as_ref()?)))
+    }
+
+    /// Who leads all partitions, once somebody does and all servers follow.
+    fn leader(&self) -> usize {
+        let mut found = None;
+        eventually("one server leads all partitions", || {
+            let led: Vec<_> = self
+                .up()
+                .map(|(at, server)| (at, server.metric_if_it_serves("stoa_partitions_led")))
+                .collect();
+            let (leaders, others): (Vec<_>, Vec<_>) =
+                led.into_iter().partition(|(_, led)| *led == Some(PARTITIONS));
+            found = leaders.first().map(|(at, _)| *at);
+            leaders.len() == 1 && others.iter().all(|(_, led)| *led == Some(0))
+        });
+        found.unwrap()
+    }
+
+    /// A client of one server.
+    fn connect(&self, at: usize) -> Client {
+        Client::connect(Options::new(&self.server(at).address).unwrap()).unwrap()
+    }
+
+    /// A client of all of them, one first.
+    fn connect_to_all(&self, first: usize) -> Client {
+        let address = |at: usize| format!("127.0.0.1:{}", self.ports[(first + at) % 3]);
+        let list = (0..3).map(address).collect::<Vec<_>>().join(",");
+        Client::connect(Options::new(&list).unwrap().connect_timeout(PATIENCE)).unwrap()
+    }
+
+    /// Waits until all servers have the same, and shows what that is to a client of each.
+    fn settle(&self) -> Vec<Client> {
+        eventually("all servers have the same", || {
+            let hashes: Vec<_> = self.up().map(|(_, server)| server.word("hash")).collect();
+            hashes.iter().all(|hash| hash.contains(':') && *hash == hashes[0])
+        });
+        self.up().map(|(at, _)| self.connect(at)).collect()
+    }
+
+    /// Of which partitions a server has snapshots.
+    fn snapshots(&self, at: usize) -> String {
+        let folder = self.folder.path().join(format!("{}", at + 1));
+        let output = Command::new(STOA).args(["snapshot", "verify"]).arg(folder).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never comes that {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Does something that may be cut off by a change of leader until it is done.
+fn insist<T>(mut call: impl FnMut() -> Result<T, ErrorCode>) -> Result<T, ErrorCode> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match call() {
+            Err(ErrorCode::ConnectionLoss) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+}
+
+#[test]
+fn three_servers_with_four_partitions_are_one_tree() {
+    let ensemble = Ensemble::start();
+    let clients: Vec<_> = (0..6).map(|number| ensemble.connect(number % 3)).collect();
+    fill(&clients);
+    move_and_watch(&clients);
+    for client in ensemble.settle() {
+        check(&client);
+    }
+    for (_, server) in ensemble.up() {
+        assert_eq!(server.metric("stoa_partitions"), PARTITIONS);
+        assert_eq!((server.metric("global_sessions"), server.metric("quorum_size")), (6, 3));
+        assert!(server.word("conf").contains("\npartitions=4\n"));
+    }
+}
+
+/// Creates znodes until told to stop; returns those that were acknowledged.
+fn write_until(stop: &AtomicBool, client: &Client, writer: usize) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let path = format!("{}/by-{writer}-{number}", top((writer + number) % TOPS));
+        if client.create(&path, b"", CreateMode::Persistent).is_ok() {
+            acknowledged.push(path);
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn a_killed_leader_takes_nothing_with_it() {
+    let mut ensemble = Ensemble::start();
+    let first = ensemble.connect(0);
+    (0..TOPS).for_each(|number| drop(first.create(&top(number), b"", CreateMode::Persistent).unwrap()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..6)
+        .map(|writer| {
+            let (client, stop) = (ensemble.connect_to_all(writer), Arc::clone(&stop));
+            std::thread::spawn(move || write_until(&stop, &client, writer))
+        })
+        .collect();
+    for _ in 0..2 {
+        let leader = ensemble.leader();
+        std::thread::sleep(Duration::from_millis(300));
+        ensemble.kill(leader);
+        assert_ne!(ensemble.leader(), leader);
+        std::thread::sleep(Duration::from_millis(300));
+        ensemble.launch(leader);
+        ensemble.await_ready(leader);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let acknowledged: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+    ensemble.leader();
+    for client in ensemble.settle() {
+        let found: Vec<_> = (0..TOPS)
+            .flat_map(|number| {
+                let names = client.get_children(&top(number)).unwrap();
+                names.into_iter().map(move |name| format!("{}/{name}", top(number)))
+            })
+            .collect();
+        let found: std::collections::HashSet<_> = found.into_iter().collect();
+        let lost: Vec<_> = acknowledged.iter().filter(|path| !found.contains(*path)).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_away_is_given_a_snapshot_of_every_partition() {
+    let mut ensemble = Ensemble::start();
+    let away = (ensemble.leader() + 1) % 3;
+    ensemble.stop(away);
+    let clients: Vec<_> = ensemble.up().map(|(at, _)| ensemble.connect(at)).collect();
+    // Each of them takes snapshots, of every partition.
+    fill(&clients);
+    let create = |path: &str| clients[0].create(path, b"both", CreateMode::Persistent).unwrap();
+    create("/moved");
+    for busy in (0..8).map(|number| format!("/busy-{number}")) {
+        clients[1].create(&busy, b"", CreateMode::Persistent).unwrap();
+        (0..60).for_each(|_| assert!(clients[1].set_data(&busy, b"", None).is_ok()));
+        clients[1].delete(&busy, None).unwrap();
+    }
+    drop(clients);
+    let up: Vec<_> = ensemble.up().map(|(at, _)| at).collect();
+    for at in &up {
+        eventually("there is a snapshot of each partition", || {
+            let snapshots = ensemble.snapshots(*at);
+            (0..PARTITIONS).all(|partition| snapshots.contains(&format!("covers=[({partition}, ")))
+        });
+    }
+    // What is before their snapshots nobody has in memory then.
+    up.iter().for_each(|at| ensemble.stop(*at));
+    up.iter().for_each(|at| ensemble.launch(*at));
+    up.iter().for_each(|at| ensemble.await_ready(*at));
+    ensemble.leader();
+    ensemble.launch(away);
+    ensemble.await_ready(away);
+    assert_eq!(ensemble.server(away).metric("stoa_snapshots_received_total"), PARTITIONS);
+    for client in ensemble.settle() {
+        check(&client);
+    }
+    // They are its own now.
+    ensemble.kill(away);
+    ensemble.launch(away);
+    ensemble.await_ready(away);
+    for client in ensemble.settle() {
+        check(&client);
+    }
+}
+
+#[test]
+fn a_rolling_restart_loses_no_session() {
+    let mut ensemble = Ensemble::start();
+    let clients: Vec<_> = (0..6).map(|first| ensemble.connect_to_all(first)).collect();
+    for (number, client) in clients.iter().enumerate() {
+        client.create(&format!("/mine-{number}"), b"", CreateMode::Ephemeral).unwrap();
+    }
+    for at in 0..3 {
+        let leader = ensemble.leader();
+        let began = Instant::now();
+        ensemble.stop(at);
+        assert!(began.elapsed() < Duration::from_secs(4), "nothing keeps it: {:?}", began.elapsed());
+        assert!(ensemble.leader() != at, "{leader} led");
+        ensemble.launch(at);
+        ensemble.await_ready(at);
+        for (number, client) in clients.iter().enumerate() {
+            let path = format!("/mine-{number}");
+            assert!(insist(|| client.set_data(&path, b"still", None)).is_ok(), "{path}");
+        }
+    }
+    drop(clients);
+    let names = ensemble.settle()[0].get_children("/").unwrap();
+    assert_eq!(names, ["zookeeper"], "they end with their sessions");
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::command::fields;
-use crate::config::{Partitions, SETTINGS, Settings};
+use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
@@ -88,8 +88,8 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
         "server_id": server_id(settings),
         "client_port_listen_backlog": settings.listen_backlog,
     }));
-    if let Some(Partitions::Exactly(partitions @ 2..)) = settings.partitions {
-        data.insert("partitions".to_owned(), partitions.into());
+    if settings.partition_count() > 1 {
+        data.insert("partitions".to_owned(), settings.partition_count().into());
     }
     data
 }
@@ -316,10 +316,12 @@ pub(super) fn partitions(partitions: &[Partition]) -> Map<String, Value> {
     let of_partition = |of: &Partition| {
         json!({
             "partition": of.number,
-            "leader_id": of.leader,
-            "term": of.term,
-            "committed_position": of.committed,
-            "applied_position": of.applied,
+            "role": of.timeline.mode.name(),
+            "leader_id": of.timeline.leader,
+            "term": of.timeline.term,
+            "last_position": of.timeline.last,
+            "committed_position": of.timeline.committed,
+            "applied_position": of.timeline.applied,
             "znodes": of.znodes,
             "data_bytes": of.data_bytes,
             "connections": of.connections,
@@ -341,7 +343,7 @@ fn of_member(ensemble: &Ensemble, member: &Member) -> Value {
         "learner_type": kind,
         "address": peer_address(member),
         "matched_position": member.matched,
-        "lag_entries": ensemble.lag(member),
+        "lag_entries": member.lag,
         "connected": link.map(|link| link.connected_ms.is_some()),
         "connected_since": link.and_then(|link| link.connected_ms),
         "software": link.and_then(|link| link.software.as_ref()),

@@ -156,7 +156,8 @@ fn commands_answer_in_the_fields_of_zookeeper() {
             "partitions",
             json!({
                 "partitions": [{
-                    "partition": 1, "leader_id": 1, "term": 7, "committed_position": 9, "applied_position": 8,
+                    "partition": 1, "role": "leader", "leader_id": 1, "term": 7,
+                    "last_position": 5001, "committed_position": 4999, "applied_position": 4998,
                     "znodes": 7, "data_bytes": 99, "connections": 2,
                     "requests_kept": 600, "requests_handed_over": 400,
                     "subtrees": [
@@ -357,6 +358,19 @@ fn a_leader_tells_of_those_who_follow() {
 }
 
 #[test]
+fn how_many_partitions_are_led_is_told_where_there_are_several() {
+    fn several() -> Stats {
+        let mut stats = leader();
+        stats.add(&follower());
+        Stats { partitions: 2, ..stats }
+    }
+    let served = Served::of_ensemble(several);
+    assert_eq!(served.command("monitor")["stoa_partitions_led"], 2);
+    let one = Served::of_ensemble(leader);
+    assert_eq!(one.command("monitor")["stoa_partitions_led"], Value::Null);
+}
+
+#[test]
 fn commands_about_an_ensemble_answer_in_the_fields_of_zookeeper() {
     let voter = |id| {
         json!({
@@ -368,7 +382,7 @@ fn commands_about_an_ensemble_answer_in_the_fields_of_zookeeper() {
     fn one_observer() -> Stats {
         let mut stats = leader();
         stats.ensemble.members[3].link = stats.ensemble.members[1].link.clone();
-        stats.ensemble.members[3].matched = Some(5_001);
+        stats.ensemble.members[3].lag = Some(0);
         stats
     }
     let observers = json!({
@@ -439,7 +453,7 @@ fn a_server_that_only_reads_is_served_by_its_commands_and_is_not_ready() {
 fn a_server_that_has_much_to_apply_is_not_ready() {
     fn behind() -> Stats {
         let mut stats = follower();
-        stats.ensemble.applied = 10;
+        stats.ensemble.behind = 4_989;
         stats
     }
     let (status, body) = Served::of_ensemble(behind).get("/ready");

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::args::{CONFIG_ENVIRONMENT, ServeArgs};
 use super::ensemble::Ensemble;
 use super::error::{ConfigError, Place, Problem};
-use super::partitions::Partitions;
 use super::settings::{SETTINGS, Settings};
 use super::{toml_file, zoo};
 
@@ -47,9 +46,6 @@ pub(super) struct Entry {
 /// Of a server with several addresses.
 pub(super) const ONE_ADDRESS: &str =
     "a server is reached at the first of its addresses, the others have no effect";
-
-/// Of an ensemble.
-pub(crate) const ONE_PARTITION: &str = "a server that is one of several (setting servers) has one partition: only one that stands alone can have more";
 
 /// What a file says.
 #[derive(Default)]
@@ -234,12 +230,6 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
             "at least twice max-request-bytes".into(),
         );
     }
-    if let Some(Partitions::Exactly(2..)) = settings.partitions
-        && !settings.servers.is_empty()
-    {
-        let place = places[by_key("partitions").expect("the key is in the table")].clone();
-        return Err(Problem::Refused { place, why: ONE_PARTITION.to_owned() }.into());
-    }
     if settings.handshake_timeout.is_zero() || settings.container_check.is_zero() {
         let key = if settings.handshake_timeout.is_zero() { "handshake-timeout" } else { "container-check" };
         return wrong(key, "0".into(), "a time above zero".into());
@@ -310,6 +300,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::partitions::Partitions;
     use super::*;
 
     /// Settings that name no files.
@@ -434,19 +425,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_that_stands_alone_has_several_partitions() {
+    fn a_server_alone_and_one_of_several_can_have_partitions() {
         let servers = "server-id = 1\npeer-secret = 's'\nservers = ['1=a:1', '2=b:1', '3=c:1']\n";
-        let load = |partitions: &str| {
-            let text = format!("{partitions}\n{servers}");
-            resolve(&[], &[], Some((Path::new("stoa.toml"), &text)))
-        };
-        for allowed in ["", "partitions = 1", "partitions = 'auto'"] {
-            load(allowed).unwrap();
+        for (partitions, expected) in [("4", Partitions::Exactly(4)), ("'auto'", Partitions::Auto)] {
+            for servers in ["", servers] {
+                let text = format!("partitions = {partitions}\n{servers}");
+                let loaded = resolve(&[], &[], Some((Path::new("stoa.toml"), &text))).unwrap();
+                assert_eq!(loaded.settings.partitions, Some(expected));
+            }
         }
-        let why = load("partitions = 2").unwrap_err().to_string();
-        assert!(why.starts_with("stoa.toml, line 1: partitions: a server that is one of several"), "{why}");
-        let alone = resolve(&[flag("partitions", "auto")], &[], None).unwrap();
-        assert_eq!(alone.settings.partitions, Some(Partitions::Auto));
         let of_zoo = resolve(&[], &[], Some((Path::new("zoo.cfg"), "partitions=4"))).unwrap();
         assert_eq!(of_zoo.settings.partitions, Some(Partitions::Exactly(4)));
     }

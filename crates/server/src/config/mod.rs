@@ -20,7 +20,6 @@ pub use args::ServeArgs;
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
 pub use kind::{LogFormat, LogLevel};
-pub(crate) use load::ONE_PARTITION;
 pub use load::{Loaded, Origin};
 pub use member::{Member, MemberRole};
 pub use partitions::{PARTITIONS_MAX, Partitions};

@@ -112,7 +112,7 @@ settings! {
     data_dir: PathBuf = "data-dir" "STOA_DATA_DIR" Folder, "./stoa-data", zoo ["dataDir"];
     /// Whether to make the data folder when it is missing; if not, a missing or empty folder is an error, so that a lost disk is not taken for a new server.
     create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate", "db.autocreate"];
-    /// How many partitions the tree is spread over, each executed by a thread of its own, 1 to 64, or `auto` for as many as there are cores; fixed when the data folder is made, and by default what that has, or 1. Only a server that stands alone can have several.
+    /// How many partitions the tree is spread over, each executed by a thread of its own, 1 to 64, or `auto` for as many as there are cores; fixed when the data folder is made, and by default what that has, or 1. All servers of an ensemble have the same number.
     partitions: Option<Partitions> = "partitions" "STOA_PARTITIONS" Maybe<PartitionCount>, "", zoo ["partitions"];
     /// The port for clients and four-letter words; 0 lets the system choose one.
     port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort"];
@@ -229,6 +229,14 @@ impl Settings {
     /// This server among those of its ensemble; none if it stands alone.
     pub fn own_member(&self) -> Option<&Member> {
         self.servers.iter().find(|member| Some(member.id) == self.server_id)
+    }
+
+    /// How many partitions there are, once that is settled.
+    pub fn partition_count(&self) -> u8 {
+        match self.partitions {
+            Some(Partitions::Exactly(number)) => number,
+            Some(Partitions::Auto) | None => 1,
+        }
     }
 
     /// Whether a four-letter word is answered.

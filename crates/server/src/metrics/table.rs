@@ -102,6 +102,8 @@ metrics! {
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);
+    "stoa_partitions_led", Gauge, "Partitions that this server leads: all or none but for a moment; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.ensemble.led());
     "stoa_requests_kept_total", Counter, "Requests for the partition of the client's own thread; absent with one partition.",
         |f| of_several(&f.stats, f.stats.requests_kept);
     "stoa_requests_handed_over_total", Counter, "Requests for the partitions of other threads; absent with one partition.",
@@ -148,21 +150,21 @@ metrics! {
         |f| Value::Each("role", Mode::ALL.iter().map(|mode| role(*mode, f.stats.mode)).collect());
     "stoa_in_quorum", Gauge, "1 when the server takes part in its ensemble or stands alone, 0 when it looks for a leader.",
         |f| Value::Whole(f.stats.mode.is_in_quorum().into());
-    "stoa_leader_id", Gauge, "Who leads; 0 when that is not known.",
+    "stoa_leader_id", Gauge, "Who leads; 0 when that is not known, be it of one partition.",
         |f| Value::Whole(f.stats.ensemble.leader.unwrap_or(0));
-    "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself.",
+    "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself; of the partition that has found most.",
         |f| Value::Whole(f.stats.ensemble.leaders_found);
-    "stoa_term", Gauge, "The term; every election that anybody calls begins a new one.",
+    "stoa_term", Gauge, "The term of the first partition; every election that anybody calls begins a new one.",
         |f| Value::Whole(f.stats.ensemble.term);
-    "stoa_timeline_last", Gauge, "Position of the last entry on the timeline here, durable or not.",
+    "stoa_timeline_last", Gauge, "Position of the last entry on the timeline here, durable or not; those of all partitions, added, as the next two.",
         |f| Value::Whole(f.stats.ensemble.last);
     "stoa_timeline_committed", Gauge, "Position up to which entries are committed, as far as the server knows: a follower learns it with the entries.",
         |f| Value::Whole(f.stats.ensemble.committed);
     "stoa_timeline_applied", Gauge, "Position of the last applied entry.",
         |f| Value::Whole(f.stats.ensemble.applied);
-    "stoa_member_lag_entries", Gauge, "At the leader: entries that another server is not known to have, by server; some are always on their way.",
-        |f| by_member(&f.stats.ensemble, |member| f.stats.ensemble.lag(member));
-    "stoa_peer_connected", Gauge, "1 when another server is connected, 0 when it is not, by server.",
+    "stoa_member_lag_entries", Gauge, "At the leader: entries that another server is not known to have, by server, on the partition where it lags most; some are always on their way.",
+        |f| by_member(&f.stats.ensemble, |member| member.lag);
+    "stoa_peer_connected", Gauge, "1 when another server is connected with all partitions, 0 when it is not, by server.",
         |f| by_peer(&f.stats, |link| link.connected_ms.is_some().into());
     "stoa_peer_received_bytes_total", Counter, "Bytes received from another server, snapshots left out.",
         |f| by_peer(&f.stats, |link| link.bytes_received);

@@ -8,13 +8,14 @@ use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use stoa_core::Share;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{self, HEADER_BYTES, Header, Kind};
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Until it is proven who speaks, no frame may be longer.
 const FRAME_BYTES_MAX: usize = 256;
 const MAGIC: [u8; 8] = *b"STOAPEER";
@@ -53,6 +54,8 @@ pub(crate) struct Identity {
 pub(super) struct Local {
     pub(super) me: u64,
     pub(super) disk: [u8; 16],
+    /// The partition that its connections are for.
+    pub(super) share: Share,
     pub(super) incarnation: u64,
     pub(super) software: String,
     pub(super) secret: Option<Vec<u8>>,
@@ -64,6 +67,7 @@ pub(super) struct Hello {
     pub(super) purpose: Purpose,
     to: u64,
     proves: bool,
+    share: Share,
     /// As they were sent: the proofs cover them.
     bytes: Vec<u8>,
 }
@@ -74,7 +78,8 @@ impl Local {
         let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&PROTOCOL.to_le_bytes());
-        bytes.extend_from_slice(&[purpose as u8, u8::from(self.secret.is_some()), 0, 0]);
+        let Share { partition, partitions } = self.share;
+        bytes.extend_from_slice(&[purpose as u8, u8::from(self.secret.is_some()), partition, partitions]);
         bytes.extend_from_slice(&self.me.to_le_bytes());
         bytes.extend_from_slice(&to.to_le_bytes());
         bytes.extend_from_slice(&self.disk);
@@ -97,8 +102,31 @@ impl Local {
         match (hello.proves, self.secret.is_some()) {
             (true, false) => Err(format!("server {from} has a secret, server {} has none", self.me)),
             (false, true) => Err(format!("server {from} has no secret, server {} has one", self.me)),
-            _ => Ok(()),
+            _ => self.check_share(hello),
         }
+    }
+
+    fn check_share(&self, hello: &Hello) -> Result<(), String> {
+        let (own, theirs) = (self.share, hello.share);
+        let count = |share: Share| match share.partitions {
+            1 => "1 partition".to_owned(),
+            several => format!("{several} partitions"),
+        };
+        if theirs.partitions != own.partitions {
+            return Err(format!(
+                "server {} has {}, server {} has {}: all servers of an ensemble are born with the same number \
+                 (setting partitions)",
+                hello.identity.id,
+                count(theirs),
+                self.me,
+                count(own)
+            ));
+        }
+        if theirs.partition != own.partition {
+            let (theirs, own) = (theirs.partition, own.partition);
+            return Err(format!("its connection is for partition {theirs}, this is partition {own}"));
+        }
+        Ok(())
     }
 
     /// What proves that this side knows the secret; zeros without one.
@@ -173,6 +201,9 @@ impl Hello {
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
+            share: field(&bytes, 14)
+                .map(|[partition, partitions]| Share { partition, partitions })
+                .ok_or_else(short)?,
             to: u64::from_le_bytes(field(&bytes, 24).ok_or_else(short)?),
             bytes,
         })
@@ -295,10 +326,15 @@ mod tests {
         Local {
             me,
             disk: [u8::try_from(me).unwrap(); 16],
+            share: Share { partition: 1, partitions: 4 },
             incarnation: 100 + me,
             software: "stoa 9".into(),
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
         }
+    }
+
+    fn of(local: Local, partition: u8, partitions: u8) -> Local {
+        Local { share: Share { partition, partitions }, ..local }
     }
 
     async fn meet(one: &Local, two: &Local, to: u64) -> (Result<Identity, String>, Result<Identity, String>) {
@@ -337,6 +373,14 @@ mod tests {
             (local(1, None), local(2, Some("a")), 2, "server 1 has no secret, server 2 has one"),
             (local(1, None), local(2, None), 3, "looks for server 3, this is server 2"),
             (local(2, None), local(2, None), 2, "another server has the id 2"),
+            (
+                of(local(1, None), 0, 4),
+                of(local(2, None), 0, 2),
+                2,
+                "server 1 has 4 partitions, server 2 has 2 partitions: all",
+            ),
+            (of(local(1, None), 0, 1), of(local(2, None), 0, 4), 2, "server 1 has 1 partition, server 2"),
+            (of(local(1, None), 2, 4), of(local(2, None), 0, 4), 2, "for partition 2, this is partition 0"),
         ];
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;
@@ -344,6 +388,18 @@ mod tests {
             assert!(far.contains(expected), "{far}");
             assert!(near.starts_with("refused: ") && near.contains(expected), "{near}");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_answers_for_another_partition_is_left() {
+        let (mut near, mut far) = tokio::io::duplex(1024);
+        let (one, two) = (local(1, None), of(local(2, None), 0, 4));
+        let acting = async {
+            receive(&mut far, Kind::Hello).await.unwrap();
+            send(&mut far, Kind::Hello, &two.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+        };
+        let (result, ()) = tokio::join!(initiate(&mut near, &one, 2, Purpose::Messages), acting);
+        assert_eq!(result.unwrap_err(), "its connection is for partition 0, this is partition 1");
     }
 
     #[tokio::test]
@@ -379,6 +435,7 @@ mod tests {
         for cut in 0..HELLO_BYTES {
             assert!(Hello::parse(whole[..cut].to_vec()).is_err(), "{cut}");
         }
+        assert_eq!(whole[12..16], [1, 0, 1, 4]);
         let mut newer = whole.clone();
         newer[8] = 9;
         assert!(Hello::parse(newer).err().unwrap().contains("version 9"));

@@ -4,7 +4,7 @@
 //! thread's table of open files. Memory takes a millisecond for every 20 MB, and all that time the
 //! others do not see that the process is gone: with 2 GB they would wait for 90 ms before they elect
 //! another leader. So one thread has a table of its own, with one socket to each peer and nothing
-//! else. Of two tables only one can belong to the thread that happens to be the last; the other one is
+//! else (one for each partition that the two have). Of two tables only one can belong to the thread that happens to be the last; the other one is
 //! closed at once, and whatever a peer loses first tells it.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+
+/// Which partition of this server has a lifeline, and to which peer.
+pub(super) type Key = (u8, u64);
 
 /// Hands sockets to the thread that keeps them. Dropping it ends the thread, and the sockets with it.
 pub(super) struct Lifelines {
@@ -47,23 +50,24 @@ impl Lifelines {
     }
 
     /// Keeps a socket to a peer in place of the one before.
-    pub(super) fn keep(&self, peer: u64, socket: OwnedFd) -> io::Result<()> {
-        self.send(peer, &[socket.as_fd()])
+    pub(super) fn keep(&self, key: Key, socket: OwnedFd) -> io::Result<()> {
+        self.send(key, &[socket.as_fd()])
     }
 
     /// Closes the socket to a peer.
-    pub(super) fn end(&self, peer: u64) -> io::Result<()> {
-        self.send(peer, &[])
+    pub(super) fn end(&self, key: Key) -> io::Result<()> {
+        self.send(key, &[])
     }
 
-    fn send(&self, peer: u64, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send(&self, (partition, peer): Key, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut passed = SendAncillaryBuffer::new(&mut space);
         if !sockets.is_empty() {
             passed.push(SendAncillaryMessage::ScmRights(sockets));
         }
-        let peer = peer.to_ne_bytes();
-        sendmsg(&self.keeper, &[IoSlice::new(&peer)], &mut passed, SendFlags::NOSIGNAL)?;
+        let (partition, peer) = ([partition], peer.to_ne_bytes());
+        let key = [IoSlice::new(&partition), IoSlice::new(&peer)];
+        sendmsg(&self.keeper, &key, &mut passed, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 }
@@ -72,13 +76,12 @@ impl Lifelines {
 fn keep(requests: &OwnedFd) {
     let mut kept = BTreeMap::new();
     loop {
-        let mut peer = [0; 8];
+        let (mut partition, mut peer) = ([0], [0; 8]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut passed = RecvAncillaryBuffer::new(&mut space);
-        let received =
-            recvmsg(requests, &mut [IoSliceMut::new(&mut peer)], &mut passed, RecvFlags::CMSG_CLOEXEC);
-        match received {
-            Ok(message) if message.bytes == peer.len() => {}
+        let mut key = [IoSliceMut::new(&mut partition), IoSliceMut::new(&mut peer)];
+        match recvmsg(requests, &mut key, &mut passed, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) if message.bytes == partition.len() + peer.len() => {}
             Err(Errno::INTR) => continue,
             _ => return,
         }
@@ -86,10 +89,10 @@ fn keep(requests: &OwnedFd) {
             RecvAncillaryMessage::ScmRights(sockets) => sockets.collect::<Vec<_>>(),
             _ => Vec::new(),
         });
-        let peer = u64::from_ne_bytes(peer);
+        let key: Key = (partition[0], u64::from_ne_bytes(peer));
         match sockets.last() {
-            Some(socket) => kept.insert(peer, socket),
-            None => kept.remove(&peer),
+            Some(socket) => kept.insert(key, socket),
+            None => kept.remove(&key),
         };
     }
 }
@@ -167,16 +170,22 @@ mod tests {
     #[test]
     fn a_socket_is_kept_until_it_is_replaced_or_ended_or_nobody_wants_it() {
         let lifelines = Lifelines::start().unwrap();
-        let [(a, far_a), (b, far_b), (c, far_c)] = std::array::from_fn(|_| connection());
-        lifelines.keep(1, a).unwrap();
-        lifelines.keep(2, b).unwrap();
+        let [(a, far_a), (b, far_b), (c, far_c), (d, far_d)] = std::array::from_fn(|_| connection());
+        lifelines.keep((0, 1), a).unwrap();
+        lifelines.keep((0, 2), b).unwrap();
+        lifelines.keep((1, 1), d).unwrap();
         far_a.set_nonblocking(true).unwrap();
         assert_eq!((&far_a).read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         far_a.set_nonblocking(false).unwrap();
-        lifelines.keep(1, c).unwrap();
+        lifelines.keep((0, 1), c).unwrap();
         assert!(ends(far_a));
-        lifelines.end(2).unwrap();
+        lifelines.end((0, 2)).unwrap();
         assert!(ends(far_b));
+        lifelines.end((1, 1)).unwrap();
+        assert!(ends(far_d));
+        far_c.set_nonblocking(true).unwrap();
+        assert_eq!((&far_c).read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        far_c.set_nonblocking(false).unwrap();
         drop(lifelines);
         assert!(ends(far_c));
     }
@@ -189,7 +198,7 @@ mod tests {
         let ours = inode(file.as_file().metadata().unwrap());
         let lifelines = Lifelines::start().unwrap();
         let (socket, far) = connection();
-        lifelines.keep(1, socket).unwrap();
+        lifelines.keep((0, 1), socket).unwrap();
         let has_ours = |thread: std::path::PathBuf| {
             let mut files = std::fs::read_dir(thread.join("fd")).unwrap();
             files.any(|file| std::fs::metadata(file.unwrap().path()).is_ok_and(|file| inode(file) == ours))

@@ -7,6 +7,9 @@
 //! point. Snapshots have connections of their own, and one connection is there only to end when the
 //! process does ([`lifeline`]).
 //!
+//! Each partition has connections of its own, on its own thread; what they share is the port that they
+//! come in by ([`port`]), and [`Common`].
+//!
 //! docs/peer-protocol.md has the bytes, and who is let in.
 
 mod frame;
@@ -14,24 +17,26 @@ mod hello;
 mod lifeline;
 mod link;
 mod member;
+mod port;
 mod snapshot;
+mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::Pieces;
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
+use stoa_core::{Pieces, Share};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -39,6 +44,7 @@ use tokio::time::{Instant, timeout};
 pub(crate) use hello::Identity;
 pub(crate) use link::Messages;
 pub(crate) use member::{PeerAddress, PeerStatus};
+pub(crate) use port::{Callers, Port};
 pub(crate) use stream::PeerTls;
 
 use crate::random;
@@ -46,30 +52,62 @@ use hello::{Hello, Local, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link};
 use member::{Backoff, Member, Up};
+use port::Caller;
 use snapshot::{Arrival, Place};
+use strangers::{Complaints, Unproven};
 use stream::Stream;
 
 /// How long a connection may take to prove who speaks.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
-/// How many may be about to; the oldest makes room for another.
-const UNPROVEN_MAX: usize = 64;
-/// How many refusals are told of in a time; the rest is counted.
-const COMPLAINTS_MAX: u32 = 5;
-const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 
-/// Who this server is, and how it meets the others.
+/// What the partitions of this process share when they meet the other servers.
+#[derive(Clone)]
+pub(crate) struct Common {
+    /// Drawn for this process.
+    incarnation: u64,
+    /// `None` where the system has no such thing.
+    lifelines: Option<Arc<Lifelines>>,
+    complaints: Arc<Complaints>,
+}
+
+impl Common {
+    /// To be made once, before anything else. What an earlier process has left of snapshots in the folder
+    /// is removed.
+    pub(crate) fn new(folder: &Path) -> Result<Self, String> {
+        snapshot::clean(folder)
+            .map_err(|error| format!("old snapshots in {} cannot be removed: {error}", folder.display()))?;
+        let lifelines = Lifelines::start()
+            .inspect_err(|error| {
+                tracing::info!(
+                    "should this process be killed, others notice it late: no lifelines ({error})"
+                );
+            })
+            .ok();
+        Ok(Self {
+            incarnation: u64::from_ne_bytes(random::bytes()?),
+            lifelines: lifelines.map(Arc::new),
+            complaints: Arc::new(Complaints::new()),
+        })
+    }
+}
+
+/// Who this server is, and how one of its partitions meets the others.
 pub(crate) struct PeerOptions {
     /// The member that this server is.
     pub(crate) me: u64,
     /// The data folder, for the others to tell a server from one that has lost its data.
     pub(crate) disk: [u8; 16],
-    /// Where the others connect to.
-    pub(crate) listener: std::net::TcpListener,
+    /// The partition, and how many there are: as many on all servers.
+    pub(crate) share: Share,
+    /// Those who connect for this partition.
+    pub(crate) callers: Callers,
+    /// What it shares with the other partitions.
+    pub(crate) common: Common,
     /// Proves who belongs to the ensemble; all have the same one.
     pub(crate) secret: Option<Vec<u8>>,
     /// Certificates; all have them or none.
     pub(crate) tls: Option<PeerTls>,
-    /// Where snapshots arrive. What an earlier process has left there is removed.
+    /// Where snapshots arrive.
     pub(crate) folder: PathBuf,
     /// Name and version of this program, at most 64 bytes.
     pub(crate) software: String,
@@ -112,8 +150,7 @@ pub(crate) struct Peers {
 struct Inner {
     local: Local,
     tls: Option<PeerTls>,
-    /// `None` where the system has no such thing.
-    lifelines: Option<Lifelines>,
+    common: Common,
     folder: PathBuf,
     events: UnboundedSender<PeerEvent>,
     members: RefCell<BTreeMap<u64, Rc<Member>>>,
@@ -121,10 +158,8 @@ struct Inner {
     unsent: RefCell<Vec<Rc<Member>>>,
     /// What has come of each peer's snapshot; it outlives a change of the peer's address.
     places: RefCell<BTreeMap<u64, Place>>,
-    /// Connections that have not proven who speaks, the oldest first.
-    unproven: RefCell<BTreeMap<u64, AbortHandle>>,
-    accepted: Cell<u64>,
-    complaints: Complaints,
+    /// Connections that have not proven who speaks.
+    unproven: Unproven,
     tasks: RefCell<JoinSet<()>>,
 }
 
@@ -134,39 +169,25 @@ impl Peers {
         options: PeerOptions,
         members: Vec<PeerAddress>,
         events: UnboundedSender<PeerEvent>,
-    ) -> Result<Self, String> {
-        let PeerOptions { me, disk, listener, secret, tls, folder, software } = options;
-        snapshot::clean(&folder)
-            .map_err(|error| format!("old snapshots in {} cannot be removed: {error}", folder.display()))?;
-        let failed = |error: std::io::Error| format!("the port for other servers: {error}");
-        listener.set_nonblocking(true).map_err(failed)?;
-        let listener = TcpListener::from_std(listener).map_err(failed)?;
-        let incarnation = u64::from_ne_bytes(random::bytes()?);
-        let lifelines = Lifelines::start()
-            .inspect_err(|error| {
-                tracing::info!(
-                    "should this process be killed, others notice it late: no lifelines ({error})"
-                );
-            })
-            .ok();
+    ) -> Self {
+        let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software } = options;
+        let incarnation = common.incarnation;
         let inner = Rc::new(Inner {
-            local: Local { me, disk, incarnation, software, secret },
+            local: Local { me, disk, share, incarnation, software, secret },
             tls,
-            lifelines,
+            common,
             folder,
             events,
             members: RefCell::default(),
             unsent: RefCell::default(),
             places: RefCell::default(),
-            unproven: RefCell::default(),
-            accepted: Cell::new(0),
-            complaints: Complaints::new(),
+            unproven: Unproven::default(),
             tasks: RefCell::default(),
         });
-        inner.spawn(Rc::clone(&inner).accept(listener));
+        inner.spawn(Rc::clone(&inner).admit(callers));
         let peers = Self { inner };
         peers.set_members(members);
-        Ok(peers)
+        peers
     }
 
     /// Changes who belongs to the ensemble. Those gone are refused from now on; whose address has
@@ -191,7 +212,7 @@ impl Peers {
                 inner.tell(PeerEvent::SnapshotSent { to: id, result: Err(why.to_owned()) });
             }
             if !wanted.contains_key(&id) {
-                snapshot::discard(&inner.folder, id, &inner.place(id));
+                snapshot::discard(&inner.incoming(id), &inner.place(id));
             }
         }
         for (id, address) in wanted {
@@ -285,6 +306,15 @@ impl Inner {
         Arc::clone(self.places.borrow_mut().entry(of).or_default())
     }
 
+    /// The name under which a whole snapshot of a peer is found.
+    fn incoming(&self, from: u64) -> PathBuf {
+        self.folder.join(snapshot::whole_name(from, self.partition()))
+    }
+
+    fn partition(&self) -> u8 {
+        self.local.share.partition
+    }
+
     fn is_member(&self, member: &Rc<Member>) -> bool {
         self.members.borrow().get(&member.address.id).is_some_and(|known| Rc::ptr_eq(known, member))
     }
@@ -318,12 +348,12 @@ impl Inner {
     /// Has a lifeline to a member while the connection to it is up.
     async fn keep_lifeline(&self, member: &Member) -> Infallible {
         let id = member.address.id;
-        if let Some(lifelines) = &self.lifelines {
+        if let Some(lifelines) = &self.common.lifelines {
             let kept = async {
                 let socket = stream::open(&member.address).await?;
                 let (stream, _) = self.meet(member, socket, Purpose::Lifeline).await?;
                 let socket = stream.into_socket().map_err(|error| error.to_string())?;
-                lifelines.keep(id, socket).map_err(|error| error.to_string())
+                lifelines.keep((self.partition(), id), socket).map_err(|error| error.to_string())
             };
             if let Err(why) = kept.await {
                 tracing::info!("server {id} has no lifeline of this one: {why}");
@@ -346,11 +376,13 @@ impl Inner {
     async fn meet(
         &self,
         member: &Member,
-        socket: TcpStream,
+        mut socket: TcpStream,
         purpose: Purpose,
     ) -> Result<(Stream, Identity), String> {
         let PeerAddress { id, host, .. } = &member.address;
         let meeting = async {
+            let said = socket.write_u8(self.partition()).await;
+            said.map_err(|error| format!("the connection broke: {error}"))?;
             let mut stream = Stream::to(socket, self.tls.as_ref(), host).await?;
             let identity = hello::initiate(&mut stream, &self.local, *id, purpose).await?;
             Ok((stream, identity))
@@ -422,39 +454,24 @@ impl Inner {
                 }
             }
             Direction::To => {
-                if let Some(lifelines) = &self.lifelines {
+                if let Some(lifelines) = &self.common.lifelines {
                     // Should the thread be gone, so are they all.
-                    let _ = lifelines.end(member.address.id);
+                    let _ = lifelines.end((self.partition(), member.address.id));
                 }
             }
         }
         true
     }
 
-    /// Accepts connections, for ever.
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
-        loop {
-            match listener.accept().await {
-                Ok((socket, address)) => {
-                    stream::prepare(&socket);
-                    let number = self.accepted.get();
-                    self.accepted.set(number + 1);
-                    let task = self.spawn(Rc::clone(&self).greet(number, socket, address));
-                    let mut unproven = self.unproven.borrow_mut();
-                    unproven.insert(number, task);
-                    // Whoever means it is done within milliseconds: a flood only ends itself.
-                    if unproven.len() > UNPROVEN_MAX
-                        && let Some((_, oldest)) = unproven.pop_first()
-                    {
-                        oldest.abort();
-                        let why = format!("more than {UNPROVEN_MAX} that have not proven who they are");
-                        self.complaints.say(&format!("a connection between servers closed: {why}"));
-                    }
-                }
+    /// Takes connections that were accepted for this partition, for ever.
+    async fn admit(self: Rc<Self>, mut callers: Callers) {
+        while let Some(Caller { socket, address }) = callers.recv().await {
+            match TcpStream::from_std(socket) {
+                Ok(socket) => self.unproven.take(&self.common.complaints, |number| {
+                    self.spawn(Rc::clone(&self).greet(number, socket, address))
+                }),
                 Err(error) => {
-                    // Out of descriptors, most likely: those that are connected go on.
-                    tracing::error!("a connection of another server could not be accepted: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tracing::error!("the connection of another server from {address} is lost: {error}");
                 }
             }
         }
@@ -466,11 +483,13 @@ impl Inner {
             Ok(proven) => proven,
             Err(_) => Err(late()),
         };
-        self.unproven.borrow_mut().remove(&number);
+        self.unproven.done(number);
         let (stream, hello, member) = match proven {
             Ok(proven) => proven,
             Err(why) => {
-                self.complaints.say(&format!("connection between servers from {address} refused: {why}"));
+                self.common
+                    .complaints
+                    .say(&format!("connection between servers from {address} refused: {why}"));
                 return;
             }
         };
@@ -551,11 +570,11 @@ impl Inner {
                 Err(why) => {
                     let why = format!("the snapshot of server {from} could not be received: {why}");
                     // A full disk refuses it again as often as the leader tries.
-                    inner.complaints.say(&why);
+                    inner.common.complaints.say(&why);
                     source.failed(why);
                 }
             };
-            snapshot::receive(stream, from, &inner.folder, inner.place(from), report).await;
+            snapshot::receive(stream, from, inner.incoming(from), inner.place(from), report).await;
         });
         if let Some(older) = member.receiving.replace(Some(task)) {
             older.abort();
@@ -565,7 +584,7 @@ impl Inner {
     fn arrived(&self, from: u64, arrival: Arrival) {
         // What others had begun to send is older now.
         for (id, place) in self.places.borrow().iter() {
-            snapshot::forget(&self.folder, *id, place);
+            snapshot::forget(&self.incoming(*id), place);
         }
         let Arrival { header, file } = arrival;
         self.tell(PeerEvent::SnapshotArrived { from, header, file });
@@ -574,36 +593,4 @@ impl Inner {
 
 fn late() -> String {
     format!("the handshake took longer than {} s", HANDSHAKE_PATIENCE.as_secs())
-}
-
-/// Warnings that are repeated, or that anybody can cause: only so many in a time.
-struct Complaints {
-    since: Cell<Instant>,
-    said: Cell<u32>,
-    unsaid: Cell<u64>,
-}
-
-impl Complaints {
-    fn new() -> Self {
-        Self { since: Cell::new(Instant::now()), said: Cell::new(0), unsaid: Cell::new(0) }
-    }
-
-    fn say(&self, what: &str) {
-        if self.since.get().elapsed() >= COMPLAINTS_PERIOD {
-            self.since.set(Instant::now());
-            self.said.set(0);
-            let unsaid = self.unsaid.take();
-            if unsaid > 0 {
-                tracing::warn!(
-                    "{unsaid} more times connections between servers were refused or closed, or snapshots not received"
-                );
-            }
-        }
-        if self.said.get() < COMPLAINTS_MAX {
-            self.said.set(self.said.get() + 1);
-            tracing::warn!("{what}");
-        } else {
-            self.unsaid.set(self.unsaid.get() + 1);
-        }
-    }
 }

@@ -17,8 +17,12 @@ use tokio::time::timeout;
 use super::frame::{self, Kind};
 use super::hello::printable;
 use super::stream::Stream;
+use crate::partitions_file::of_partition;
 use crate::priority::step_back;
 
+/// Names of snapshots that come, and the extension of one of which something is missing.
+const PREFIX: &str = "incoming-";
+const PARTIAL: &str = "part";
 /// The most that one chunk carries.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// The longest header.
@@ -57,13 +61,13 @@ pub(super) struct Arrival {
 }
 
 /// The name under which a whole snapshot of a peer is found.
-fn whole_path(folder: &Path, from: u64) -> PathBuf {
-    folder.join(format!("incoming-{from}"))
+pub(super) fn whole_name(from: u64, partition: u8) -> String {
+    of_partition(&format!("{PREFIX}{from}"), partition)
 }
 
-/// The name of a snapshot of which something is missing.
-fn partial_path(folder: &Path, from: u64) -> PathBuf {
-    folder.join(format!("incoming-{from}.part"))
+/// The name of one of which something is missing.
+fn partial_path(whole: &Path) -> PathBuf {
+    whole.with_extension(PARTIAL)
 }
 
 /// Removes what an earlier process has left: what is good of it is not known any more.
@@ -71,29 +75,34 @@ pub(super) fn clean(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let rest = name.to_str().and_then(|name| name.strip_prefix("incoming-"));
-        let id = rest.map(|rest| rest.strip_suffix(".part").unwrap_or(rest));
-        if id.is_some_and(|id| id.parse::<u64>().is_ok()) {
+        if name.to_str().is_some_and(is_incoming) {
             fs::remove_file(entry.path())?;
         }
     }
     Ok(())
 }
 
+fn is_incoming(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let (numbers, extension) = rest.split_once('.').unwrap_or((rest, PARTIAL));
+    let (from, partition) = numbers.split_once('-').unwrap_or((numbers, "0"));
+    extension == PARTIAL && from.parse::<u64>().is_ok() && partition.parse::<u8>().is_ok()
+}
+
 /// Gives up what has come of a peer's snapshot, unless it is being received.
-pub(super) fn forget(folder: &Path, from: u64, place: &Place) {
+pub(super) fn forget(whole: &Path, place: &Place) {
     if let Ok(place) = Arc::clone(place).try_lock_owned()
         && place.is_some()
     {
-        let path = partial_path(folder, from);
+        let path = partial_path(whole);
         // Without a thread the file stays until the next start.
         let _ = thread("snapshot-remove", move || remove(&path, place));
     }
 }
 
 /// Gives up what has come of a peer's snapshot, once whoever still writes it has ended.
-pub(super) fn discard(folder: &Path, from: u64, place: &Place) {
-    let (path, place) = (partial_path(folder, from), Arc::clone(place));
+pub(super) fn discard(whole: &Path, place: &Place) {
+    let (path, place) = (partial_path(whole), Arc::clone(place));
     let _ = thread("snapshot-remove", move || remove(&path, place.blocking_lock_owned()));
 }
 
@@ -257,18 +266,18 @@ fn read_chunks(
     }
 }
 
-/// Receives a file into the folder, and reports it or why it did not come. An interruption leaves what
+/// Receives a file under this name, and reports it or why it did not come. An interruption leaves what
 /// was good for the next time.
 pub(super) async fn receive(
     stream: Stream,
     from: u64,
-    folder: &Path,
+    whole: PathBuf,
     place: Place,
     report: impl FnOnce(Result<Arrival, String>),
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut frames = Frames::new(reader);
-    let result = receive_parts(&mut frames, &mut writer, from, folder, place).await;
+    let result = receive_parts(&mut frames, &mut writer, from, whole, place).await;
     let answer = match &result {
         Ok(_) => frame::encode(Kind::Done, &[]),
         Err(why) => frame::encode(Kind::Failed, &[why.as_bytes()]),
@@ -290,7 +299,7 @@ async fn receive_parts<R, W>(
     frames: &mut Frames<R>,
     writer: &mut W,
     from: u64,
-    folder: &Path,
+    whole: PathBuf,
     place: Place,
 ) -> Result<Arrival, String>
 where
@@ -313,7 +322,7 @@ where
     }
     let (chunks, chunks_out) = mpsc::channel(QUEUE_CHUNKS);
     let (result_in, mut result) = oneshot::channel();
-    let target = Target { folder: folder.to_owned(), from, place };
+    let target = Target { whole, place };
     thread("snapshot-receive", move || {
         let _ = result_in.send(target.write(chunks_out));
     })?;
@@ -355,15 +364,14 @@ enum Piece {
 
 /// Where a snapshot's bytes go.
 struct Target {
-    folder: PathBuf,
-    from: u64,
+    whole: PathBuf,
     place: OwnedMutexGuard<Option<Partial>>,
 }
 
 impl Target {
     /// Writes chunks until they end, and makes them durable if they are all.
     fn write(mut self, mut chunks: mpsc::Receiver<Piece>) -> Result<PathBuf, String> {
-        let path = partial_path(&self.folder, self.from);
+        let path = partial_path(&self.whole);
         match self.write_to(&path, &mut chunks) {
             Ok(file) => Ok(file),
             Err(Stop::Interrupted) => Err("the snapshot was interrupted".into()),
@@ -393,11 +401,12 @@ impl Target {
             }
         }
         file.sync_all()?;
-        let whole = whole_path(&self.folder, self.from);
-        fs::rename(path, &whole)?;
-        File::open(&self.folder)?.sync_all()?;
+        fs::rename(path, &self.whole)?;
+        if let Some(folder) = self.whole.parent() {
+            File::open(folder)?.sync_all()?;
+        }
         *self.place = None;
-        Ok(whole)
+        Ok(self.whole.clone())
     }
 }
 

@@ -61,12 +61,44 @@ impl Mode {
 /// some on their way at any moment.
 pub const LAG_ENTRIES_MAX: u64 = 1000;
 
-/// Where a server stands among the others. Positions are those of entries on the timeline.
+/// Where a server stands among the others. Positions are those of entries on the timeline; those of several
+/// partitions are added.
 #[derive(Clone, Debug, Default)]
 pub struct Ensemble {
     /// The server's own number.
     pub id: u64,
-    /// Who leads, if that is known.
+    /// Who leads the first partition, if it is known of all who leads them.
+    pub leader: Option<u64>,
+    /// The term, of the first partition.
+    pub term: u64,
+    /// Position of the last entry, durable or not.
+    pub last: u64,
+    /// Position up to which entries are committed, as far as this server knows.
+    pub committed: u64,
+    /// Position of the last applied entry.
+    pub applied: u64,
+    /// How many entries are committed and not applied, on the partition that lags most.
+    pub behind: u64,
+    /// Whether the disk has no room for what comes from the others.
+    pub out_of_room: bool,
+    /// How often a leader was found, of the partition that has found most.
+    pub leaders_found: u64,
+    /// Snapshots that other servers have received from this one.
+    pub snapshots_sent: u64,
+    /// Snapshots that have come from other servers.
+    pub snapshots_received: u64,
+    /// Everybody, this server among them, by number; also who is only named by the settings.
+    pub members: Vec<Member>,
+    /// Each partition by itself.
+    pub timelines: Vec<Timeline>,
+}
+
+/// Where a server stands on the timeline of one of its partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// What it is there.
+    pub mode: Mode,
+    /// Who leads it, if that is known.
     pub leader: Option<u64>,
     /// The term.
     pub term: u64,
@@ -76,16 +108,6 @@ pub struct Ensemble {
     pub committed: u64,
     /// Position of the last applied entry.
     pub applied: u64,
-    /// Whether the disk has no room for what comes from the others.
-    pub out_of_room: bool,
-    /// How often a leader was found.
-    pub leaders_found: u64,
-    /// Snapshots that other servers have received from this one.
-    pub snapshots_sent: u64,
-    /// Snapshots that have come from other servers.
-    pub snapshots_received: u64,
-    /// Everybody, this server among them, by number; also who is only named by the settings.
-    pub members: Vec<Member>,
 }
 
 /// One server of an ensemble.
@@ -101,6 +123,8 @@ pub struct Member {
     pub address: Option<(String, u16)>,
     /// At the leader: up to which position it is known to have the entries.
     pub matched: Option<u64>,
+    /// At the leader: how many entries it is not known to have, on the partition where it lags most.
+    pub lag: Option<u64>,
     /// The connection with it; none with the server itself.
     pub link: Option<Link>,
 }
@@ -134,17 +158,17 @@ pub struct Link {
 }
 
 impl Ensemble {
-    /// At the leader: how many entries a member is not known to have.
-    pub fn lag(&self, member: &Member) -> Option<u64> {
-        member.matched.map(|matched| self.last.saturating_sub(matched))
-    }
-
     /// At the leader: the others that are connected and lack little, voters or observers.
     pub fn synced(&self, voters: bool) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |member| {
-            let is_near = self.lag(member).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
+            let is_near = member.lag.is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
             member.votes == voters && member.is_connected() && is_near
         })
+    }
+
+    /// How many partitions this server leads.
+    pub fn led(&self) -> u64 {
+        self.timelines.iter().filter(|timeline| timeline.leader == Some(self.id)).count() as u64
     }
 
     /// How many have a vote.

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Digest, Histogram, Op, SessionWatches, Snapshots, Stats, WatchSummary};
+use super::{
+    Digest, Ensemble, Histogram, Link, Member, Mode, Op, SessionWatches, Snapshots, Stats, WatchSummary,
+};
 
 impl Stats {
-    /// Adds what another thread knows. What the threads share, as the log, the first one tells; so does it
-    /// of sessions, and of where the server stands.
+    /// Adds what another thread knows. What the threads share, as the log, the first one tells.
     pub(crate) fn add(&mut self, other: &Stats) {
+        self.mode = self.mode.with(other.mode);
+        self.ensemble.add(&other.ensemble);
         let had_answers = self.answered > 0;
         self.zxid = self.zxid.max(other.zxid);
         if other.answered > 0 {
@@ -74,6 +77,82 @@ impl Stats {
     }
 }
 
+impl Mode {
+    /// What a server is that is this in some of its partitions, and that in another: it serves when all do,
+    /// and who leads the first leads.
+    fn with(self, other: Mode) -> Mode {
+        match (self, other) {
+            (Mode::Looking, _) | (_, Mode::Looking) => Mode::Looking,
+            (Mode::ReadOnly, _) | (_, Mode::ReadOnly) => Mode::ReadOnly,
+            (first, _) => first,
+        }
+    }
+}
+
+impl Ensemble {
+    fn add(&mut self, other: &Ensemble) {
+        self.leader = self.leader.filter(|_| other.leader.is_some());
+        self.behind = self.behind.max(other.behind);
+        self.out_of_room |= other.out_of_room;
+        self.leaders_found = self.leaders_found.max(other.leaders_found);
+        for (own, other) in [
+            (&mut self.last, other.last),
+            (&mut self.committed, other.committed),
+            (&mut self.applied, other.applied),
+            (&mut self.snapshots_sent, other.snapshots_sent),
+            (&mut self.snapshots_received, other.snapshots_received),
+        ] {
+            *own += other;
+        }
+        for member in &mut self.members {
+            match other.members.iter().find(|it| it.id == member.id) {
+                Some(it) => member.add(it),
+                // There it is not taken in yet, or not any more.
+                None => member.belongs = false,
+            }
+        }
+        for member in &other.members {
+            if !self.members.iter().any(|it| it.id == member.id) {
+                self.members.push(Member { belongs: false, ..member.clone() });
+            }
+        }
+        self.members.sort_unstable_by_key(|member| member.id);
+        self.timelines.extend(&other.timelines);
+    }
+}
+
+impl Member {
+    fn add(&mut self, other: &Member) {
+        self.belongs &= other.belongs;
+        self.votes &= other.votes;
+        self.matched = self.matched.zip(other.matched).map(|(one, other)| one + other);
+        self.lag = self.lag.zip(other.lag).map(|(one, other)| one.max(other));
+        match (&mut self.link, &other.link) {
+            (Some(own), Some(other)) => own.add(other),
+            // No partition has one with the server itself.
+            (own, other) => *own = own.take().or(other.clone()),
+        }
+    }
+}
+
+impl Link {
+    /// Two servers are connected when all of their partitions are.
+    fn add(&mut self, other: &Link) {
+        self.connected_ms = self.connected_ms.zip(other.connected_ms).map(|(one, other)| one.max(other));
+        self.software = self.software.take().or(other.software.clone());
+        self.last_error = self.last_error.take().or(other.last_error.clone());
+        for (own, other) in [
+            (&mut self.bytes_received, other.bytes_received),
+            (&mut self.bytes_sent, other.bytes_sent),
+            (&mut self.messages_received, other.messages_received),
+            (&mut self.messages_sent, other.messages_sent),
+            (&mut self.queued_bytes, other.queued_bytes),
+        ] {
+            *own += other;
+        }
+    }
+}
+
 impl Snapshots {
     /// How far the one is that has further to go.
     fn slower(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -120,7 +199,7 @@ pub(crate) fn digests(of_threads: &[Vec<Digest>]) -> Vec<Digest> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::stats;
+    use super::super::tests::{follower, leader, looking, read_only, stats};
     use super::super::{Log, ReplyBytes};
     use super::*;
     use stoa_wire::Opcode;
@@ -158,6 +237,61 @@ mod tests {
         let mut first = Stats::default();
         first.add(&other);
         assert_eq!(first.latency_min_us, 10);
+    }
+
+    #[test]
+    fn a_server_stands_where_all_its_partitions_do() {
+        let with = |first: Stats, other: Stats| {
+            let mut all = first;
+            all.add(&other);
+            all
+        };
+        let (leading, following) = (with(leader(), follower()), with(follower(), leader()));
+        assert_eq!((leading.mode, following.mode), (Mode::Leader, Mode::Follower));
+        assert_eq!(leading.ensemble.leader, Some(1));
+        for other in [looking, read_only] {
+            for all in [with(leader(), other()), with(other(), leader())] {
+                assert_eq!((all.mode, all.ensemble.leader), (other().mode, None));
+                assert!(all.unready().is_some());
+            }
+        }
+        assert_eq!(with(looking(), read_only()).mode, Mode::Looking);
+        let mut behind = follower();
+        behind.ensemble.behind = 2_000;
+        assert!(with(follower(), behind).unready().is_some_and(|why| why.starts_with("2000 committed")));
+        let mut full = looking();
+        full.ensemble.out_of_room = true;
+        assert!(with(follower(), full).unready().is_some_and(|why| why.starts_with("the disk is full")));
+        let both: Vec<_> =
+            leading.ensemble.timelines.iter().map(|timeline| (timeline.mode, timeline.term)).collect();
+        assert_eq!(both, [(Mode::Leader, 7), (Mode::Follower, 7)]);
+        assert_eq!((leading.ensemble.led(), with(leader(), leader()).ensemble.led()), (2, 2));
+    }
+
+    #[test]
+    fn what_is_known_of_the_others_is_the_worst_and_their_traffic_adds_up() {
+        let mut all = leader();
+        let mut other = leader();
+        let third = &mut other.ensemble.members[2];
+        (third.lag, third.matched) = (Some(7), Some(4_994));
+        third.link = Some(Link { bytes_sent: 1, last_error: Some("cut".into()), ..Link::default() });
+        let new = Member { id: 5, ..other.ensemble.members.remove(3) };
+        other.ensemble.members.push(new);
+        all.add(&other);
+        let Ensemble { last, committed, applied, behind, leaders_found, ref members, .. } = all.ensemble;
+        assert_eq!((last, committed, applied, behind), (10_002, 9_998, 9_996, 1));
+        assert_eq!((leaders_found, all.ensemble.snapshots_sent), (3, 2));
+        let lags: Vec<_> = members.iter().map(|member| (member.id, member.matched, member.lag)).collect();
+        let third = (3, Some(5_994), Some(4_001));
+        let away = |id| (id, Some(0), Some(5_001));
+        assert_eq!(lags, [(1, None, None), (2, Some(9_998), Some(2)), third, away(4), away(5)]);
+        let link = |at: usize| members[at].link.clone().unwrap();
+        assert_eq!((link(1).bytes_sent, link(1).connected_ms), (18_000, Some(1_700_000_000_000)));
+        assert_eq!((link(2).bytes_sent, link(2).connected_ms), (9_001, None));
+        assert_eq!(link(2).last_error.as_deref(), Some("cut"));
+        let belong: Vec<_> = members.iter().map(|member| member.belongs).collect();
+        assert_eq!(belong, [true, true, true, false, false]);
+        assert!(members[0].link.is_none(), "nobody is connected with himself");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
-pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode};
+pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -290,8 +290,7 @@ pub struct Histogram {
 impl Stats {
     /// Why clients had better be sent to another server, if that is so.
     pub fn unready(&self) -> Option<String> {
-        let Ensemble { leader, committed, applied, out_of_room, .. } = self.ensemble;
-        let behind = committed.saturating_sub(applied);
+        let Ensemble { leader, behind, out_of_room, .. } = self.ensemble;
         match (self.mode, leader) {
             (Mode::Looking, _) if out_of_room => {
                 Some("the disk is full, so clients are sent to the other servers".into())
@@ -509,6 +508,15 @@ pub(crate) mod tests {
         }
     }
 
+    const TIMELINE: Timeline = Timeline {
+        mode: Mode::Leader,
+        leader: Some(1),
+        term: 7,
+        last: 5_001,
+        committed: 4_999,
+        applied: 4_998,
+    };
+
     /// The leader of three voters and an observer: the second follows it, the third lags, and the
     /// observer is away.
     pub(crate) fn leader() -> Stats {
@@ -523,9 +531,10 @@ pub(crate) mod tests {
             ..Link::default()
         };
         let away = Link { last_error: Some("refused".to_owned()), ..Link::default() };
-        let member = |id, votes, matched, link| {
+        let member = |id, votes, matched: Option<u64>, link| {
             let host = format!("zoo{id}.example");
-            Member { id, belongs: true, votes, address: Some((host, 2888)), matched, link }
+            let lag = matched.map(|matched| 5_001 - matched);
+            Member { id, belongs: true, votes, address: Some((host, 2888)), matched, lag, link }
         };
         let members = vec![
             member(1, true, None, None),
@@ -540,11 +549,13 @@ pub(crate) mod tests {
             last: 5_001,
             committed: 4_999,
             applied: 4_998,
+            behind: 1,
             out_of_room: false,
             leaders_found: 3,
             snapshots_sent: 1,
             snapshots_received: 0,
             members,
+            timelines: vec![TIMELINE],
         };
         Stats { mode: Mode::Leader, ensemble, ..stats() }
     }
@@ -567,8 +578,9 @@ pub(crate) mod tests {
         (ensemble.id, ensemble.leader) = (2, None);
         ensemble.members[0].link = ensemble.members[1].link.take();
         for member in &mut ensemble.members {
-            member.matched = None;
+            (member.matched, member.lag) = (None, None);
         }
+        (ensemble.timelines[0].mode, ensemble.timelines[0].leader) = (Mode::Looking, None);
         Stats { mode: Mode::Looking, ensemble, ..stats() }
     }
 
@@ -581,6 +593,7 @@ pub(crate) mod tests {
     pub(crate) fn follower() -> Stats {
         let Stats { mut ensemble, .. } = looking();
         ensemble.leader = Some(1);
+        (ensemble.timelines[0].mode, ensemble.timelines[0].leader) = (Mode::Follower, Some(1));
         Stats { mode: Mode::Follower, ensemble, ..stats() }
     }
 
@@ -673,10 +686,7 @@ pub(crate) mod tests {
             let subtree = Subtree { path: "/hot".to_owned(), requests: 1500.4, bytes: 45_000.0 };
             vec![Partition {
                 number: 1,
-                leader: Some(1),
-                term: 7,
-                committed: 9,
-                applied: 8,
+                timeline: TIMELINE,
                 znodes: 7,
                 data_bytes: 99,
                 connections: 2,
@@ -708,13 +718,13 @@ pub(crate) mod tests {
     fn who_is_up_to_date_follows_from_lag_and_connection() {
         let Ensemble { members, .. } = &leader().ensemble;
         let ensemble = leader().ensemble;
-        let lags: Vec<_> = members.iter().map(|member| ensemble.lag(member)).collect();
+        let lags: Vec<_> = members.iter().map(|member| member.lag).collect();
         assert_eq!(lags, [None, Some(2), Some(4_001), Some(5_001)]);
         let synced: Vec<_> = ensemble.synced(true).map(|member| member.id).collect();
         assert_eq!((synced, ensemble.synced(false).count(), ensemble.voters()), (vec![2], 0, 3));
         // One that has everything, but is away, is not counted on.
         let mut ensemble = leader().ensemble;
-        ensemble.members[3].matched = Some(5_001);
+        ensemble.members[3].lag = Some(0);
         assert_eq!(ensemble.synced(false).count(), 0);
         ensemble.members[3].link = ensemble.members[1].link.clone();
         assert_eq!(ensemble.synced(false).count(), 1);
@@ -734,9 +744,9 @@ pub(crate) mod tests {
         found.ensemble.out_of_room = true;
         assert!(found.unready().is_some_and(|why| why.starts_with("the disk is full")));
         let mut behind = follower();
-        behind.ensemble.applied = behind.ensemble.committed - LAG_ENTRIES_MAX;
+        behind.ensemble.behind = LAG_ENTRIES_MAX;
         assert_eq!(behind.unready(), None);
-        behind.ensemble.applied -= 1;
+        behind.ensemble.behind += 1;
         assert!(behind.unready().is_some_and(|why| why.starts_with("1001 committed entries")));
     }
 

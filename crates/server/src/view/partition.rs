@@ -1,18 +1,14 @@
 //! What each partition of a server has, and what is asked of it.
 
+use super::Timeline;
+
 /// One partition of a server: a slice of the tree, and the thread that it has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partition {
     /// From 0; the first one has the root and the sessions.
     pub number: u64,
-    /// Who leads it, if that is known.
-    pub leader: Option<u64>,
-    /// The term.
-    pub term: u64,
-    /// Position up to which entries are known to be committed.
-    pub committed: u64,
-    /// Position of the last applied entry.
-    pub applied: u64,
+    /// Where the server stands on its timeline.
+    pub timeline: Timeline,
     /// Znodes that live on it.
     pub znodes: u64,
     /// About how many bytes their paths and data take.

@@ -26,6 +26,9 @@ pub(crate) struct DevArgs {
     /// How many servers
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "N")]
     servers: u8,
+    /// How many partitions each server has, when they are made; 1 unless it is said
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N")]
+    partitions: Option<u8>,
     /// The first server's port for clients, the others have the ones behind it; 0 lets the system choose
     #[arg(long, default_value_t = 2181)]
     port: u16,
@@ -73,7 +76,8 @@ impl Folder {
 /// Runs an ensemble until it is told to stop.
 pub(crate) fn run(args: &DevArgs) -> Result<()> {
     let folder = Folder::open(args)?;
-    let plan = plan::make(args.servers, args.port, folder.path())?;
+    let mut plan = plan::make(args.servers, args.port, folder.path())?;
+    plan.partitions = args.partitions;
     // The system tells children of the end of the thread that started them, not of its process: this
     // thread starts them all, and stays until the end.
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -18,6 +18,8 @@ const ADMIN_PORT: u16 = 8080;
 pub(super) struct Plan {
     pub(super) folder: PathBuf,
     pub(super) servers: Vec<ServerPlan>,
+    /// How many partitions they are told to have, if they are.
+    pub(super) partitions: Option<u8>,
 }
 
 /// One server.
@@ -58,7 +60,7 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path) -> Result<Plan> {
         let admin_port = hold(admin_port, &mut held).map_or(0, |()| admin_port);
         ServerPlan { id, folder: folder.join(id.to_string()), port, peer_port, admin_port }
     });
-    Ok(Plan { folder: folder.to_owned(), servers: servers.collect() })
+    Ok(Plan { folder: folder.to_owned(), servers: servers.collect(), partitions: None })
 }
 
 fn client_ports(count: u8, first: u16, held: &mut Vec<TcpListener>) -> Result<Vec<u16>> {
@@ -177,7 +179,7 @@ mod tests {
             peer_port: 12180 + u16::from(id),
             admin_port: 0,
         };
-        let plan = Plan { folder: PathBuf::new(), servers: vec![server(1), server(2)] };
+        let plan = Plan { folder: PathBuf::new(), servers: vec![server(1), server(2)], partitions: None };
         assert_eq!(plan.servers(), "1=127.0.0.1:12181;127.0.0.1:2181,2=127.0.0.1:12182;127.0.0.1:2182");
         assert_eq!(plan.connection_string(), "127.0.0.1:2181,127.0.0.1:2182");
     }

@@ -20,7 +20,7 @@ fn a_peer_whose_lifeline_ends_is_lost_though_its_connections_are_up() {
         assert_eq!(lost, 2);
         assert!(why.contains("its process has ended"), "{why}");
         // Both ends are closed, so that the peer, if it lives after all, connects anew.
-        assert_eq!(tokio::io::AsyncReadExt::read_u8(&mut to_server).await.map_err(|_| ()), Err(()));
+        assert_eq!(to_server.read_u8().await.map_err(|_| ()), Err(()));
         drop(from_server);
         let _from_server = puppet.accept().await;
         let _to_server = puppet.connect(&target, Purpose::Messages).await.unwrap();

@@ -3,22 +3,28 @@
 mod admission;
 mod lifelines;
 mod messages;
+mod partitions;
 mod proxy;
 mod snapshots;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use stoa_core::Share;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::LocalSet;
+use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::timeout;
 
 use super::hello::{self, Local, Purpose};
-use super::{Identity, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, stream};
+use super::{
+    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, Port, stream,
+};
 
 /// Whatever takes longer does not happen.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -43,28 +49,58 @@ struct Setup {
     tls: Option<PeerTls>,
 }
 
+/// A server's port, which is open as long as this lives.
+struct Open(AbortHandle);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A server, or one of the partitions of one.
 struct Server {
     id: u64,
     peers: Peers,
     events: RefCell<UnboundedReceiver<PeerEvent>>,
-    folder: tempfile::TempDir,
+    folder: Rc<tempfile::TempDir>,
+    port: Rc<Open>,
 }
 
 impl Server {
     fn start(id: u64, listener: std::net::TcpListener, members: Vec<PeerAddress>, setup: &Setup) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (events_in, events) = unbounded_channel();
-        let options = PeerOptions {
-            me: id,
-            disk: [u8::try_from(id).unwrap(); 16],
-            listener,
-            secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
-            tls: setup.tls.clone(),
-            folder: folder.path().to_owned(),
-            software: format!("stoa test {id}"),
+        Self::partitions(id, 1, listener, &members, setup).pop().unwrap()
+    }
+
+    /// A server with so many partitions.
+    fn partitions(
+        id: u64,
+        count: u8,
+        listener: std::net::TcpListener,
+        members: &[PeerAddress],
+        setup: &Setup,
+    ) -> Vec<Self> {
+        let folder = Rc::new(tempfile::tempdir().unwrap());
+        let common = Common::new(folder.path()).unwrap();
+        let (port, callers) = Port::new(listener, count, &common);
+        let port = Rc::new(Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle()));
+        let start = |(partition, callers)| {
+            let (events_in, events) = unbounded_channel();
+            let options = PeerOptions {
+                me: id,
+                disk: [u8::try_from(id).unwrap(); 16],
+                share: Share { partition, partitions: count },
+                callers,
+                common: common.clone(),
+                secret: setup.secret.map(|secret| secret.as_bytes().to_vec()),
+                tls: setup.tls.clone(),
+                folder: folder.path().to_owned(),
+                software: format!("stoa test {id}"),
+            };
+            let peers = Peers::start(options, members.to_vec(), events_in);
+            Self { id, peers, events: RefCell::new(events), folder: folder.clone(), port: port.clone() }
         };
-        let peers = Peers::start(options, members, events_in).unwrap();
-        Self { id, peers, events: RefCell::new(events), folder }
+        (0..).zip(callers).map(start).collect()
     }
 
     async fn event(&self) -> PeerEvent {
@@ -135,7 +171,7 @@ impl Server {
 
     /// Stops, and gives the port back.
     async fn stop(self) {
-        drop(self.peers);
+        drop((self.peers, self.port));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -163,6 +199,7 @@ impl Puppet {
             local: Local {
                 me: id,
                 disk: [0; 16],
+                share: Share::WHOLE,
                 incarnation: 1,
                 software: "puppet".into(),
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
@@ -178,6 +215,7 @@ impl Puppet {
     async fn connect(&self, to: &PeerAddress, purpose: Purpose) -> Result<TcpStream, String> {
         let mut socket = TcpStream::connect((to.host.as_str(), to.port)).await.unwrap();
         stream::prepare(&socket);
+        socket.write_u8(self.local.share.partition).await.unwrap();
         hello::initiate(&mut socket, &self.local, to.id, purpose).await?;
         Ok(socket)
     }
@@ -187,6 +225,7 @@ impl Puppet {
         loop {
             let (mut socket, _) = timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
             stream::prepare(&socket);
+            assert_eq!(socket.read_u8().await.unwrap(), self.local.share.partition);
             let Ok(hello) = hello::greeting(&mut socket, &self.local).await else { continue };
             if hello.purpose == Purpose::Messages {
                 hello::accept(&mut socket, &self.local, &hello).await.unwrap();

@@ -172,7 +172,17 @@ fn a_snapshot_that_does_not_add_up_is_given_up() {
 #[test]
 fn what_an_earlier_process_left_is_removed_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["incoming-3", "incoming-4.part", "incoming-x", "snapshot-1", "incoming-"] {
+    for name in [
+        "incoming-3",
+        "incoming-3-2",
+        "incoming-4.part",
+        "incoming-4-63.part",
+        "incoming-x",
+        "incoming-3-x",
+        "incoming-3.tmp",
+        "snapshot-1",
+        "incoming-",
+    ] {
         fs::write(folder.path().join(name), "x").unwrap();
     }
     super::super::snapshot::clean(folder.path()).unwrap();
@@ -181,5 +191,5 @@ fn what_an_earlier_process_left_is_removed_and_nothing_else() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
-    assert_eq!(left, ["incoming-", "incoming-x", "snapshot-1"]);
+    assert_eq!(left, ["incoming-", "incoming-3-x", "incoming-3.tmp", "incoming-x", "snapshot-1"]);
 }
