@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::driver::Driver;
 use crate::peers::PeerStatus;
+use crate::threads::Neighbours;
 use crate::view::{self, Source};
 
 fn histogram(of: &Histogram) -> view::Histogram {
@@ -126,7 +127,7 @@ pub(crate) fn mode(of: &Standing) -> view::Mode {
     }
 }
 
-fn connection(of: &Connection) -> view::Connection {
+fn connection(of: &Connection, partition: Option<u8>) -> view::Connection {
     let session = (of.session != 0).then(|| view::ConnectionSession {
         id: of.session,
         timeout_ms: u32::try_from(of.timeout_ms).unwrap_or(0),
@@ -141,6 +142,7 @@ fn connection(of: &Connection) -> view::Connection {
     });
     view::Connection {
         peer: of.peer,
+        partition,
         reading: !of.is_paused(),
         writing: of.output_bytes() > 0,
         outstanding: of.outstanding() as u64,
@@ -212,7 +214,8 @@ impl Source for &Driver {
 
     fn connections(&self) -> Vec<view::Connection> {
         let server = self.server.borrow();
-        server.clients().into_iter().map(connection).collect()
+        let partition = self.surroundings.neighbours.as_ref().map(Neighbours::own);
+        server.clients().into_iter().map(|client| connection(client, partition)).collect()
     }
 
     fn sessions(&self) -> Vec<view::Session> {

@@ -55,6 +55,11 @@ impl Neighbours {
         Self { own, together, turn: Cell::new(0) }
     }
 
+    /// The partition of the thread whose neighbours they are.
+    pub(crate) fn own(&self) -> u8 {
+        self.own
+    }
+
     /// Says something to another thread.
     pub(crate) fn say(&self, to: u8, word: Word) {
         if let Some(inbox) = self.together.inboxes.get(usize::from(to)) {

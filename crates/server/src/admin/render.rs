@@ -150,6 +150,7 @@ fn one_connection(connection: &Connection, brief: bool) -> Value {
             "avg_latency": number(session.map(|session| session.latency_avg_us / 1000)),
             "max_latency": number(session.map(|session| session.latency_max_us / 1000)),
         })));
+        info.extend(connection.partition.map(|partition| ("partition".to_owned(), partition.into())));
     }
     Value::Object(info)
 }

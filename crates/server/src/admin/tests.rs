@@ -221,6 +221,8 @@ fn connections_are_told_in_full() {
         })
     );
     assert_eq!(connections[1]["last_operation"], "NA");
+    let several = served(Settings::default(), Phase::Serving, || Stats { partitions: 4, ..stats() });
+    assert_eq!(several.command("cons")["connections"][0]["partition"], 2);
 }
 
 #[test]

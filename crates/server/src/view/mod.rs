@@ -390,6 +390,8 @@ impl Histogram {
 pub struct Connection {
     /// The client's address.
     pub peer: SocketAddr,
+    /// Where there are several partitions: the one whose thread has it.
+    pub partition: Option<u8>,
     /// Whether the server reads from it now; it does not while too much is under way.
     pub reading: bool,
     /// Whether replies wait for the client to read.
@@ -634,6 +636,7 @@ pub(crate) mod tests {
             };
             let connected = Connection {
                 peer: "[::ffff:127.0.0.1]:4242".parse().unwrap(),
+                partition: (self.stats().partitions > 1).then_some(2),
                 reading: true,
                 writing: false,
                 outstanding: 1,
@@ -644,6 +647,7 @@ pub(crate) mod tests {
             };
             let fresh = Connection {
                 peer: "[::1]:4243".parse().unwrap(),
+                partition: None,
                 reading: true,
                 writing: true,
                 outstanding: 0,

@@ -248,3 +248,9 @@ fn the_settings_say_how_many_partitions_there_are_if_there_are_several() {
     assert!(ask_of(several, "mntr").contains("zk_stoa_requests_handed_over_total\t0\n"));
     assert!(!ask_of(stats, "mntr").contains("handed_over"));
 }
+
+#[test]
+fn connections_tell_which_partition_s_thread_has_them_if_there_are_several() {
+    let cons = ask_of(|| Stats { partitions: 4, ..stats() }, "cons");
+    assert!(cons.contains("[1](queued=1,recved=10,sent=11,partition=2,sid=0x100000000000001,"), "{cons}");
+}

@@ -120,6 +120,9 @@ fn connections(connections: &[Connection]) -> String {
     let mut text = String::new();
     for connection in connections {
         write_counts(&mut text, connection);
+        if let Some(partition) = connection.partition {
+            let _ = write!(text, ",partition={partition}");
+        }
         if let Some(session) = &connection.session {
             let last_op = session.last_op.map_or("NA", |opcode| opcode.short_name());
             let _ = write!(
