@@ -226,6 +226,35 @@ fn four_partitions_are_one_tree() {
     everything(4);
 }
 
+/// The generator finds out where its connections are, and what it asks stays there, or does not.
+#[test]
+fn the_generator_works_where_its_connections_are() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path(), &["--partitions=3"]);
+    let bench = |options: &str| {
+        let line = format!(
+            "bench --server {} --op set --sessions 7 --tops 6 --partitions 3 --operations 5000 {options}",
+            server.address
+        );
+        let output = Command::new(STOA).args(line.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let requests = || ["kept", "handed_over"].map(|how| server.metric(&format!("stoa_requests_{how}_total")));
+    bench("--stay 1");
+    // Besides, only the ends of the sessions are asked of the first partition.
+    let [kept_before, handed_over_before] = requests();
+    bench("--prepared --local");
+    let [kept, handed_over] = requests();
+    assert!(kept - kept_before >= 5000 && handed_over - handed_over_before <= 7);
+    bench("--prepared --remote");
+    let [kept_then, handed_over_then] = requests();
+    assert!(kept_then - kept <= 7 && handed_over_then - handed_over >= 5000);
+    bench("--prepared --stay 1");
+    let [kept_last, handed_over_last] = requests();
+    let (kept, handed_over) = (kept_last - kept_then, handed_over_last - handed_over_then);
+    assert!(handed_over > kept && kept > 1000, "a third is kept: {kept} of {}", kept + handed_over);
+}
+
 #[test]
 fn a_folder_with_another_number_is_refused() {
     let folder = TempDir::new().unwrap();

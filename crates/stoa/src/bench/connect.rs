@@ -1,5 +1,7 @@
 //! Opening and closing the sessions of a run.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -64,6 +66,50 @@ pub(crate) fn open_sessions(
         }
     }
     Ok(streams)
+}
+
+/// The partition whose thread has each of these connections, as their servers tell (the word `cons`).
+/// Connections are told apart by our ports.
+pub(crate) fn homes_of(streams: &[TcpStream]) -> Result<Vec<u8>> {
+    let mut told: BTreeMap<SocketAddr, BTreeMap<u16, u8>> = BTreeMap::new();
+    let mut home_of = |stream: &TcpStream| {
+        let unknown = "cannot tell where a connection leads";
+        let (server, own) = (stream.peer_addr().context(unknown)?, stream.local_addr().context(unknown)?);
+        let homes = match told.entry(server) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(homes(&ask(server, "cons")?)),
+        };
+        homes.get(&own.port()).copied().ok_or_else(|| {
+            Failure::failed(format!(
+                "{server} does not tell which partition's thread has a connection: it needs several \
+                 partitions, and the word `cons` has to be allowed"
+            ))
+        })
+    };
+    streams.iter().map(&mut home_of).collect()
+}
+
+/// Partitions by the client's port, from the lines of `cons`:
+/// ` /127.0.0.1:4242[1](queued=0,recved=1,sent=1,partition=3,sid=...)`.
+fn homes(lines: &str) -> BTreeMap<u16, u8> {
+    let home = |line: &str| {
+        let (connection, figures) = line.split_once('(')?;
+        let (address, _) = connection.rsplit_once('[')?;
+        let partition = figures.split(',').find_map(|figure| figure.strip_prefix("partition="))?;
+        Some((address.rsplit(':').next()?.parse().ok()?, partition.trim_end_matches(')').parse().ok()?))
+    };
+    lines.lines().filter_map(home).collect()
+}
+
+/// What a server answers to a four-letter word.
+fn ask(server: SocketAddr, word: &str) -> Result<String> {
+    let mut stream = connect_one(server)?;
+    let mut answer = String::new();
+    stream
+        .write_all(word.as_bytes())
+        .and_then(|()| stream.read_to_string(&mut answer))
+        .context(format!("{server} does not answer the word `{word}`"))?;
+    Ok(answer)
 }
 
 /// What a session is known by.
@@ -159,4 +205,18 @@ fn allow_files(files: u64) -> Result<()> {
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: limit.maximum })
         .context("cannot raise the limit of open files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_found_by_their_ports() {
+        let lines = " /127.0.0.1:4242[1](queued=0,recved=1,sent=1,partition=3,sid=0x1,lop=NA)\n \
+                     /[0:0:0:0:0:0:0:1]:4243[5](queued=0,recved=1,sent=0,partition=12)\n \
+                     /127.0.0.1:4244[1](queued=0,recved=1,sent=1,sid=0x1)\n\n";
+        assert_eq!(homes(lines), BTreeMap::from([(4242, 3), (4243, 12)]));
+        assert_eq!(homes("cons is not executed because it is not in the whitelist.\n"), BTreeMap::new());
+    }
 }

@@ -15,6 +15,7 @@ mod report;
 mod requests;
 mod run;
 mod session;
+mod tops;
 
 use clap::{Args, Subcommand};
 

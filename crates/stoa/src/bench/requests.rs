@@ -53,7 +53,7 @@ pub(crate) trait Requests {
     }
 }
 
-/// Where everything that the generator makes lies.
+/// Where everything that the generator makes lies, or what the names of several such tops begin with.
 pub(crate) const ROOT: &str = "/bench";
 /// Znodes of the benchmark lie in directories of this many.
 pub(crate) const DIRECTORY_LEN: u64 = 1000;
@@ -65,14 +65,14 @@ const DIRECTORY_DIGITS: usize = 7;
 const NAME_DIGITS: usize = 3;
 const SLOT_DIGITS: usize = 10;
 
-/// The directory with this number.
-pub(crate) fn directory(number: u64) -> String {
-    format!("{ROOT}/{number:0DIRECTORY_DIGITS$}")
+/// The directory with this number below a top.
+pub(crate) fn directory(top: &str, number: u64) -> String {
+    format!("{top}/{number:0DIRECTORY_DIGITS$}")
 }
 
-/// The directory in which a session creates and deletes.
-pub(crate) fn session_directory(session: usize) -> String {
-    format!("{ROOT}/session-{session:05}")
+/// The directory in which a session creates and deletes, below its top.
+pub(crate) fn session_directory(top: &str, session: usize) -> String {
+    format!("{top}/session-{session:05}")
 }
 
 /// A whole frame with room for the xid and, at the end of its path, for digits.
@@ -94,15 +94,18 @@ impl Template {
         Self { frame, digits_at: path_at + path.len() - digits }
     }
 
-    /// A request on one of the numbered znodes.
-    fn on_znode(opcode: Opcode, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
-        let path = format!("{}/{:0NAME_DIGITS$}", directory(0), 0);
-        Self::new(opcode, &path, DIRECTORY_DIGITS + 1 + NAME_DIGITS, body)
+    /// A request on one of the numbered znodes, for each top.
+    fn on_znode(opcode: Opcode, tops: &[String], body: impl Fn(&mut Vec<u8>, &str)) -> Vec<Self> {
+        let template = |top: &String| {
+            let path = format!("{}/{:0NAME_DIGITS$}", directory(top, 0), 0);
+            Self::new(opcode, &path, DIRECTORY_DIGITS + 1 + NAME_DIGITS, &body)
+        };
+        tops.iter().map(template).collect()
     }
 
     /// A request on a numbered slot of a session's directory.
-    fn on_slot(opcode: Opcode, session: usize, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
-        let path = format!("{}/{:0SLOT_DIGITS$}", session_directory(session), 0);
+    fn on_slot(opcode: Opcode, directory: &str, body: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
+        let path = format!("{directory}/{:0SLOT_DIGITS$}", 0);
         Self::new(opcode, &path, SLOT_DIGITS, body)
     }
 
@@ -192,12 +195,36 @@ pub(crate) struct Mix {
     weights: u64,
     znodes: u64,
     random: Random,
-    get: Template,
-    set: Template,
-    exists: Template,
-    sessions: Vec<Slots>,
-    /// This session and those after it only probe.
-    probe_session: usize,
+    /// By the number of the top, as the two below.
+    get: Vec<Template>,
+    set: Vec<Template>,
+    exists: Vec<Template>,
+    /// Where each session works; those beyond them only probe.
+    walks: Vec<Walk>,
+    slots: Vec<Slots>,
+    /// Requests of a session on one top before it goes on to the next.
+    stay: u64,
+}
+
+/// Where a session works now.
+#[derive(Debug)]
+struct Walk {
+    top: usize,
+    /// Requests until it goes on.
+    left: u64,
+}
+
+/// Where the sessions of a mix work.
+#[derive(Debug)]
+pub(crate) struct Ground<'a> {
+    /// Below these.
+    pub(crate) tops: &'a [String],
+    /// Numbered znodes of each.
+    pub(crate) znodes: u64,
+    /// The number of the top that each session begins with.
+    pub(crate) firsts: Vec<usize>,
+    /// Requests of a session on one top before it goes on to the next; `None`: it stays.
+    pub(crate) stay: Option<u64>,
 }
 
 /// Where a session creates and deletes.
@@ -214,8 +241,7 @@ impl Mix {
     /// `first_slot` keeps creates of this run apart from what a run that was cut short left behind.
     pub(crate) fn new(
         weights: &[(MixPart, u32)],
-        sessions: usize,
-        znodes: u64,
+        ground: &Ground<'_>,
         payload_bytes: usize,
         first_slot: u64,
     ) -> Self {
@@ -228,27 +254,47 @@ impl Mix {
                 (sum, part)
             })
             .collect();
-        let slots = |session| Slots {
-            create: Template::on_slot(Opcode::Create, session, |out, path| create(path, &data, out)),
-            delete: Template::on_slot(Opcode::Delete, session, |out, path| {
-                encode::path_version(out, path, -1);
-            }),
-            next: first_slot,
-            occupied: false,
+        let slots = |(session, first): (usize, &usize)| {
+            let directory = session_directory(&ground.tops[*first], session);
+            Slots {
+                create: Template::on_slot(Opcode::Create, &directory, |out, path| create(path, &data, out)),
+                delete: Template::on_slot(Opcode::Delete, &directory, |out, path| {
+                    encode::path_version(out, path, -1);
+                }),
+                next: first_slot,
+                occupied: false,
+            }
         };
+        let read = |opcode| {
+            Template::on_znode(opcode, ground.tops, |out, path| encode::path_watch(out, path, false))
+        };
+        let stay = ground.stay.unwrap_or(u64::MAX);
         Self {
             parts,
             weights: sum,
-            znodes: znodes.max(1),
+            znodes: ground.znodes.max(1),
             random: Random::new(7),
-            get: Template::on_znode(Opcode::GetData, |out, path| encode::path_watch(out, path, false)),
-            set: Template::on_znode(Opcode::SetData, |out, path| {
+            get: read(Opcode::GetData),
+            set: Template::on_znode(Opcode::SetData, ground.tops, |out, path| {
                 encode::set_data(out, path, Some(&data), -1);
             }),
-            exists: Template::on_znode(Opcode::Exists, |out, path| encode::path_watch(out, path, false)),
-            sessions: (0..sessions).map(slots).collect(),
-            probe_session: sessions,
+            exists: read(Opcode::Exists),
+            walks: ground.firsts.iter().map(|&top| Walk { top, left: stay }).collect(),
+            slots: ground.firsts.iter().enumerate().map(slots).collect(),
+            stay,
         }
+    }
+
+    /// The top that the next request of a session is for. `None` for a probe.
+    #[inline]
+    fn next_top(&mut self, session: usize) -> Option<usize> {
+        let walk = self.walks.get_mut(session)?;
+        if walk.left == 0 {
+            walk.left = self.stay;
+            walk.top = (walk.top + 1) % self.get.len();
+        }
+        walk.left -= 1;
+        Some(walk.top)
     }
 
     #[inline]
@@ -264,30 +310,30 @@ impl Mix {
 impl Requests for Mix {
     #[inline]
     fn append(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
-        if session >= self.probe_session {
-            self.get.append_znode(xid, self.random.below(self.znodes), out);
+        let Some(top) = self.next_top(session) else {
+            self.get[0].append_znode(xid, self.random.below(self.znodes), out);
             return Some(Op::Probe);
-        }
+        };
         let op = match self.draw()? {
             MixPart::Get => {
-                self.get.append_znode(xid, self.random.below(self.znodes), out);
+                self.get[top].append_znode(xid, self.random.below(self.znodes), out);
                 Op::Get
             }
             MixPart::Set => {
-                self.set.append_znode(xid, self.random.below(self.znodes), out);
+                self.set[top].append_znode(xid, self.random.below(self.znodes), out);
                 Op::Set
             }
             MixPart::Exists => {
-                self.exists.append_znode(xid, self.random.below(self.znodes), out);
+                self.exists[top].append_znode(xid, self.random.below(self.znodes), out);
                 Op::Exists
             }
-            MixPart::CreateDelete => self.sessions[session].append(xid, out),
+            MixPart::CreateDelete => self.slots[session].append(xid, out),
         };
         Some(op)
     }
 
     fn finish(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
-        let slots = self.sessions.get_mut(session).filter(|slots| slots.occupied)?;
+        let slots = self.slots.get_mut(session).filter(|slots| slots.occupied)?;
         Some(slots.append(xid, out))
     }
 }
@@ -337,35 +383,40 @@ impl<R: Requests> Requests for Limited<R> {
 /// Creates or sets every numbered znode once, in order.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    template: Template,
+    /// For each top.
+    templates: Vec<Template>,
     op: Op,
+    /// The first top that is not done, the next znode of it, and how many each has.
+    top: usize,
     next: u64,
-    end: u64,
+    znodes: u64,
 }
 
 impl Fill {
-    /// Creates the znodes `0..znodes`.
-    pub(crate) fn create(znodes: u64, payload_bytes: usize) -> Self {
+    /// Creates the znodes `0..znodes` of each top.
+    pub(crate) fn create(tops: &[String], znodes: u64, payload_bytes: usize) -> Self {
         let data = payload(payload_bytes);
-        let template = Template::on_znode(Opcode::Create, |out, path| create(path, &data, out));
-        Self { template, op: Op::Create, next: 0, end: znodes }
+        let templates = Template::on_znode(Opcode::Create, tops, |out, path| create(path, &data, out));
+        Self { templates, op: Op::Create, top: 0, next: 0, znodes }
     }
 
-    /// Sets the data of the znodes `0..znodes`.
-    pub(crate) fn set(znodes: u64, payload_bytes: usize) -> Self {
+    /// Sets the data of the znodes `0..znodes` of each top.
+    pub(crate) fn set(tops: &[String], znodes: u64, payload_bytes: usize) -> Self {
         let data = payload(payload_bytes);
-        let template =
-            Template::on_znode(Opcode::SetData, |out, path| encode::set_data(out, path, Some(&data), -1));
-        Self { template, op: Op::Set, next: 0, end: znodes }
+        let templates = Template::on_znode(Opcode::SetData, tops, |out, path| {
+            encode::set_data(out, path, Some(&data), -1);
+        });
+        Self { templates, op: Op::Set, top: 0, next: 0, znodes }
     }
 }
 
 impl Requests for Fill {
     fn append(&mut self, _session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
-        if self.next == self.end {
-            return None;
+        if self.next == self.znodes {
+            self.next = 0;
+            self.top += 1;
         }
-        self.template.append_znode(xid, self.next, out);
+        self.templates.get(self.top)?.append_znode(xid, self.next, out);
         self.next += 1;
         Some(self.op)
     }
@@ -449,9 +500,19 @@ mod tests {
         (header, request)
     }
 
+    fn tops(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("/top-{number}")).collect()
+    }
+
+    /// A mix of two sessions, which begin on two tops.
+    fn mix(weights: &[(MixPart, u32)], stay: Option<u64>, first_slot: u64) -> Mix {
+        let ground = Ground { tops: &tops(2), znodes: 1000, firsts: vec![0, 1], stay };
+        Mix::new(weights, &ground, 10, first_slot)
+    }
+
     #[test]
     fn fill_names_every_znode_once() {
-        let mut fill = Fill::create(2002, 5);
+        let mut fill = Fill::create(&tops(2), 2002, 5);
         let mut paths = Vec::new();
         let mut xid = 0;
         loop {
@@ -466,31 +527,33 @@ mod tests {
             assert_eq!(create.data.unwrap().len(), 5);
             paths.push(create.path.to_owned());
         }
-        assert_eq!(paths.len(), 2002);
-        assert_eq!(paths[0], "/bench/0000000/000");
-        assert_eq!(paths[1999], "/bench/0000001/999");
-        assert_eq!(paths[2001], "/bench/0000002/001");
+        assert_eq!(paths.len(), 4004);
+        assert_eq!(paths[0], "/top-0/0000000/000");
+        assert_eq!(paths[1999], "/top-0/0000001/999");
+        assert_eq!(paths[2001], "/top-0/0000002/001");
+        assert_eq!(paths[2002], "/top-1/0000000/000");
+        assert_eq!(paths[4003], "/top-1/0000002/001");
     }
 
     #[test]
     fn every_create_is_followed_by_its_delete() {
-        let mut mix = Mix::new(&[(MixPart::CreateDelete, 1)], 2, 1, 10, 41);
+        let mut mix = mix(&[(MixPart::CreateDelete, 1)], None, 41);
         for slot in ["0000000041", "0000000042"] {
             let mut out = Vec::new();
             assert_eq!(mix.append(1, 1, &mut out), Some(Op::Create));
             let (_, Request::Create(create)) = decode(&out) else { panic!() };
-            assert_eq!(create.path, format!("/bench/session-00001/{slot}"));
+            assert_eq!(create.path, format!("/top-1/session-00001/{slot}"));
             let mut out = Vec::new();
             assert_eq!(mix.finish(1, 2, &mut out), Some(Op::Delete));
             let (_, Request::Delete { path, version }) = decode(&out) else { panic!() };
-            assert_eq!((path, version), (format!("/bench/session-00001/{slot}").as_str(), -1));
+            assert_eq!((path, version), (format!("/top-1/session-00001/{slot}").as_str(), -1));
             assert_eq!(mix.finish(1, 3, &mut out), None);
         }
     }
 
     #[test]
     fn a_mix_follows_its_weights() {
-        let mut mix = Mix::new(&[(MixPart::Get, 90), (MixPart::Set, 10)], 1, 1000, 10, 0);
+        let mut mix = mix(&[(MixPart::Get, 90), (MixPart::Set, 10)], None, 0);
         let mut gets = 0;
         for xid in 0..10_000 {
             let mut out = Vec::new();
@@ -505,15 +568,35 @@ mod tests {
 
     #[test]
     fn a_limited_source_ends() {
-        let mut limited = Limited::new(Mix::new(&[(MixPart::Set, 1)], 1, 1000, 10, 0), 3);
+        let mut limited = Limited::new(mix(&[(MixPart::Set, 1)], None, 0), 3);
         let made = (0..10).filter_map(|xid| limited.append(0, xid, &mut Vec::new())).count();
         assert_eq!(made, 3);
     }
 
     #[test]
     fn sessions_beyond_the_mix_probe() {
-        let mut mix = Mix::new(&[(MixPart::Set, 1)], 1, 1000, 10, 0);
-        assert_eq!(mix.append(0, 1, &mut Vec::new()), Some(Op::Set));
-        assert_eq!(mix.append(1, 1, &mut Vec::new()), Some(Op::Probe));
+        let mut mix = mix(&[(MixPart::Set, 1)], None, 0);
+        assert_eq!(mix.append(1, 1, &mut Vec::new()), Some(Op::Set));
+        assert_eq!(mix.append(2, 1, &mut Vec::new()), Some(Op::Probe));
+    }
+
+    /// The tops of the next gets of a session.
+    fn walk<const N: usize>(mix: &mut Mix, session: usize) -> [char; N] {
+        std::array::from_fn(|_| {
+            let mut out = Vec::new();
+            mix.append(session, 1, &mut out);
+            let (_, Request::GetData { path, .. }) = decode(&out) else { panic!() };
+            path.strip_prefix("/top-").and_then(|rest| rest.chars().next()).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_session_stays_on_a_top_as_long_as_it_is_told() {
+        let get = [(MixPart::Get, 1)];
+        assert_eq!(walk(&mut mix(&get, None, 0), 1), ['1'; 9]);
+        assert_eq!(walk(&mut mix(&get, Some(1), 0), 1), ['1', '0', '1', '0']);
+        let mut by_threes = mix(&get, Some(3), 0);
+        assert_eq!(walk(&mut by_threes, 0), ['0', '0', '0', '1', '1', '1', '0']);
+        assert_eq!(walk(&mut by_threes, 1), ['1', '1', '1', '0', '0', '0', '1'], "each by itself");
     }
 }

@@ -1,7 +1,7 @@
 //! The commands: set up znodes and sessions, run, report.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
@@ -13,10 +13,11 @@ use super::connect;
 use super::generator::{Generator, Outcome, Pace, Plan};
 use super::report::Report;
 use super::requests::{
-    DIRECTORY_LEN, Echo, Fill, Limited, Mix, MixPart, Paths, Pings, ROOT, Requests, ZNODES_MAX, directory,
-    session_directory,
+    DIRECTORY_LEN, Echo, Fill, Ground, Limited, Mix, MixPart, Paths, Pings, ROOT, Requests, ZNODES_MAX,
+    directory, session_directory,
 };
 use super::session::Session;
+use super::tops::{Reach, Tops};
 use crate::failure::{Context as _, Failure, Result};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
@@ -82,9 +83,26 @@ pub(crate) struct RunArgs {
     /// Bytes of data; with `--op echo` bytes of a frame
     #[arg(long, default_value_t = 100, value_name = "BYTES")]
     payload: usize,
-    /// Znodes that are read and set
+    /// Znodes that are read and set, of each top
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=ZNODES_MAX))]
     znodes: u64,
+    /// How many znodes right below the root everything is spread over: sessions take them in turn
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tops: u32,
+    /// How many partitions the servers have: as many tops live on each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    partitions: u8,
+    /// Requests of a session on one top before it goes on to the next, which lives on another
+    /// partition; without it sessions stay. Creates and deletes stay where they are
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    stay: Option<u64>,
+    /// Sessions work where their connections are: the servers are asked which partition's thread has
+    /// each of them (the word `cons`)
+    #[arg(long, conflicts_with = "stay")]
+    local: bool,
+    /// Sessions work on other partitions than those whose threads have their connections
+    #[arg(long, conflicts_with_all = ["stay", "local"])]
+    remote: bool,
     /// The znodes are there already, with data of this size: do not create them
     #[arg(long)]
     prepared: bool,
@@ -168,6 +186,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if args.sessions == 0 && !args.probe {
         return Err(Failure::usage("--sessions 0 has nothing to do without --probe"));
     }
+    if !args.tops.is_multiple_of(u32::from(args.partitions)) {
+        return Err(Failure::usage("--tops must be a multiple of --partitions, so that each has as many"));
+    }
+    if args.remote && args.partitions == 1 {
+        return Err(Failure::usage("--remote needs several --partitions"));
+    }
     let outcome = match args.op {
         Workload::Echo => run_echo(args, servers)?,
         Workload::Idle => run_idle(args, servers)?,
@@ -179,8 +203,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 /// `stoa bench load`.
 pub(crate) fn load(args: &LoadArgs) -> Result<()> {
     let servers = &connect::resolve_all(&args.target.server)?;
-    create_directories(servers, &args.target, args.znodes)?;
-    let fill = Fill::create(args.znodes, args.payload);
+    let tops = Tops::one().paths;
+    create_directories(servers, &args.target, &tops, args.znodes)?;
+    let fill = Fill::create(&tops, args.znodes, args.payload);
     let outcome = run_setup(servers, &args.target, fill, args.target.server_pid.clone())?;
     let settings = json!({"op": "load", "znodes": args.znodes, "payload": args.payload});
     print(&args.target, settings, &outcome)
@@ -199,6 +224,11 @@ fn settings(args: &RunArgs) -> Value {
         "sessions": args.sessions,
         "pipeline": args.pipeline,
         "payload": args.payload,
+        "tops": args.tops,
+        "partitions": args.partitions,
+        "stay": args.stay,
+        "local": args.local,
+        "remote": args.remote,
         "znodes": args.znodes,
         "operations": args.operations,
         "rate": args.rate,
@@ -248,16 +278,20 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         Workload::Mixed => args.mix.0.clone(),
         Workload::Get | Workload::Idle | Workload::Echo => vec![(MixPart::Get, 1)],
     };
+    let tops = Tops::new(args.tops as usize, args.partitions);
     if !args.prepared {
-        prepare(args, servers)?;
-    }
-    if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
-        let paths = (0..args.sessions).map(session_directory).collect();
-        run_setup(servers, &args.target, Paths::new(vec![ROOT.to_owned()]), Vec::new())?;
-        run_setup(servers, &args.target, Paths::new(paths), Vec::new())?;
+        prepare(args, servers, &tops.paths)?;
     }
     let count = args.sessions + usize::from(args.probe);
-    let sessions = connect::open_sessions(servers, count, args.target.timeout)?
+    let streams = connect::open_sessions(servers, count, args.target.timeout)?;
+    let firsts = firsts(args, &tops, &streams)?;
+    if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
+        let paths =
+            firsts.iter().enumerate().map(|(session, &top)| session_directory(&tops.paths[top], session));
+        run_setup(servers, &args.target, Paths::new(tops.paths.clone()), Vec::new())?;
+        run_setup(servers, &args.target, Paths::new(paths.collect()), Vec::new())?;
+    }
+    let sessions = streams
         .into_iter()
         .enumerate()
         .map(|(index, stream)| {
@@ -274,11 +308,27 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Fifty thousand slots a second: enough that the slots of two runs do not meet.
     let first_slot = since_epoch.as_secs() % 100_000 * 50_000;
-    let mix = Mix::new(&weights, args.sessions, args.znodes, args.payload, first_slot);
+    let ground = Ground { tops: &tops.paths, znodes: args.znodes, firsts, stay: args.stay };
+    let mix = Mix::new(&weights, &ground, args.payload, first_slot);
     match args.operations {
         None => finish(Generator::new(sessions, mix)?.run(plan(args))?),
         Some(count) => finish(Generator::new(sessions, Limited::new(mix, count))?.run(plan(args))?),
     }
+}
+
+/// The number of the top that each session begins with.
+fn firsts(args: &RunArgs, tops: &Tops, streams: &[TcpStream]) -> Result<Vec<usize>> {
+    let reach = match (args.local, args.remote) {
+        (true, _) => Reach::Local,
+        (_, true) => Reach::Remote,
+        _ => Reach::Any,
+    };
+    let streams = &streams[..args.sessions];
+    let homes = match reach {
+        Reach::Local | Reach::Remote if args.partitions > 1 => connect::homes_of(streams)?,
+        _ => vec![0; streams.len()],
+    };
+    Ok(tops.firsts(reach, &homes))
 }
 
 /// In a closed loop sessions send at will; with a rate they take turns.
@@ -301,18 +351,21 @@ fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
 }
 
 /// Makes sure that the znodes are there with data of the right size.
-fn prepare(args: &RunArgs, servers: &[SocketAddr]) -> Result<()> {
-    create_directories(servers, &args.target, args.znodes)?;
-    let created = run_setup(servers, &args.target, Fill::create(args.znodes, args.payload), Vec::new())?;
+fn prepare(args: &RunArgs, servers: &[SocketAddr], tops: &[String]) -> Result<()> {
+    create_directories(servers, &args.target, tops, args.znodes)?;
+    let create = Fill::create(tops, args.znodes, args.payload);
+    let created = run_setup(servers, &args.target, create, Vec::new())?;
     if created.record.errors_of(ErrorCode::NodeExists) > 0 {
-        run_setup(servers, &args.target, Fill::set(args.znodes, args.payload), Vec::new())?;
+        run_setup(servers, &args.target, Fill::set(tops, args.znodes, args.payload), Vec::new())?;
     }
     Ok(())
 }
 
-fn create_directories(servers: &[SocketAddr], target: &Target, znodes: u64) -> Result<()> {
-    run_setup(servers, target, Paths::new(vec![ROOT.to_owned()]), Vec::new())?;
-    let directories = (0..znodes.div_ceil(DIRECTORY_LEN)).map(directory).collect();
+fn create_directories(servers: &[SocketAddr], target: &Target, tops: &[String], znodes: u64) -> Result<()> {
+    run_setup(servers, target, Paths::new(tops.to_vec()), Vec::new())?;
+    let numbers = 0..znodes.div_ceil(DIRECTORY_LEN);
+    let below = |top| numbers.clone().map(move |number| directory(top, number));
+    let directories = tops.iter().map(String::as_str).flat_map(below).collect();
     run_setup(servers, target, Paths::new(directories), Vec::new())?;
     Ok(())
 }
