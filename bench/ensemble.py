@@ -250,18 +250,10 @@ def etcd_table(run):
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def words(text, known):
-    chosen = text.split(",")
-    unknown = [word for word in chosen if word not in known]
-    if unknown:
-        raise ValueError(f"{unknown} not in {known}")
-    return [word for word in known if word in chosen]
-
-
 def main():
     parser = measure.arguments(__doc__.splitlines()[0])
-    parser.add_argument("--kinds", type=lambda text: words(text, KINDS), default=KINDS_DEFAULT, help=",".join(KINDS))
-    parser.add_argument("--parts", type=lambda text: words(text, PARTS), default=PARTS, help=",".join(PARTS))
+    parser.add_argument("--kinds", type=measure.some_of(KINDS), default=KINDS_DEFAULT, help=",".join(KINDS))
+    parser.add_argument("--parts", type=measure.some_of(PARTS), default=PARTS, help=",".join(PARTS))
     args = parser.parse_args()
     measure.prepare(args)
     if "etcd" in args.kinds:

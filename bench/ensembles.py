@@ -28,8 +28,8 @@ ETCD_SOURCE = ROOT / "bench" / "etcd"
 class Member(Server):
     """One server of an ensemble, which keeps its ports and its folder over restarts."""
 
-    def __init__(self, kind, number, ports, heap=None):
-        super().__init__(kind, None, heap)
+    def __init__(self, kind, number, ports, heap=None, flags=()):
+        super().__init__(kind, None, heap, flags)
         self.number = number
         self.port, self.peer_port, self.election_port = ports
 
@@ -47,7 +47,7 @@ class Member(Server):
     def command(self):
         config = self.folder / "zoo.cfg"
         if self.kind == "stoa":
-            return [STOA, "serve", "--config", config]
+            return [STOA, "serve", "--config", config, *self.flags]
         return self.java("quorum.QuorumPeerMain", config)
 
     def mode(self):
@@ -99,11 +99,11 @@ class EtcdMember(Member):
 class Ensemble:
     """Three running servers. Stopped and removed at the end of `with`."""
 
-    def __init__(self, kind, heap=None):
+    def __init__(self, kind, heap=None, flags=()):
         self.kind = kind
         ports = free_ports(3 * SIZE)
         made = EtcdMember if kind == "etcd" else Member
-        self.members = [made(kind, n + 1, ports[3 * n : 3 * n + 3], heap) for n in range(SIZE)]
+        self.members = [made(kind, n + 1, ports[3 * n : 3 * n + 3], heap, flags) for n in range(SIZE)]
         for member in self.members:
             member.configure(self.members)
 

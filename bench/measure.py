@@ -96,6 +96,19 @@ def arguments(description):
     return parser
 
 
+def some_of(known):
+    """The type of an option that takes some of these words, with commas between."""
+
+    def parse(text):
+        chosen = text.split(",")
+        unknown = [word for word in chosen if word not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{','.join(unknown)}: there are only {','.join(known)}")
+        return [word for word in known if word in chosen]
+
+    return parse
+
+
 def prepare(args):
     """Sees to it that the servers are stopped however the run ends, and builds them."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -147,3 +147,72 @@ def plot(rows, path):
         out.append(f'<text x="{end + 6:.1f}" y="{y + 12}">{value:.3g}</text>')
     out.append("</svg>")
     path.write_text("\n".join(out) + "\n")
+
+
+COLORS = ["#2a7f62", "#1f5fa8", "#8a4fa8", "#c07a1c", "#b5482a", "#555555"]
+
+
+class Scale:
+    """Places the values of one axis, evenly or by their logarithms, and says where its ticks are."""
+
+    def __init__(self, values, at, length, log_base=None):
+        self.at, self.length, self.log_base = at, length, log_base
+        if log_base:
+            low, high = (math.log(bound, log_base) for bound in (min(values), max(values)))
+            self.low, self.high = math.floor(low + 1e-9), max(math.ceil(high - 1e-9), math.floor(low) + 1)
+            self.ticks = [log_base**power for power in range(self.low, self.high + 1)]
+        else:
+            step = 10 ** math.floor(math.log10(max(values) or 1))
+            step = next(part * step for part in (0.2, 0.5, 1, 2) if max(values) <= 6 * part * step)
+            self.low, self.high = 0, step * math.ceil(max(values) / step)
+            self.ticks = [step * count for count in range(round(self.high / step) + 1)]
+
+    def place(self, value):
+        value = math.log(value, self.log_base) if self.log_base else value
+        return self.at + self.length * (value - self.low) / (self.high - self.low)
+
+
+def short(value):
+    for size, unit in [(1e6, "M"), (1e3, "k")]:
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None):
+    """Lines through points: `series` is [(name, [(x, y)], dashed)]. An axis with a base is logarithmic.
+    What has the same name but for what stands behind a comma has the same color."""
+    width, height, left, top = 520, 320, 70, 34
+    points = [point for _, line, _ in series for point in line]
+    xs = Scale([x for x, _ in points], left, width, x_log)
+    ys = Scale([y for _, y in points], top + height, -height, y_log)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 190}" height="{top + height + 56}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{left}" y="18" font-weight="bold">{html.escape(title)}</text>',
+        f'<text x="{left + width / 2}" y="{top + height + 44}" text-anchor="middle">{html.escape(x_title)}</text>',
+        f'<text x="16" y="{top + height / 2}" text-anchor="middle" '
+        f'transform="rotate(-90 16 {top + height / 2})">{html.escape(y_title)}</text>',
+    ]
+    for tick in xs.ticks:
+        x = xs.place(tick)
+        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + height}" stroke="#ddd"/>')
+        out.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{short(tick)}</text>')
+    for tick in ys.ticks:
+        y = ys.place(tick)
+        out.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
+    colors = {}
+    for index, (name, line, dashed) in enumerate(series):
+        color = colors.setdefault(name.split(",")[0], COLORS[len(colors) % len(COLORS)])
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        places = [(xs.place(x), ys.place(y)) for x, y in line]
+        along = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        out.append(f'<polyline points="{along}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
+        out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
+        y, x = top + 8 + 18 * index, left + width + 12
+        out.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="2"{dash}/>')
+        out.append(f'<text x="{x + 30}" y="{y + 4}">{html.escape(name)}</text>')
+    out.append("</svg>")
+    path.write_text("\n".join(out) + "\n")

@@ -163,12 +163,14 @@ def ask(port, word):
 
 
 class Server:
-    """A running server with a data folder of its own. Stopped and removed at the end of `with`."""
+    """A running server with a data folder of its own. Stopped and removed at the end of `with`. `flags`
+    are for Stoa alone."""
 
-    def __init__(self, kind, core, heap=None):
+    def __init__(self, kind, core, heap=None, flags=()):
         self.kind = kind
         self.core = core
         self.heap = heap
+        self.flags = list(flags)
         self.port = free_port()
         self.admin_port = free_port()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"bench-{kind}-"))
@@ -186,7 +188,7 @@ class Server:
         pin = pinned(self.core)
         data = self.folder / "data"
         if self.kind == "stoa":
-            serve = [STOA, "serve", "--config", CONFIG, "--data-dir", data]
+            serve = [STOA, "serve", "--config", CONFIG, "--data-dir", data, *self.flags]
             return pin + serve + ["--port", str(self.port), "--admin-port", str(self.admin_port)]
         config = self.folder / "zoo.cfg"
         settings = CONFIG.read_text() + f"dataDir={data}\nclientPort={self.port}\n"
