@@ -2,8 +2,8 @@
 
 use crate::config::{Limits, Now};
 use crate::guest::Guest;
-use crate::home::Route;
 use crate::request::is_read;
+use crate::route::Route;
 use crate::server::{ConnectError, Output};
 use crate::session::SessionKey;
 use alloc::boxed::Box;
@@ -431,6 +431,43 @@ impl Connections {
         Some(&mut connection.output)
     }
 
+    /// Appends to a connection's output, without a copy where nothing waits there, and leaves `bytes` empty.
+    /// Returns how many bytes wait then.
+    pub(crate) fn append(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
+        let found = self.slots.get_mut(id.index());
+        let Some((_, connection)) = found.filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
+        else {
+            return 0;
+        };
+        if bytes.is_empty() {
+            return connection.output_bytes();
+        }
+        if !connection.announced {
+            connection.announced = true;
+            self.announced.push_back(id);
+        }
+        if connection.output.is_empty() {
+            core::mem::swap(&mut connection.output, bytes);
+        } else {
+            connection.output.extend_from_slice(bytes);
+            bytes.clear();
+        }
+        connection.output_bytes()
+    }
+
+    /// An empty buffer that is not needed here.
+    pub(crate) fn spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
+    }
+
+    /// Keeps an empty buffer to use it again.
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if self.spare.len() < SPARE_BUFFERS && capacity > 0 && capacity <= SPARE_BUFFER_BYTES {
+            self.spare.push(buffer);
+        }
+    }
+
     /// The next connection that the driver is to be told of.
     pub(crate) fn poll_announced(&mut self) -> Option<Output> {
         let id = self.announced.pop_front()?;
@@ -456,9 +493,7 @@ impl Connections {
             connection.output_sent = 0;
             connection.output.clear();
             let buffer = core::mem::take(&mut connection.output);
-            if self.spare.len() < SPARE_BUFFERS && buffer.capacity() <= SPARE_BUFFER_BYTES {
-                self.spare.push(buffer);
-            }
+            self.recycle(buffer);
         }
     }
 

@@ -5,8 +5,8 @@ use crate::placement::{FIRST, Placement};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_wire::{
-    AddWatchMode, MultiOps, MultiResult, MultiResults, Opcode, Reader, ReplyHeader, Request, begin_frame,
-    end_frame, next_frame, put,
+    AddWatchMode, MultiOps, MultiResult, MultiResults, Opcode, Reader, ReplyHeader, Request, StrList,
+    begin_frame, end_frame, next_frame, put,
 };
 
 /// A request on its way through all partitions.
@@ -14,14 +14,17 @@ use stoa_wire::{
 pub(crate) struct Gather {
     pub(crate) frame: Box<[u8]>,
     pub(crate) opcode: Opcode,
+    /// Where it leaves watches behind: a bit for each partition.
+    pub(crate) watches: u64,
     xid: i32,
     /// The answers so far, without their lengths.
     replies: Vec<Vec<u8>>,
 }
 
 impl Gather {
-    pub(crate) fn new(frame: Box<[u8]>, opcode: Opcode, xid: i32) -> Self {
-        Self { frame, opcode, xid, replies: Vec::new() }
+    pub(crate) fn new(frame: Box<[u8]>, opcode: Opcode, xid: i32, placement: Placement) -> Self {
+        let watches = watches(placement, opcode, frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
+        Self { frame, opcode, watches, xid, replies: Vec::new() }
     }
 
     /// The partition that is asked next.
@@ -29,21 +32,19 @@ impl Gather {
         u8::try_from(self.replies.len()).unwrap_or(u8::MAX)
     }
 
-    /// Takes the answer out of what a partition has said; what remains is for the client.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut others = Vec::new();
-        let (mut rest, mut taken) = (bytes, false);
+    /// Takes the answer out of what a partition has said, if it is there; what remains is for the client.
+    pub(crate) fn take(&mut self, bytes: &mut Vec<u8>) -> bool {
+        let (mut rest, mut at) = (bytes.as_slice(), 0);
         while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX >> 1) {
-            let is_answer = ReplyHeader::decode(&mut Reader::new(frame)).is_ok_and(|it| it.xid == self.xid);
-            if is_answer && !taken {
-                taken = true;
+            let end = bytes.len() - tail.len();
+            if ReplyHeader::decode(&mut Reader::new(frame)).is_ok_and(|it| it.xid == self.xid) {
                 self.replies.push(frame.into());
-            } else {
-                others.extend_from_slice(&rest[..rest.len() - tail.len()]);
+                bytes.drain(at..end);
+                return true;
             }
-            rest = tail;
+            (rest, at) = (tail, end);
         }
-        others
+        false
     }
 
     /// The answer for the client, as a frame.
@@ -65,6 +66,8 @@ impl Gather {
     }
 }
 
+const REQUEST_HEADER_BYTES: usize = 8;
+
 /// Whether a request has to go through all partitions.
 pub(crate) fn is_for_all(placement: Placement, opcode: Opcode, mut body: Reader<'_>) -> bool {
     match opcode {
@@ -84,6 +87,23 @@ pub(crate) fn is_for_all(placement: Placement, opcode: Opcode, mut body: Reader<
             owners.any(|owner| Some(owner) != first)
         }),
         _ => false,
+    }
+}
+
+/// Where a request that goes through all partitions leaves watches behind.
+fn watches(placement: Placement, opcode: Opcode, body: &[u8]) -> u64 {
+    let everywhere = u64::MAX >> (64 - u32::from(placement.partitions()));
+    match Request::decode(opcode, &mut Reader::new(body)) {
+        Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) => {
+            let lists = [watches.data, watches.exist, watches.child, watches.persistent];
+            let paths = lists.iter().flat_map(StrList::iter);
+            let below = watches.persistent_recursive.iter();
+            let of_tree = |path| if path == "/" { everywhere } else { 1 << placement.of(path) };
+            let set = below.fold(0, |set, path| set | of_tree(path));
+            paths.fold(set, |set, path| set | 1 << placement.of(path))
+        }
+        Ok(Request::AddWatch { .. }) => everywhere,
+        _ => 0,
     }
 }
 
@@ -129,7 +149,7 @@ fn merge_counts(first: &[u8], others: &[Vec<u8>], out: &mut Vec<u8>) -> Option<(
 }
 
 fn merge_reads(frame: &[u8], replies: &[Vec<u8>], placement: Placement, out: &mut Vec<u8>) -> Option<()> {
-    let mut request = Reader::new(frame.get(8..)?);
+    let mut request = Reader::new(frame.get(REQUEST_HEADER_BYTES..)?);
     let ops = MultiOps::decode(&mut request).ok()?;
     let (header, _) = body(replies.first()?)?;
     let mut results = Vec::new();

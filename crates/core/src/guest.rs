@@ -7,7 +7,7 @@
 
 use crate::auth;
 use crate::config::Now;
-use crate::connection::{Connection, ConnectionId, Phase, Slot};
+use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::peer::After;
 use crate::placement::FIRST;
 use crate::planted::Bug;
@@ -34,6 +34,20 @@ pub(crate) struct Guest {
     pub(crate) since: u64,
     /// Whether the home knows that it has a session.
     is_told: bool,
+    /// The last zxid that its client was told, here or elsewhere, when it came.
+    pub(crate) last_zxid: i64,
+    /// Its session is new, and its client has seen something that this server may not have.
+    pub(crate) catches_up: bool,
+}
+
+/// Something for a client of a home.
+pub(crate) enum ForClient {
+    Said(u8, ConnectionId, ToClient),
+    /// The client is one of this thread's, and this connection has output for it.
+    Output {
+        client: ConnectionId,
+        guest: ConnectionId,
+    },
 }
 
 impl Connection {
@@ -83,12 +97,13 @@ impl Server {
             Word::Verdict(op, verdict) => self.verdict(from, op, verdict),
             Word::Whether(place) => self.is_asked_for(from, place),
             Word::Fate { place, is_there } => self.fate_told(place, is_there),
+            Word::Clock(zxid) => self.read_only.seen(zxid),
             // These are for the homes.
             Word::Client(..)
             | Word::Answer(..)
             | Word::Sessions { .. }
-            | Word::Tell(_)
-            | Word::Reached(_) => {}
+            | Word::Tell { .. }
+            | Word::Reached { .. } => {}
         }
     }
 
@@ -98,7 +113,9 @@ impl Server {
         let seen = Timestamp::new(self.placement.partitions());
         if let Some(connection) = self.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
-            connection.guest = Some(Box::new(Guest { home, client, seen, since: 0, is_told: false }));
+            let guest =
+                Guest { home, client, seen, since: 0, is_told: false, last_zxid: 0, catches_up: false };
+            connection.guest = Some(Box::new(guest));
         }
         id
     }
@@ -119,7 +136,7 @@ impl Server {
     ) -> ConnectionId {
         let id = self.insert_guest(home, client, peer);
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::Guest;
+            connection.phase = if session.read_only { Phase::ReadOnly } else { Phase::Guest };
             connection.session = session.session;
             connection.timeout_ms = session.timeout_ms;
             connection.opening = session.opening;
@@ -137,6 +154,32 @@ impl Server {
             // Whoever answers it closes the connection if it proves nothing.
             let _ = self.prove(id, &mut reader);
         }
+    }
+
+    /// The connection of a home's client here.
+    pub(crate) fn guest(&self, home: u8, client: ConnectionId) -> Option<ConnectionId> {
+        self.guests.get(&(home, client)).copied()
+    }
+
+    /// What the state here rests on.
+    pub(crate) fn stamp(&self) -> &Timestamp {
+        &self.stamp
+    }
+
+    /// All updates that are yet to be applied here are larger than this zxid: each entry says what its
+    /// leader had seen, what he proposes later is larger than that, and so is what the next leader does.
+    pub(crate) fn clock(&self) -> i64 {
+        self.stamp.zxid()
+    }
+
+    /// Others have come to this zxid: what is proposed here from now on is larger, if this server leads.
+    /// Returns the position from which on that is known.
+    pub(crate) fn come_to(&mut self, zxid: i64) -> u64 {
+        if !self.prepares() || !self.partition.promise(zxid) {
+            return 0;
+        }
+        self.propose_entry();
+        self.replica.status().last
     }
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
@@ -170,59 +213,83 @@ impl Server {
     }
 
     /// What there is for a client of some home, oldest first.
-    pub(crate) fn poll_guest(&mut self) -> Option<(u8, ConnectionId, ToClient)> {
-        self.said.pop_front().or_else(|| self.next_for_guest())
+    pub(crate) fn poll_guest(&mut self) -> Option<ForClient> {
+        if let Some((home, client, what)) = self.said.pop_front() {
+            return Some(ForClient::Said(home, client, what));
+        }
+        self.next_for_client()
     }
 
     /// What there is for clients up to now rests on this, and not on what follows.
     pub(crate) fn stamp_what_was_said(&mut self) {
-        while let Some(said) = self.next_for_guest() {
-            self.said.push_back(said);
+        while let Some(next) = self.next_for_client() {
+            let said = match next {
+                ForClient::Said(home, client, what) => Some((home, client, what)),
+                ForClient::Output { client, guest } => {
+                    self.frames(guest).map(|frames| (self.config.partition, client, frames))
+                }
+            };
+            self.said.extend(said);
         }
     }
 
-    fn next_for_guest(&mut self) -> Option<(u8, ConnectionId, ToClient)> {
+    fn next_for_client(&mut self) -> Option<ForClient> {
         loop {
             match self.poll_output()? {
                 Output::Send(id) => {
-                    if let Some((home, client, attached)) = self.newly_attached(id) {
+                    let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+                    let Some(&Guest { home, client, is_told, .. }) = guest.map(Box::as_ref) else { continue };
+                    if !is_told && let Some(attached) = self.newly_attached(id) {
                         // The frames come with the next look.
                         self.connections.announce_first(id);
-                        return Some((home, client, ToClient::Attached(attached)));
+                        return Some(ForClient::Said(home, client, ToClient::Attached(attached)));
                     }
-                    let stamp = self.stamp.clone();
-                    let Some((home, client, answers, bytes)) = self.take_frames(id) else { continue };
-                    return Some((home, client, ToClient::Frames { answers, bytes, stamp }));
+                    if home == self.config.partition {
+                        return Some(ForClient::Output { client, guest: id });
+                    }
+                    let Some(frames) = self.frames(id) else { continue };
+                    return Some(ForClient::Said(home, client, frames));
                 }
                 // Their homes do not send more than they may.
                 Output::Resume(_) => {}
                 Output::Close(id, reason) => {
                     let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
                     if let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) {
-                        return Some((home, client, ToClient::Closed(reason)));
+                        return Some(ForClient::Said(home, client, ToClient::Closed(reason)));
                     }
                 }
             }
         }
     }
 
-    fn newly_attached(&mut self, id: ConnectionId) -> Option<(u8, ConnectionId, Attached)> {
+    fn newly_attached(&mut self, id: ConnectionId) -> Option<Attached> {
+        let clock = self.clock();
         let connection = self.connections.get_mut(id)?;
         let Connection { session, timeout_ms, opening, .. } = *connection;
-        let is_live = matches!(connection.phase, Phase::Live(_));
-        let guest = connection.guest.as_mut().filter(|guest| is_live && !guest.is_told)?;
+        let read_only = connection.phase == Phase::ReadOnly;
+        let is_live = read_only || matches!(connection.phase, Phase::Live(_));
+        let guest = connection.guest.as_mut().filter(|_| is_live)?;
+        if guest.last_zxid > clock && !read_only {
+            // Everything is here that anybody was shown before it came; what it has seen is nowhere.
+            connection.output.clear();
+            self.close(id, CloseReason::ClientAhead);
+            return None;
+        }
         guest.is_told = true;
-        let attached = Attached { session, timeout_ms, opening, since: guest.since };
-        Some((guest.home, guest.client, attached))
+        Some(Attached { session, timeout_ms, opening, since: guest.since, read_only })
     }
 
-    fn take_frames(&mut self, id: ConnectionId) -> Option<(u8, ConnectionId, u32, Vec<u8>)> {
+    /// What has been written for a guest, and how many answers are in it.
+    pub(crate) fn take_output(&mut self, id: ConnectionId) -> Option<(u32, Vec<u8>)> {
         let connection = self.connections.get_mut(id)?;
-        let guest = connection.guest.as_ref()?;
-        let (home, client) = (guest.home, guest.client);
         let bytes = core::mem::take(&mut connection.output);
         let answers = core::mem::take(&mut connection.answers);
-        Some((home, client, answers, bytes)).filter(|(.., bytes)| !bytes.is_empty())
+        Some((answers, bytes)).filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
+        let (answers, bytes) = self.take_output(id)?;
+        Some(ToClient::Frames { answers, bytes, stamp: self.stamp.clone() })
     }
 
     /// A connection has ended: its home's client is known here no more.

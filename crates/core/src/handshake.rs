@@ -17,9 +17,7 @@ impl Server {
             self.close(id, CloseReason::Malformed);
             return;
         };
-        // With several partitions it says nothing: what the session's leader has seen is waited for.
-        let is_ahead = request.last_zxid_seen > self.partition.tree.last_zxid();
-        if is_ahead && self.stamp.is_empty() {
+        if self.is_ahead(id, request.last_zxid_seen) {
             // Without an answer: the client tries another server, one that has caught up.
             self.close(id, CloseReason::ClientAhead);
             return;
@@ -35,6 +33,18 @@ impl Server {
         }
     }
 
+    /// Whether a client has seen more than this server. With several partitions another one may have seen it,
+    /// and is waited for: see [`Server::is_to_catch_up`].
+    fn is_ahead(&mut self, id: ConnectionId, zxid: i64) -> bool {
+        match self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
+            Some(guest) => {
+                guest.last_zxid = zxid;
+                self.is_read_only() && zxid > self.read_only.newest().max(self.clock())
+            }
+            None => zxid > self.partition.tree.last_zxid(),
+        }
+    }
+
     fn create_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
         if self.no_room_until_us.is_some() {
             self.close(id, CloseReason::NoRoom);
@@ -43,6 +53,9 @@ impl Server {
         let session = self.sessions.new_id();
         let password = self.sessions.new_password(session);
         self.opening(id, timeout_ms, request);
+        if let Some(guest) = self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
+            guest.catches_up = guest.last_zxid > 0;
+        }
         if self.can_prepare() {
             let origin = self.requests.next();
             let created = self.partition.propose_session(origin, session, timeout_ms, password, self.now);
@@ -65,9 +78,7 @@ impl Server {
         let (session, password) = (request.session_id, request.password);
         self.opening(id, timeout_ms, request);
         if !self.can_prepare() || !self.stamp.is_empty() {
-            let mut asked = Vec::new();
-            Asked::put_session(&mut asked, false, session, timeout_ms, password);
-            self.requests.ask(id, asked);
+            self.ask_to_open(id, session, timeout_ms, password);
             return;
         }
         let is_alone = self.replica.is_alone();
@@ -89,6 +100,28 @@ impl Server {
                 self.requests.prepared(id);
             }
         }
+    }
+
+    fn ask_to_open(&mut self, id: ConnectionId, session: i64, timeout_ms: i32, password: &[u8]) {
+        let mut asked = Vec::new();
+        Asked::put_session(&mut asked, false, session, timeout_ms, password);
+        self.requests.ask(id, asked);
+    }
+
+    /// With several partitions: a session comes to a connection when all of them stand still, so whatever
+    /// anybody was shown before that is waited for, wherever the client asks. A session that is created
+    /// concerns the first partition alone; when its client has seen something already, it comes to the
+    /// connection once more.
+    fn is_to_catch_up(&mut self, id: ConnectionId, opened: &Opened) -> bool {
+        let opening = self.requests.next().request;
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let catches_up =
+            connection.guest.as_mut().is_some_and(|guest| core::mem::take(&mut guest.catches_up));
+        if catches_up {
+            connection.opening = opening;
+            self.ask_to_open(id, opened.session, opened.timeout_ms, &opened.password);
+        }
+        catches_up
     }
 
     pub(crate) fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
@@ -121,6 +154,9 @@ impl Server {
             }
             return;
         };
+        if self.is_to_catch_up(id, opened) {
+            return;
+        }
         let response = ConnectResponse {
             protocol_version: 0,
             timeout_ms: opened.timeout_ms,

@@ -9,59 +9,35 @@
 use crate::auth::IDENTITIES_MAX;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
-use crate::gather::{Gather, is_for_all};
+use crate::gather::Gather;
 use crate::placement::{FIRST, Placement};
+use crate::planted::{Bug, Planted};
+use crate::route::{Destination, Late, Route, bits, destination, may_watch};
 use crate::server::{ConnectError, Output};
 use crate::timestamp::Timestamp;
-use crate::word::{Attached, ToClient, ToPartition, Word};
+use crate::word::{ToClient, ToPartition, Word};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use stoa_wire::{
-    MultiOps, Opcode, Reader, ReplyHeader, Request, RequestHeader, begin_frame, end_frame, next_frame,
-};
-
-/// What a home knows of a client, besides its connection.
-#[derive(Debug)]
-pub(crate) struct Route {
-    /// The partition that has all requests under way, and how many these are.
-    at: u8,
-    pub(crate) under_way: u32,
-    /// How long they are, oldest first.
-    lengths: VecDeque<u32>,
-    /// What the client has seen.
-    seen: Timestamp,
-    /// Where it is known; where it may have watches: a bit for each partition.
-    joined: u64,
-    watched: u64,
-    session: Option<Attached>,
-    /// What it has proved to be, as it sent it, for partitions that it comes to later.
-    proofs: Vec<Box<[u8]>>,
-    /// What it is to be told when the events before that are here.
-    late: VecDeque<Late>,
-    /// What goes through all partitions just now; nothing else is under way then.
-    gather: Option<Gather>,
-    /// Its client was heard of since the first partition was told.
-    is_heard: bool,
-}
-
-/// Frames of a partition that may have to wait for events of others.
-#[derive(Debug)]
-struct Late {
-    from: u8,
-    answers: u32,
-    bytes: Vec<u8>,
-    stamp: Timestamp,
-}
+use stoa_wire::{Opcode, Reader, ReplyHeader, RequestHeader, begin_frame, end_frame, next_frame};
 
 /// The clients of one thread.
 pub(crate) struct Home {
     config: Config,
     placement: Placement,
     pub(crate) connections: Connections,
-    /// How far each partition has come, as far as all that it had for clients here has arrived.
+    /// How far each partition has come, as far as all that it had for clients here has arrived: positions,
+    /// and zxids that all its later updates are larger than.
     reached: Timestamp,
+    clocks: Vec<i64>,
+    /// Partitions for whose sake clients were told smaller zxids than they have seen, since the last tick.
+    behind: u64,
+    /// The newest zxid that any of them has seen.
+    newest: i64,
+    /// What this thread's own partition rests on.
+    own_stamp: Timestamp,
     /// How far it was asked to say so.
     asked: Timestamp,
     outputs: VecDeque<Output>,
@@ -76,9 +52,24 @@ pub(crate) struct Home {
     /// Requests of all clients that are under way, and their bytes.
     under_way: (usize, usize),
     words: VecDeque<(u8, Word)>,
-    /// For this thread's own partition.
+    /// For this thread's own partition, where it could not be asked at once.
     own: VecDeque<(ConnectionId, ToPartition)>,
+    /// Clients that only read.
+    read_only: Vec<ConnectionId>,
+    /// Bytes of requests that may be under way.
+    bytes_max: usize,
     pub(crate) stats: HomeStats,
+    pub(crate) planted: Planted,
+}
+
+/// What became of a frame.
+#[derive(Debug)]
+pub(crate) enum Taken<'a> {
+    /// It is under way, or answered.
+    Done,
+    /// It is for this thread's own partition, of this connection there. What the client has seen is told
+    /// with it if that may be news.
+    Own { guest: ConnectionId, frame: &'a [u8], has_news: bool },
 }
 
 /// What a thread counts of its clients, besides what the partitions count of their requests.
@@ -102,33 +93,19 @@ pub struct HomeStats {
     pub frames_too_large: u64,
 }
 
-/// Where a request has to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Destination {
-    /// Nowhere: it is answered here.
-    Home,
-    /// The first partition answers it, the others must know it.
-    Proof,
-    Partition(u8),
-    /// All of them, one after the other.
-    All(Opcode),
-}
-
-impl Route {
-    /// Whether a request may go where it has to without overtaking any.
-    fn is_free_for(&self, destination: Destination) -> bool {
-        match destination {
-            _ if self.under_way == 0 => true,
-            Destination::Partition(partition) => self.at == partition && self.gather.is_none(),
-            _ => false,
-        }
-    }
-}
-
 impl Home {
     pub(crate) fn new(config: Config) -> Self {
         let placement = Placement::new(config.partitions);
+        // What a partition can be given to store comes from the clients of all threads.
+        let share = config.limits.log_queue_bytes / usize::from(config.partitions.max(1));
         Self {
+            bytes_max: share.max(config.limits.frame_bytes),
+            clocks: vec![0; usize::from(config.partitions)],
+            behind: 0,
+            newest: 0,
+            own_stamp: Timestamp::new(config.partitions),
+            read_only: Vec::new(),
+            planted: Planted::default(),
             placement,
             connections: Connections::default(),
             reached: Timestamp::new(config.partitions),
@@ -156,10 +133,17 @@ impl Home {
 
     /// Takes the next frame of what has arrived and sends it where it has to go; `None` when there is none
     /// that could be taken now. What was taken is cut off `rest`.
-    pub(crate) fn take_frame(&mut self, id: ConnectionId, rest: &mut &[u8], now: Now) -> bool {
+    #[inline]
+    pub(crate) fn take_frame<'a>(
+        &mut self,
+        id: ConnectionId,
+        rest: &mut &'a [u8],
+        now: Now,
+    ) -> Option<Taken<'a>> {
+        let is_congested = self.is_congested();
         let Some(connection) = self.connections.get_mut(id) else {
             *rest = &[];
-            return false;
+            return None;
         };
         if connection.skip > 0 {
             let skipped = connection.skip.min(rest.len());
@@ -170,17 +154,16 @@ impl Home {
             *rest = &[];
         }
         if rest.is_empty() {
-            return false;
+            return None;
         }
-        let is_congested = is_congested(self.under_way, self.connections.outstanding, &self.config);
-        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let is_news = connection.route.as_ref().is_some_and(|route| !route.is_heard);
         if is_congested || is_saturated(connection, &self.config) {
             connection.paused = true;
             if is_congested {
                 self.connections.congested.push_back(id);
             }
             self.hear(id, now);
-            return false;
+            return None;
         }
         match next_frame(rest, self.config.limits.frame_bytes) {
             Ok(Some((frame, tail))) => {
@@ -189,14 +172,15 @@ impl Home {
                 *rest = tail;
                 if connection.phase == Phase::Handshake {
                     self.open(id, frame);
-                } else {
-                    self.hear(id, now);
-                    self.request(id, frame, now);
+                    return Some(Taken::Done);
                 }
-                true
+                if is_news {
+                    self.hear(id, now);
+                }
+                Some(self.request(id, frame, now))
             }
-            Ok(None) => false,
-            Err(error) => self.oversized(id, rest, error.announced, now),
+            Ok(None) => None,
+            Err(error) => self.oversized(id, rest, error.announced, now).then_some(Taken::Done),
         }
     }
 
@@ -224,27 +208,16 @@ impl Home {
         let mut frame = Vec::new();
         RequestHeader { xid, opcode: Opcode::SetData as i32 }.encode(&mut frame);
         self.hear(id, now);
-        self.request(id, &frame, now);
+        if let Taken::Own { .. } = self.request(id, &frame, now) {
+            self.own.push_back((id, ToPartition::Request { seen: None, frame: frame.into() }));
+        }
         true
     }
 
     fn open(&mut self, id: ConnectionId, frame: &[u8]) {
-        let seen = Timestamp::new(self.placement.partitions());
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
-        connection.route = Some(Box::new(Route {
-            at: FIRST,
-            under_way: 0,
-            lengths: VecDeque::new(),
-            seen,
-            joined: 1 << FIRST,
-            watched: 0,
-            session: None,
-            proofs: Vec::new(),
-            late: VecDeque::new(),
-            gather: None,
-            is_heard: false,
-        }));
+        connection.route = Some(Box::new(Route::new(self.placement.partitions())));
         let peer = connection.peer;
         self.send(FIRST, id, ToPartition::Open { peer, frame: frame.into() });
     }
@@ -259,66 +232,89 @@ impl Home {
         }
     }
 
-    fn request(&mut self, id: ConnectionId, frame: &[u8], now: Now) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+    fn request<'a>(&mut self, id: ConnectionId, frame: &'a [u8], now: Now) -> Taken<'a> {
+        let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else {
-            return self.close(id, CloseReason::Malformed);
+            self.close(id, CloseReason::Malformed);
+            return Taken::Done;
         };
         let opcode = Opcode::from_i32(header.opcode);
         connection.last_op = opcode;
         connection.last_xid = header.xid;
         let destination = destination(self.placement, opcode, reader);
-        let Some(route) = &mut connection.route else { return };
+        let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
         match destination {
             Destination::Home => self.answer_ping(id, header.xid, now),
-            Destination::Proof => {
-                // More of them prove nothing anywhere.
-                if route.proofs.len() < IDENTITIES_MAX {
-                    route.proofs.push(frame.into());
-                }
-                let joined = route.joined & !(1 << FIRST);
-                for partition in bits(joined) {
-                    self.send(partition, id, ToPartition::Identify(frame.into()));
-                }
-                self.count(id, frame);
-                self.send(FIRST, id, ToPartition::Request { seen: None, frame: frame.into() });
-            }
+            Destination::Proof => self.prove(id, frame),
             _ if !connection.queue.is_empty() || !route.is_free_for(destination) => {
                 let slot = Slot::Request { frame: frame.into(), arrived_us: now.mono_us };
                 self.connections.push_slot(id, slot);
             }
-            Destination::Partition(partition) => self.ask(id, partition, frame, opcode),
-            Destination::All(opcode) => self.ask_all(id, Gather::new(frame.into(), opcode, header.xid)),
+            Destination::Partition(partition) => {
+                let watches = may_watch(opcode, frame);
+                if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
+                    let has_news = route.asks(partition, watches);
+                    Self::count(&mut self.under_way, route, frame);
+                    self.stats.kept += 1;
+                    return Taken::Own { guest, frame, has_news };
+                }
+                self.ask(id, partition, frame, watches);
+            }
+            Destination::All(opcode) => {
+                let gather = Gather::new(frame.into(), opcode, header.xid, self.placement);
+                self.ask_all(id, gather);
+            }
         }
+        Taken::Done
+    }
+
+    /// What a client has seen, for its connection at this thread's own partition.
+    pub(crate) fn seen(&self, id: ConnectionId) -> Option<&Timestamp> {
+        Some(&self.connections.get(id)?.route.as_ref()?.seen)
+    }
+
+    /// The first partition answers what a client proves to be, the others must know it.
+    fn prove(&mut self, id: ConnectionId, frame: &[u8]) {
+        let Some(route) = self.route(id) else { return };
+        // More of them prove nothing anywhere.
+        if route.proofs.len() < IDENTITIES_MAX {
+            route.proofs.push(frame.into());
+        }
+        for partition in bits(route.joined & !(1 << FIRST)) {
+            self.send(partition, id, ToPartition::Identify(frame.into()));
+        }
+        self.hand_in(FIRST, id, None, frame);
     }
 
     /// Asks the next partition of all, or answers when all have.
     fn ask_all(&mut self, id: ConnectionId, gather: Gather) {
         let next = gather.next();
         if next < self.placement.partitions() {
-            self.ask(id, next, &gather.frame, Some(gather.opcode));
+            self.ask(id, next, &gather.frame, gather.watches & (1 << next) != 0);
             if let Some(route) = self.route(id) {
                 route.gather = Some(gather);
             }
-        } else if let Some(output) = self.connections.output(id) {
-            gather.merge(self.placement, output);
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.sent += 1;
+        } else if let Some(connection) = self.connections.get_mut(id) {
+            connection.sent += 1;
+            let mut answer = Vec::new();
+            gather.merge(self.placement, &mut answer);
+            if let Some(route) = connection.route.as_mut().filter(|_| !self.planted.is(Bug::HighestZxid)) {
+                self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
             }
+            self.connections.append(id, &mut answer);
         }
     }
 
     /// Gives a request whose turn has come to its partition.
-    fn ask(&mut self, id: ConnectionId, partition: u8, frame: &[u8], opcode: Option<Opcode>) {
+    fn ask(&mut self, id: ConnectionId, partition: u8, frame: &[u8], watches: bool) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let peer = connection.peer;
         let Some(route) = &mut connection.route else { return };
-        route.at = partition;
-        if opcode.is_some_and(may_watch) {
-            route.watched |= 1 << partition;
+        if core::mem::take(&mut route.sees_own) {
+            route.seen.merge(&self.own_stamp);
         }
-        let seen = Some(route.seen.clone());
+        let seen = route.asks(partition, watches).then(|| route.seen.clone());
         let joins = route.session.filter(|_| route.joined & (1 << partition) == 0);
         if let Some(session) = joins {
             route.joined |= 1 << partition;
@@ -328,39 +324,53 @@ impl Home {
                 self.send(partition, id, ToPartition::Identify(proof));
             }
         }
-        self.count(id, frame);
+        self.hand_in(partition, id, seen, frame);
+    }
+
+    /// One more request is under way.
+    fn hand_in(&mut self, partition: u8, id: ConnectionId, seen: Option<Timestamp>, frame: &[u8]) {
+        let is_own = partition == self.config.partition;
+        self.stats.kept += u64::from(is_own);
+        self.stats.handed_over += u64::from(!is_own);
+        if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
+            Self::count(&mut self.under_way, route, frame);
+        }
         self.send(partition, id, ToPartition::Request { seen, frame: frame.into() });
     }
 
     /// One more request is under way.
-    fn count(&mut self, id: ConnectionId, frame: &[u8]) {
+    #[inline]
+    fn count(under_way: &mut (usize, usize), route: &mut Route, frame: &[u8]) {
         let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let Some(route) = self.route(id) else { return };
         route.under_way += 1;
         route.lengths.push_back(length);
-        self.under_way.0 += 1;
-        self.under_way.1 += length as usize;
+        under_way.0 += 1;
+        under_way.1 += length as usize;
     }
 
     /// So many are not any more.
+    #[inline]
     fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
         route.under_way = route.under_way.saturating_sub(answers);
-        for length in route.lengths.drain(..(answers as usize).min(route.lengths.len())) {
+        for _ in 0..answers {
+            let Some(length) = route.lengths.pop_front() else { break };
             under_way.0 -= 1;
             under_way.1 -= length as usize;
         }
     }
 
     fn send(&mut self, partition: u8, id: ConnectionId, what: ToPartition) {
-        let is_own = partition == self.config.partition;
-        if matches!(what, ToPartition::Request { .. }) {
-            self.stats.kept += u64::from(is_own);
-            self.stats.handed_over += u64::from(!is_own);
-        }
-        if is_own {
+        if partition == self.config.partition {
             self.own.push_back((id, what));
         } else {
             self.words.push_back((partition, Word::Client(id, what)));
+        }
+    }
+
+    /// A client is known to this thread's own partition as this connection.
+    pub(crate) fn is_guest(&mut self, id: ConnectionId, guest: Option<ConnectionId>) {
+        if let Some(route) = self.route(id) {
+            route.guest = guest;
         }
     }
 
@@ -387,19 +397,81 @@ impl Home {
                     if let Some(route) = &mut connection.route {
                         route.session = Some(session);
                     }
+                    if session.read_only {
+                        self.read_only.push(id);
+                    }
                 }
             }
-            ToClient::Frames { answers, bytes, stamp } => {
+            ToClient::Frames { answers, mut bytes, stamp } => {
                 let position = stamp.at(from);
-                if let Some(route) = self.route(id) {
+                if !self.give(from, id, &stamp, answers, &mut bytes)
+                    && let Some(route) = self.route(id)
+                {
                     route.late.push_back(Late { from, answers, bytes, stamp });
                     self.deliver(id);
                 }
                 // What others are told of that position may follow.
-                self.reached(from, position.saturating_sub(1));
+                self.reached(from, position.saturating_sub(1), 0);
             }
             // The partition has counted it.
             ToClient::Closed(reason) => drop(self.end(id, reason)),
+        }
+    }
+
+    /// Gives a client at once what a partition has for it, if nothing has to come before that; takes it out
+    /// of `bytes` then.
+    pub(crate) fn give(
+        &mut self,
+        from: u8,
+        id: ConnectionId,
+        stamp: &Timestamp,
+        answers: u32,
+        bytes: &mut Vec<u8>,
+    ) -> bool {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
+            return false;
+        };
+        let is_due = route.late.is_empty() && route.gather.is_none();
+        if !is_due || !route.lacks_nothing(from, stamp, &self.reached) {
+            return false;
+        }
+        self.hand_out(from, id, stamp, answers, bytes);
+        self.go_on(id);
+        true
+    }
+
+    /// What a partition has for a client goes into its output.
+    fn hand_out(&mut self, from: u8, id: ConnectionId, stamp: &Timestamp, answers: u32, bytes: &mut Vec<u8>) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(route) = connection.route.as_deref_mut() else { return };
+        Self::uncount(&mut self.under_way, route, answers);
+        route.waits_us = None;
+        // The partition itself knows what it rests on.
+        route.informed &= 1 << from;
+        if from == self.config.partition {
+            // It only grows, and is taken over when another partition is asked.
+            route.sees_own = true;
+            if self.own_stamp.at(from) != stamp.at(from) {
+                self.own_stamp.clone_from(stamp);
+            }
+        } else {
+            route.seen.merge(stamp);
+        }
+        self.newest = self.newest.max(stamp.zxid());
+        if !self.planted.is(Bug::HighestZxid) {
+            self.behind |= route.mark(from, &self.clocks, bytes);
+        }
+        connection.sent += u64::from(answers);
+        let gather = route.gather.take_if(|gather| gather.take(bytes));
+        if gather.is_some() {
+            connection.sent -= 1;
+        }
+        let waiting = self.connections.append(id, bytes);
+        if let Some(gather) = gather {
+            self.ask_all(id, gather);
+        }
+        if waiting > self.config.limits.output_close_bytes {
+            self.close(id, CloseReason::SlowReader);
         }
     }
 
@@ -407,8 +479,12 @@ impl Home {
         self.connections.get_mut(id)?.route.as_deref_mut()
     }
 
-    /// Everything is here that a partition had for clients of this thread up to that position.
-    pub(crate) fn reached(&mut self, partition: u8, position: u64) {
+    /// Everything is here that a partition had for clients of this thread up to that position; all its later
+    /// updates are larger than `clock`.
+    pub(crate) fn reached(&mut self, partition: u8, position: u64, clock: i64) {
+        if let Some(known) = self.clocks.get_mut(usize::from(partition)) {
+            *known = clock.max(*known);
+        }
         if self.reached.at(partition) >= position {
             return;
         }
@@ -421,32 +497,9 @@ impl Home {
     /// Gives a client what it need not wait for.
     fn deliver(&mut self, id: ConnectionId) {
         while let Some(next) = self.next_due(id) {
-            let Some(connection) = self.connections.get_mut(id) else { return };
-            let Some(route) = &mut connection.route else { return };
-            let Some(mut late) = route.late.remove(next) else { return };
-            Self::uncount(&mut self.under_way, route, late.answers);
-            route.seen.merge(&late.stamp);
-            let gather = route.gather.take_if(|gather| {
-                let before = gather.next();
-                late.bytes = gather.take(&late.bytes);
-                gather.next() > before
-            });
-            late.answers -= u32::from(gather.is_some());
-            connection.sent += u64::from(late.answers);
-            if let Some(output) = self.connections.output(id) {
-                if output.is_empty() {
-                    *output = late.bytes;
-                } else {
-                    output.extend_from_slice(&late.bytes);
-                }
-            }
-            if let Some(gather) = gather {
-                self.ask_all(id, gather);
-            }
-            let limit = self.config.limits.output_close_bytes;
-            if self.connections.get(id).is_some_and(|connection| connection.output_bytes() > limit) {
-                self.close(id, CloseReason::SlowReader);
-            }
+            let late = self.route(id).and_then(|route| route.late.remove(next));
+            let Some(Late { from, answers, mut bytes, stamp }) = late else { return };
+            self.hand_out(from, id, &stamp, answers, &mut bytes);
         }
         self.go_on(id);
     }
@@ -472,8 +525,7 @@ impl Home {
         };
         let is_due = |at: &&usize| {
             let late = &route.late[**at];
-            let watched = route.watched & !(1 << late.from);
-            bits(watched).all(|of| late.stamp.at(of) <= self.reached.at(of))
+            route.lacks_nothing(late.from, &late.stamp, &self.reached)
                 && !firsts.iter().any(|first| is_before(&route.late[*first], late))
         };
         let due = firsts.iter().find(is_due).copied();
@@ -487,7 +539,15 @@ impl Home {
     }
 
     /// Asks what had to wait for the answers before it.
+    #[inline]
     fn go_on(&mut self, id: ConnectionId) {
+        let goes_on = self.connections.get(id).is_some_and(|it| it.queue.is_empty() && !it.paused);
+        if !goes_on || !self.connections.congested.is_empty() {
+            self.ask_what_waited(id);
+        }
+    }
+
+    fn ask_what_waited(&mut self, id: ConnectionId) {
         while let Some(connection) = self.connections.get_mut(id) {
             let Some(Slot::Request { frame, .. }) = connection.queue.front() else { break };
             let mut reader = Reader::new(frame);
@@ -499,22 +559,32 @@ impl Home {
             let xid = RequestHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             match destination {
-                Destination::Partition(partition) => self.ask(id, partition, &frame, opcode),
-                Destination::All(opcode) => self.ask_all(id, Gather::new(frame, opcode, xid)),
+                Destination::Partition(partition) => {
+                    self.ask(id, partition, &frame, may_watch(opcode, &frame));
+                }
+                Destination::All(opcode) => {
+                    self.ask_all(id, Gather::new(frame, opcode, xid, self.placement));
+                }
                 Destination::Home | Destination::Proof => {}
             }
         }
         self.resume(id);
-        while !is_congested(self.under_way, self.connections.outstanding, &self.config)
+        while !self.is_congested()
             && let Some(next) = self.connections.congested.pop_front()
         {
             self.resume(next);
         }
     }
 
+    /// Whether all clients together have as much under way as they may: requests, and bytes of them.
+    fn is_congested(&self) -> bool {
+        let (requests, bytes) = self.under_way;
+        requests + self.connections.outstanding >= self.config.limits.outstanding || bytes >= self.bytes_max
+    }
+
     /// Lets a connection that is not read from go on, if there is room again.
     fn resume(&mut self, id: ConnectionId) {
-        let is_congested = is_congested(self.under_way, self.connections.outstanding, &self.config);
+        let is_congested = self.is_congested();
         let Some(connection) = self.connections.get_mut(id) else { return };
         if !connection.paused || is_saturated(connection, &self.config) {
             return;
@@ -530,7 +600,7 @@ impl Home {
     fn tell_me(&mut self, partition: u8, position: u64) {
         if self.asked.at(partition) < position && partition != self.config.partition {
             self.asked.raise(partition, position);
-            self.words.push_back((partition, Word::Tell(position)));
+            self.words.push_back((partition, Word::Tell { position, clock: 0 }));
         }
     }
 
@@ -581,6 +651,31 @@ impl Home {
             }
         }
         self.tell_whom_we_heard(now);
+        self.ask_how_far();
+        self.send_away_who_waits(now);
+    }
+
+    /// Asks partitions that clients watch, and for whose sake they were told small zxids, how far they have
+    /// come; who has nothing to do comes as far as the others.
+    fn ask_how_far(&mut self) {
+        for partition in bits(core::mem::take(&mut self.behind)) {
+            self.words.push_back((partition, Word::Tell { position: 0, clock: self.newest }));
+        }
+    }
+
+    /// What a read-only client waits for may never come here: then it looks for a server that has it.
+    fn send_away_who_waits(&mut self, now: Now) {
+        let patience_ms = u64::from(self.config.heartbeat_ms) * u64::from(self.config.election_heartbeats);
+        for id in core::mem::take(&mut self.read_only) {
+            let Some(route) = self.route(id) else { continue };
+            let waits = route.under_way > 0 || !route.late.is_empty();
+            let since_us = if waits { *route.waits_us.get_or_insert(now.mono_us) } else { now.mono_us };
+            if since_us + patience_ms * 1000 <= now.mono_us {
+                self.close(id, CloseReason::NoQuorum);
+            } else {
+                self.read_only.push(id);
+            }
+        }
     }
 
     /// When [`Home::tick`] is next needed, microseconds. Whom this thread hears of, the first partition
@@ -617,6 +712,12 @@ impl Home {
         self.words.pop_front()
     }
 
+    /// Whether there is nothing for this thread's own partition, nor for others.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.own.is_empty() && self.words.is_empty()
+    }
+
     /// What is for this thread's own partition.
     pub(crate) fn poll_own(&mut self) -> Option<(ConnectionId, ToPartition)> {
         self.own.pop_front()
@@ -629,68 +730,6 @@ impl Home {
     }
 }
 
-fn destination(placement: Placement, opcode: Option<Opcode>, mut body: Reader<'_>) -> Destination {
-    let Some(opcode) = opcode else { return Destination::Partition(FIRST) };
-    match opcode {
-        _ if is_for_all(placement, opcode, body) => Destination::All(opcode),
-        Opcode::Ping => Destination::Home,
-        Opcode::Auth => Destination::Proof,
-        Opcode::CloseSession | Opcode::Reconfig | Opcode::WhoAmI => Destination::Partition(FIRST),
-        Opcode::Multi | Opcode::MultiRead => {
-            // Where the first one lives, which then asks the others; mostly there are none.
-            let ops = MultiOps::decode(&mut body).ok();
-            let first = ops.and_then(|ops| ops.iter().next());
-            Destination::Partition(
-                first.and_then(|op| path_of(&op).map(|path| placement.of(path))).unwrap_or(FIRST),
-            )
-        }
-        // The parent's partition.
-        Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl | Opcode::Delete => {
-            let path = body.path().unwrap_or("/");
-            Destination::Partition(if placement.is_top(path) { FIRST } else { placement.of(path) })
-        }
-        _ => Destination::Partition(body.path().map_or(FIRST, |path| placement.of(path))),
-    }
-}
-
-pub(crate) fn path_of<'a>(op: &Request<'a>) -> Option<&'a str> {
-    match *op {
-        Request::Create(create)
-        | Request::Create2(create)
-        | Request::CreateContainer(create)
-        | Request::CreateTtl(create) => Some(create.path),
-        Request::Delete { path, .. }
-        | Request::SetData { path, .. }
-        | Request::Check { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. } => Some(path),
-        _ => None,
-    }
-}
-
-/// Whether a request may leave a watch behind.
-fn may_watch(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::GetData
-            | Opcode::Exists
-            | Opcode::GetChildren
-            | Opcode::GetChildren2
-            | Opcode::AddWatch
-            | Opcode::SetWatches
-            | Opcode::SetWatches2
-    )
-}
-
-/// The numbers of the bits that are set.
-fn bits(mut set: u64) -> impl Iterator<Item = u8> {
-    core::iter::from_fn(move || {
-        let next = u8::try_from(set.trailing_zeros()).ok().filter(|next| *next < 64)?;
-        set &= set - 1;
-        Some(next)
-    })
-}
-
 /// Whether a client has as much under way, or unread, as it may.
 fn is_saturated(connection: &Connection, config: &Config) -> bool {
     let limits = &config.limits;
@@ -699,12 +738,4 @@ fn is_saturated(connection: &Connection, config: &Config) -> bool {
         || under_way + connection.queue.len() >= limits.outstanding_per_connection
         || connection.queued_bytes >= limits.queued_bytes_per_connection
         || connection.output_bytes() >= limits.output_pause_bytes
-}
-
-/// Whether all clients together have as much under way as they may: requests, and bytes of them. What a
-/// partition can be given to store comes from the clients of all threads.
-fn is_congested((requests, bytes): (usize, usize), waiting: usize, config: &Config) -> bool {
-    let limits = &config.limits;
-    let share = limits.log_queue_bytes / usize::from(config.partitions).max(1);
-    requests + waiting >= limits.outstanding || bytes >= share.max(limits.frame_bytes)
 }

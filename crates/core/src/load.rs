@@ -111,7 +111,7 @@ fn top_asked(frame: &[u8]) -> Option<&str> {
         Opcode::Ping | Opcode::Auth | Opcode::CloseSession | Opcode::SetWatches | Opcode::SetWatches2 => None,
         Opcode::Multi | Opcode::MultiRead => {
             let first = MultiOps::decode(&mut reader).ok()?.iter().next()?;
-            top_of(crate::home::path_of(&first)?)
+            top_of(crate::route::path_of(&first)?)
         }
         _ => top_of(reader.path().ok()?),
     }

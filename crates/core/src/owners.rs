@@ -101,6 +101,12 @@ impl Server {
         }
     }
 
+    /// Whether something has become of sessions that the server's other partitions have not been told.
+    #[inline]
+    pub(crate) fn has_news_of_sessions(&self) -> bool {
+        self.owners.tells_all || !self.owners.news.is_empty()
+    }
+
     /// What has become of sessions, for the server's other partitions.
     pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, Word)> {
         let is_all = core::mem::take(&mut self.owners.tells_all);

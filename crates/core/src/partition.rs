@@ -229,6 +229,17 @@ impl Partition {
         self.rests_on.merge(seen);
     }
 
+    /// What is proposed from now on has a larger zxid than this, also under another leader: an entry says so.
+    /// False if it is so already.
+    pub(crate) fn promise(&mut self, zxid: i64) -> bool {
+        if self.zxid_seen() >= zxid {
+            return false;
+        }
+        self.rests_on.raise_zxid(zxid);
+        put_seen(&mut self.entry, &self.rests_on);
+        true
+    }
+
     /// What the next entry depends on.
     pub(crate) fn rests_on(&self) -> &Timestamp {
         &self.rests_on

@@ -36,12 +36,19 @@ impl Placement {
     #[must_use]
     #[inline]
     pub fn of(self, path: &str) -> u8 {
+        self.of_bytes(path.as_bytes())
+    }
+
+    /// The same of a path that may not even be text.
+    #[inline]
+    pub(crate) fn of_bytes(self, path: &[u8]) -> u8 {
         if self.partitions == 1 {
             return FIRST;
         }
-        let path = path.strip_prefix(QUOTA).unwrap_or_else(|| path.strip_prefix('/').unwrap_or(""));
-        let top = path.split('/').next().unwrap_or("");
-        if top.is_empty() || top == SYSTEM {
+        let quota = path.strip_prefix(QUOTA.as_bytes());
+        let path = quota.or_else(|| path.strip_prefix(b"/")).unwrap_or_default();
+        let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+        if top.is_empty() || top == SYSTEM.as_bytes() {
             return FIRST;
         }
         self.of_top(without_number(top))
@@ -51,13 +58,13 @@ impl Placement {
     #[must_use]
     pub fn of_sequential(self, path: &str) -> u8 {
         match path.strip_prefix('/') {
-            Some(top) if !top.contains('/') && self.partitions > 1 => self.of_top(top),
+            Some(top) if !top.contains('/') && self.partitions > 1 => self.of_top(top.as_bytes()),
             _ => self.of(path),
         }
     }
 
-    fn of_top(self, top: &str) -> u8 {
-        (hash(top.as_bytes()) % u64::from(self.partitions)) as u8
+    fn of_top(self, top: &[u8]) -> u8 {
+        (hash(top) % u64::from(self.partitions)) as u8
     }
 
     /// Whether a znode stands right below the root, or will when its number is known: there a parent and its
@@ -84,11 +91,11 @@ pub(crate) fn top_of(path: &str) -> Option<&str> {
 
 /// A name without the number that a sequential create has put behind it, if it looks like that: those
 /// that were made with the same name live together, and it is known where before the number is.
-fn without_number(name: &str) -> &str {
+fn without_number(name: &[u8]) -> &[u8] {
     const NUMBER_BYTES: usize = 10;
     match name.len().checked_sub(NUMBER_BYTES).and_then(|at| name.split_at_checked(at)) {
         Some((prefix, number))
-            if number.strip_prefix('-').unwrap_or(number).bytes().all(|it| it.is_ascii_digit()) =>
+            if number.strip_prefix(b"-").unwrap_or(number).iter().all(u8::is_ascii_digit) =>
         {
             prefix
         }

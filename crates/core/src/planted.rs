@@ -67,6 +67,8 @@ pub enum Bug {
     OutsiderIsHeard,
     /// A part is applied without a look at the others.
     HalfIsEnough,
+    /// An answer's zxid is not lowered for the sake of what other partitions have for the client.
+    HighestZxid,
     /// A partition answers a client that has seen more than it has.
     TimestampIgnored,
     /// A new leader counts clients as silent for as long as it did not lead.

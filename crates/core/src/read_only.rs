@@ -10,8 +10,10 @@
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
+use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::Server;
+use crate::word::Word;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
@@ -34,6 +36,8 @@ pub(crate) struct ReadOnly {
     guests: BTreeMap<i64, Guest>,
     /// The next id that is no session's.
     next_id: i64,
+    /// The largest zxid that a partition of this server has told.
+    newest: i64,
 }
 
 struct Guest {
@@ -48,7 +52,16 @@ impl ReadOnly {
     pub(crate) fn new(server: u8, now: Now) -> Self {
         // The clock tells the ids of two runs apart; passwords do so in any case.
         let next_id = i64::from(server) << 48 | (now.wall_ms & 0xffff_ffff_ffff);
-        Self { leaderless_since_us: None, active: false, guests: BTreeMap::new(), next_id }
+        Self { leaderless_since_us: None, active: false, guests: BTreeMap::new(), next_id, newest: 0 }
+    }
+
+    /// Another partition of this server has come to this zxid.
+    pub(crate) fn seen(&mut self, zxid: i64) {
+        self.newest = self.newest.max(zxid);
+    }
+
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest
     }
 
     /// The client of this session has been heard of.
@@ -92,9 +105,17 @@ impl Server {
         self.read_only.active
     }
 
-    /// Compares the mode with what is known of a leader.
+    /// Compares the mode with what is known of a leader. The first partition decides for the server; the
+    /// others tell it how far they have come, by which it judges who has seen more than this server.
     pub(crate) fn follow_mode(&mut self) {
         if !self.config.read_only_mode {
+            return;
+        }
+        if !self.has_sessions() {
+            if self.read_only.newest < self.clock() {
+                self.read_only.newest = self.clock();
+                self.say(FIRST, Word::Clock(self.clock()));
+            }
             return;
         }
         if self.replica.leader != 0 || self.replica.is_alone() {
@@ -253,7 +274,7 @@ impl Server {
         self.sessions.heard_here(session, self.now);
     }
 
-    /// A request on a read-only connection: nothing waits, as nothing is under way.
+    /// A request on a read-only connection: nothing is under way for which it would have to wait.
     pub(crate) fn request_read_only(
         &mut self,
         id: ConnectionId,

@@ -1,7 +1,7 @@
 //! Requests of a live connection: which way each goes.
 
 use crate::auth::{self, IDENTITIES_MAX};
-use crate::connection::{Barred, CloseReason, ConnectionId, Phase, Slot};
+use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::owners::Known;
 use crate::peer::Asked;
 use crate::planted::Bug;
@@ -29,7 +29,11 @@ impl Server {
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
         if connection.phase == Phase::ReadOnly {
-            self.request_read_only(id, header, opcode, &mut reader, arrived_us);
+            if connection.queue.is_empty() {
+                self.request_read_only(id, header, opcode, &mut reader, arrived_us);
+            } else {
+                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+            }
             return;
         }
         let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
@@ -296,6 +300,10 @@ impl Server {
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else { return };
         let Some(opcode) = Opcode::from_i32(header.opcode) else { return };
+        if self.connections.get(id).is_some_and(Connection::is_read_only) {
+            self.request_read_only(id, header, opcode, &mut reader, arrived_us);
+            return;
+        }
         if is_read(opcode) {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;

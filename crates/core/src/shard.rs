@@ -2,10 +2,11 @@
 
 use crate::config::{Config, Now};
 use crate::connection::{Connection, ConnectionId};
-use crate::home::{Home, HomeStats};
+use crate::guest::ForClient;
+use crate::home::{Home, HomeStats, Taken};
 use crate::restore::Recovered;
 use crate::server::{ConnectError, Output, Server};
-use crate::word::Word;
+use crate::word::{ToClient, ToPartition, Word};
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
@@ -53,8 +54,13 @@ impl Shard {
     /// Bytes of a client; see [`Server::receive`].
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         let mut rest = bytes;
-        while self.home.take_frame(id, &mut rest, now) {
-            self.serve_own(now);
+        while let Some(taken) = self.home.take_frame(id, &mut rest, now) {
+            if let Taken::Own { guest, frame, has_news } = taken {
+                let seen = if has_news { self.home.seen(id) } else { None };
+                self.server.guest_request(guest, seen, frame, now);
+            } else {
+                self.serve_own(now);
+            }
         }
         self.settle(now);
         let consumed = bytes.len() - rest.len();
@@ -76,16 +82,7 @@ impl Shard {
 
     /// Another thread of this server has said something.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
-        match word {
-            Word::Client(client, what) => self.server.hear_home(from, client, what, now),
-            Word::Answer(client, what) => self.home.told(from, client, what),
-            Word::Tell(position) => self.tell.push_back((from, position)),
-            Word::Reached(position) => self.home.reached(from, position),
-            Word::Sessions { is_all, position, changed } => {
-                self.server.sessions_changed(is_all, position, &changed);
-            }
-            word => self.server.hear_partition(from, word, now),
-        }
+        self.listen(from, word, now);
         self.settle(now);
     }
 
@@ -104,10 +101,28 @@ impl Shard {
         self.home.next_wake_us().unwrap_or(u64::MAX).min(self.server.next_wake_us())
     }
 
+    fn listen(&mut self, from: u8, word: Word, now: Now) {
+        match word {
+            Word::Client(client, what) => self.server.hear_home(from, client, what, now),
+            Word::Answer(client, what) => self.home.told(from, client, what),
+            Word::Tell { position, clock } => {
+                let comes = self.server.come_to(clock);
+                self.tell.push_back((from, comes.max(position)));
+            }
+            Word::Reached { position, clock } => self.home.reached(from, position, clock),
+            Word::Sessions { is_all, position, changed } => {
+                self.server.sessions_changed(is_all, position, &changed);
+            }
+            word => self.server.hear_partition(from, word, now),
+        }
+    }
+
     /// What the partition has to say, to itself or to others.
     fn listen_to_itself(&mut self, now: Now) {
         self.server.tell_leader();
-        self.words.extend(self.server.poll_sessions_changed());
+        if self.server.has_news_of_sessions() {
+            self.words.extend(self.server.poll_sessions_changed());
+        }
         while let Some((to, word)) = self.server.words.pop_front() {
             if to == self.own {
                 self.server.hear_partition(to, word, now);
@@ -119,7 +134,11 @@ impl Shard {
 
     fn serve_own(&mut self, now: Now) {
         while let Some((client, what)) = self.home.poll_own() {
+            let comes = matches!(what, ToPartition::Open { .. } | ToPartition::Join { .. });
             self.server.hear_home(self.own, client, what, now);
+            if comes {
+                self.home.is_guest(client, self.server.guest(self.own, client));
+            }
         }
     }
 
@@ -128,24 +147,60 @@ impl Shard {
         loop {
             self.serve_own(now);
             self.listen_to_itself(now);
-            let Some((home, client, what)) = self.server.poll_guest() else { break };
-            if home == self.own {
-                self.home.told(self.own, client, what);
-            } else {
-                self.words.push_back((home, Word::Answer(client, what)));
+            self.pass_on();
+            if self.home.is_quiet() && self.server.words.is_empty() {
+                break;
             }
+            self.pass_on_words(now);
         }
-        let applied = self.server.applied();
-        self.home.reached(self.own, applied);
-        self.tell.retain(|(home, position)| {
-            let is_there = *position <= applied;
-            if is_there {
-                self.words.push_back((*home, Word::Reached(applied)));
+        let (position, clock) = (self.server.applied(), self.server.clock());
+        self.home.reached(self.own, position, clock);
+        self.pass_on_words(now);
+        self.tell.retain(|(home, until)| {
+            let is_there = *until <= position;
+            if is_there && *home != self.own {
+                self.words.push_back((*home, Word::Reached { position, clock }));
             }
             !is_there
         });
-        while let Some(word) = self.home.poll_word() {
-            self.words.push_back(word);
+    }
+
+    /// What the partition has for clients.
+    fn pass_on(&mut self) {
+        while let Some(next) = self.server.poll_guest() {
+            match next {
+                ForClient::Output { client, guest } => self.give(client, guest),
+                ForClient::Said(home, client, what) if home == self.own => {
+                    self.home.told(home, client, what);
+                }
+                ForClient::Said(home, client, what) => {
+                    self.words.push_back((home, Word::Answer(client, what)));
+                }
+            }
+        }
+    }
+
+    /// What clients here have for the partitions.
+    fn pass_on_words(&mut self, now: Now) {
+        while let Some((to, word)) = self.home.poll_word() {
+            if to == self.own {
+                self.listen(to, word, now);
+            } else {
+                self.words.push_back((to, word));
+            }
+        }
+    }
+
+    /// Gives a client of this thread what the partition has written for it.
+    fn give(&mut self, client: ConnectionId, guest: ConnectionId) {
+        let Some((answers, mut bytes)) = self.server.take_output(guest) else { return };
+        if self.home.give(self.own, client, self.server.stamp(), answers, &mut bytes) {
+            // Buffers come from the partition and are emptied at the home.
+            let buffer = if bytes.capacity() > 0 { Some(bytes) } else { self.home.connections.spare() };
+            buffer.into_iter().for_each(|buffer| self.server.connections.recycle(buffer));
+        } else {
+            let stamp = self.server.stamp().clone();
+            self.home.told(self.own, client, ToClient::Frames { answers, bytes, stamp });
         }
     }
 
@@ -168,7 +223,9 @@ impl Shard {
     /// So many bytes of it have been sent.
     pub fn sent(&mut self, id: ConnectionId, bytes: usize, now: Now) {
         self.home.sent(id, bytes);
-        self.settle(now);
+        if !self.home.is_quiet() {
+            self.settle(now);
+        }
     }
 
     // ---- what the server's operator may ask ----
@@ -188,6 +245,13 @@ impl Shard {
     #[must_use]
     pub fn home_stats(&self) -> &HomeStats {
         &self.home.stats
+    }
+
+    /// Plants a bug, in the partition and among its clients.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: crate::Bug) {
+        self.server.plant(bug);
+        self.home.planted = self.server.planted;
     }
 
     /// Forgets the counts that the word `srst` forgets.

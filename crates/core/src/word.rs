@@ -65,9 +65,22 @@ pub enum Word {
         is_there: bool,
     },
     /// Says so when it has applied its timeline up to here.
-    Tell(u64),
-    /// The sender has: all that its clients are told of it is on its way.
-    Reached(u64),
+    Tell {
+        /// The position.
+        position: u64,
+        /// Others have come to this zxid: whoever leads its timeline, and has nothing to do, writes that
+        /// what follows is larger.
+        clock: i64,
+    },
+    /// The sender has: all that the receiver's clients are told of it is on its way.
+    Reached {
+        /// The position that it has applied.
+        position: u64,
+        /// All later updates on its timeline have a larger zxid.
+        clock: i64,
+    },
+    /// To the first partition: this zxid was seen.
+    Clock(i64),
 }
 
 /// From a client's home to a partition.
@@ -113,6 +126,8 @@ pub struct Attached {
     pub opening: u64,
     /// Where on the first partition's timeline that stands.
     pub since: u64,
+    /// It is lent, or none: the server only reads.
+    pub read_only: bool,
 }
 
 /// From a partition to a client.

@@ -363,7 +363,7 @@ mod tests {
         let mut own = 0;
         for _ in 0..9 {
             match neighbours.next() {
-                Some(inbox) => inbox.send(Message::Word(0, Word::Reached(1))).unwrap(),
+                Some(inbox) => inbox.send(Message::Word(0, Word::Clock(1))).unwrap(),
                 None => own += 1,
             }
         }

@@ -25,7 +25,7 @@ fn a_run_follows_from_its_seed() {
 /// How many seeds of a few find a bug, and what the first one says.
 fn found(bug: Bug, partitions: u8) -> (usize, String) {
     let mut says = String::new();
-    let plant = |shard: &mut stoa_core::Shard| shard.server_mut().plant(bug);
+    let plant = |shard: &mut stoa_core::Shard| shard.plant(bug);
     let runs = (1..=30).filter_map(|seed| World::new(seed, partitions, &plant).run().err());
     let count = runs.inspect(|violation| says = violation.to_string()).count();
     (count, says)
@@ -35,6 +35,12 @@ fn found(bug: Bug, partitions: u8) -> (usize, String) {
 fn a_partition_that_shows_less_than_its_client_has_seen_is_found() {
     let (count, says) = found(Bug::TimestampIgnored, 4);
     assert!(count >= 3 && says.contains("which knows of version"), "{count} of 30: {says}");
+}
+
+#[test]
+fn an_answer_whose_zxid_hides_what_another_partition_has_for_the_client_is_found() {
+    let (count, says) = found(Bug::HighestZxid, 3);
+    assert!(count >= 3 && says.contains("before any event"), "{count} of 30: {says}");
 }
 
 #[test]

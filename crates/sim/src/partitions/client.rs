@@ -69,6 +69,7 @@ enum What {
     Group,
     FailingGroup,
     Other,
+    Watches,
     Close,
 }
 
@@ -81,8 +82,12 @@ pub(super) struct Client {
     next_xid: i32,
     under_way: VecDeque<(i32, What)>,
     known: Known,
-    /// Watches: the version that the client was shown when it set them.
+    /// Watches: the version that the client was shown when it set them. They outlive its connections.
     watched: BTreeMap<usize, i32>,
+    /// The server has to be told of them: what comes next is a new connection's first request.
+    tells_watches: bool,
+    /// zxid of the last answer, as real clients remember it.
+    last_zxid: i64,
     /// The newest version of each znode that was acknowledged to it.
     pub(super) acknowledged: Known,
     pub(super) answers: u64,
@@ -128,6 +133,8 @@ impl Client {
             under_way: VecDeque::new(),
             known: Known::new(),
             watched: BTreeMap::new(),
+            tells_watches: false,
+            last_zxid: 0,
             acknowledged: Known::new(),
             answers: 0,
             rng,
@@ -137,9 +144,10 @@ impl Client {
     /// It is connected to this thread of this server from now on; returns what it says first.
     pub(super) fn connected(&mut self, at: (u8, u8, ConnectionId)) -> Vec<u8> {
         self.at = Some(at);
+        self.tells_watches = false;
         let request = ConnectRequest {
             protocol_version: 0,
-            last_zxid_seen: 0,
+            last_zxid_seen: self.last_zxid,
             timeout_ms: 2000,
             session_id: self.session,
             password: &self.password,
@@ -153,13 +161,45 @@ impl Client {
         self.at = None;
         self.is_live = false;
         self.under_way.clear();
-        self.watched.clear();
     }
 
+    /// Begins anew, with what it knows or without; watches end with the session.
     fn start_over(&mut self) {
         self.session = 0;
         self.password = [0; PASSWORD_LEN];
-        self.known.clear();
+        self.watched.clear();
+        if self.rng.percent(50) {
+            self.known.clear();
+            self.last_zxid = 0;
+        }
+    }
+
+    /// What stands before the first request of a new connection: the watches that it had, and a look at what
+    /// they are for, which shows at once what it should have been told.
+    pub(super) fn watches(&mut self, map: &Map) -> Vec<u8> {
+        if !std::mem::take(&mut self.tells_watches) || self.watched.is_empty() {
+            return Vec::new();
+        }
+        let watched: Vec<_> = self.watched.keys().copied().collect();
+        let paths: Vec<_> = watched.iter().map(|index| map.path(*index)).collect();
+        let data: Vec<_> = paths.iter().map(String::as_str).collect();
+        let since = self.last_zxid;
+        let later = std::mem::take(&mut self.under_way);
+        self.under_way.push_back((xid::SET_WATCHES, What::Watches));
+        let mut bytes = request(xid::SET_WATCHES, Opcode::SetWatches, |out| {
+            encode::set_watches(out, since, &[&data, &[], &[]]);
+        });
+        for (index, path) in watched.into_iter().zip(&data) {
+            bytes.extend(self.ask(What::Get { index, watch: false }, Opcode::GetData, |out| {
+                encode::path_watch(out, path, false);
+            }));
+        }
+        self.under_way.extend(later);
+        bytes
+    }
+
+    pub(super) fn watches_something(&self) -> bool {
+        !self.watched.is_empty()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -281,7 +321,7 @@ impl Client {
                     self.start_over();
                 } else {
                     (self.session, self.password) = (response.session_id, response.password);
-                    self.is_live = true;
+                    (self.is_live, self.tells_watches) = (true, true);
                 }
             }
         }
@@ -306,6 +346,9 @@ impl Client {
             return Err(Violation::new(format!("the answer to {} comes before that to {xid}", header.xid)));
         }
         self.answers += 1;
+        if header.zxid > 0 {
+            self.last_zxid = header.zxid;
+        }
         match (what, header.err) {
             (What::Get { index, watch }, 0) => {
                 let data = reader.buffer().map_err(broken)?.unwrap_or_default();

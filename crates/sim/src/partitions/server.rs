@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use stoa_core::{Append, Config, ConnectionId, Now, Output, PeerOutput, Restore, Shard, Share, Word};
+use stoa_core::{
+    Append, CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Restore, Shard, Share, Word,
+};
 use stoa_tree::Options;
 
 use crate::rng::Rng;
@@ -15,7 +17,7 @@ pub(super) type Records = Vec<(u32, u64, Bytes)>;
 #[derive(Debug)]
 pub(super) enum Out {
     Peer(PeerOutput),
-    Closed(ConnectionId),
+    Closed(ConnectionId, CloseReason),
 }
 
 /// A server that runs.
@@ -86,8 +88,8 @@ impl Server {
             self.words.entry((partition, to)).or_default().push_back(word);
         }
         while let Some(output) = shard.poll_output() {
-            if let Output::Close(id, _) = output {
-                out.push(Out::Closed(id));
+            if let Output::Close(id, reason) = output {
+                out.push(Out::Closed(id, reason));
             }
         }
         out

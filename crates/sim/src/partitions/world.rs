@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Add;
 
 use bytes::Bytes;
-use stoa_core::{Now, PeerOutput, Placement, Role, Shard};
+use stoa_core::{CloseReason, Now, PeerOutput, Placement, Role, Shard};
 use stoa_tree::Tree;
 
 use super::client::{Client, Known, Map};
@@ -73,6 +73,8 @@ pub struct World<'a> {
     outcome: Outcome,
     /// How eagerly each thread listens: some are slow for a while.
     slow: BTreeSet<(u8, u8)>,
+    /// Things go wrong.
+    is_troubled: bool,
     plant: &'a dyn Fn(&mut Shard),
 }
 
@@ -101,6 +103,7 @@ impl<'a> World<'a> {
             clients,
             outcome: Outcome::default(),
             slow: BTreeSet::new(),
+            is_troubled: false,
             plant,
         };
         (1..=SERVERS).for_each(|id| world.start(id));
@@ -178,7 +181,8 @@ impl<'a> World<'a> {
         let now = self.now();
         let Some(server) = self.servers.get_mut(&id) else { return Ok(()) };
         let outs = server.poll(partition, now);
-        for client in &mut self.clients {
+        let mut hang_up = None;
+        for (at, client) in self.clients.iter_mut().enumerate() {
             let Some((server_id, thread, connection)) = client.at else { continue };
             if (server_id, thread) != (id, partition) {
                 continue;
@@ -187,6 +191,10 @@ impl<'a> World<'a> {
             let bytes = shard.output(connection).to_vec();
             shard.sent(connection, bytes.len(), now);
             client.receive(&self.map, &bytes)?;
+            // Most of all when it has just been told something, and may not know of all that it watches.
+            if self.is_troubled && !bytes.is_empty() && client.watches_something() && self.rng.one_in(4) {
+                hang_up = Some(at);
+            }
         }
         for out in outs {
             match out {
@@ -199,7 +207,10 @@ impl<'a> World<'a> {
                     server.shard(partition).server_mut().snapshot_sent(to, false, now);
                 }
                 Out::Peer(_) => {}
-                Out::Closed(connection) => {
+                Out::Closed(_, CloseReason::ClientAhead) => {
+                    return Err(Violation::new("a client was sent away who has seen nothing that is lost"));
+                }
+                Out::Closed(connection, _) => {
                     server.shard(partition).disconnected(connection, now);
                     for client in &mut self.clients {
                         if client.at == Some((id, partition, connection)) {
@@ -209,7 +220,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        Ok(())
+        hang_up.map_or(Ok(()), |at| self.hang_up(at))
     }
 
     fn poll_all(&mut self) -> Done {
@@ -318,6 +329,17 @@ impl<'a> World<'a> {
         self.say(at, &bytes)
     }
 
+    /// A client's connection ends, whatever is under way.
+    fn hang_up(&mut self, at: usize) -> Done {
+        let now = self.now();
+        let Some((id, thread, connection)) = self.clients[at].at else { return Ok(()) };
+        self.clients[at].lost();
+        if let Some(server) = self.servers.get_mut(&id) {
+            server.shard(thread).disconnected(connection, now);
+        }
+        self.poll(id, thread)
+    }
+
     /// The newest version of each znode that anybody was told of.
     fn newest(&self) -> Known {
         let mut newest = Known::new();
@@ -341,6 +363,8 @@ impl<'a> World<'a> {
     fn say(&mut self, at: usize, bytes: &[u8]) -> Done {
         let now = self.now();
         let Some((id, thread, connection)) = self.clients[at].at else { return Ok(()) };
+        let bytes = [self.clients[at].watches(&self.map), bytes.to_vec()].concat();
+        let bytes = bytes.as_slice();
         if let Some(server) = self.servers.get_mut(&id) {
             server.shard(thread).receive(connection, bytes, now);
         }
@@ -392,12 +416,14 @@ impl<'a> World<'a> {
     /// What must not have happened, or has not happened though it must.
     pub fn run(mut self) -> Result<Outcome, Violation> {
         self.begin()?;
+        self.is_troubled = true;
         for _ in 0..STEPS {
             if self.rng.one_in(150) {
                 self.trouble()?;
             }
             self.step()?;
         }
+        self.is_troubled = false;
         self.heal()?;
         self.compare()?;
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();

@@ -1,0 +1,212 @@
+//! What requests cost: processor time of each in a server with one partition, and in one with two, where
+//! the client's own thread has the partition and where the other one has it. Without sockets and disk.
+//! `cargo run --release -p stoa-core --example cost [line]`
+
+#![allow(clippy::print_stdout, reason = "it is what this program is for")]
+
+use mimalloc::MiMalloc;
+use std::collections::VecDeque;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+use stoa_core::{Config, ConnectionId, Now, Placement, Recovered, Server, Shard, Word};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{
+    ConnectRequest, OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, next_frame, request::encode,
+};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+const DATA: &[u8] = &[7; 100];
+const ROUNDS: usize = 400_000;
+const NOW: Now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+fn request(opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid: 1, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+fn handshake() -> Vec<u8> {
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: Some(false),
+    };
+    frame(|out| request.encode(out))
+}
+
+/// A server that is driven as the real one is, turn by turn; disks store at once.
+trait Machine {
+    fn connect(&mut self) -> ConnectionId;
+    /// Bytes arrive; returns how many are sent back.
+    fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8>;
+}
+
+fn address() -> SocketAddr {
+    ([127, 0, 0, 1], 4000).into()
+}
+
+impl Machine for Server {
+    fn connect(&mut self) -> ConnectionId {
+        Self::connect(self, address(), NOW).expect("there is room")
+    }
+
+    fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8> {
+        let mut sent = Vec::new();
+        assert_eq!(self.receive(client, bytes, NOW), bytes.len());
+        self.turn_ended(NOW);
+        loop {
+            while self.poll_output().is_some() {
+                let output = self.output(client);
+                sent.extend_from_slice(output);
+                let len = output.len();
+                self.sent(client, len);
+            }
+            while self.poll_peer().is_some() {}
+            let Some(append) = self.poll_append() else { return sent };
+            self.appended(append.position, NOW);
+        }
+    }
+}
+
+/// The threads of a server; the client is connected to the first.
+struct Threads {
+    shards: Vec<Shard>,
+    words: VecDeque<(u8, u8, Word)>,
+}
+
+impl Threads {
+    fn new(partitions: u8) -> Self {
+        let shard = |partition: u8| {
+            let config = Config { partition, partitions, ..Config::default() };
+            let tree = if partition == 0 {
+                Tree::new(Options::default())
+            } else {
+                Tree::new_part(Options::default())
+            };
+            Shard::new(config, Recovered::new(tree, &[1]), [7; 32], NOW).expect("a new timeline is sound")
+        };
+        let mut threads = Self { shards: (0..partitions).map(shard).collect(), words: VecDeque::new() };
+        (0..partitions).for_each(|thread| threads.settle(thread));
+        threads
+    }
+
+    /// Everything happens that follows from what this thread was given.
+    fn settle(&mut self, thread: u8) {
+        let mut busy = vec![thread];
+        while let Some(thread) = busy.pop() {
+            let shard = &mut self.shards[usize::from(thread)];
+            while shard.server_mut().poll_peer().is_some() {}
+            shard.settle(NOW);
+            while let Some((to, word)) = shard.poll_word() {
+                self.words.push_back((thread, to, word));
+            }
+            if let Some(append) = shard.server_mut().poll_append() {
+                shard.server_mut().appended(append.position, NOW);
+                busy.push(thread);
+            }
+            while let Some((from, to, word)) = self.words.pop_front() {
+                self.shards[usize::from(to)].hear(from, word, NOW);
+                busy.push(to);
+            }
+        }
+    }
+}
+
+impl Machine for Threads {
+    fn connect(&mut self) -> ConnectionId {
+        self.shards[0].connect(address(), NOW).expect("there is room")
+    }
+
+    fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8> {
+        let mut sent = Vec::new();
+        assert_eq!(self.shards[0].receive(client, bytes, NOW), bytes.len());
+        self.shards[0].server_mut().turn_ended(NOW);
+        self.settle(0);
+        let home = &mut self.shards[0];
+        while home.poll_output().is_some() {
+            let output = home.output(client);
+            sent.extend_from_slice(output);
+            let len = output.len();
+            home.sent(client, len, NOW);
+        }
+        sent
+    }
+}
+
+/// Time this thread has spent on a CPU: what others do on the machine does not count.
+fn cpu_time() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
+    Duration::from_nanos(stat.split(' ').next().and_then(|field| field.parse().ok()).expect("a number"))
+}
+
+/// Nanoseconds of each request, when so many arrive together.
+fn measure(machine: &mut impl Machine, client: ConnectionId, request: &[u8], together: usize) -> f64 {
+    let bytes = request.repeat(together);
+    let mut best = Duration::MAX;
+    // The best of some rounds: the others had company.
+    for _ in 0..5 {
+        let began = cpu_time();
+        for _ in 0..ROUNDS / 5 / together {
+            let sent = machine.turn(client, &bytes);
+            let mut rest = sent.as_slice();
+            let mut answers = 0;
+            while let Ok(Some((_, tail))) = next_frame(rest, usize::MAX >> 1) {
+                rest = tail;
+                answers += 1;
+            }
+            assert_eq!(answers, together, "each is answered");
+        }
+        best = best.min(cpu_time() - began);
+    }
+    best.as_nanos() as f64 / (ROUNDS / 5 / together * together) as f64
+}
+
+fn report(what: &str, mut machine: impl Machine, path: &str) {
+    if !std::env::args().nth(1).is_none_or(|wanted| what.contains(&wanted)) {
+        return;
+    }
+    let client = machine.connect();
+    machine.turn(client, &handshake());
+    let create =
+        |path: &str| request(Opcode::Create, |out| encode::create(out, path, Some(DATA), OPEN_ACL, 0, None));
+    let znode = format!("{path}/znode");
+    machine.turn(client, &create(path));
+    machine.turn(client, &create(&znode));
+    let get = request(Opcode::GetData, |out| encode::path_watch(out, &znode, false));
+    let set = request(Opcode::SetData, |out| encode::set_data(out, &znode, Some(DATA), -1));
+    print!("{what:<40}");
+    for (request, together) in [(&get, 1), (&get, 16), (&set, 1), (&set, 16)] {
+        print!("{:>10.0}", measure(&mut machine, client, request, together));
+    }
+    println!();
+}
+
+fn main() {
+    let placement = Placement::new(2);
+    let top = |of| {
+        let mut names = (0..).map(|number| format!("/top-{number}"));
+        names.find(|name| placement.of(name) == of).expect("names are spread")
+    };
+    println!("{:<40}{:>10}{:>10}{:>10}{:>10}", "ns a request", "get", "16 gets", "set", "16 sets");
+    let tree = Tree::new(Options::default());
+    let config = Config::default();
+    let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], NOW);
+    report("one partition", server.expect("a new timeline is sound"), &top(0));
+    report("two, requests for the thread's own", Threads::new(2), &top(0));
+    report("two, requests for the other one", Threads::new(2), &top(1));
+}

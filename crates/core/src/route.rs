@@ -1,0 +1,220 @@
+//! Where the requests of a home's client go, and what the home knows of the client.
+
+use crate::connection::ConnectionId;
+use crate::gather::{Gather, is_for_all};
+use crate::mark;
+use crate::placement::{FIRST, Placement};
+use crate::timestamp::Timestamp;
+use crate::word::Attached;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use stoa_wire::{MultiOps, Opcode, Reader, Request, RequestHeader};
+
+/// What a home knows of a client, besides its connection.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// The partition that has all requests under way, and how many these are.
+    pub(crate) at: u8,
+    pub(crate) under_way: u32,
+    /// How long they are, oldest first.
+    pub(crate) lengths: VecDeque<u32>,
+    /// What the client has seen, but for what `sees_own` says.
+    pub(crate) seen: Timestamp,
+    /// It has seen what this thread's own partition rests on by now, or part of it.
+    pub(crate) sees_own: bool,
+    /// Who need not be told what it has seen: a bit for each partition.
+    pub(crate) informed: u64,
+    /// Where it is known; where it may have watches.
+    pub(crate) joined: u64,
+    pub(crate) watched: u64,
+    /// The zxids of the last answers, by partition, where it has watches.
+    pub(crate) answered: Vec<i64>,
+    pub(crate) session: Option<Attached>,
+    /// Its connection at this thread's own partition.
+    pub(crate) guest: Option<ConnectionId>,
+    /// What it has proved to be, as it sent it, for partitions that it comes to later.
+    pub(crate) proofs: Vec<Box<[u8]>>,
+    /// What it is to be told when the events before that are here.
+    pub(crate) late: VecDeque<Late>,
+    /// What goes through all partitions just now; nothing else is under way then.
+    pub(crate) gather: Option<Gather>,
+    /// Its client was heard of since the first partition was told.
+    pub(crate) is_heard: bool,
+    /// A read-only client: since when it was seen to wait, microseconds.
+    pub(crate) waits_us: Option<u64>,
+}
+
+/// Frames of a partition that may have to wait for events of others.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) from: u8,
+    pub(crate) answers: u32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) stamp: Timestamp,
+}
+
+/// Where a request has to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Nowhere: it is answered here.
+    Home,
+    /// The first partition answers it, the others must know it.
+    Proof,
+    Partition(u8),
+    /// All of them, one after the other.
+    All(Opcode),
+}
+
+impl Route {
+    /// That of a client which wants a session.
+    pub(crate) fn new(partitions: u8) -> Self {
+        Self {
+            at: FIRST,
+            under_way: 0,
+            lengths: VecDeque::new(),
+            seen: Timestamp::new(partitions),
+            sees_own: false,
+            informed: u64::MAX,
+            joined: 1 << FIRST,
+            watched: 0,
+            answered: Vec::new(),
+            session: None,
+            guest: None,
+            proofs: Vec::new(),
+            late: VecDeque::new(),
+            gather: None,
+            is_heard: false,
+            waits_us: None,
+        }
+    }
+
+    /// Whether a request may go where it has to without overtaking any.
+    pub(crate) fn is_free_for(&self, destination: Destination) -> bool {
+        match destination {
+            _ if self.under_way == 0 => true,
+            Destination::Partition(partition) => self.at == partition && self.gather.is_none(),
+            _ => false,
+        }
+    }
+
+    /// It asks a partition, and may watch something there. Whether that must be told what it has seen.
+    #[inline]
+    pub(crate) fn asks(&mut self, partition: u8, watches: bool) -> bool {
+        let bit = 1 << partition;
+        self.at = partition;
+        self.watched |= if watches { bit } else { 0 };
+        let has_news = self.informed & bit == 0;
+        self.informed |= bit;
+        has_news
+    }
+
+    /// Whether all events are here that come before what a partition has for the client.
+    pub(crate) fn lacks_nothing(&self, from: u8, stamp: &Timestamp, reached: &Timestamp) -> bool {
+        bits(self.watched & !(1 << from)).all(|of| stamp.at(of) <= reached.at(of))
+    }
+
+    /// The client is about to be given these frames. Lowers the zxids of answers where it would otherwise
+    /// not be told, after a reconnect, what it was not told before: see [`mark`]. Returns the partitions
+    /// for whose sake that was done. `clocks` is how far what each partition had for clients here has
+    /// arrived.
+    pub(crate) fn mark(&mut self, from: u8, clocks: &[i64], bytes: &mut [u8]) -> u64 {
+        if self.watched == 0 {
+            return 0;
+        }
+        let Some(newest) = mark::last_answer(bytes) else { return 0 };
+        let is_here = self.watched & (1 << from) != 0;
+        let (mut least, mut behind) = (i64::MAX, 0);
+        for of in bits(self.watched & !(1 << from)) {
+            let delivered = self.delivered(of, clocks);
+            least = least.min(delivered);
+            behind |= u64::from(delivered < newest) << of;
+        }
+        if behind != 0 {
+            mark::lower(bytes, least);
+        }
+        if is_here {
+            self.answered.resize(clocks.len(), 0);
+            if let Some(answered) = self.answered.get_mut(usize::from(from)) {
+                *answered = newest.max(*answered);
+            }
+        }
+        behind
+    }
+
+    /// Up to which zxid the client has been given everything that a partition had for it.
+    pub(crate) fn delivered(&self, of: u8, clocks: &[i64]) -> i64 {
+        if let Some(late) = self.late.iter().find(|late| late.from == of) {
+            return mark::before(&late.bytes);
+        }
+        let by_number = |zxids: &[i64]| zxids.get(usize::from(of)).copied().unwrap_or(0);
+        by_number(clocks).max(by_number(&self.answered))
+    }
+}
+
+/// Where a request goes.
+pub(crate) fn destination(placement: Placement, opcode: Option<Opcode>, mut body: Reader<'_>) -> Destination {
+    let Some(opcode) = opcode else { return Destination::Partition(FIRST) };
+    match opcode {
+        _ if is_for_all(placement, opcode, body) => Destination::All(opcode),
+        Opcode::Ping => Destination::Home,
+        Opcode::Auth => Destination::Proof,
+        Opcode::CloseSession | Opcode::Reconfig | Opcode::WhoAmI => Destination::Partition(FIRST),
+        Opcode::Multi | Opcode::MultiRead => {
+            // Where the first one lives, which then asks the others; mostly there are none.
+            let ops = MultiOps::decode(&mut body).ok();
+            let first = ops.and_then(|ops| ops.iter().next());
+            Destination::Partition(
+                first.and_then(|op| path_of(&op).map(|path| placement.of(path))).unwrap_or(FIRST),
+            )
+        }
+        // The parent's partition.
+        Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl | Opcode::Delete => {
+            let path = body.path().unwrap_or("/");
+            Destination::Partition(if placement.is_top(path) { FIRST } else { placement.of(path) })
+        }
+        // Where the path is none, or no text, any partition says so.
+        _ => {
+            let path = body.buffer().ok().flatten();
+            Destination::Partition(path.map_or(FIRST, |path| placement.of_bytes(path)))
+        }
+    }
+}
+
+pub(crate) fn path_of<'a>(op: &Request<'a>) -> Option<&'a str> {
+    match *op {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => Some(create.path),
+        Request::Delete { path, .. }
+        | Request::SetData { path, .. }
+        | Request::Check { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// Whether a request to one partition may leave a watch behind.
+pub(crate) fn may_watch(opcode: Option<Opcode>, frame: &[u8]) -> bool {
+    match opcode {
+        Some(Opcode::GetData | Opcode::Exists | Opcode::GetChildren | Opcode::GetChildren2) => {
+            let mut reader = Reader::new(frame);
+            RequestHeader::decode(&mut reader).is_ok()
+                && reader.buffer().is_ok()
+                && reader.bool().is_ok_and(|watch| watch)
+        }
+        opcode => opcode == Some(Opcode::AddWatch),
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let next = u8::try_from(set.trailing_zeros()).ok().filter(|next| *next < 64)?;
+        set &= set - 1;
+        Some(next)
+    })
+}

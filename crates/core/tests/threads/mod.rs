@@ -1,0 +1,331 @@
+//! Servers with several partitions, whose threads are driven in any order.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+#![allow(dead_code, reason = "not every test needs everything")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use stoa_core::{
+    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Shard, Word,
+};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader,
+    begin_frame, end_frame, next_frame, request::encode,
+};
+
+/// A client of one of the threads.
+pub(crate) type Client = (u8, ConnectionId);
+
+pub(crate) struct Threads {
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) now: Now,
+    /// What was said and has not arrived, by sender and receiver.
+    pub(crate) words: BTreeMap<(u8, u8), VecDeque<Word>>,
+    /// What the log was given and has not stored, by partition.
+    pub(crate) unstored: Vec<u64>,
+    pub(crate) closed: Vec<(Client, CloseReason)>,
+    /// From one thread to another nothing arrives.
+    pub(crate) silent: Option<(u8, u8)>,
+    pub(crate) random: u64,
+    /// Which address the next client has.
+    pub(crate) peers: u8,
+    /// For other servers: partition, server, message.
+    pub(crate) mail: Vec<(u8, u8, Bytes)>,
+}
+
+/// One frame from the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) xid: i32,
+    pub(crate) zxid: i64,
+    pub(crate) err: i32,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Threads {
+    /// A server that stands alone.
+    pub(crate) fn new(partitions: u8) -> Self {
+        let mut threads = Self::of(&Config { partitions, ..Config::default() }, &[1]);
+        threads.settle();
+        threads
+    }
+
+    /// One of a new ensemble.
+    pub(crate) fn of(config: &Config, voters: &[u64]) -> Self {
+        let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let partitions = config.partitions;
+        let shard = |partition: u8| {
+            let config = Config { partition, ..config.clone() };
+            let options = Options::default();
+            let tree = if partition == 0 { Tree::new(options) } else { Tree::new_part(options) };
+            let recovered = Recovered::new(tree, voters);
+            Shard::new(config.clone(), recovered, [16 * config.server_id + partition; 32], now).unwrap()
+        };
+        Self {
+            shards: (0..partitions).map(shard).collect(),
+            now,
+            words: BTreeMap::new(),
+            unstored: vec![0; usize::from(partitions)],
+            closed: Vec::new(),
+            silent: None,
+            random: 1,
+            peers: 0,
+            mail: Vec::new(),
+        }
+    }
+
+    pub(crate) fn shard(&mut self, partition: u8) -> &mut Shard {
+        &mut self.shards[usize::from(partition)]
+    }
+
+    pub(crate) fn draw(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) as usize % below
+    }
+
+    /// What comes out of a thread.
+    pub(crate) fn poll(&mut self, partition: u8) {
+        let now = self.now;
+        let shard = &mut self.shards[usize::from(partition)];
+        while let Some(output) = shard.server_mut().poll_peer() {
+            if let PeerOutput::Send { to, message } = output {
+                self.mail.push((partition, to, message.join()));
+            }
+        }
+        shard.settle(now);
+        while let Some((to, word)) = shard.poll_word() {
+            self.words.entry((partition, to)).or_default().push_back(word);
+        }
+        while let Some(output) = shard.poll_output() {
+            if let Output::Close(id, reason) = output {
+                self.closed.push(((partition, id), reason));
+            }
+        }
+        while let Some(append) = shard.server_mut().poll_append() {
+            assert_eq!(append.timeline, u32::from(partition));
+            self.unstored[usize::from(partition)] = append.position;
+        }
+    }
+
+    /// One thing happens, if there is anything left to happen.
+    pub(crate) fn step(&mut self) -> bool {
+        for partition in 0..self.shards.len() {
+            self.poll(partition as u8);
+        }
+        let now = self.now;
+        let words =
+            self.words.iter().filter(|(between, words)| !words.is_empty() && self.silent != Some(**between));
+        let words: Vec<_> = words.map(|(between, _)| *between).collect();
+        let stores: Vec<_> = (0..self.shards.len() as u8)
+            .filter(|partition| self.unstored[usize::from(*partition)] > 0)
+            .collect();
+        let count = words.len() + stores.len();
+        if count == 0 {
+            return false;
+        }
+        let drawn = self.draw(count);
+        if let Some(&(from, to)) = words.get(drawn) {
+            let word = self.words.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+            self.shard(to).hear(from, word, now);
+        } else {
+            let partition = stores[drawn - words.len()];
+            let position = std::mem::take(&mut self.unstored[usize::from(partition)]);
+            self.shard(partition).server_mut().appended(position, now);
+        }
+        true
+    }
+
+    pub(crate) fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        self.now.wall_ms += ms as i64;
+        let now = self.now;
+        for shard in &mut self.shards {
+            shard.tick(now);
+        }
+        self.settle();
+    }
+
+    pub(crate) fn send(&mut self, (thread, id): Client, bytes: &[u8]) {
+        let now = self.now;
+        assert_eq!(self.shard(thread).receive(id, bytes, now), bytes.len());
+        self.poll(thread);
+    }
+
+    pub(crate) fn take_bytes(&mut self, (thread, id): Client) -> Vec<u8> {
+        let now = self.now;
+        let shard = self.shard(thread);
+        let bytes = shard.output(id).to_vec();
+        shard.sent(id, bytes.len(), now);
+        bytes
+    }
+
+    pub(crate) fn take(&mut self, client: Client) -> Vec<Frame> {
+        let bytes = self.take_bytes(client);
+        let mut rest = bytes.as_slice();
+        let mut frames = Vec::new();
+        while let Some((payload, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let mut reader = Reader::new(payload);
+            let ReplyHeader { xid, zxid, err } = ReplyHeader::decode(&mut reader).unwrap();
+            frames.push(Frame { xid, zxid, err, body: reader.rest().to_vec() });
+            rest = tail;
+        }
+        assert!(rest.is_empty(), "whole frames only");
+        frames
+    }
+
+    pub(crate) fn connect(&mut self, thread: u8, session: i64, password: &[u8]) -> (Client, ConnectResponse) {
+        let (client, response) = self.connect_as(thread, (session, password), 0, false);
+        (client, response.unwrap())
+    }
+
+    /// What a client says first that has seen something, and may be content with a server that only reads.
+    pub(crate) fn begin(
+        &mut self,
+        thread: u8,
+        (session_id, password): (i64, &[u8]),
+        last_zxid_seen: i64,
+        read_only: bool,
+    ) -> Client {
+        let peer = SocketAddr::from(([10, 0, 0, self.peers], 4000));
+        let now = self.now;
+        let client = (thread, self.shard(thread).connect(peer, now).unwrap());
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen,
+            timeout_ms: 10_000,
+            session_id,
+            password,
+            read_only: Some(read_only),
+        };
+        self.send(client, &frame(|out| request.encode(out)));
+        client
+    }
+
+    /// The answer to that, if there is one.
+    pub(crate) fn response(&mut self, client: Client) -> Option<ConnectResponse> {
+        let bytes = self.take_bytes(client);
+        let (payload, rest) = next_frame(&bytes, 1000).unwrap()?;
+        assert!(rest.is_empty());
+        Some(ConnectResponse::decode(payload).unwrap())
+    }
+
+    /// The same on a server that stands alone.
+    pub(crate) fn connect_as(
+        &mut self,
+        thread: u8,
+        session: (i64, &[u8]),
+        last_zxid_seen: i64,
+        read_only: bool,
+    ) -> (Client, Option<ConnectResponse>) {
+        let client = self.begin(thread, session, last_zxid_seen, read_only);
+        self.settle();
+        (client, self.response(client))
+    }
+
+    pub(crate) fn open(&mut self, thread: u8) -> Client {
+        let (client, response) = self.connect(thread, 0, &[0; 16]);
+        assert_ne!(response.session_id, 0);
+        client
+    }
+
+    /// Sends one request and returns its answer, which must be all that comes.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, client: Client, request: &[u8]) -> Frame {
+        self.send(client, request);
+        self.settle();
+        let mut frames = self.take(client);
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        frames.remove(0)
+    }
+}
+
+impl Threads {
+    /// A client from an address of its own.
+    pub(crate) fn open_from(&mut self, thread: u8) -> Client {
+        self.peers += 1;
+        self.open(thread)
+    }
+
+    /// The same after heartbeats, whose answers have not been looked at.
+    pub(crate) fn ask_after_pings(&mut self, client: Client, request: &[u8]) -> Frame {
+        self.send(client, request);
+        self.settle();
+        self.take(client).pop().unwrap()
+    }
+}
+
+pub(crate) fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+pub(crate) fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+pub(crate) fn create(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"first"), OPEN_ACL, 0, None))
+}
+
+pub(crate) fn set(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+}
+
+pub(crate) fn get(xid: i32, path: &str, watch: bool) -> Vec<u8> {
+    request(xid, Opcode::GetData, |out| encode::path_watch(out, path, watch))
+}
+
+pub(crate) fn data(frame: &Frame) -> Vec<u8> {
+    assert_eq!(frame.err, 0, "{frame:?}");
+    Reader::new(&frame.body).buffer().unwrap().unwrap().to_vec()
+}
+
+/// Directories right below the root, one for each partition.
+pub(crate) fn tops(partitions: u8) -> Vec<String> {
+    let placement = Placement::new(partitions);
+    let names = || (0..).map(|number| format!("/top-{number}"));
+    (0..partitions).map(|of| names().find(|name| placement.of(name) == of).unwrap()).collect()
+}
+
+pub(crate) fn op(out: &mut Vec<u8>, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) {
+    MultiHeader { opcode: opcode as i32, done: false, err: -1 }.encode(out);
+    body(out);
+}
+
+pub(crate) fn multi(xid: i32, opcode: Opcode, ops: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    request(xid, opcode, |out| {
+        ops(out);
+        MultiHeader { opcode: -1, done: true, err: -1 }.encode(out);
+    })
+}
+
+pub(crate) fn create_as(xid: i32, path: &str, flags: i32) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"first"), OPEN_ACL, flags, None))
+}
+
+pub(crate) fn names(frame: &Frame) -> Vec<String> {
+    assert_eq!(frame.err, 0);
+    let mut reader = Reader::new(&frame.body);
+    let count = reader.count(4).unwrap();
+    let mut names: Vec<_> = (0..count).map(|_| reader.str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn children(threads: &mut Threads, client: Client, path: &str) -> Vec<String> {
+    let asked = request(9, Opcode::GetChildren, |out| encode::path_watch(out, path, false));
+    names(&threads.ask(client, &asked))
+}
