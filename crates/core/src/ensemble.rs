@@ -69,7 +69,7 @@ pub(crate) struct Ensemble {
     /// When to try to lead, because the leader is gone.
     campaign: Option<Campaign>,
     /// The term whose leader has been given what this server had asked before.
-    asked_in_term: u64,
+    pub(crate) asked_in_term: u64,
     /// At the leader: what it has taken of each contact server's requests.
     streams: BTreeMap<u8, Stream>,
     outputs: VecDeque<PeerOutput>,
@@ -86,6 +86,8 @@ pub(crate) struct Ensemble {
     known_until_us: u64,
     /// Such messages, and when they were sent.
     in_flight_heard: VecDeque<(u64, u64)>,
+    /// So long this server has led, and not applied what it leads with.
+    pub(crate) stuck_heartbeats: u32,
     /// When it last gave up a leader that did not listen any more.
     forgotten_us: u64,
 }
@@ -123,6 +125,7 @@ impl Ensemble {
             heard_at_us: now.mono_us,
             known_until_us: now.mono_us,
             in_flight_heard: VecDeque::new(),
+            stuck_heartbeats: 0,
             forgotten_us: now.mono_us,
         }
     }
@@ -141,7 +144,7 @@ impl Ensemble {
         self.outputs.push_back(output);
     }
 
-    fn send(&mut self, to: u8, message: &PeerMessage) {
+    pub(crate) fn send(&mut self, to: u8, message: &PeerMessage) {
         self.outputs.push_back(PeerOutput::Send { to, message: message.encode() });
     }
 }
@@ -196,6 +199,7 @@ impl Server {
                     self.heard_arrived(number);
                 }
             }
+            PeerMessage::LeadWanted => self.lead_wanted(from),
         }
         Ok(())
     }
@@ -311,11 +315,13 @@ impl Server {
         self.partition.abandon();
         self.replica.applied = at;
         self.sessions.clear();
-        for session in self.partition.tree.sessions() {
+        let has_sessions = self.has_sessions();
+        for session in self.partition.tree.sessions().filter(|_| has_sessions) {
             self.sessions.insert(session.id, session.timeout_ms, self.now);
         }
         self.owners.replaced();
         self.committed.clear();
+        self.answer_the_curious();
         self.abort_snapshot();
         self.ensemble.asked_in_term = 0;
         self.servers_changed();
@@ -351,9 +357,7 @@ impl Server {
                 Output::Read { id, position } => self.barrier_answered(id, position),
                 Output::Leader { role, .. } => self.leader_changed(role),
                 Output::SnapshotWanted(_) => self.request_snapshot(),
-                Output::Members(_) if self.ensemble.asked_in_term == self.replica.term => self.tell_members(),
-                // Who belonged to it once; the end of that is told.
-                Output::Members(_) => {}
+                Output::Members(_) => self.members_changed(),
                 Output::Store(_) => {}
             }
             self.give_requests();
@@ -378,6 +382,11 @@ impl Server {
             return;
         }
         while let Some(entry) = self.partition.take_entry() {
+            if self.would_break_promise() {
+                self.warn("a part would not stand where it was promised: the lead is given up".into());
+                self.replica.group().step_down();
+                return;
+            }
             match self.replica.propose(entry.clone()) {
                 Ok(position) => {
                     self.partition.proposed(position, entry.len());
@@ -620,14 +629,16 @@ impl Server {
         self.take_asked(from, first_new, new);
     }
 
-    /// Hands the lead to the server that has the most, if this one leads.
+    /// Hands the lead to the server that has the most, if this one leads; rather to one that is to stay.
     pub fn resign(&mut self, now: Now) {
         let status = self.replica.status();
         let best = status.matched.iter().filter(|(member, _)| {
             status.members.voters.contains(member) && self.reachable.connected.contains(&server_id(*member))
         });
-        if let Some((member, _)) = best.max_by_key(|(_, matched)| *matched)
-            && self.prepares()
+        let wanted = self.membership().unwrap_or_default();
+        let key = |(member, matched): &&(u64, u64)| (wanted.votes(server_id(*member)), *matched);
+        if let Some((member, _)) = best.max_by_key(key)
+            && self.leads()
         {
             self.hand_over(server_id(*member), now);
         }
@@ -652,6 +663,7 @@ impl Server {
         let now_us = self.now.mono_us;
         self.campaign();
         self.follow_chosen();
+        self.try_to_stand();
         self.take_pending();
         if self.ensemble.handing_over_until_us.is_some_and(|until| until <= now_us) {
             self.ensemble.handing_over_until_us = None;
@@ -662,6 +674,7 @@ impl Server {
                 self.ensemble.tick_at_us = now_us + self.ensemble.heartbeat_us;
                 self.replica.group().tick();
                 self.tend_members();
+                self.pass_on_if_stuck();
             }
             let again_us = self.ensemble.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
             // What a leader has given to itself is not lost.
@@ -703,6 +716,7 @@ impl Server {
     /// There is another list of servers.
     pub(crate) fn servers_changed(&mut self) {
         self.members_settled();
+        self.reachable.is_told = false;
         self.ensemble.outputs.push_back(PeerOutput::Servers);
     }
 

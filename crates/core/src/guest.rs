@@ -98,6 +98,8 @@ impl Server {
             Word::Whether(place) => self.is_asked_for(from, place),
             Word::Fate { place, is_there } => self.fate_told(place, is_there),
             Word::Clock(zxid) => self.read_only.seen(zxid),
+            Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
+            Word::Follows(version) => self.follows_told(from, version),
             // These are for the homes.
             Word::Client(..)
             | Word::Answer(..)

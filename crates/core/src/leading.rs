@@ -2,11 +2,12 @@
 //!
 //! The groups elect by themselves; what is added here only makes them agree. A thread whose partition has
 //! no leader tries to lead it as soon as its server leads the first one. If it cannot, because another
-//! server's timeline is longer, that one will lead, and hands the lead over: the engine brings the
+//! server's timeline is longer, that one will lead, and is asked for the lead: the engine brings the
 //! chosen server up to date before it gives way. Nobody prepares requests before the first partition's
 //! leader does: what became of sessions is known by then.
 
 use crate::ensemble::server_id;
+use crate::peer::PeerMessage;
 use crate::placement::FIRST;
 use crate::replica::Lead;
 use crate::server::Server;
@@ -43,18 +44,48 @@ impl Server {
         self.pump();
     }
 
-    /// Sees to it that the server that leads the first partition leads this one.
+    /// Sees to it that this server leads the partition if it leads the first one. Who leads it meanwhile gives
+    /// way when it is asked. Nobody gives way by himself: he may know less of who leads than who asks.
     pub(crate) fn follow_chosen(&mut self) {
-        let own = server_id(self.replica.id());
-        if self.has_sessions() || self.chosen == 0 {
+        if self.has_sessions() || !self.is_chosen() {
             return;
         }
-        if self.chosen == own {
-            if self.replica.leader == 0 {
-                self.replica.group().campaign();
-            }
-        } else if self.replica.lead != Lead::No {
-            self.replica.group().transfer(u64::from(self.chosen));
+        let leader = server_id(self.replica.leader);
+        if leader == 0 {
+            self.replica.group().campaign();
+        } else if leader != self.config.server_id {
+            self.ensemble.send(leader, &PeerMessage::LeadWanted);
+        }
+    }
+
+    fn is_chosen(&self) -> bool {
+        self.chosen == self.config.server_id
+    }
+
+    /// Another server leads the first partition, and wants to lead this one: the engine brings it up to date
+    /// first. It cannot as long as it has no vote here.
+    pub(crate) fn lead_wanted(&mut self, by: u8) {
+        if !self.has_sessions() && !self.is_chosen() && self.replica.lead != Lead::No {
+            self.replica.group().transfer(u64::from(by));
+        }
+    }
+
+    /// Somebody else should lead if this server is elected and cannot apply what it leads with: a part waits
+    /// for another partition, to whose group this server does not belong yet, or does not any more. Who it is
+    /// may be in the same position: so all of them have their turn.
+    pub(crate) fn pass_on_if_stuck(&mut self) {
+        let is_stuck = self.replica.lead == Lead::Elected && !self.stamp.is_empty();
+        let heartbeats = if is_stuck { self.ensemble.stuck_heartbeats + 1 } else { 0 };
+        self.ensemble.stuck_heartbeats = heartbeats;
+        if heartbeats < 2 * self.config.election_heartbeats {
+            return;
+        }
+        self.ensemble.stuck_heartbeats = 0;
+        let (voters, own) = (self.replica.members().voters, self.replica.id());
+        let may = |voter: &&u64| self.reachable.connected.contains(&server_id(**voter));
+        let behind = voters.iter().filter(|voter| **voter > own).find(may);
+        if let Some(next) = behind.or_else(|| voters.iter().find(may)) {
+            self.replica.group().transfer(*next);
         }
     }
 }

@@ -6,27 +6,29 @@
 //! server that should vote first follows without a vote until it has caught up; one that has come back
 //! with an empty disk is taken out and joins anew. So a change goes on whoever leads, and a server
 //! that does not come holds up nothing but itself.
+//!
+//! Where there are several partitions, each has a group of its own, and the list is the first one's. It
+//! tells the others, and whoever leads one of them makes its group follow.
 
 use crate::config::Now;
 use crate::ensemble::{PeerOutput, server_id};
 use crate::entry::Origin;
+use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::server::Server;
+use crate::word::Word;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_group::Change;
+use stoa_group::{Change, Status};
 use stoa_tree::{Caller, Refusal};
 use stoa_wire::{ErrorCode, Reconfig};
 
 /// Where the list of servers is.
 pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
-
-/// The version of the first list: the zxid of the first update.
-const FIRST_VERSION: i64 = 1;
 
 /// A server that has something, and is behind by fewer entries than this, has caught up.
 const CAUGHT_UP_ENTRIES: u64 = 1000;
@@ -129,6 +131,11 @@ impl Membership {
         self.servers.is_empty()
     }
 
+    /// Whether it has this server, and as one that votes.
+    pub(crate) fn votes(&self, id: u8) -> bool {
+        self.servers.get(&id).is_some_and(|spec| !spec.is_observer)
+    }
+
     fn voters(&self) -> impl Iterator<Item = u8> {
         self.servers.iter().filter(|(_, spec)| !spec.is_observer).map(|(id, _)| *id)
     }
@@ -157,6 +164,17 @@ pub(crate) struct Reachable {
     pub(crate) emptied: BTreeSet<u8>,
     /// A new list is on its way: the zxid of its update.
     proposed: Option<i64>,
+    /// At the first partition: whether the others know the list as it is now, and who belongs to the group.
+    pub(crate) is_told: bool,
+    /// At the first partition: which version of the list each other one follows.
+    follows: BTreeMap<u8, i64>,
+    /// At the others: what they were told of the list, and have told.
+    list: Option<String>,
+    first_members: Vec<u8>,
+    lets_go: bool,
+    told_follows: i64,
+    /// Something may have to be done about the members when the partition stands still no more.
+    is_due: bool,
 }
 
 impl Server {
@@ -184,13 +202,27 @@ impl Server {
         }
     }
 
+    /// The members are others. Before the term is settled that is who belonged to it once; the end of it is
+    /// told.
+    pub(crate) fn members_changed(&mut self) {
+        self.reachable.is_told = false;
+        if self.ensemble.asked_in_term == self.replica.term {
+            self.tell_members();
+        }
+        self.try_to_stand();
+    }
+
     /// Tells who belongs to the ensemble, as far as this server knows. Who does not, and has come back with
     /// another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
     pub(crate) fn tell_members(&mut self) {
+        let members = self.member_ids();
+        self.ensemble.tell(PeerOutput::Members(members));
+    }
+
+    fn member_ids(&self) -> Vec<u8> {
         let members = self.replica.members();
         let all = [&members.voters, &members.learners, &members.outgoing];
-        let all: Vec<_> = all.into_iter().flatten().map(|member| server_id(*member)).collect();
-        self.ensemble.tell(PeerOutput::Members(all));
+        all.into_iter().flatten().map(|member| server_id(*member)).collect()
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
@@ -203,6 +235,9 @@ impl Server {
     /// The list of servers that is in force, if there is one.
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
+        if !self.has_sessions() {
+            return self.reachable.list.as_deref();
+        }
         let data = self.partition.tree.get(CONFIG_PATH)?.data()?;
         core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
     }
@@ -211,24 +246,117 @@ impl Server {
     /// server has in its own settings, perhaps with other addresses for the same servers.
     #[must_use]
     pub fn changed_servers(&self) -> Option<&str> {
-        self.servers().filter(|_| self.members_version() != Some(FIRST_VERSION))
+        self.servers().filter(|_| self.members_version() != Some(self.placement.first_zxid()))
     }
 
-    fn membership(&self) -> Option<Membership> {
+    pub(crate) fn membership(&self) -> Option<Membership> {
         Membership::parse(self.servers()?)
     }
 
-    /// The next step towards who should belong to the ensemble.
-    pub(crate) fn tend_members(&mut self) {
-        if !self.prepares() {
+    // ---- the list on all partitions ----
+
+    /// At the first partition: tells the others the list, and who belongs to the group.
+    pub(crate) fn tell_servers(&mut self) {
+        if self.reachable.is_told || !self.has_sessions() || self.stamp.is_empty() {
             return;
         }
-        let Some(wanted) = self.membership() else { return };
+        self.reachable.is_told = true;
+        let (Some(list), Some(wanted)) = (self.servers().map(String::from), self.membership()) else {
+            return;
+        };
+        let (members, voters) = (self.member_ids(), self.replica.members().voters);
+        let come = wanted.voters().filter(|id| voters.contains(&u64::from(*id))).count();
+        let lets_go = come > wanted.voters().count() / 2;
+        for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
+            let (list, members) = (list.clone(), members.clone());
+            self.say(partition, Word::Servers { list, members, lets_go });
+        }
+    }
+
+    /// At the others: they are told.
+    pub(crate) fn servers_told(&mut self, list: String, members: Vec<u8>, lets_go: bool) {
+        (self.reachable.first_members, self.reachable.lets_go) = (members, lets_go);
+        if self.reachable.list.as_ref() != Some(&list) {
+            self.reachable.list = Some(list);
+            self.servers_changed();
+        }
+    }
+
+    /// At the first partition: another one follows a version of the list, or does not any more.
+    pub(crate) fn follows_told(&mut self, partition: u8, version: i64) {
+        self.reachable.follows.insert(partition, version);
+    }
+
+    /// Whether a member that is to leave may be taken out of this partition's group. Whoever leads a partition
+    /// has to belong to all groups, or it waits for ever for parts of which it never hears. So the others take
+    /// it out when the first one has those who stay; and that one last of all, so that whoever belongs to any
+    /// group hears of the list, and of who leads.
+    fn may_take_out(&self, id: u8, version: i64) -> bool {
+        if !self.has_sessions() {
+            return self.reachable.lets_go && id != self.chosen;
+        }
+        let others = usize::from(self.placement.partitions()) - 1;
+        self.reachable.follows.values().filter(|follows| **follows == version).count() == others
+    }
+
+    /// Whether a server that is to join may be added to this partition's group: for the same reason, the first
+    /// partition's has it before the others.
+    fn may_add(&self, id: u8) -> bool {
+        let is_first = self.has_sessions() || self.reachable.first_members.contains(&id);
+        is_first && self.reachable.connected.contains(&id)
+    }
+
+    /// The next step towards who should belong to the ensemble, at whoever leads this partition: also at a
+    /// server that does not lead the first one, which may have to be given a vote here before it can lead.
+    pub(crate) fn tend_members(&mut self) {
+        self.reachable.is_due = self.crossing.is_standing();
+        if self.reachable.is_due {
+            return;
+        }
+        let leads = self.replica.lead == Lead::Active && !self.is_handing_over();
+        let follows = leads.then(|| self.change_members()).flatten().unwrap_or(0);
+        if !self.has_sessions() && self.reachable.told_follows != follows {
+            self.reachable.told_follows = follows;
+            self.say(FIRST, Word::Follows(follows));
+        }
+    }
+
+    /// The partition stands still no more.
+    pub(crate) fn tend_if_due(&mut self) {
+        if self.reachable.is_due {
+            self.tend_members();
+        }
+    }
+
+    /// Returns the version of the list, if nobody belongs to the group who is to leave.
+    fn change_members(&mut self) -> Option<i64> {
+        let (wanted, version) = (self.membership()?, self.members_version()?);
         let status = self.replica.status();
         let members = &status.members;
         if !members.outgoing.is_empty() {
-            return;
+            return None;
         }
+        let me = self.config.server_id;
+        let changes = self.changes(&wanted, version, &status);
+        let is_wanted = |member: &u64| {
+            let id = server_id(*member);
+            id == me || wanted.servers.contains_key(&id)
+        };
+        let follows = members.voters.iter().chain(&members.learners).all(is_wanted);
+        if !changes.is_empty() {
+            // What cannot be done now is tried again at the next heartbeat.
+            let _ = self.replica.group().propose_changes(&changes);
+        } else if self.has_sessions() && !wanted.votes(me) {
+            // Somebody else takes this server out.
+            let now = self.now;
+            self.resign(now);
+        }
+        (follows && !self.replica.group().is_changing()).then_some(version)
+    }
+
+    /// What can be changed now.
+    fn changes(&self, wanted: &Membership, version: i64, status: &Status) -> Vec<Change> {
+        let members = &status.members;
         let me = self.config.server_id;
         let mut changes = Vec::new();
         // Some of those who join may not have come yet: as many stay as are a majority of what is wanted.
@@ -237,7 +365,7 @@ impl Server {
             let id = server_id(*member);
             let is_emptied = self.reachable.emptied.contains(&id);
             let is_wanted = wanted.servers.contains_key(&id);
-            if id == me || (is_wanted && !is_emptied) {
+            if id == me || (!is_emptied && (is_wanted || !self.may_take_out(id, version))) {
                 continue;
             }
             if is_emptied || members.learners.contains(member) {
@@ -257,26 +385,21 @@ impl Server {
                 matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
             };
             if members.voters.contains(&member) {
-                if spec.is_observer && *id != me {
+                if spec.is_observer && *id != me && *id != self.chosen {
                     changes.push(Change::AddLearner(member));
                 }
             } else if members.learners.contains(&member) {
                 if !spec.is_observer && caught_up() {
                     changes.push(Change::AddVoter(member));
                 }
-            } else if self.reachable.connected.contains(id) {
+            } else if self.may_add(*id) {
                 changes.push(Change::AddLearner(member));
             }
         }
-        if !changes.is_empty() {
-            // What cannot be done now is tried again at the next heartbeat.
-            let _ = self.replica.group().propose_changes(&changes);
-        } else if wanted.servers.get(&me).is_none_or(|spec| spec.is_observer) {
-            // Somebody else takes this server out.
-            let now = self.now;
-            self.resign(now);
-        }
+        changes
     }
+
+    // ---- the list, at the first partition ----
 
     /// The first leader says who the servers are, before anything else.
     pub(crate) fn publish_members(&mut self) {
@@ -284,7 +407,8 @@ impl Server {
         let Some(membership) = Membership::parse(text).filter(|membership| !membership.is_empty()) else {
             return;
         };
-        if self.partition.proposed_zxid() + 1 == FIRST_VERSION {
+        // It is the first update of all.
+        if self.partition.proposed_zxid() == 0 {
             // It can be refused by nobody.
             let _ = self.propose_members(None, &membership, &Caller::SERVER);
         }

@@ -200,8 +200,7 @@ impl Partition {
 
     /// The next zxid of this partition that is larger than another one.
     pub(crate) fn zxid_after(&self, before: i64) -> i64 {
-        let bits = u8::BITS - (self.placement.partitions() - 1).leading_zeros();
-        (((before >> bits) + 1) << bits) | i64::from(self.own)
+        self.placement.zxid_after(before, self.own)
     }
 
     /// Adds this partition's part of an operation that concerns several; it has no update if nothing was

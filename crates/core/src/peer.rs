@@ -6,6 +6,7 @@
 //!           | 3, term, stream, expected i64                                        some are missing
 //!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
 //!           | 5, term, number i64                                                  that has arrived
+//!           | 6                                      the lead is wanted, by who leads the first partition
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
@@ -29,6 +30,7 @@ const FORWARD: u8 = 2;
 const MISSING: u8 = 3;
 const HEARD: u8 = 4;
 const HEARD_ARRIVED: u8 = 5;
+const LEAD_WANTED: u8 = 6;
 
 const CREATE_SESSION: u8 = 1;
 const OPEN_SESSION: u8 = 2;
@@ -60,6 +62,8 @@ pub(crate) enum PeerMessage {
     Heard { term: u64, number: u64, sessions: Vec<Heard> },
     /// The leader knows it.
     HeardArrived { term: u64, number: u64 },
+    /// The sender leads the first partition, and wants to lead this one.
+    LeadWanted,
 }
 
 /// A client was heard of so many milliseconds ago.
@@ -236,6 +240,7 @@ impl PeerMessage {
             Self::HeardArrived { term, number } => {
                 put_numbers(&mut out, HEARD_ARRIVED, &[*term, *number]);
             }
+            Self::LeadWanted => out.push(LEAD_WANTED),
         }
         Bytes::from(out).into()
     }
@@ -245,7 +250,7 @@ impl PeerMessage {
         match self {
             Self::Group(message) => message.is_of_leader(),
             Self::Missing { .. } | Self::HeardArrived { .. } => true,
-            Self::Forward(_) | Self::Heard { .. } => false,
+            Self::Forward(_) | Self::Heard { .. } | Self::LeadWanted => false,
         }
     }
 
@@ -286,6 +291,7 @@ impl PeerMessage {
                 Self::Heard { term, number: count_of, sessions }
             }
             HEARD_ARRIVED => Self::HeardArrived { term: number(&mut reader)?, number: number(&mut reader)? },
+            LEAD_WANTED => Self::LeadWanted,
             _ => return Err(BadMessage),
         };
         if reader.rest().is_empty() { Ok(message) } else { Err(BadMessage) }
@@ -311,6 +317,7 @@ mod tests {
             PeerMessage::Missing { term: 1, stream: 2, expected: 3 },
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
+            PeerMessage::LeadWanted,
         ]
     }
 

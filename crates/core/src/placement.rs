@@ -31,6 +31,17 @@ impl Placement {
         self.partitions
     }
 
+    /// The next zxid of a partition that is larger than another one: the low bits are the partition's number.
+    pub(crate) fn zxid_after(self, before: i64, partition: u8) -> i64 {
+        let bits = u8::BITS - (self.partitions - 1).leading_zeros();
+        (((before >> bits) + 1) << bits) | i64::from(partition)
+    }
+
+    /// The zxid of the first update of all, which is the first partition's.
+    pub(crate) fn first_zxid(self) -> i64 {
+        self.zxid_after(0, FIRST)
+    }
+
     /// Where the znode at a path lives, or would live. A path that is none is the first partition's to
     /// refuse.
     #[must_use]

@@ -71,6 +71,10 @@ pub enum Bug {
     HighestZxid,
     /// A partition answers a client that has seen more than it has.
     TimestampIgnored,
+    /// A partition stands still, and promises a place, while a change of its members is under way.
+    StandsInChange,
+    /// A snapshot counts what is committed and waits for other partitions as if it were in it.
+    SnapshotBeforeParts,
     /// A new leader counts clients as silent for as long as it did not lead.
     SilentBeforeLead,
 }

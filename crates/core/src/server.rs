@@ -426,6 +426,8 @@ impl Server {
         let alone = self.replica.is_alone();
         let waiters = core::mem::take(&mut self.waiters);
         if alone {
+            self.pending.clear();
+            self.stop_standing();
             self.partition.abandon();
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
             self.requests.forget(|id| refused.push(id));

@@ -120,6 +120,7 @@ impl Shard {
     /// What the partition has to say, to itself or to others.
     fn listen_to_itself(&mut self, now: Now) {
         self.server.tell_leader();
+        self.server.tell_servers();
         if self.server.has_news_of_sessions() {
             self.words.extend(self.server.poll_sessions_changed());
         }

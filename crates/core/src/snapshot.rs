@@ -128,6 +128,7 @@ impl Server {
     pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
         match self.snapshots.state {
             State::Idle | State::Finishing => None,
+            State::Begun if self.has_parts_that_wait() => None,
             State::Begun => {
                 self.partition.tree.snapshot_begin();
                 self.snapshots.state = State::Headed;
@@ -225,6 +226,12 @@ impl Server {
         if self.placement.partitions() > 1 && share >= self.partition.tree.data_bytes().max(LOG_HELD_BYTES) {
             self.snapshots.begin();
         }
+    }
+
+    /// Whether entries are committed and not applied. The group counts them as applied, so the state is not that
+    /// of its mark.
+    fn has_parts_that_wait(&self) -> bool {
+        !self.committed.is_empty() && !self.planted.is(Bug::SnapshotBeforeParts)
     }
 
     /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not

@@ -5,6 +5,7 @@ use crate::crossing::{Standing, Step, Stepped, Verdict};
 use crate::fate::Place;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -81,6 +82,18 @@ pub enum Word {
     },
     /// To the first partition: this zxid was seen.
     Clock(i64),
+    /// The list of servers, as it stands on the first partition.
+    Servers {
+        /// The list.
+        list: String,
+        /// Who belongs to the first partition's group.
+        members: Vec<u8>,
+        /// Whether that one could do without those who are to leave.
+        lets_go: bool,
+    },
+    /// Nobody belongs to the sender's group whom the list with this version does not name, as long as it
+    /// leads it here; 0 when that is not so.
+    Follows(i64),
 }
 
 /// From a client's home to a partition.

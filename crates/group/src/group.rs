@@ -382,7 +382,7 @@ impl Group {
         if changes.is_empty() || changes.iter().any(|change| change.id() == 0) {
             return Err(ProposeError::NoChange);
         }
-        if engine.has_pending_conf() || !self.members().outgoing.is_empty() {
+        if self.is_changing() {
             return Err(ProposeError::ChangeUnderWay);
         }
         if !self.members().leaves_voters(changes) {
@@ -391,6 +391,28 @@ impl Group {
         let change = members::to_raft(changes);
         self.raft.propose_conf_change(Vec::new(), change).map_err(|_| ProposeError::Busy)?;
         Ok(self.raft.raft.raft_log.last_index())
+    }
+
+    /// Whether a change of members is under way. While none is, nothing is appended at a leader but what is
+    /// proposed: the engine appends the end of a joint change by itself.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.raft.raft.has_pending_conf() || !self.held().members.voters_outgoing.is_empty()
+    }
+
+    /// Leads no more, if it does: others may be elected, or it again.
+    pub fn step_down(&mut self) {
+        let engine = &mut self.raft.raft;
+        if engine.state == StateRole::Leader {
+            engine.become_follower(engine.term, 0);
+            self.choose_timeout();
+        }
+    }
+
+    /// Position of the last entry, durable or not.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.raft.raft.raft_log.last_index()
     }
 
     /// Asks from which position on reads see everything acknowledged so far. The answer is

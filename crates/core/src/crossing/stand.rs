@@ -5,6 +5,7 @@ use crate::crossing::Step;
 use crate::entry::Origin;
 use crate::fate::Place;
 use crate::peer::Asked;
+use crate::planted::Bug;
 use crate::server::Server;
 use crate::word::Word;
 use alloc::vec::Vec;
@@ -49,18 +50,32 @@ impl Server {
             }
             return;
         }
+        // The end of a change of members would take the place that is promised here.
+        if self.replica.group().is_changing() && !self.planted.is(Bug::StandsInChange) {
+            return;
+        }
         self.propose_entry();
         if self.partition.entry_bytes() > 0 {
             return;
         }
         let Some((coordinator, op)) = self.crossing.waiting.pop_front() else { return };
-        let position = self.replica.status().last + 1;
+        let position = self.replica.group().last() + 1;
         let place = Place { partition: self.config.partition, term: self.replica.term, position };
         self.partition.depends_on(&self.stamp);
         let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
         self.crossing.stand =
             Some(Stand { coordinator, op, place, part: None, is_written: false, request: None });
         self.say(coordinator, Word::Stands(op, Some(Standing { place, zxid, rests_on })));
+    }
+
+    /// Whether an entry proposed now would be a part in another place than was promised, or something behind
+    /// a part that may turn out to be void. Neither can be: everybody decides by the place alone whether a part
+    /// is there.
+    pub(crate) fn would_break_promise(&mut self) -> bool {
+        let Some(stand) = self.crossing.stand.as_ref().filter(|stand| stand.is_written) else { return false };
+        let (term, position) = (stand.place.term, stand.place.position);
+        let is_kept = (term, position) == (self.replica.term, self.replica.group().last() + 1);
+        !is_kept && !self.planted.is(Bug::StandsInChange)
     }
 
     /// Prepares a step of the operation that this partition stands still for.
@@ -140,6 +155,7 @@ impl Server {
     /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
     pub(crate) fn go_on(&mut self) {
         self.crossing.stand = None;
+        self.tend_if_due();
         self.try_to_stand();
         self.take_pending();
     }

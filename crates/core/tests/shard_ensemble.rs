@@ -1,0 +1,433 @@
+//! Three servers with several partitions each: threads, messages and disks are as quick as can be, unless a test
+//! holds something back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use stoa_core::{
+    Config, ConnectionId, Items, Now, Outcome, PeerOutput, Placement, Recovered, Role, Shard, Share, Word,
+    digest_id,
+};
+use stoa_group::{EntryKind, Store};
+use stoa_tree::Options;
+use stoa_wire::{
+    ConnectRequest, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader, begin_frame,
+    end_frame, next_frame, put, request::encode, xid,
+};
+
+const SERVERS: u8 = 3;
+const SUPER: &str = "super:man";
+const LIST: &str = "server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\n";
+
+struct Servers {
+    /// By server and partition.
+    shards: Vec<Vec<Shard>>,
+    now_us: u64,
+    /// Between these (from, to) nothing of this partition arrives.
+    cuts: BTreeSet<(u8, u8, u8)>,
+    /// These have ended.
+    dead: BTreeSet<u8>,
+    /// What this thread of the first server says to its siblings is held back, and what it has said.
+    silent: Option<u8>,
+    kept: Vec<(u8, Word)>,
+    /// Who was told that there is another list of servers.
+    told: Vec<(u8, u8)>,
+}
+
+impl Servers {
+    /// The first server leads all partitions.
+    fn new(partitions: u8) -> Self {
+        let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let shard = |id: u8, partition: u8| {
+            let config = Config {
+                server_id: id,
+                partition,
+                partitions,
+                heartbeat_ms: 20,
+                servers: LIST.into(),
+                reconfig_enabled: true,
+                super_digest: Some(digest_id(SUPER)),
+                ..Config::default()
+            };
+            let tree = Share { partition, partitions }.empty_tree(Options::default());
+            Shard::new(config, Recovered::new(tree, &[1, 2, 3]), [id * 16 + partition; 32], start).unwrap()
+        };
+        let server = |id| (0..partitions).map(|partition| shard(id, partition)).collect();
+        let mut servers = Self {
+            shards: (1..=SERVERS).map(server).collect(),
+            now_us: start.mono_us,
+            cuts: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            silent: None,
+            kept: Vec::new(),
+            told: Vec::new(),
+        };
+        for (id, peer) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
+            for partition in 0..partitions {
+                servers.shard(id, partition).server_mut().peer_connected(peer, start);
+            }
+        }
+        servers.pass_for(&[1], 1000);
+        servers.pass(200);
+        assert_eq!(servers.leader_of_all(), Some(1));
+        servers
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
+    }
+
+    fn shard(&mut self, id: u8, partition: u8) -> &mut Shard {
+        &mut self.shards[usize::from(id) - 1][usize::from(partition)]
+    }
+
+    fn all(&self) -> Vec<(u8, u8)> {
+        let partitions = self.shards[0].len() as u8;
+        let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
+        ids.flat_map(|id| (0..partitions).map(move |partition| (id, partition))).collect()
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.pass_for(&[1, 2, 3], ms);
+    }
+
+    /// Lets time go by for these.
+    fn pass_for(&mut self, ids: &[u8], ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now_us += 10_000;
+            let now = self.now();
+            for (id, partition) in self.all().into_iter().filter(|(id, _)| ids.contains(id)) {
+                self.shard(id, partition).tick(now);
+            }
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        while self.all().into_iter().fold(false, |moved, (id, partition)| self.poll(id, partition) || moved) {
+        }
+    }
+
+    /// Takes out what a thread has for others, and stores what it has to store.
+    fn poll(&mut self, id: u8, partition: u8) -> bool {
+        let now = self.now();
+        let mut moved = false;
+        self.shard(id, partition).settle(now);
+        while let Some(append) = self.shard(id, partition).server_mut().poll_append() {
+            check_places(partition, &Store::decode(append.payload.join()).unwrap());
+            self.shard(id, partition).server_mut().appended(append.position, now);
+            moved = true;
+        }
+        while let Some(output) = self.shard(id, partition).server_mut().poll_peer() {
+            match output {
+                PeerOutput::Send { to, message }
+                    if !self.cuts.contains(&(id, to, partition)) && !self.dead.contains(&to) =>
+                {
+                    let server = self.shard(to, partition).server_mut();
+                    server.peer_message(id, message.join(), now).unwrap();
+                    moved = true;
+                }
+                PeerOutput::Servers => self.told.push((id, partition)),
+                _ => {}
+            }
+        }
+        self.shard(id, partition).settle(now);
+        while let Some((to, word)) = self.shard(id, partition).poll_word() {
+            if id == 1 && self.silent == Some(partition) {
+                self.kept.push((to, word));
+                continue;
+            }
+            self.shard(id, to).hear(partition, word, now);
+            moved = true;
+        }
+        moved
+    }
+
+    /// What was held back arrives.
+    fn speak(&mut self) {
+        let now = self.now();
+        let from = self.silent.take().unwrap();
+        for (to, word) in std::mem::take(&mut self.kept) {
+            self.shard(1, to).hear(from, word, now);
+        }
+        self.settle();
+    }
+
+    fn cut(&mut self, one: u8, other: u8, partition: u8) {
+        self.cuts.extend([(one, other, partition), (other, one, partition)]);
+    }
+
+    fn end(&mut self, id: u8) {
+        self.dead.insert(id);
+        let now = self.now();
+        for (other, partition) in self.all() {
+            self.shard(other, partition).server_mut().peer_lost(id, now);
+        }
+    }
+
+    /// Who leads all partitions and prepares requests there.
+    fn leader_of_all(&self) -> Option<u8> {
+        let leads = |shard: &Shard| shard.server().standing().role == Role::Leader;
+        let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
+        ids.into_iter().find(|id| self.shards[usize::from(*id) - 1].iter().all(leads))
+    }
+
+    fn last(&mut self, id: u8, partition: u8) -> u64 {
+        self.shard(id, partition).server().standing().last
+    }
+
+    fn send(&mut self, (id, thread, connection): Client, bytes: &[u8]) {
+        let now = self.now();
+        assert_eq!(self.shard(id, thread).receive(connection, bytes, now), bytes.len());
+        self.settle();
+    }
+
+    fn connect(&mut self, id: u8, thread: u8) -> Client {
+        let now = self.now();
+        let peer: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        let client = (id, thread, self.shard(id, thread).connect(peer, now).unwrap());
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 30_000,
+            session_id: 0,
+            password: &[0; 16],
+            read_only: None,
+        };
+        self.send(client, &frame(|out| request.encode(out)));
+        assert_ne!(self.take(client), Vec::<u8>::new(), "it has a session");
+        client
+    }
+
+    fn take(&mut self, (id, thread, connection): Client) -> Vec<u8> {
+        let now = self.now();
+        let shard = self.shard(id, thread);
+        let bytes = shard.output(connection).to_vec();
+        shard.sent(connection, bytes.len(), now);
+        bytes
+    }
+
+    /// The answers that have come: xid and error.
+    fn answers(&mut self, client: Client) -> Vec<(i32, i32)> {
+        let bytes = self.take(client);
+        let (mut rest, mut answers) = (&bytes[..], Vec::new());
+        while let Some((frame, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let header = ReplyHeader::decode(&mut Reader::new(frame)).unwrap();
+            answers.push((header.xid, header.err));
+            rest = tail;
+        }
+        answers
+    }
+}
+
+type Client = (u8, u8, ConnectionId);
+
+/// A part stands where its operation says that it does.
+fn check_places(partition: u8, store: &Store) {
+    for entry in store.entries.iter().filter(|entry| entry.kind == EntryKind::Payload) {
+        let Some(Ok(item)) = Items::new(&entry.payload).next() else { continue };
+        if let Outcome::Part(part) = item.outcome {
+            let place = part.places().find(|place| place.partition == partition).unwrap();
+            assert_eq!((place.term, place.position), (entry.term, entry.position));
+        }
+    }
+}
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+fn create(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Create, |out| encode::create(out, path, None, OPEN_ACL, 0, None))
+}
+
+fn exists(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Exists, |out| encode::path_watch(out, path, false))
+}
+
+/// A write to all of these, on all of their partitions.
+fn all_of(xid: i32, paths: &[String]) -> Vec<u8> {
+    request(xid, Opcode::Multi, |out| {
+        for path in paths {
+            MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(out);
+            encode::set_data(out, path, Some(b"all"), -1);
+        }
+        MultiHeader::END.encode(out);
+    })
+}
+
+/// Directories right below the root, one for each partition.
+fn tops(partitions: u8) -> Vec<String> {
+    let placement = Placement::new(partitions);
+    let names = || (0..).map(|number| format!("/top-{number}"));
+    (0..partitions).map(|of| names().find(|name| placement.of(name) == of).unwrap()).collect()
+}
+
+#[test]
+fn logs_of_different_partitions_are_longest_on_different_servers_after_a_crash() {
+    let mut servers = Servers::new(3);
+    let tops = tops(3);
+    let client = servers.connect(1, 0);
+    for (xid, top) in (1..).zip(&tops) {
+        servers.send(client, &create(xid, top));
+    }
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(1, 0), (2, 0), (3, 0)]);
+    // The second partition reaches server 3 only, the third one server 2 only.
+    servers.cut(1, 2, 1);
+    servers.cut(1, 3, 2);
+    for round in 0..5 {
+        servers.send(client, &create(10 + round, &format!("{}/{round}", tops[1])));
+        servers.send(client, &create(20 + round, &format!("{}/{round}", tops[2])));
+    }
+    assert_eq!(servers.answers(client).len(), 10, "a majority has each of them");
+    assert!(servers.last(3, 1) > servers.last(2, 1) && servers.last(2, 2) > servers.last(3, 2));
+    servers.end(1);
+    servers.pass(2000);
+    let leader = servers.leader_of_all().expect("one server leads all partitions");
+    for id in [2, 3] {
+        let client = servers.connect(id, 1);
+        let paths = [1, 2].map(|of| format!("{}/4", tops[of]));
+        servers.send(client, &exists(1, &paths[0]));
+        servers.send(client, &exists(2, &paths[1]));
+        servers.send(client, &create(3, &format!("{}/by-{id}", tops[1])));
+        assert_eq!(servers.answers(client), [(1, 0), (2, 0), (3, 0)], "server {id}, led by {leader}");
+    }
+}
+
+#[test]
+fn a_partition_promises_no_place_while_its_members_change() {
+    let mut servers = Servers::new(2);
+    let tops = tops(2);
+    let client = servers.connect(1, 0);
+    for (xid, top) in (1..).zip(&tops) {
+        servers.send(client, &create(xid, top));
+    }
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(1, 0), (2, 0)]);
+    let term = servers.shard(1, 1).server().standing().term;
+    // Two servers lose their votes in the second partition, which takes two entries, and nobody hears of the
+    // first one for now.
+    servers.cut(1, 2, 1);
+    servers.cut(1, 3, 1);
+    let list = LIST.replace("2;3\nserver.3=c:1:2", "2:observer;3\nserver.3=c:1:2:observer") + "version=63";
+    let now = servers.now();
+    let word = Word::Servers { list: list.clone(), members: vec![1, 2, 3], lets_go: true };
+    servers.told.clear();
+    servers.shard(1, 1).hear(0, word, now);
+    servers.pass(40);
+    assert_eq!(servers.told, [(1, 1)]);
+    assert_eq!(servers.shard(1, 1).server().servers(), Some(list.as_str()));
+    servers.silent = Some(1);
+    servers.send(client, &all_of(3, &tops));
+    servers.cuts.clear();
+    servers.pass(100);
+    assert_eq!(servers.answers(client), []);
+    servers.speak();
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(3, 0)]);
+    let standing = servers.shard(1, 1).server().standing();
+    assert_eq!((standing.term, standing.voters, standing.observers), (term, vec![1], vec![2, 3]));
+}
+
+#[test]
+fn who_leads_a_partition_gives_way_to_who_leads_the_first_one() {
+    let mut servers = Servers::new(3);
+    let now = servers.now();
+    servers.shard(1, 0).server_mut().hand_over(3, now);
+    servers.pass(500);
+    assert_eq!(servers.leader_of_all(), Some(3));
+    // One that does not know that it has lost the first partition keeps nothing from who has it.
+    servers.cut(3, 1, 0);
+    servers.cut(3, 2, 0);
+    servers.pass(2000);
+    let leader = servers.leader_of_all().expect("one server leads all partitions");
+    assert_ne!(leader, 3);
+}
+
+#[test]
+fn who_leads_and_waits_for_a_part_that_never_comes_passes_the_lead_on() {
+    let mut servers = Servers::new(2);
+    let tops = tops(2);
+    let client = servers.connect(1, 0);
+    for (xid, top) in (1..).zip(&tops) {
+        servers.send(client, &create(xid, top));
+    }
+    // Server 2 hears nothing of the second partition, so it cannot know what becomes of the part on the first.
+    servers.cut(1, 2, 1);
+    servers.cut(3, 2, 1);
+    servers.send(client, &all_of(3, &tops));
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(1, 0), (2, 0), (3, 0)]);
+    let now = servers.now();
+    servers.shard(1, 0).server_mut().hand_over(2, now);
+    servers.pass(100);
+    assert_eq!(servers.shard(2, 0).server().standing().leader, 2);
+    assert_eq!(servers.leader_of_all(), None, "it leads what it cannot apply");
+    servers.pass(3000);
+    let leader = servers.leader_of_all().expect("one server leads all partitions");
+    assert_ne!(leader, 2);
+}
+
+#[test]
+fn the_first_partition_takes_a_server_out_last() {
+    let mut servers = Servers::new(2);
+    let client = servers.connect(1, 0);
+    servers
+        .send(client, &request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", SUPER.as_bytes())));
+    // Nothing can be changed in the second partition for now.
+    servers.cut(1, 2, 1);
+    servers.cut(1, 3, 1);
+    let leave = request(1, Opcode::Reconfig, |out| {
+        put::opt_buffer(out, None);
+        put::opt_buffer(out, Some(b"3"));
+        put::opt_buffer(out, None);
+        put::i64(out, -1);
+    });
+    servers.send(client, &leave);
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(xid::AUTH, 0), (1, 0)]);
+    for (id, partition) in servers.all() {
+        let standing = servers.shard(id, partition).server().standing();
+        assert_eq!(standing.voters, [1, 2, 3], "of partition {partition} at server {id}");
+        assert!(
+            servers
+                .shard(id, partition)
+                .server()
+                .changed_servers()
+                .is_some_and(|it| !it.contains("server.3"))
+        );
+    }
+    servers.cuts.clear();
+    servers.pass(1500);
+    assert_eq!(servers.leader_of_all(), Some(1));
+    for partition in [0, 1] {
+        assert_eq!(servers.shard(1, partition).server().standing().voters, [1, 2]);
+    }
+}
+
+#[test]
+fn the_others_keep_who_is_to_leave_as_long_as_the_first_partition_needs_it() {
+    let mut servers = Servers::new(2);
+    let list = LIST.replace("server.3=c:1:2;3\n", "version=63");
+    for (lets_go, voters) in [(false, &[1, 2, 3][..]), (true, &[1, 2])] {
+        let now = servers.now();
+        let word = Word::Servers { list: list.clone(), members: vec![1, 2, 3], lets_go };
+        servers.shard(1, 1).hear(0, word, now);
+        servers.pass(200);
+        assert_eq!(servers.shard(1, 1).server().standing().voters, voters);
+    }
+}
