@@ -3,19 +3,23 @@
 
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_core::{Append, SnapshotOutput};
+use stoa_core::{Append, SnapshotOutput, TakenOver};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{
-    AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotWriter, StorageError, next_sequence,
+    AppendError, Disk, Entry, Log, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError,
+    next_sequence,
 };
+
+/// A number for each timeline of a batch.
+pub type OfEach = BTreeMap<u32, u64>;
 
 /// What the log's thread has to say when a piece of work is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogDone {
-    /// Everything up to this position is durable.
-    Durable(u64),
-    /// There was no room for entries of this generation.
-    Refused(u64),
+    /// Everything up to these positions is durable.
+    Durable(OfEach),
+    /// There was no room for entries of these generations.
+    Refused(OfEach),
     /// All that had arrived was void.
     Nothing,
 }
@@ -34,8 +38,8 @@ pub enum Stopped {
 pub struct LogThread {
     log: Log,
     queue: VecDeque<Append>,
-    /// Entries up to this generation are void.
-    refused: Option<u64>,
+    /// Entries up to these generations are void.
+    refused: OfEach,
     last_batch: Option<(String, u64)>,
 }
 
@@ -43,7 +47,7 @@ impl LogThread {
     /// On an open log.
     #[must_use]
     pub fn new(log: Log) -> Self {
-        Self { log, queue: VecDeque::new(), refused: None, last_batch: None }
+        Self { log, queue: VecDeque::new(), refused: OfEach::new(), last_batch: None }
     }
 
     /// An entry has arrived.
@@ -68,10 +72,14 @@ impl LogThread {
     /// # Errors
     /// When the disk failed.
     pub fn work(&mut self, disk: &mut FaultyDisk) -> Result<LogDone, Stopped> {
-        let refused = self.refused;
-        let batch: Vec<Append> =
-            self.queue.drain(..).filter(|append| Some(append.generation) > refused).collect();
-        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(LogDone::Nothing) };
+        let refused = &self.refused;
+        let is_void = |append: &Append| refused.get(&append.timeline) >= Some(&append.generation);
+        let batch: Vec<Append> = self.queue.drain(..).filter(|append| !is_void(append)).collect();
+        if batch.is_empty() {
+            return Ok(LogDone::Nothing);
+        }
+        let of_each =
+            |of: fn(&Append) -> u64| batch.iter().map(|append| (append.timeline, of(append))).collect();
         let payloads: Vec<Vec<_>> = batch.iter().map(|append| append.payload.iter().collect()).collect();
         let with_payloads = batch.iter().zip(&payloads);
         let entries: Vec<Entry<'_>> = with_payloads
@@ -85,11 +93,12 @@ impl LogThread {
                     (Some(before), Some(after)) if before.0 == after.0 => Some(before),
                     (_, after) => after.map(|(name, _)| (name, 0)),
                 };
-                Ok(LogDone::Durable(last.position))
+                Ok(LogDone::Durable(of_each(|append| append.position)))
             }
             Err(AppendError::NoSpace(_)) => {
-                self.refused = Some(first.generation);
-                Ok(LogDone::Refused(first.generation))
+                let refused: OfEach = of_each(|append| append.generation);
+                self.refused.extend(&refused);
+                Ok(LogDone::Refused(refused))
             }
             Err(error) => Err(stopped(disk, error.to_string())),
         }
@@ -262,11 +271,50 @@ impl SnapshotThread {
     }
 }
 
+/// Makes a snapshot that has arrived, without its first chunk, one of this disk's own; returns its number. The
+/// thread that writes snapshots must have none under way of this timeline.
+///
+/// # Errors
+/// When the disk failed: then nothing of it is left, unless the power is lost.
+pub fn take_over(
+    disk: &mut FaultyDisk,
+    timeline: u32,
+    taken: &TakenOver,
+    chunks: &[Vec<u8>],
+    writers: &SnapshotThread,
+    now_ms: i64,
+) -> Result<u64, StorageError> {
+    let sequence = next_sequence(disk, writers.writers.values())?;
+    let positions = vec![(timeline, taken.covered)];
+    let header = SnapshotHeader { sequence, created_ms: now_ms, positions };
+    let mut writer = SnapshotWriter::begin(disk, header)?;
+    let mut written = writer.chunk(disk, &taken.head);
+    for chunk in chunks {
+        written = written.and_then(|()| writer.chunk(disk, chunk));
+    }
+    if let Err(error) = written {
+        writer.abandon(disk);
+        return Err(error);
+    }
+    writer.finish(disk)?;
+    Ok(sequence)
+}
+
+/// The chunks of a snapshot, if it is there and whole.
+pub fn read_snapshot(disk: &mut FaultyDisk, sequence: u64) -> Option<Vec<Vec<u8>>> {
+    let mut reader = SnapshotReader::open(disk, sequence).ok()?;
+    let mut chunks = Vec::new();
+    while let Some(chunk) = reader.next(disk).ok()? {
+        chunks.push(chunk.to_vec());
+    }
+    Some(chunks)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use stoa_storage::faulty::Fault;
-    use stoa_storage::{DiskErrorKind, Options, Recovery, SnapshotReader};
+    use stoa_storage::{DiskErrorKind, Options, Recovery};
 
     struct Nobody;
 

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod client;
+mod clock;
 pub mod disk_thread;
 pub mod ensemble;
 pub mod model;

@@ -79,6 +79,9 @@ enum Command {
         /// As many partitions; otherwise the seeds take turns from 2 to 8.
         #[arg(long)]
         partitions: Option<u8>,
+        /// Only this kind of life; otherwise the seeds take turns through all of them.
+        #[arg(long)]
+        kind: Option<String>,
         /// Go on after a failure.
         #[arg(long)]
         keep_going: bool,
@@ -123,8 +126,8 @@ fn main() -> ExitCode {
         Command::Run { seeds, from, profile, steps, keep_going } => {
             run(seeds, from, profile.as_deref(), steps, keep_going)
         }
-        Command::Partitions { seeds, from, partitions, keep_going } => {
-            run_partitions(seeds, from, partitions, keep_going)
+        Command::Partitions { seeds, from, partitions, kind, keep_going } => {
+            run_partitions(seeds, from, (partitions, kind.as_deref()), keep_going)
         }
         Command::Replay { seed, profile, steps, quiet } => replay(seed, &profile, steps, quiet),
         Command::Profiles => {
@@ -200,22 +203,30 @@ fn run_ensembles(plan: &Ensembles) -> ExitCode {
 }
 
 #[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_partitions(seeds: u64, from: u64, only: Option<u8>, keep_going: bool) -> ExitCode {
+fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_going: bool) -> ExitCode {
+    let kind = only.1.map(partitions::Settings::named);
+    if kind == Some(None) {
+        eprintln!("there is no kind of life with this name");
+        return ExitCode::FAILURE;
+    }
     let began = Instant::now();
     let (mut passed, mut failed) = (0_u64, 0_u64);
     let mut total = partitions::Outcome::default();
     for seed in from..from + seeds {
-        let count = only.unwrap_or([2, 3, 4, 8][(seed % 4) as usize]);
-        let command = format!("stoa-sim partitions --seeds 1 --from {seed} --partitions {count}");
+        let (settings, count) = partitions::Settings::of(seed);
+        let (settings, count) = (kind.flatten().unwrap_or(settings), only.0.unwrap_or(count));
+        let name = settings.name;
+        let command =
+            format!("stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}");
         AT_HAND.set(command.clone());
-        match partitions::World::new(seed, count, &|_| ()).run() {
+        match partitions::World::new(seed, settings, count, &|_| ()).run() {
             Ok(outcome) => {
                 passed += 1;
                 total = total + outcome;
             }
             Err(violation) => {
                 failed += 1;
-                eprintln!("seed {seed} ({count} partitions): {violation}");
+                eprintln!("seed {seed} ({name}, {count} partitions): {violation}");
                 eprintln!("  to see it again: {command}");
                 if !keep_going {
                     break;

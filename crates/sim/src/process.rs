@@ -282,11 +282,13 @@ impl Process {
     fn take_completions(&mut self, scene: &mut Scene<'_>) -> Done {
         while let Some(completion) = self.completions.pop_front() {
             match completion {
-                Completion::Log(LogDone::Durable(position)) => {
+                Completion::Log(LogDone::Durable(positions)) => {
+                    let position = positions[&TIMELINE];
                     scene.checker.durable(position, scene.now);
                     self.server.appended(position, scene.now);
                 }
-                Completion::Log(LogDone::Refused(generation)) => {
+                Completion::Log(LogDone::Refused(generations)) => {
+                    let generation = generations[&TIMELINE];
                     let before = self.server.stats().log_refusals;
                     if !self.server.append_refused(generation, scene.now) {
                         return Err(Violation::new("a server alone cannot go on without room in its log"));

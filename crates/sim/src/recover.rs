@@ -1,6 +1,6 @@
 //! From the folder to the state: the newest good snapshot, then every later record.
 
-use stoa_core::{Recovered, Restore, TIMELINE};
+use stoa_core::{Recovered, Restore, Share, TIMELINE};
 use stoa_storage::{Disk, Log, Options, Recovery, SnapshotHeader, StorageError};
 
 /// A log that is open, and what it led to.
@@ -27,50 +27,92 @@ pub fn recover<D: Disk + ?Sized>(
     server: u8,
     voters: &[u64],
 ) -> Result<Opened, StorageError> {
-    let restore = Restore::new(tree_options.clone(), voters);
-    let mut rebuild = Rebuild { restore, snapshot: None, warnings: Vec::new() };
-    let log = Log::open(disk, options, &mut rebuild)?;
-    let Rebuild { restore, snapshot, warnings } = rebuild;
-    let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
-    let recovered = restore.finish(server).map_err(refused)?;
+    let OpenedAll { log, partitions, warnings } =
+        recover_all(disk, options, tree_options, (server, 1), voters)?;
+    let (recovered, snapshot) = partitions.into_iter().next().expect("there is one partition");
     Ok(Opened { log, recovered, snapshot, warnings })
 }
 
-/// Hands what is found to the core.
+/// A log that is open, and what it led to on each partition.
+#[derive(Debug)]
+pub struct OpenedAll {
+    /// The log.
+    pub log: Log,
+    /// What each partition can go on with, and the number of the snapshot that it was loaded from.
+    pub partitions: Vec<(Recovered, Option<u64>)>,
+    /// What an operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// The same for a server with so many partitions.
+///
+/// # Errors
+/// When it is damaged, or the disk fails.
+pub fn recover_all<D: Disk + ?Sized>(
+    disk: &mut D,
+    options: &Options,
+    tree_options: &stoa_tree::Options,
+    (server, partitions): (u8, u8),
+    voters: &[u64],
+) -> Result<OpenedAll, StorageError> {
+    let restore =
+        |partition| Restore::of_partition(tree_options.clone(), voters, Share { partition, partitions });
+    let loading = (0..partitions).map(|partition| (restore(partition), None)).collect();
+    let mut rebuild = Rebuild { loading, current: 0, warnings: Vec::new() };
+    let log = Log::open(disk, options, &mut rebuild)?;
+    let Rebuild { loading, warnings, .. } = rebuild;
+    let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
+    let mut partitions = Vec::new();
+    for (restore, snapshot) in loading {
+        partitions.push((restore.finish(server).map_err(refused)?, snapshot));
+    }
+    Ok(OpenedAll { log, partitions, warnings })
+}
+
+/// Hands what is found to the core, to each partition what is on its timeline.
 struct Rebuild {
-    restore: Restore,
-    snapshot: Option<u64>,
+    loading: Vec<(Restore, Option<u64>)>,
+    /// Whose snapshot is being loaded.
+    current: usize,
     warnings: Vec<String>,
+}
+
+impl Rebuild {
+    fn of(&mut self, timeline: u32) -> Result<&mut (Restore, Option<u64>), String> {
+        let at = timeline.checked_sub(TIMELINE).map(|at| at as usize);
+        let unknown = || format!("timeline {timeline} is not known here");
+        at.and_then(|at| self.loading.get_mut(at)).ok_or_else(unknown)
+    }
 }
 
 impl Recovery for Rebuild {
     fn snapshot_begin(&mut self, header: &SnapshotHeader) -> Result<(), String> {
-        let [(TIMELINE, covered)] = header.positions[..] else {
-            return Err(format!("it is of {:?}, not of timeline {TIMELINE} alone", header.positions));
+        let [(timeline, covered)] = header.positions[..] else {
+            return Err(format!("it is of {:?}, not of one timeline", header.positions));
         };
-        self.snapshot = Some(header.sequence);
-        self.restore.snapshot_begin(covered);
+        let (restore, snapshot) = self.of(timeline)?;
+        *snapshot = Some(header.sequence);
+        restore.snapshot_begin(covered);
+        self.current = (timeline - TIMELINE) as usize;
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.restore.snapshot_chunk(bytes)
+        self.loading[self.current].0.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        self.restore.snapshot_end()
+        self.loading[self.current].0.snapshot_end()
     }
 
     fn snapshot_discard(&mut self) {
-        self.snapshot = None;
-        self.restore.snapshot_discard();
+        let (restore, snapshot) = &mut self.loading[self.current];
+        *snapshot = None;
+        restore.snapshot_discard();
     }
 
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        if timeline != TIMELINE {
-            return Err(format!("timeline {timeline} is not known here"));
-        }
-        self.restore.record(position, payload)
+        self.of(timeline)?.0.record(position, payload)
     }
 
     fn warning(&mut self, message: &str) {

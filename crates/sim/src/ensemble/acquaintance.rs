@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{Now, Server};
 
 /// The disks that a server has met the others with; it is durable.
-pub(super) type KnownDisks = BTreeMap<u8, u64>;
+pub(crate) type KnownDisks = BTreeMap<u8, u64>;
 
 /// What a running server knows of the others.
 #[derive(Debug, Default)]
-pub(super) struct Acquaintance {
+pub(crate) struct Acquaintance {
     /// Whom it connects to, and by whom it lets itself be connected to.
-    pub(super) circle: BTreeSet<u8>,
+    pub(crate) circle: BTreeSet<u8>,
     /// Those whom its settings name.
     named: BTreeSet<u8>,
     /// Those that have come back with another disk.
@@ -29,7 +29,7 @@ fn listed(text: &str) -> BTreeSet<u8> {
 
 impl Acquaintance {
     /// When a server starts; `settings` is the list in its own settings.
-    pub(super) fn new(server: &Server, settings: &str) -> Self {
+    pub(crate) fn new(server: &Server, settings: &str) -> Self {
         let named = listed(settings);
         let mut circle = server.changed_servers().map(listed).unwrap_or_default();
         circle.extend(&named);
@@ -37,12 +37,12 @@ impl Acquaintance {
     }
 
     /// A stranger leads, so it has joined anew with the disk that it has now.
-    pub(super) fn accept(&mut self, known: &mut KnownDisks, peer: u8) {
+    pub(crate) fn accept(&mut self, known: &mut KnownDisks, peer: u8) {
         known.extend(self.strangers.remove_entry(&peer));
     }
 
     /// Another server is connected, and shows its disk.
-    pub(super) fn meet(
+    pub(crate) fn meet(
         &mut self,
         server: &mut Server,
         known: &mut KnownDisks,
@@ -60,7 +60,7 @@ impl Acquaintance {
     }
 
     /// There is another list of servers, or another set of members.
-    pub(super) fn look_around(&mut self, server: &Server) {
+    pub(crate) fn look_around(&mut self, server: &Server) {
         let Some(servers) = server.changed_servers() else { return };
         let standing = server.standing();
         let members = standing.voters.into_iter().chain(standing.observers).chain(standing.outgoing);
@@ -71,7 +71,7 @@ impl Acquaintance {
     }
 
     /// These belong to the ensemble now. Whoever does not is welcome with whatever disk.
-    pub(super) fn members_are(
+    pub(crate) fn members_are(
         &mut self,
         members: &[u8],
         server: &mut Server,

@@ -5,41 +5,19 @@ use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, entry_at};
 use super::world::{Event, World};
 use crate::check::Violation;
-use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped};
+use crate::clock::{Clock, EPOCH_MS};
+use crate::disk_thread::{
+    LogDone, LogThread, OfEach, SnapshotDone, SnapshotThread, Stopped, read_snapshot, take_over,
+};
 use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use crate::world::Failure;
 use std::rc::Rc;
-use stoa_core::{Append, Config, Now, Recovered, Server, TakenOver};
+use stoa_core::{Append, Config, Recovered, Server, TIMELINE, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
-use stoa_storage::{
-    DiskErrorKind, Options, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError, next_sequence,
-};
+use stoa_storage::{DiskErrorKind, Options, StorageError};
 use stoa_tree::Tree;
-
-const EPOCH_MS: i64 = 1_700_000_000_000;
-
-/// The clocks of a machine: none goes like another.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
-    offset_us: u64,
-    /// How much faster it goes, in millionths.
-    fast_ppm: u64,
-    pub(super) wall_offset_ms: i64,
-}
-
-impl Clock {
-    pub(super) fn now(&self, world_us: u64) -> Now {
-        let mono_us = self.offset_us + world_us + world_us * self.fast_ppm / 1_000_000;
-        Now { mono_us, wall_ms: EPOCH_MS + (world_us / 1000) as i64 + self.wall_offset_ms }
-    }
-
-    /// When this clock that never goes back shows a time, or a little later.
-    pub(super) fn world_us(&self, mono_us: u64) -> u64 {
-        mono_us.saturating_sub(self.offset_us) * 1_000_000 / (1_000_000 + self.fast_ppm) + 1
-    }
-}
 
 /// A machine.
 pub(super) struct Machine {
@@ -80,13 +58,8 @@ pub(super) struct Machine {
 impl Machine {
     /// One with an empty disk; `joins` is the setting of this name.
     pub(super) fn new(rng: &mut Rng, joins: bool) -> Self {
-        let clock = Clock {
-            offset_us: rng.below(1 << 40),
-            fast_ppm: rng.below(400),
-            wall_offset_ms: rng.range(0, 4000) as i64 - 2000,
-        };
         Self {
-            clock,
+            clock: Clock::new(rng),
             disk: FaultyDisk::new(rng.next_u64()),
             process: None,
             life: 0,
@@ -119,21 +92,10 @@ impl Machine {
 
     /// Makes the snapshot that has arrived one of this machine's own.
     fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
-        let disk = &mut self.disk;
         // The thread that writes snapshots is idle.
-        let sequence = next_sequence(disk, [])?;
-        let positions = vec![(append.timeline, taken.covered)];
-        let header = SnapshotHeader { sequence, created_ms: EPOCH_MS, positions };
-        let mut writer = SnapshotWriter::begin(disk, header)?;
-        let mut written = writer.chunk(disk, &taken.head);
-        for chunk in chunks.iter().skip(1) {
-            written = written.and_then(|()| writer.chunk(disk, chunk));
-        }
-        if let Err(error) = written {
-            writer.abandon(disk);
-            return Err(error);
-        }
-        writer.finish(disk)?;
+        let idle = SnapshotThread::default();
+        let rest = chunks.get(1..).unwrap_or_default();
+        let sequence = take_over(&mut self.disk, append.timeline, taken, rest, &idle, EPOCH_MS)?;
         let store = Store::decode(append.payload.clone().join());
         let mark = store.ok().and_then(|store| store.snapshot);
         self.offered = mark.map(|mark| (mark.position, sequence));
@@ -146,12 +108,7 @@ impl World {
     pub(super) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
         let machine = self.machines.get_mut(&id)?;
         let (_, sequence) = machine.offered.filter(|(at, _)| *at == position)?;
-        let mut reader = SnapshotReader::open(&mut machine.disk, sequence).ok()?;
-        let mut chunks = Vec::new();
-        while let Some(chunk) = reader.next(&mut machine.disk).ok()? {
-            chunks.push(chunk.to_vec());
-        }
-        Some(Rc::new(chunks))
+        read_snapshot(&mut machine.disk, sequence).map(Rc::new)
     }
 
     /// Lets the threads for the disk of a server do what they can.
@@ -179,9 +136,9 @@ impl World {
             return;
         }
         let worked = process.log.work(&mut machine.disk);
-        match worked {
+        match &worked {
             Ok(LogDone::Refused(_)) => self.counts.out_of_room += 1,
-            Ok(LogDone::Durable(record)) => machine.synced = record,
+            Ok(LogDone::Durable(records)) => machine.synced = records[&TIMELINE],
             _ => {}
         }
         let Some(done) = self.stop_on(id, worked) else { return };
@@ -252,7 +209,8 @@ impl World {
             Ok(()) => self.snapshot_works(id, Input::TakenOver),
             Err(_) if machine.disk.is_powerless() => self.crash(id, "power loss in a call to the disk", true),
             Err(_) if machine.is_full => {
-                self.push(id, Input::Log(LogDone::Refused(append.generation)));
+                let refused = OfEach::from([(append.timeline, append.generation)]);
+                self.push(id, Input::Log(LogDone::Refused(refused)));
             }
             Err(error) => self.crash(id, &error.to_string(), false),
         }

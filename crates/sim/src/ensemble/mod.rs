@@ -5,7 +5,7 @@
 //! first one applied at the same position; what clients are told is compared with the timeline as
 //! it stands there, whichever server told them.
 
-mod acquaintance;
+pub(crate) mod acquaintance;
 mod check;
 mod client;
 mod expiry;
@@ -17,8 +17,8 @@ mod machine;
 mod network;
 mod operator;
 mod process;
-mod roster;
-mod settings;
+pub(crate) mod roster;
+pub(crate) mod settings;
 mod trouble;
 mod world;
 

@@ -267,8 +267,9 @@ impl Process {
             Input::Log(done) => {
                 self.log_busy = false;
                 match done {
-                    LogDone::Durable(position) => self.server.appended(position, now),
-                    LogDone::Refused(generation) => {
+                    LogDone::Durable(positions) => self.server.appended(positions[&TIMELINE], now),
+                    LogDone::Refused(generations) => {
+                        let generation = generations[&TIMELINE];
                         self.held.retain(|append| append.generation > generation);
                         if !self.server.append_refused(generation, now) {
                             return Err(Stop::Refused);

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use stoa_wire::put;
 
 /// Where the list is.
-pub(super) const CONFIG: &str = "/zookeeper/config";
+pub(crate) const CONFIG: &str = "/zookeeper/config";
 
 /// What a server should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Participant,
     Observer,
 }
 
 /// Who should belong to the ensemble.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Roster {
+pub(crate) struct Roster {
     roles: BTreeMap<u8, Role>,
 }
 
@@ -36,12 +36,12 @@ fn line(id: u8, role: Role) -> String {
 
 impl Roster {
     /// All of them vote.
-    pub(super) fn of_participants(ids: impl IntoIterator<Item = u8>) -> Self {
+    pub(crate) fn of_participants(ids: impl IntoIterator<Item = u8>) -> Self {
         ids.into_iter().map(|id| (id, Role::Participant)).collect()
     }
 
     /// Reads what [`CONFIG`] holds: the list, and its version.
-    pub(super) fn read(text: &str) -> Option<(Self, i64)> {
+    pub(crate) fn read(text: &str) -> Option<(Self, i64)> {
         let (servers, version) = text.rsplit_once("version=")?;
         let roles = servers.lines().map(|line| {
             let (name, spec) = line.split_once('=')?;
@@ -53,25 +53,25 @@ impl Roster {
     }
 
     /// The lines.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.roles.iter().map(|(id, role)| line(*id, *role) + "\n").collect()
     }
 
-    pub(super) fn contains(&self, id: u8) -> bool {
+    pub(crate) fn contains(&self, id: u8) -> bool {
         self.roles.contains_key(&id)
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = u8> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u8> {
         self.roles.keys().copied()
     }
 
     /// Those with this role.
-    pub(super) fn with(&self, role: Role) -> Vec<u8> {
+    pub(crate) fn with(&self, role: Role) -> Vec<u8> {
         self.roles.iter().filter(|(_, its)| **its == role).map(|(id, _)| *id).collect()
     }
 
     /// What it should become.
-    pub(super) fn changed(&self, wish: &Wish) -> Self {
+    pub(crate) fn changed(&self, wish: &Wish) -> Self {
         if let Some(all) = &wish.all {
             return all.clone();
         }
@@ -84,23 +84,23 @@ impl Roster {
 
 /// What a reconfig asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(crate) struct Wish {
     joining: Vec<(u8, Role)>,
     leaving: Vec<u8>,
     /// The whole list, instead of the two.
     all: Option<Roster>,
     /// Only if this is the list in force; -1 for any.
-    pub(super) version: i64,
+    pub(crate) version: i64,
 }
 
 impl Wish {
     /// This list and no other.
-    pub(super) fn all(roster: Roster) -> Self {
+    pub(crate) fn all(roster: Roster) -> Self {
         Self { joining: Vec::new(), leaving: Vec::new(), all: Some(roster), version: -1 }
     }
 
     /// Something about these many servers; `seen` is the version of a list that the client knows.
-    pub(super) fn any(rng: &mut Rng, servers: usize, seen: i64) -> Self {
+    pub(crate) fn any(rng: &mut Rng, servers: usize, seen: i64) -> Self {
         let mut wish = match rng.below(6) {
             0 => Self::all(any_roster(rng, servers)),
             1 | 2 => Self { joining: vec![any_server(rng, servers)], ..Self::nothing() },
@@ -121,7 +121,7 @@ impl Wish {
     }
 
     /// The request's body.
-    pub(super) fn encode(&self, body: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, body: &mut Vec<u8>) {
         let joining: Vec<String> = self.joining.iter().map(|(id, role)| line(*id, *role)).collect();
         let leaving: Vec<String> = self.leaving.iter().map(u8::to_string).collect();
         let all = self.all.as_ref().map(Roster::text);
@@ -139,7 +139,7 @@ fn any_server(rng: &mut Rng, servers: usize) -> (u8, Role) {
 }
 
 /// One with at least one participant.
-pub(super) fn any_roster(rng: &mut Rng, servers: usize) -> Roster {
+pub(crate) fn any_roster(rng: &mut Rng, servers: usize) -> Roster {
     let first = rng.range(1, servers as u64) as u8;
     let mut roster = Roster::of_participants([first]);
     for _ in 0..rng.index(servers + 2) {

@@ -126,7 +126,7 @@ const MANNERS: Manners = Manners {
 };
 
 /// Who may change the list of servers.
-pub(super) const SUPER: &str = "super:man";
+pub(crate) const SUPER: &str = "super:man";
 
 /// Short times, so that they are reached.
 fn config() -> Config {

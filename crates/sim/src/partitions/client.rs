@@ -10,6 +10,8 @@ use stoa_wire::{
 };
 
 use crate::check::Violation;
+use crate::ensemble::roster::Wish;
+use crate::ensemble::settings::SUPER;
 use crate::rng::Rng;
 
 const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -70,6 +72,7 @@ enum What {
     FailingGroup,
     Other,
     Watches,
+    Reconfig,
     Close,
 }
 
@@ -91,6 +94,11 @@ pub(super) struct Client {
     /// The newest version of each znode that was acknowledged to it.
     pub(super) acknowledged: Known,
     pub(super) answers: u64,
+    /// How many servers there are, if it now and then asks for another list of them; as long as it does.
+    servers: Option<u8>,
+    pub(super) wishes: bool,
+    /// How often it was changed.
+    pub(super) reconfigs: u64,
     rng: Rng,
 }
 
@@ -137,8 +145,25 @@ impl Client {
             last_zxid: 0,
             acknowledged: Known::new(),
             answers: 0,
+            servers: None,
+            wishes: false,
+            reconfigs: 0,
             rng,
         }
+    }
+
+    /// One who asks for other lists of servers, besides.
+    pub(super) fn operator(rng: Rng, servers: u8) -> Self {
+        Self { servers: Some(servers), wishes: true, ..Self::new(rng) }
+    }
+
+    /// Asks for another list of servers.
+    fn reshape(&mut self, servers: u8) -> Vec<u8> {
+        let wish = Wish::any(&mut self.rng, servers.into(), -1);
+        self.under_way.push_back((xid::AUTH, What::Other));
+        let mut bytes = request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", SUPER.as_bytes()));
+        bytes.extend(self.ask(What::Reconfig, Opcode::Reconfig, |out| wish.encode(out)));
+        bytes
     }
 
     /// It is connected to this thread of this server from now on; returns what it says first.
@@ -258,6 +283,11 @@ impl Client {
 
     /// A burst of requests, sent one right after the other.
     pub(super) fn act(&mut self, map: &Map, number: u64, newest: &Known) -> Vec<u8> {
+        if let Some(servers) = self.servers.filter(|_| self.wishes)
+            && self.rng.one_in(3)
+        {
+            return self.reshape(servers);
+        }
         let mut bytes = Vec::new();
         for _ in 0..self.rng.range(1, 6) {
             let index = self.rng.index(2 * map.count());
@@ -395,6 +425,7 @@ impl Client {
                 }
             }
             (What::Close, 0) => self.start_over(),
+            (What::Reconfig, 0) => self.reconfigs += 1,
             _ => {}
         }
         Ok(())

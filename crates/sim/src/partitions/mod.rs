@@ -3,10 +3,17 @@
 //!
 //! What is checked is what partitions could break: that nobody is shown anything older than what it rests
 //! on, that an operation over several partitions is never seen by halves, that events come before what
-//! follows them, that ephemerals end everywhere, and that all servers come to the same.
+//! follows them, that ephemerals end everywhere, and that all servers come to the same, whoever belongs to
+//! the ensemble, and by whatever way they get there.
 
 mod client;
+mod finale;
+mod links;
+mod machine;
 mod server;
+mod settings;
+mod trouble;
 mod world;
 
+pub use settings::Settings;
 pub use world::{Outcome, World};

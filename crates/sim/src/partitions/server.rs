@@ -1,17 +1,22 @@
-//! One server: its threads, its log, and what they say to each other.
+//! One running server: its threads, its log, and what they say to each other.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use stoa_core::{
-    Append, CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Restore, Shard, Share, Word,
+    Append, CloseReason, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Shard, Share, SnapshotOutput,
+    StateLoader, Word,
 };
+use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
 
-use crate::rng::Rng;
+use crate::check::Violation;
+use crate::disk_thread::{LogThread, SnapshotThread};
+use crate::ensemble::acquaintance::Acquaintance;
 
-/// What is on a disk: records, by timeline.
-pub(super) type Records = Vec<(u32, u64, Bytes)>;
+/// The chunks of a snapshot on its way.
+pub(super) type Chunks = Rc<Vec<Vec<u8>>>;
 
 /// What a thread lets out for others than its siblings.
 #[derive(Debug)]
@@ -20,52 +25,49 @@ pub(super) enum Out {
     Closed(ConnectionId, CloseReason),
 }
 
+/// What belongs to one partition beside its state.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// A record that waits for a snapshot to be taken over, and those behind it.
+    pub(super) held: VecDeque<Append>,
+    /// The snapshot that has arrived.
+    pub(super) arrived: Option<Chunks>,
+    /// Where the snapshot stands that is being written of the partition's own state.
+    pub(super) writing: Option<u64>,
+}
+
+impl Lane {
+    pub(super) fn hold_or_log(&mut self, append: Append, log: &mut LogThread) {
+        if self.held.is_empty() && append.snapshot.is_none() {
+            log.push(append);
+        } else {
+            self.held.push_back(append);
+        }
+    }
+}
+
 /// A server that runs.
 pub(super) struct Server {
     pub(super) shards: Vec<Shard>,
+    pub(super) lanes: Vec<Lane>,
+    /// Whom each partition is connected to.
+    pub(super) circles: Vec<Acquaintance>,
+    pub(super) log: LogThread,
+    pub(super) snapshots: SnapshotThread,
     /// What was said and has not arrived, by sender and receiver.
     words: BTreeMap<(u8, u8), VecDeque<Word>>,
-    /// What the log was given, in its order, and has not stored.
-    log: VecDeque<Append>,
 }
 
 impl Server {
-    /// Starts with what the disk holds.
-    pub(super) fn start(
-        id: u8,
-        partitions: u8,
-        voters: &[u64],
-        disk: &Records,
-        seed: u64,
-        now: Now,
-        plant: impl Fn(&mut Shard),
-    ) -> Self {
-        let shard = |partition: u8| {
-            let share = Share { partition, partitions };
-            let mut restore = Restore::of_partition(Options::default(), voters, share);
-            for (_, position, payload) in disk.iter().filter(|(of, ..)| *of == u32::from(partition)) {
-                restore.record(*position, payload).expect("what was stored can be read");
-            }
-            let recovered = restore.finish(id).expect("what was stored makes sense");
-            let config = Config {
-                server_id: id,
-                partition,
-                partitions,
-                tick_ms: 100,
-                session_timeout_min_ms: 400,
-                heartbeat_ms: 20,
-                snapshot_updates: 1 << 40,
-                ..Config::default()
-            };
-            let mut rng = Rng::new(seed ^ u64::from(partition) << 56);
-            let secret = std::array::from_fn(|_| rng.next_u64() as u8);
-            let mut shard =
-                Shard::new(config, recovered, secret, now).expect("what was stored can be gone on from");
-            plant(&mut shard);
-            shard
-        };
-        let shards = (0..partitions).map(shard).collect();
-        Self { shards, words: BTreeMap::new(), log: VecDeque::new() }
+    pub(super) fn new(shards: Vec<Shard>, log: LogThread, settings: &str) -> Self {
+        Self {
+            lanes: shards.iter().map(|_| Lane::default()).collect(),
+            circles: shards.iter().map(|shard| Acquaintance::new(shard.server(), settings)).collect(),
+            shards,
+            log,
+            snapshots: SnapshotThread::default(),
+            words: BTreeMap::new(),
+        }
     }
 
     pub(super) fn shard(&mut self, partition: u8) -> &mut Shard {
@@ -73,15 +75,27 @@ impl Server {
     }
 
     /// Takes out what a thread has to say.
-    pub(super) fn poll(&mut self, partition: u8, now: Now) -> Vec<Out> {
+    pub(super) fn poll(&mut self, partition: u8, now: Now) -> Result<Vec<Out>, Violation> {
         let mut out = Vec::new();
-        let shard = &mut self.shards[usize::from(partition)];
+        let at = usize::from(partition);
+        let (shard, lane) = (&mut self.shards[at], &mut self.lanes[at]);
         shard.settle(now);
         while let Some(append) = shard.server_mut().poll_append() {
-            self.log.push_back(append);
+            check_places(partition, &append)?;
+            lane.hold_or_log(append, &mut self.log);
         }
         while let Some(output) = shard.server_mut().poll_peer() {
             out.push(Out::Peer(output));
+        }
+        if lane.held.is_empty() {
+            // One that came too late to be of use.
+            lane.arrived = None;
+        }
+        while let Some(piece) = shard.server_mut().poll_snapshot() {
+            if let SnapshotOutput::Begin { position, .. } = piece {
+                lane.writing = Some(position);
+            }
+            self.snapshots.push(partition.into(), piece);
         }
         shard.settle(now);
         while let Some((to, word)) = shard.poll_word() {
@@ -92,12 +106,12 @@ impl Server {
                 out.push(Out::Closed(id, reason));
             }
         }
-        out
+        Ok(out)
     }
 
     /// Between which threads something is on its way.
-    pub(super) fn talking(&self) -> Vec<(u8, u8)> {
-        self.words.iter().filter(|(_, words)| !words.is_empty()).map(|(between, _)| *between).collect()
+    pub(super) fn talking(&self) -> impl Iterator<Item = (u8, u8)> {
+        self.words.iter().filter(|(_, words)| !words.is_empty()).map(|(between, _)| *between)
     }
 
     /// The oldest word between two threads arrives.
@@ -107,22 +121,56 @@ impl Server {
         }
     }
 
-    /// Records that the log has not stored.
-    pub(super) fn unstored(&self) -> usize {
-        self.log.len()
+    /// Another server's snapshot has arrived, with its message.
+    pub(super) fn offered(
+        &mut self,
+        partition: u8,
+        from: u8,
+        message: Bytes,
+        chunks: &Chunks,
+        now: Now,
+    ) -> Result<(), Violation> {
+        let at = usize::from(partition);
+        let share = Share { partition, partitions: self.shards.len() as u8 };
+        let (shard, lane) = (&mut self.shards[at], &mut self.lanes[at]);
+        if lane.arrived.is_some() || !shard.server().wants_snapshot(message.clone()) {
+            return Ok(());
+        }
+        let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
+        let mut loader = StateLoader::new(Options::default(), share);
+        for chunk in chunks.iter().skip(1) {
+            loader.chunk(chunk).map_err(broken)?;
+        }
+        let state = loader.finish().map_err(broken)?;
+        lane.arrived = Some(Rc::clone(chunks));
+        let taken = shard.server_mut().take_over(from, message, state, now);
+        taken.map_err(|_| broken("its message cannot be read".into()))
     }
 
-    /// The log stores so many more; returns whose.
-    pub(super) fn store(&mut self, count: usize, disk: &mut Records, now: Now) -> Vec<u8> {
-        let mut last = BTreeMap::new();
-        for append in self.log.drain(..count) {
-            last.insert(append.timeline, append.position);
-            disk.push((append.timeline, append.position, append.payload.join()));
-        }
-        for (timeline, position) in &last {
-            let partition = u8::try_from(*timeline).expect("there are few partitions");
-            self.shard(partition).server_mut().appended(*position, now);
-        }
-        last.keys().map(|timeline| *timeline as u8).collect()
+    /// A partition whose next record has to wait for the snapshot that it builds on, if that can be taken
+    /// over now: the log has to have what the snapshot covers.
+    pub(super) fn takes_over(&self) -> Option<u8> {
+        let is_idle = !self.log.has_work() && !self.snapshots.has_work();
+        let waits = |lane: &Lane| !lane.held.is_empty() && lane.writing.is_none();
+        self.lanes.iter().position(waits).filter(|_| is_idle).map(|at| at as u8)
     }
+}
+
+/// A part stands where its operation says that it does: everybody decides by that alone what becomes of it.
+fn check_places(partition: u8, append: &Append) -> Result<(), Violation> {
+    let broken = |what: String| Violation::new(format!("a record of partition {partition}: {what}"));
+    let store = Store::decode(append.payload.clone().join()).map_err(|error| broken(error.to_string()))?;
+    for entry in store.entries.iter().filter(|entry| entry.kind == EntryKind::Payload) {
+        let Some(item) = Items::new(&entry.payload).next() else { continue };
+        let item = item.map_err(|error| broken(error.to_string()))?;
+        if let Outcome::Part(part) = item.outcome {
+            let is_here = |place: &stoa_core::Place| place.partition == partition;
+            let place = part.places().find(is_here).map(|place| (place.term, place.position));
+            if place != Some((entry.term, entry.position)) {
+                let stands = (entry.term, entry.position);
+                return Err(broken(format!("a part that was promised for {place:?} stands at {stands:?}")));
+            }
+        }
+    }
+    Ok(())
 }

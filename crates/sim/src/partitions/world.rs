@@ -1,26 +1,27 @@
 //! One run: servers, links, clients, and what goes wrong.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Add;
 
-use bytes::Bytes;
-use stoa_core::{CloseReason, Now, PeerOutput, Placement, Role, Shard};
-use stoa_tree::Tree;
+use stoa_core::{CloseReason, ConnectionId, Now, Placement, Shard};
 
 use super::client::{Client, Known, Map};
-use super::server::{Out, Records, Server};
+use super::links::{Link, Queue};
+use super::machine::Machine;
+use super::server::{Out, Server};
+use super::settings::Settings;
+use super::trouble::Lost;
 use crate::check::Violation;
+use crate::ensemble::roster::{CONFIG, Roster};
 use crate::rng::Rng;
 
-const SERVERS: u8 = 3;
 const CLIENTS: usize = 5;
-/// What happens while things go wrong, and how long everything may take to come right, in steps.
+/// What happens while things go wrong, in steps.
 const STEPS: u64 = 12_000;
-const HEALING_STEPS: u64 = 100_000;
-/// How often a client may have to come back before all of its last requests are answered.
-const ATTEMPTS: u32 = 20;
+/// How often something goes wrong: once in so many steps.
+const TROUBLE_ONE_IN: u64 = 150;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,6 +34,14 @@ pub struct Outcome {
     pub kills: u64,
     /// Links that were cut.
     pub cuts: u64,
+    /// Times that the list of servers was changed.
+    pub reconfigs: u64,
+    /// Snapshots that were taken over from other servers.
+    pub taken_over: u64,
+    /// Times that a log had no room.
+    pub refusals: u64,
+    /// Disks that were replaced by an empty one.
+    pub lost: u64,
 }
 
 impl Add for Outcome {
@@ -44,201 +53,170 @@ impl Add for Outcome {
             time_us: self.time_us + other.time_us,
             kills: self.kills + other.kills,
             cuts: self.cuts + other.cuts,
+            reconfigs: self.reconfigs + other.reconfigs,
+            taken_over: self.taken_over + other.taken_over,
+            refusals: self.refusals + other.refusals,
+            lost: self.lost + other.lost,
         }
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answers, time_us, kills, cuts } = self;
+        let Self { answers, time_us, kills, cuts, reconfigs, taken_over, refusals, lost } = self;
         let seconds = time_us / 1_000_000;
-        write!(f, "{answers} answers, {kills} kills, {cuts} cuts, {seconds} s of simulated time")
+        write!(
+            f,
+            "{answers} answers, {kills} kills, {cuts} cuts, {reconfigs} changes of the list of servers, \
+             {taken_over} snapshots taken over, {refusals} times no room, {lost} disks lost, {seconds} s of \
+             simulated time"
+        )
     }
 }
 
-/// A link between the same partition of two servers, one way.
-type Link = (u8, u8, u8);
-
 /// Servers with several partitions, and everything around them.
 pub struct World<'a> {
-    partitions: u8,
-    rng: Rng,
-    map: Map,
-    now_us: u64,
-    servers: BTreeMap<u8, Server>,
-    disks: BTreeMap<u8, Records>,
-    links: BTreeMap<Link, VecDeque<Bytes>>,
-    cut: BTreeSet<Link>,
-    clients: Vec<Client>,
-    outcome: Outcome,
-    /// How eagerly each thread listens: some are slow for a while.
-    slow: BTreeSet<(u8, u8)>,
+    pub(super) settings: Settings,
+    pub(super) partitions: u8,
+    pub(super) rng: Rng,
+    pub(super) map: Map,
+    pub(super) now_us: u64,
+    pub(super) machines: BTreeMap<u8, Machine>,
+    pub(super) links: BTreeMap<Link, Queue>,
+    /// Links that cannot be, by the smaller and the larger server.
+    pub(super) cut: BTreeSet<Link>,
+    pub(super) clients: Vec<Client>,
+    pub(super) outcome: Outcome,
+    /// Threads that stand still for a while.
+    pub(super) slow: BTreeSet<(u8, u8)>,
+    pub(super) lost: Option<Lost>,
     /// Things go wrong.
     is_troubled: bool,
-    plant: &'a dyn Fn(&mut Shard),
+    pub(super) plant: &'a dyn Fn(&mut Shard),
 }
 
-type Done = Result<(), Violation>;
+pub(super) type Done = Result<(), Violation>;
 
 impl<'a> World<'a> {
     /// A world in which everything follows from the seed. `plant` may spoil each thread.
     #[must_use]
-    pub fn new(seed: u64, partitions: u8, plant: &'a dyn Fn(&mut Shard)) -> Self {
+    pub fn new(seed: u64, settings: Settings, partitions: u8, plant: &'a dyn Fn(&mut Shard)) -> Self {
         let mut rng = Rng::new(seed);
         let placement = Placement::new(partitions);
         let names = || (0..).map(|number| format!("/top-{number}"));
         let top = |of| names().find(|name| placement.of(name) == of).unwrap_or_default();
         let map = Map { tops: (0..partitions).map(top).collect() };
-        let clients = (0..CLIENTS).map(|_| Client::new(rng.fork())).collect();
-        let disks = (1..=SERVERS).map(|id| (id, Records::new())).collect();
-        let mut world = Self {
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::new(rng.fork())).collect();
+        if settings.spares > 0 {
+            clients.push(Client::operator(rng.fork(), settings.servers()));
+        }
+        let machine = |id| (id, Machine::new(&mut rng, partitions, id > settings.founders));
+        let machines = (1..=settings.servers()).map(machine).collect();
+        Self {
+            settings,
             partitions,
             rng,
             map,
             now_us: 1_000_000,
-            servers: BTreeMap::new(),
-            disks,
+            machines,
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
             clients,
             outcome: Outcome::default(),
             slow: BTreeSet::new(),
+            lost: None,
             is_troubled: false,
             plant,
-        };
-        (1..=SERVERS).for_each(|id| world.start(id));
-        world
-    }
-
-    fn now(&self) -> Now {
-        Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
-    }
-
-    fn others(of: u8) -> impl Iterator<Item = u8> {
-        (1..=SERVERS).filter(move |id| *id != of)
-    }
-
-    fn start(&mut self, id: u8) {
-        let seed = self.rng.next_u64();
-        let now = self.now();
-        let server = Server::start(id, self.partitions, &[1, 2, 3], &self.disks[&id], seed, now, self.plant);
-        self.servers.insert(id, server);
-        for other in Self::others(id) {
-            for partition in 0..self.partitions {
-                self.connect(id, other, partition);
-            }
         }
     }
 
-    fn kill(&mut self, id: u8) -> Done {
-        self.servers.remove(&id);
-        self.outcome.kills += 1;
-        for other in Self::others(id) {
-            for partition in 0..self.partitions {
-                self.disconnect(id, other, partition)?;
-            }
-        }
-        for client in &mut self.clients {
-            if client.at.is_some_and(|(server, ..)| server == id) {
-                client.lost();
-            }
-        }
-        Ok(())
+    /// What the clocks of a machine show.
+    pub(super) fn now(&self, id: u8) -> Now {
+        self.machines[&id].clock.now(self.now_us)
     }
 
-    fn connect(&mut self, one: u8, other: u8, partition: u8) {
-        let now = self.now();
-        if self.cut.contains(&(one.min(other), one.max(other), partition)) {
-            return;
-        }
-        for (from, to) in [(one, other), (other, one)] {
-            if self.servers.contains_key(&one)
-                && self.servers.contains_key(&other)
-                && !self.links.contains_key(&(from, to, partition))
-            {
-                self.links.insert((from, to, partition), VecDeque::new());
-                let server = self.servers.get_mut(&to).expect("it was just found");
-                server.shard(partition).server_mut().peer_connected(from, now);
-            }
-        }
+    pub(super) fn ids(&self) -> Vec<u8> {
+        self.machines.keys().copied().collect()
     }
 
-    fn disconnect(&mut self, one: u8, other: u8, partition: u8) -> Done {
-        let now = self.now();
-        for (from, to) in [(one, other), (other, one)] {
-            if self.links.remove(&(from, to, partition)).is_some()
-                && let Some(server) = self.servers.get_mut(&to)
-            {
-                server.shard(partition).server_mut().peer_lost(from, now);
-                self.poll(to, partition)?;
-            }
-        }
-        Ok(())
+    pub(super) fn process(&mut self, id: u8) -> Option<&mut Server> {
+        self.machines.get_mut(&id)?.process.as_mut()
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = (u8, &Server)> {
+        self.machines.iter().filter_map(|(id, machine)| Some((*id, machine.process.as_ref()?)))
+    }
+
+    /// The list of servers, as the server knows it that has come farthest.
+    pub(super) fn roster(&self) -> Option<Roster> {
+        let first = self.running().map(|(_, server)| server.shards[0].server());
+        let data = first.max_by_key(|server| server.applied())?.tree().get(CONFIG)?.data()?;
+        Some(Roster::read(std::str::from_utf8(data).ok()?)?.0)
     }
 
     /// Takes out what a thread has to say, and shows its clients what they are told.
-    fn poll(&mut self, id: u8, partition: u8) -> Done {
-        let now = self.now();
-        let Some(server) = self.servers.get_mut(&id) else { return Ok(()) };
-        let outs = server.poll(partition, now);
-        let mut hang_up = None;
-        for (at, client) in self.clients.iter_mut().enumerate() {
-            let Some((server_id, thread, connection)) = client.at else { continue };
-            if (server_id, thread) != (id, partition) {
-                continue;
+    pub(super) fn poll(&mut self, id: u8, partition: u8) -> Done {
+        loop {
+            let now = self.now(id);
+            let Some(process) = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut())
+            else {
+                return Ok(());
+            };
+            let outs = process.poll(partition, now)?;
+            let mut leaves = None;
+            for client in &mut self.clients {
+                let Some((server, thread, connection)) = client.at else { continue };
+                if (server, thread) != (id, partition) {
+                    continue;
+                }
+                let shard = process.shard(partition);
+                let bytes = shard.output(connection).to_vec();
+                shard.sent(connection, bytes.len(), now);
+                client.receive(&self.map, &bytes)?;
+                // Most of all when it has just been told something, and may not know of all that it watches.
+                if self.is_troubled && !bytes.is_empty() && client.watches_something() && self.rng.one_in(4) {
+                    leaves = client.at;
+                }
             }
-            let shard = server.shard(partition);
-            let bytes = shard.output(connection).to_vec();
-            shard.sent(connection, bytes.len(), now);
-            client.receive(&self.map, &bytes)?;
-            // Most of all when it has just been told something, and may not know of all that it watches.
-            if self.is_troubled && !bytes.is_empty() && client.watches_something() && self.rng.one_in(4) {
-                hang_up = Some(at);
+            if let Some(at) = leaves {
+                self.hang_up(at);
+            } else if outs.is_empty() {
+                return Ok(());
             }
-        }
-        for out in outs {
-            match out {
-                Out::Peer(PeerOutput::Send { to, message }) => {
-                    if let Some(link) = self.links.get_mut(&(id, to, partition)) {
-                        link.push_back(message.join());
+            for out in outs {
+                match out {
+                    Out::Peer(output) => self.peer_output(id, partition, output),
+                    Out::Closed(_, CloseReason::ClientAhead) => {
+                        return Err(Violation::new(
+                            "a client was sent away who has seen nothing that is lost",
+                        ));
                     }
-                }
-                Out::Peer(PeerOutput::Snapshot { to, .. }) => {
-                    server.shard(partition).server_mut().snapshot_sent(to, false, now);
-                }
-                Out::Peer(_) => {}
-                Out::Closed(_, CloseReason::ClientAhead) => {
-                    return Err(Violation::new("a client was sent away who has seen nothing that is lost"));
-                }
-                Out::Closed(connection, _) => {
-                    server.shard(partition).disconnected(connection, now);
-                    for client in &mut self.clients {
-                        if client.at == Some((id, partition, connection)) {
-                            client.lost();
-                        }
-                    }
+                    Out::Closed(connection, _) => self.hang_up((id, partition, connection)),
                 }
             }
         }
-        hang_up.map_or(Ok(()), |at| self.hang_up(at))
+    }
+
+    pub(super) fn hang_up(&mut self, at: (u8, u8, ConnectionId)) {
+        let now = self.now(at.0);
+        if let Some(process) = self.process(at.0) {
+            process.shard(at.1).disconnected(at.2, now);
+        }
+        self.clients.iter_mut().filter(|client| client.at == Some(at)).for_each(Client::lost);
     }
 
     fn poll_all(&mut self) -> Done {
-        for id in 1..=SERVERS {
-            for partition in 0..self.partitions {
-                self.poll(id, partition)?;
-            }
+        for id in self.ids() {
+            (0..self.partitions).try_for_each(|partition| self.poll(id, partition))?;
         }
         Ok(())
     }
 
     /// Something happens.
-    fn step(&mut self) -> Done {
-        let now = self.now();
+    pub(super) fn step(&mut self) -> Done {
         let words: Vec<_> = self
-            .servers
-            .iter()
-            .flat_map(|(id, server)| server.talking().into_iter().map(|between| (*id, between)))
+            .running()
+            .flat_map(|(id, server)| server.talking().map(move |between| (id, between)))
             .filter(|(id, (_, to))| !self.slow.contains(&(*id, *to)))
             .collect();
         let links: Vec<_> = self
@@ -249,15 +227,29 @@ impl<'a> World<'a> {
             })
             .map(|(link, _)| *link)
             .collect();
-        let logs: Vec<_> =
-            self.servers.iter().filter(|(_, server)| server.unstored() > 0).map(|(id, _)| *id).collect();
+        let ids = |is_so: &dyn Fn(&Server) -> bool| -> Vec<u8> {
+            self.running().filter(|(_, server)| is_so(server)).map(|(id, _)| id).collect()
+        };
+        let logs = ids(&|server| server.log.has_work());
+        let snapshots = ids(&|server| server.snapshots.has_work());
+        let takes_over: Vec<_> =
+            self.running().filter_map(|(id, server)| Some((id, server.takes_over()?))).collect();
         let some = |list: usize, weight: u32| if list > 0 { weight } else { 0 };
-        let weights = [some(words.len(), 30), some(links.len(), 30), some(logs.len(), 12), 6, 3];
+        let weights = [
+            some(words.len(), 30),
+            some(links.len(), 30),
+            some(logs.len(), 12),
+            6,
+            3,
+            some(snapshots.len(), 8),
+            some(takes_over.len(), 6),
+        ];
         match self.rng.weighted(&weights) {
             0 => {
                 let (id, between) = *self.rng.pick(&words);
                 for _ in 0..self.rng.range(1, 6) {
-                    if let Some(server) = self.servers.get_mut(&id) {
+                    let now = self.now(id);
+                    if let Some(server) = self.process(id) {
                         server.deliver(between, now);
                     }
                     self.poll(id, between.1)?;
@@ -266,78 +258,60 @@ impl<'a> World<'a> {
             }
             1 => {
                 let link = *self.rng.pick(&links);
-                (0..self.rng.range(1, 12)).try_for_each(|_| self.deliver(link))
+                (0..self.rng.range(1, 12)).try_for_each(|_| self.arrive(link))
             }
             2 => {
                 let id = *self.rng.pick(&logs);
-                let (Some(server), Some(disk)) = (self.servers.get_mut(&id), self.disks.get_mut(&id)) else {
-                    return Ok(());
-                };
-                let count = self.rng.range(1, server.unstored() as u64 + 1) as usize;
-                let whose = server.store(count.min(server.unstored()), disk, now);
-                whose.into_iter().try_for_each(|partition| self.poll(id, partition))
+                self.work_log(id)
             }
             3 => self.pass(),
-            _ => self.client_acts(),
+            4 => self.client_acts(),
+            5 => {
+                let id = *self.rng.pick(&snapshots);
+                self.work_snapshots(id)
+            }
+            _ => {
+                let (id, partition) = *self.rng.pick(&takes_over);
+                self.work_take_over(id, partition)
+            }
         }
-    }
-
-    /// The oldest message on a link arrives.
-    fn deliver(&mut self, link: Link) -> Done {
-        let (from, to, partition) = link;
-        let now = self.now();
-        let message = self.links.get_mut(&link).and_then(VecDeque::pop_front);
-        if let (Some(message), Some(server)) = (message, self.servers.get_mut(&to)) {
-            let taken = server.shard(partition).server_mut().peer_message(from, message, now);
-            taken.map_err(|_| Violation::new("a server does not understand another one"))?;
-            self.poll(to, partition)?;
-        }
-        Ok(())
     }
 
     fn pass(&mut self) -> Done {
         self.now_us += self.rng.range(200, 4000);
-        let now = self.now();
-        for id in 1..=SERVERS {
+        for id in self.ids() {
             for partition in 0..self.partitions {
-                let Some(server) = self.servers.get_mut(&id) else { continue };
-                let shard = server.shard(partition);
-                if shard.next_wake_us() <= now.mono_us || self.rng.one_in(20) {
+                let now = self.now(id);
+                let is_time = self.rng.one_in(20);
+                let Some(process) = self.process(id) else { continue };
+                let shard = process.shard(partition);
+                if is_time || shard.next_wake_us() <= now.mono_us {
                     shard.tick(now);
                     self.poll(id, partition)?;
                 }
             }
         }
-        Ok(())
+        self.tend_links()
     }
 
     fn client_acts(&mut self) -> Done {
         let at = self.rng.index(self.clients.len());
         let number = self.rng.next_u64();
-        let (id, thread) =
-            (self.rng.range(1, u64::from(SERVERS) + 1) as u8, self.rng.index(self.partitions.into()) as u8);
-        let id = id.min(SERVERS);
+        let id = 1 + self.rng.index(self.settings.servers().into()) as u8;
+        let thread = self.rng.index(self.partitions.into()) as u8;
         let newest = self.newest();
         let client = &mut self.clients[at];
-        if client.at.is_none() {
-            return self.bring(at, id, thread);
-        }
+        let Some(place) = client.at else { return self.bring(at, id, thread) };
         if !client.is_live || !client.is_idle() {
+            // Perhaps somebody else serves it.
+            if self.rng.one_in(40) {
+                self.hang_up(place);
+                return self.poll(place.0, place.1);
+            }
             return Ok(());
         }
         let bytes = client.act(&self.map, number, &newest);
         self.say(at, &bytes)
-    }
-
-    /// A client's connection ends, whatever is under way.
-    fn hang_up(&mut self, at: usize) -> Done {
-        let now = self.now();
-        let Some((id, thread, connection)) = self.clients[at].at else { return Ok(()) };
-        self.clients[at].lost();
-        if let Some(server) = self.servers.get_mut(&id) {
-            server.shard(thread).disconnected(connection, now);
-        }
-        self.poll(id, thread)
     }
 
     /// The newest version of each znode that anybody was told of.
@@ -351,63 +325,24 @@ impl<'a> World<'a> {
     }
 
     /// A client connects to a thread of a server, if that runs.
-    fn bring(&mut self, at: usize, id: u8, thread: u8) -> Done {
-        let now = self.now();
+    pub(super) fn bring(&mut self, at: usize, id: u8, thread: u8) -> Done {
+        let now = self.now(id);
         let address: SocketAddr = ([127, 0, 0, 1], 4000).into();
-        let Some(server) = self.servers.get_mut(&id) else { return Ok(()) };
+        let Some(server) = self.process(id) else { return Ok(()) };
         let Ok(connection) = server.shard(thread).connect(address, now) else { return Ok(()) };
         let bytes = self.clients[at].connected((id, thread, connection));
         self.say(at, &bytes)
     }
 
-    fn say(&mut self, at: usize, bytes: &[u8]) -> Done {
-        let now = self.now();
+    pub(super) fn say(&mut self, at: usize, bytes: &[u8]) -> Done {
         let Some((id, thread, connection)) = self.clients[at].at else { return Ok(()) };
+        let now = self.now(id);
         let bytes = [self.clients[at].watches(&self.map), bytes.to_vec()].concat();
         let bytes = bytes.as_slice();
-        if let Some(server) = self.servers.get_mut(&id) {
+        if let Some(server) = self.process(id) {
             server.shard(thread).receive(connection, bytes, now);
         }
         self.poll(id, thread)
-    }
-
-    /// Something goes wrong, or comes right again.
-    fn trouble(&mut self) -> Done {
-        let id = self.rng.range(1, u64::from(SERVERS) + 1).min(u64::from(SERVERS)) as u8;
-        let other = 1 + (id + self.rng.index(2) as u8) % SERVERS;
-        let partition = self.rng.index(self.partitions.into()) as u8;
-        let link = (id.min(other), id.max(other), partition);
-        match self.rng.weighted(&[3, 8, 6, 8, 6, 6]) {
-            0 if self.servers.len() == usize::from(SERVERS) => self.kill(id),
-            1 => {
-                (1..=SERVERS)
-                    .filter(|id| !self.servers.contains_key(id))
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|id| self.start(id));
-                Ok(())
-            }
-            2 if id != other => {
-                self.cut.insert(link);
-                self.outcome.cuts += 1;
-                self.disconnect(id, other, partition)
-            }
-            3 => {
-                for (one, other, partition) in std::mem::take(&mut self.cut) {
-                    self.connect(one, other, partition);
-                }
-                Ok(())
-            }
-            4 => {
-                self.slow.insert((id, partition));
-                Ok(())
-            }
-            5 => {
-                self.slow.clear();
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Runs to the end.
@@ -418,7 +353,7 @@ impl<'a> World<'a> {
         self.begin()?;
         self.is_troubled = true;
         for _ in 0..STEPS {
-            if self.rng.one_in(150) {
+            if self.rng.one_in(TROUBLE_ONE_IN) {
                 self.trouble()?;
             }
             self.step()?;
@@ -427,22 +362,14 @@ impl<'a> World<'a> {
         self.heal()?;
         self.compare()?;
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();
+        self.outcome.reconfigs = self.clients.iter().map(|client| client.reconfigs).sum();
         self.outcome.time_us = self.now_us - 1_000_000;
         Ok(self.outcome)
     }
 
-    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Done {
-        for _ in 0..HEALING_STEPS {
-            if is_so(self) {
-                return Ok(());
-            }
-            self.step()?;
-        }
-        Err(Violation::new(format!("it never comes that {what}")))
-    }
-
     /// Somebody makes what everybody writes to.
     fn begin(&mut self) -> Done {
+        self.ids().into_iter().try_for_each(|id| self.start(id))?;
         self.poll_all()?;
         self.until("one server leads everything", Self::is_led)?;
         loop {
@@ -462,124 +389,5 @@ impl<'a> World<'a> {
                 return Ok(());
             }
         }
-    }
-
-    fn is_led(&self) -> bool {
-        let leads = |server: &Server| {
-            server.shards.iter().all(|shard| shard.server().standing().role == Role::Leader)
-        };
-        self.servers.values().any(leads)
-    }
-
-    fn heal(&mut self) -> Done {
-        self.slow.clear();
-        for (one, other, partition) in std::mem::take(&mut self.cut) {
-            self.connect(one, other, partition);
-        }
-        (1..=SERVERS)
-            .filter(|id| !self.servers.contains_key(id))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|id| self.start(id));
-        self.poll_all()?;
-        self.until("one server leads everything again", Self::is_led)?;
-        for at in 0..self.clients.len() {
-            for attempt in 0.. {
-                if attempt > ATTEMPTS {
-                    return Err(Violation::new("it never comes that a client is served for good"));
-                }
-                if self.clients[at].at.is_none() {
-                    self.bring(at, 1 + at as u8 % SERVERS, at as u8 % self.partitions)?;
-                }
-                self.until("a client is served again", |world| {
-                    let client = &world.clients[at];
-                    client.at.is_none() || (client.is_live && client.is_idle())
-                })?;
-                if !self.clients[at].is_live {
-                    continue;
-                }
-                let bytes = self.clients[at].last_words(&self.map);
-                let before = self.clients[at].answers;
-                self.say(at, &bytes)?;
-                self.until("a client's last requests are answered", |world| world.clients[at].is_idle())?;
-                if self.clients[at].answers > before {
-                    break;
-                }
-            }
-        }
-        self.until("all servers have applied the same", |world| {
-            world.is_settled() && (0..world.partitions).all(|partition| world.positions(partition).len() == 1)
-        })
-    }
-
-    /// Whether everything that is committed is applied.
-    fn is_settled(&self) -> bool {
-        let shards = self.servers.values().flat_map(|server| &server.shards);
-        shards
-            .map(|shard| shard.server().standing())
-            .all(|standing| standing.applied == standing.last && standing.applied == standing.committed)
-    }
-
-    /// How far the servers have come on a timeline.
-    fn positions(&self, partition: u8) -> BTreeSet<u64> {
-        self.servers.values().map(|server| server.shards[usize::from(partition)].server().applied()).collect()
-    }
-
-    fn tree(&self, id: u8, partition: u8) -> &Tree {
-        self.servers[&id].shards[usize::from(partition)].server().tree()
-    }
-
-    /// All servers must have come to the same, and that must be whole.
-    fn compare(&self) -> Done {
-        for partition in 0..self.partitions {
-            let digests: BTreeSet<_> = (1..=SERVERS).map(|id| self.tree(id, partition).digest()).collect();
-            let recomputed = (1..=SERVERS)
-                .all(|id| self.tree(id, partition).digest() == self.tree(id, partition).recomputed_digest());
-            if digests.len() > 1 || !recomputed {
-                return Err(Violation::new(format!("the servers differ in partition {partition}")));
-            }
-        }
-        let placement = Placement::new(self.partitions);
-        let root =
-            self.tree(1, 0).get("/").map(|root| root.children().map(|name| format!("/{name}")).collect());
-        let listed: BTreeSet<String> = root.unwrap_or_default();
-        for path in &listed {
-            if self.tree(1, placement.of(path)).get(path).is_none() {
-                return Err(Violation::new(format!("the root has a child {path} that is nowhere")));
-            }
-        }
-        let sessions: BTreeSet<_> = self.tree(1, 0).sessions().map(|session| session.id).collect();
-        for partition in 0..self.partitions {
-            let tree = self.tree(1, partition);
-            for session in tree.sessions() {
-                for path in tree.ephemerals_of(session.id) {
-                    if !sessions.contains(&session.id) {
-                        return Err(Violation::new(format!("{path} has outlived session {:#x}", session.id)));
-                    }
-                    if path.rfind('/') == Some(0) && !listed.contains(&path) {
-                        return Err(Violation::new(format!("{path} is not known to the root")));
-                    }
-                }
-            }
-        }
-        let version = |index: usize| {
-            let path = self.map.path(index);
-            self.tree(1, placement.of(&path)).get(&path).map_or(-1, |znode| znode.stat().version)
-        };
-        let group: BTreeSet<_> = self.map.group().map(version).collect();
-        if group.len() != 1 {
-            return Err(Violation::new(format!("what was only written together has the versions {group:?}")));
-        }
-        for client in &self.clients {
-            for (index, acknowledged) in &client.acknowledged {
-                if version(*index) < *acknowledged {
-                    let path = self.map.path(*index);
-                    return Err(Violation::new(format!(
-                        "version {acknowledged} of {path} was acknowledged and is lost"
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 }
