@@ -87,6 +87,8 @@ impl Machine for Server {
 struct Threads {
     shards: Vec<Shard>,
     words: VecDeque<(u8, u8, Word)>,
+    /// Threads that have something to do.
+    busy: Vec<u8>,
 }
 
 impl Threads {
@@ -100,15 +102,16 @@ impl Threads {
             };
             Shard::new(config, Recovered::new(tree, &[1]), [7; 32], NOW).expect("a new timeline is sound")
         };
-        let mut threads = Self { shards: (0..partitions).map(shard).collect(), words: VecDeque::new() };
+        let mut threads =
+            Self { shards: (0..partitions).map(shard).collect(), words: VecDeque::new(), busy: Vec::new() };
         (0..partitions).for_each(|thread| threads.settle(thread));
         threads
     }
 
     /// Everything happens that follows from what this thread was given.
     fn settle(&mut self, thread: u8) {
-        let mut busy = vec![thread];
-        while let Some(thread) = busy.pop() {
+        self.busy.push(thread);
+        while let Some(thread) = self.busy.pop() {
             let shard = &mut self.shards[usize::from(thread)];
             while shard.server_mut().poll_peer().is_some() {}
             shard.settle(NOW);
@@ -117,11 +120,11 @@ impl Threads {
             }
             if let Some(append) = shard.server_mut().poll_append() {
                 shard.server_mut().appended(append.position, NOW);
-                busy.push(thread);
+                self.busy.push(thread);
             }
             while let Some((from, to, word)) = self.words.pop_front() {
                 self.shards[usize::from(to)].hear(from, word, NOW);
-                busy.push(to);
+                self.busy.push(to);
             }
         }
     }

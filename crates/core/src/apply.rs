@@ -39,8 +39,7 @@ impl Server {
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
                     Outcome::Seen(seen) => {
-                        let seen = seen.timestamp().expect("an entry that a leader made can be read");
-                        self.stamp.merge(&seen);
+                        seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
                     }
                 }
             }

@@ -466,8 +466,10 @@ impl Server {
         self.replica.lead = Lead::Active;
         self.ensemble.streams.clear();
         self.partition.begin_to_lead();
-        // Updates are larger than what was promised before.
-        self.partition.depends_on(&self.stamp);
+        if !self.stamp.is_empty() {
+            // Updates are larger than what was promised before.
+            self.partition.depends_on(&self.stamp);
+        }
         let silent_since = Now { mono_us: 0, ..self.now };
         let is_planted = self.planted.is(Bug::SilentBeforeLead);
         self.sessions.judge(if is_planted { silent_since } else { self.now });

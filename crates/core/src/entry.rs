@@ -92,6 +92,11 @@ impl Seen<'_> {
     pub fn timestamp(&self) -> Option<Timestamp> {
         Timestamp::decode(&mut Reader::new(self.0)).ok()
     }
+
+    /// Takes it into what somebody else rests on; `None` when it cannot be read.
+    pub(crate) fn merge_into(&self, stamp: &mut Timestamp) -> Option<()> {
+        stamp.merge_encoded(&mut Reader::new(self.0)).ok()
+    }
 }
 
 impl fmt::Display for Item<'_> {
@@ -178,6 +183,14 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
 /// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
 /// is no part.
 pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
+    let kind = match entry.split_first() {
+        Some((0, rest)) => rest.first(),
+        Some((_, rest)) => rest.get(size_of::<u64>()),
+        None => None,
+    };
+    if kind != Some(&PART) {
+        return Vec::new();
+    }
     match Items::new(entry).next() {
         Some(Ok(Item { outcome: Outcome::Part(part), .. })) => part.places().collect(),
         _ => Vec::new(),

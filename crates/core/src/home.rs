@@ -208,8 +208,9 @@ impl Home {
         let mut frame = Vec::new();
         RequestHeader { xid, opcode: Opcode::SetData as i32 }.encode(&mut frame);
         self.hear(id, now);
-        if let Taken::Own { .. } = self.request(id, &frame, now) {
-            self.own.push_back((id, ToPartition::Request { seen: None, frame: frame.into() }));
+        if let Taken::Own { has_news, .. } = self.request(id, &frame, now) {
+            let seen = self.seen(id).filter(|_| has_news).cloned();
+            self.own.push_back((id, ToPartition::Request { seen, frame: frame.into() }));
         }
         true
     }
@@ -451,7 +452,7 @@ impl Home {
         if from == self.config.partition {
             // It only grows, and is taken over when another partition is asked.
             route.sees_own = true;
-            if self.own_stamp.at(from) != stamp.at(from) {
+            if self.own_stamp.at(from) < stamp.at(from) {
                 self.own_stamp.clone_from(stamp);
             }
         } else {

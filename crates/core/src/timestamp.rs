@@ -59,6 +59,16 @@ impl Timestamp {
         self.raise_zxid(other.zxid);
     }
 
+    /// The same, of an encoded one.
+    pub(crate) fn merge_encoded(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.raise_zxid(reader.i64()?);
+        let len = reader.count(8)?;
+        for own in self.positions.iter_mut().take(len) {
+            *own = reader.i64()?.cast_unsigned().max(*own);
+        }
+        Ok(())
+    }
+
     /// The same, where it is not known yet how many partitions there are.
     pub(crate) fn include(&mut self, other: &Self) {
         if self.is_empty() {
@@ -116,7 +126,11 @@ mod tests {
         let mut bytes = Vec::new();
         one.encode(&mut bytes);
         assert_eq!(Timestamp::decode(&mut Reader::new(&bytes)).unwrap(), one);
+        let mut merged = Timestamp::new(3);
+        merged.merge_encoded(&mut Reader::new(&bytes)).unwrap();
+        assert_eq!(merged, one);
         for cut in 0..bytes.len() {
+            assert!(merged.merge_encoded(&mut Reader::new(&bytes[..cut])).is_err());
             assert!(Timestamp::decode(&mut Reader::new(&bytes[..cut])).is_err());
         }
     }

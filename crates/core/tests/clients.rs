@@ -5,7 +5,7 @@
 mod threads;
 
 use stoa_core::CloseReason;
-use stoa_wire::{ConnectResponse, Opcode, Reader, WatcherEvent, put, request::encode, xid};
+use stoa_wire::{ConnectResponse, Opcode, Reader, WatcherEvent, request::encode, xid};
 use threads::*;
 
 /// Opens a session on a thread, and makes a znode on each partition.
@@ -50,9 +50,6 @@ fn the_zxid_of_an_answer_hides_no_change_that_the_client_was_not_told_of() {
     let got = threads.ask(reader, &get(4, &tops[2], false));
     assert_eq!(data(&got), b"two");
     assert!(0 < got.zxid && got.zxid < missed, "{} hides {missed}", got.zxid);
-    // An answer of several partitions hides nothing either.
-    let list = request(5, Opcode::GetEphemerals, |out| put::str(out, "/"));
-    threads.send(reader, &list);
     threads.silent = None;
     let now = threads.now;
     threads.shard(0).disconnected(reader.1, now);
@@ -72,10 +69,13 @@ fn the_answer_of_all_partitions_has_a_zxid_that_hides_nothing() {
     let tops = tops(3);
     let (reader, _, _) = begin(&mut threads, &tops);
     let (one, other) = (threads.open(1), threads.open(2));
-    threads.ask(reader, &get(1, &tops[1], true));
     let newest = (0..9).map(|_| mzxid(&threads.ask(other, &set(3, &tops[0], b"two")))).last().unwrap();
+    // The reader's home knows that everybody has what was made.
+    let neighbour = threads.open(0);
+    threads.ask(neighbour, &get(1, &tops[1], true));
+    threads.ask(neighbour, &get(1, &tops[2], false));
     // The second partition has answered when its change comes, and its news does not arrive.
-    threads.send(reader, &request(5, Opcode::GetEphemerals, |out| put::str(out, "/")));
+    threads.send(reader, &set_watches(newest, &[&tops[1]]));
     threads.silent = Some((2, 0));
     threads.settle();
     assert_eq!(threads.take(reader), []);
@@ -112,6 +112,29 @@ fn who_watches_in_one_place_is_told_the_zxids_of_others_as_they_are_before_long(
         assert!(later > newest);
         threads.take(reader);
     }
+}
+
+#[test]
+fn what_a_partition_has_promised_holds_for_the_next_leader() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (reader, session, maker) = begin(&mut threads, &tops);
+    threads.ask(reader, &get(1, &tops[1], true));
+    for _ in 0..3 {
+        (0..9).for_each(|_| drop(threads.ask(maker, &set(2, &tops[2], b"two"))));
+        threads.ask(reader, &get(3, &tops[2], false));
+        threads.pass(100);
+    }
+    let told = threads.ask(reader, &get(4, &tops[2], false)).zxid;
+    threads.restart();
+    // Somebody who has seen nothing changes what is watched.
+    let other = threads.open(1);
+    let later = mzxid(&threads.ask(other, &set(5, &tops[1], b"later")));
+    assert!(later > told, "{later} would be hidden by {told}");
+    let (reader, _) = threads.connect(0, session.session_id, &session.password);
+    threads.send(reader, &set_watches(told, &[&tops[1]]));
+    threads.settle();
+    assert_eq!(event(&threads.take(reader)[0]), tops[1]);
 }
 
 #[test]

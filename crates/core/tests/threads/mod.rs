@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Shard, Word,
+    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Restore, Shard, Share,
+    Word,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -32,6 +33,8 @@ pub(crate) struct Threads {
     pub(crate) random: u64,
     /// Which address the next client has.
     pub(crate) peers: u8,
+    /// What the log was given, by partition.
+    pub(crate) records: Vec<(u8, u64, Bytes)>,
     /// For other servers: partition, server, message.
     pub(crate) mail: Vec<(u8, u8, Bytes)>,
 }
@@ -73,8 +76,27 @@ impl Threads {
             silent: None,
             random: 1,
             peers: 0,
+            records: Vec::new(),
             mail: Vec::new(),
         }
+    }
+
+    /// The server that stands alone ends and begins again, with everything stored; its clients are gone.
+    pub(crate) fn restart(&mut self) {
+        let (now, partitions) = (self.now, self.shards.len() as u8);
+        self.words.clear();
+        self.shards = (0..partitions)
+            .map(|partition| {
+                let share = Share { partition, partitions };
+                let mut restore = Restore::of_partition(Options::default(), &[1], share);
+                for (_, position, payload) in self.records.iter().filter(|(of, ..)| *of == partition) {
+                    restore.record(*position, payload).unwrap();
+                }
+                let config = Config { partition, partitions, ..Config::default() };
+                Shard::new(config, restore.finish(1).unwrap(), [partition + 1; 32], now).unwrap()
+            })
+            .collect();
+        self.settle();
     }
 
     pub(crate) fn shard(&mut self, partition: u8) -> &mut Shard {
@@ -107,6 +129,7 @@ impl Threads {
         while let Some(append) = shard.server_mut().poll_append() {
             assert_eq!(append.timeline, u32::from(partition));
             self.unstored[usize::from(partition)] = append.position;
+            self.records.push((partition, append.position, append.payload.join()));
         }
     }
 
