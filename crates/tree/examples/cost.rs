@@ -7,7 +7,9 @@ use mimalloc::MiMalloc;
 use std::fs;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use stoa_tree::{Caller, Loader, Options, Stamp, Tree, Updates, WatchMode, WatcherId, Watches};
+use stoa_tree::{
+    Caller, Loader, Options, PartOp, PartResult, Stamp, Tree, Updates, WatchMode, WatcherId, Watches,
+};
 use stoa_wire::{AclList, Create, OPEN_ACL, Reader, Request, put};
 
 #[global_allocator]
@@ -114,6 +116,7 @@ fn main() {
     writes(&mut bench, &paths);
     snapshot(&mut bench, &paths);
     flat(count.min(100_000));
+    moves(&mut bench, count.min(10_000));
     watches(&paths);
 }
 
@@ -220,6 +223,37 @@ fn flat(count: usize) {
     report("closeSession: apply, each ephemeral", elapsed, count);
 }
 
+/// A subtree that moves to another partition, and the watches on it.
+fn moves(bench: &mut Bench, count: usize) {
+    let path = "/moving";
+    bench.create(path, 0, 0);
+    bench.run(count - 1, |bench, n| bench.create(&format!("{path}/key{n:07}"), 0, 0));
+    bench.zxid += 1;
+    let stamp = Stamp { zxid: bench.zxid, time_ms: bench.zxid };
+    let mut part = bench.tree.part_begin(stamp, 0);
+    let give = PartOp::Give { path, limit_bytes: usize::MAX };
+    let (elapsed, given) = timed(|| bench.tree.part_op(&mut part, give, &Caller::SERVER));
+    let Ok(PartResult::Given { content, .. }) = given else {
+        panic!("it is there and nothing is outstanding")
+    };
+    report("move: prepare giving, each znode", elapsed, count);
+    println!("{:<44} {:>8.1} B", "move: content of a znode", content.len() as f64 / count as f64);
+    bench.tree.part_keep(part, &mut bench.batch);
+    let (elapsed, ()) = timed(|| bench.apply());
+    report("move: apply giving, each znode", elapsed, count);
+
+    let mut other = Bench { tree: Tree::new_part(Options::default()), ..Bench::new() };
+    let mut part = other.tree.part_begin(stamp, 0);
+    let take = PartOp::Take { path, content: &content };
+    let (elapsed, taken) = timed(|| other.tree.part_op(&mut part, take, &Caller::SERVER));
+    taken.expect("just given");
+    report("move: prepare taking, each znode", elapsed, count);
+    other.tree.part_keep(part, &mut other.batch);
+    let (elapsed, ()) = timed(|| other.apply());
+    report("move: apply taking, each znode", elapsed, count);
+    assert_eq!(other.tree.znode_count(), count);
+}
+
 fn watches(paths: &[String]) {
     let mut watches = Watches::new(0);
     let (elapsed, ()) = timed(|| {
@@ -231,6 +265,8 @@ fn watches(paths: &[String]) {
     for path in paths {
         watches.add(path, WatcherId(1_000), WatchMode::Data);
     }
+    let (elapsed, _) = timed(|| watches.take_below("/none", |_| false));
+    report("watch: look for those that move, each path", elapsed, paths.len());
     let (elapsed, ()) = timed(|| watches.remove_watcher(WatcherId(1_000)));
     report("watch: remove a watcher, each watch", elapsed, paths.len());
 }

@@ -101,6 +101,12 @@ pub trait Observer {
         let _ = result;
     }
 
+    /// The subtree at a path has come from another partition, or gone to one; without what lives elsewhere
+    /// by a cut of its own. Nobody can see that in the state, so there is no change and no result.
+    fn moved(&mut self, path: &str, is_here: bool) {
+        let _ = (path, is_here);
+    }
+
     /// A write brought a subtree above a soft limit, or further above it: worth a warning.
     fn quota_exceeded_softly(&mut self, quota: &SoftQuota<'_>) {
         let _ = quota;
@@ -167,10 +173,26 @@ impl Tree {
                 let noted = self.sessions.visit(update.session, partition);
                 noted.ok_or_else(|| update.corrupt("it is of a session that is not there"))
             }
-            Op::Guest => {
-                if !self.sessions.contains(update.session) {
-                    self.sessions.create(update.session, 0, [0; PASSWORD_LEN], Contact::default());
+            Op::Visits { partition, sessions } => {
+                let sessions = sessions.iter().map(|session| i64::from_le_bytes(*session));
+                for session in sessions {
+                    let noted = self.sessions.visit(session, partition);
+                    noted.ok_or_else(|| update.corrupt("it is of a session that is not there"))?;
                 }
+                Ok(())
+            }
+            Op::Guest => {
+                self.sessions.make_guest(update.session);
+                Ok(())
+            }
+            Op::Give { path, digest } => {
+                self.apply_give(path, digest).map_err(|reason| update.corrupt(reason))?;
+                observer.moved(path, false);
+                Ok(())
+            }
+            Op::Take { path, content } => {
+                self.apply_take(path, content).map_err(|reason| update.corrupt(reason))?;
+                observer.moved(path, true);
                 Ok(())
             }
         }
@@ -341,11 +363,7 @@ impl Tree {
             parent_ext.pzxid = parent_ext.pzxid.max(zxid);
             self.after_change(parent, parent_digest);
         }
-        self.index.remove(&mut self.nodes, id);
-        let node = self.nodes.remove(id);
-        if node.ext != NONE {
-            self.exts.remove(node.ext);
-        }
+        let node = self.drop_node(id);
 
         self.quota_deleted(path);
         let bytes = -(node.data_len() as i64);

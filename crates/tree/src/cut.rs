@@ -22,7 +22,6 @@
 use crate::apply::Observer;
 use crate::digest;
 use crate::node::{Node, ZnodeKind};
-use crate::slab::NONE;
 use crate::tree::{ROOT_ID, Tree};
 use crate::update::{CorruptUpdate, Update};
 use stoa_wire::{EventKind, path};
@@ -33,7 +32,7 @@ impl Tree {
         if self.nodes[id].is_away() { digest::away_term(path_digest) } else { 0 }
     }
 
-    fn add_absent(&mut self, parent: u32, node: Node, path_digest: u64) -> u32 {
+    pub(crate) fn add_absent(&mut self, parent: u32, node: Node, path_digest: u64) -> u32 {
         let id = self.add(parent, node, ZnodeKind::Persistent);
         self.account_absent(id, path_digest);
         id
@@ -45,32 +44,36 @@ impl Tree {
         self.digest = self.digest.wrapping_add(self.absent_term(id, path_digest));
     }
 
-    /// Removes an absent node that has nothing below it.
-    fn remove_absent(&mut self, id: u32, path_digest: u64) {
+    /// Takes an absent node out of all counts.
+    pub(crate) fn account_absent_gone(&mut self, id: u32, path_digest: u64) {
         self.save_for_walk(id);
         self.counts.absent -= 1;
         self.digest = self.digest.wrapping_sub(self.absent_term(id, path_digest));
-        self.unlink_child(id);
-        self.index.remove(&mut self.nodes, id);
-        let node = self.nodes.remove(id);
-        if node.ext != NONE {
-            self.exts.remove(node.ext);
-        }
     }
 
-    /// The absent node at `path`, made as scaffolding if it is not there. `None` when it would be below
-    /// a znode that is here, or is one.
-    pub(crate) fn scaffold(&mut self, path: &str) -> Option<u32> {
+    /// Removes an absent node that has nothing below it.
+    fn remove_absent(&mut self, id: u32, path_digest: u64) {
+        self.account_absent_gone(id, path_digest);
+        self.unlink_child(id);
+        self.drop_node(id);
+    }
+
+    /// The deepest node at `path` or above it, with its path, if it is absent.
+    pub(crate) fn absent_above<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
         let mut there = path;
-        let mut id = loop {
+        let id = loop {
             if let Some(id) = self.find(there) {
                 break id;
             }
             there = path::split(there)?.0;
         };
-        if !self.nodes[id].is_absent() {
-            return None;
-        }
+        self.nodes[id].is_absent().then_some((id, there))
+    }
+
+    /// The absent node at `path`, made as scaffolding if it is not there. `None` when it would be below
+    /// a znode that is here, or is one.
+    pub(crate) fn scaffold(&mut self, path: &str) -> Option<u32> {
+        let (mut id, there) = self.absent_above(path)?;
         for name in path[there.len()..].split('/').filter(|name| !name.is_empty()) {
             id = self.add_absent(id, Node::scaffold(name), 0);
         }

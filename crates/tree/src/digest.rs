@@ -72,6 +72,29 @@ pub(crate) fn of_path(path: &str) -> u64 {
     names.fold(ROOT_PATH, child_path)
 }
 
+/// What the terms and the counts need to know of a path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) path_digest: u64,
+    /// Bytes.
+    pub(crate) path_len: usize,
+}
+
+impl Place {
+    pub(crate) const ROOT: Self = Self { path_digest: ROOT_PATH, path_len: 1 };
+
+    pub(crate) fn of(path: &str) -> Self {
+        Self { path_digest: of_path(path), path_len: path.len() }
+    }
+
+    /// That of a child.
+    pub(crate) fn child(self, name: &[u8]) -> Self {
+        let slash_len = usize::from(self.path_len > Self::ROOT.path_len);
+        let path_len = self.path_len + slash_len + name.len();
+        Self { path_digest: child_path(self.path_digest, name), path_len }
+    }
+}
+
 /// The hash of data, wherever it is.
 pub(crate) fn of_data(data: &[u8]) -> u64 {
     bytes(B, data)

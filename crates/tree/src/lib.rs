@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A tree may be one of several that are one together, each of a partition, with a log of its own. What
-//! concerns several of them at once is prepared with [`Tree::part_begin`] and what follows there.
+//! concerns several of them at once is prepared with [`Tree::part_begin`] and what follows there: also
+//! that a subtree moves from one to another.
 //!
 //! Pure: no clock, no randomness, no I/O, no threads. Equal updates give equal states, which
 //! [`Tree::digest`] proves.
@@ -24,10 +25,12 @@ mod acl;
 mod address;
 mod apply;
 mod blob;
+mod content;
 mod cut;
 mod digest;
 mod index;
 mod load;
+mod moves;
 mod node;
 mod part;
 mod prepare;
@@ -49,7 +52,7 @@ pub use prepare::multi_op;
 pub use session::{Contact, SessionInfo};
 pub use tree::{Tree, Znode};
 pub use update::{CorruptUpdate, Update, Updates};
-pub use watch::{WatchMode, WatchSummary, WatcherId, Watches};
+pub use watch::{MovedWatch, WatchMode, WatchSummary, WatcherId, Watches};
 
 use alloc::string::String;
 use core::fmt;

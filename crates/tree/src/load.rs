@@ -1,12 +1,13 @@
 //! Loading a snapshot. The format is described where it is written.
 
+use crate::digest::Place;
 use crate::index::ROOT_HASH;
 use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
 use crate::session::{Contact, PARTITIONS_MAX};
 use crate::slab::NONE;
 use crate::snapshot::{AWAY, FORMAT, SCAFFOLD, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
-use crate::{Options, digest, quota};
+use crate::{Options, quota};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -452,10 +453,9 @@ impl Loader {
     fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
         let tree = &mut self.tree;
         if id == ROOT_ID {
-            let place = Place { path_digest: digest::ROOT_PATH, path_len: 1 };
             tree.nodes[id].hash = ROOT_HASH;
-            self.account(id, place);
-            return Ok(place);
+            self.account(id, Place::ROOT);
+            return Ok(Place::ROOT);
         }
         check_cut(tree, id)?;
         let node = &tree.nodes[id];
@@ -463,12 +463,7 @@ impl Loader {
             return Err(LoadError::Malformed("an ephemeral has children"));
         }
         let (parent, name) = (node.parent, node.name_bytes());
-        let above = &settled[parent as usize];
-        let slash_len = if parent == ROOT_ID { 0 } else { 1 };
-        let place = Place {
-            path_digest: digest::child_path(above.path_digest, name),
-            path_len: above.path_len + slash_len + name.len(),
-        };
+        let place = settled[parent as usize].child(name);
         let hash = tree.hasher.child(tree.nodes[parent].hash, name);
         let is_twin = |other: u32| {
             let other = &tree.nodes[other];
@@ -489,11 +484,10 @@ impl Loader {
     }
 
     fn account(&mut self, id: u32, place: Place) {
-        let Place { path_digest, path_len } = place;
         if self.tree.nodes[id].is_absent() {
-            self.tree.account_absent(id, path_digest);
+            self.tree.account_absent(id, place.path_digest);
         } else {
-            self.tree.account_loaded(id, path_digest, path_len);
+            self.tree.account_new_at(id, place);
         }
     }
 }
@@ -512,15 +506,7 @@ fn check_cut(tree: &Tree, id: u32) -> Result<()> {
     Ok(())
 }
 
-/// What a settled znode leaves to its children.
-#[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    path_digest: u64,
-    /// Bytes; 0 before the znode's turn.
-    path_len: usize,
-}
-
-/// The length of the path of a znode that waits for its parent.
+/// The length of the path of a znode that waits for its parent; before its turn it is 0.
 const UNDER_WAY: usize = usize::MAX;
 
 /// Marks a slot whose znode was mentioned as a parent and is still to come. Fewer ACLs than that

@@ -149,6 +149,13 @@ impl Node {
         self.flags & (AWAY | SCAFFOLD) != 0
     }
 
+    /// Puts another node in the place of this one: the links stay.
+    pub(crate) fn replace(&mut self, node: Self) -> Self {
+        let Self { hash, parent, next_sibling, prev_sibling, ext, next_in_bucket, .. } = *self;
+        let node = Self { hash, parent, next_sibling, prev_sibling, ext, next_in_bucket, ..node };
+        core::mem::replace(self, node)
+    }
+
     /// When it was created, milliseconds since the epoch.
     pub(crate) fn ctime(&self) -> i64 {
         self.ctime.get()

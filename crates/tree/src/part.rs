@@ -25,10 +25,10 @@ use stoa_wire::{Create, CreateMode, ErrorCode, PASSWORD_LEN, Request, Stat, path
 #[must_use]
 #[derive(Debug)]
 pub struct Part {
-    stamp: Stamp,
+    pub(crate) stamp: Stamp,
     session: i64,
     savepoint: Savepoint,
-    ops: Vec<u8>,
+    pub(crate) ops: Vec<u8>,
     count: usize,
 }
 
@@ -79,11 +79,43 @@ pub enum PartOp<'a> {
         /// Below 64.
         partition: u8,
     },
+    /// The same of other sessions: what they own moves to that partition.
+    Visits {
+        /// Below 64.
+        partition: u8,
+        /// See [`PartResult::Given`].
+        sessions: &'a [i64],
+    },
     /// On another partition: the part's session is about to own ephemerals here. Nothing if it is known.
     Guest,
     /// The part's session is closed: its ephemerals here are deleted. Where the parent lives elsewhere
     /// ([`Tree::ephemerals_at_cuts`]), it has to disown them.
     CloseSession,
+    /// The subtree at a path goes to another partition, without what lives elsewhere by cuts of its own, and
+    /// with the quotas on what goes. From then on there is a cut at the path; nobody can see that in the state.
+    ///
+    /// This and `Take` are for the server alone, each has a part for itself (but for `Visits`), and stands
+    /// alone: nothing may be outstanding, and nothing may be prepared before it is applied. What is refused:
+    /// `OperationTimeout` when something is outstanding, `BadArguments` for the root and what is below
+    /// `/zookeeper`, `NoNode` when the znode is not here, `MarshallingError` when the content would be
+    /// longer than the limit.
+    Give {
+        /// The znode.
+        path: &'a str,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// A subtree comes from another partition. Where the parent lives here there is no cut any more.
+    ///
+    /// Refused besides: `NodeExists` when the znode is here, `SystemError` when its parent is here and does
+    /// not know it, `SessionExpired` when a session has ended that owns something of it,
+    /// `DataInconsistency` when the content cannot be read.
+    Take {
+        /// The znode.
+        path: &'a str,
+        /// What the other partition has given: see [`PartResult::Given`].
+        content: &'a [u8],
+    },
 }
 
 /// What a step comes to once the update is applied.
@@ -120,11 +152,19 @@ pub enum PartResult {
         /// The Stat of the znode.
         stat: Stat,
     },
+    /// A subtree goes to another partition.
+    Given {
+        /// For [`PartOp::Take`] there.
+        content: Vec<u8>,
+        /// The sessions that own ephemerals in it, sorted. If it does not go to the first partition, that one
+        /// has to note it: see [`PartOp::Visits`]. Where it goes they become guests with it.
+        sessions: Vec<i64>,
+    },
     /// Nothing that a client is told.
     Done,
 }
 
-type Prepared = Result<PartResult, ErrorCode>;
+pub(crate) type Prepared = Result<PartResult, ErrorCode>;
 
 impl Tree {
     /// Begins a part. Until it is ended, nothing may be asked of this tree but its steps, and what
@@ -153,7 +193,10 @@ impl Tree {
                 self.part_gone(part, path, hash, state)
             }
             PartOp::Visit { partition } => self.part_visit(part, partition),
+            PartOp::Visits { partition, sessions } => self.part_visits(part, partition, sessions),
             PartOp::Guest => self.part_guest(part),
+            PartOp::Give { path, limit_bytes } => self.part_give(part, path, limit_bytes, caller),
+            PartOp::Take { path, content } => self.part_take(part, path, content, caller),
             PartOp::CloseSession => {
                 self.propose_close(part.session, part.stamp, &mut part.ops);
                 Ok(PartResult::Done)
@@ -298,17 +341,42 @@ impl Tree {
     }
 
     fn part_visit(&mut self, part: &mut Part, partition: u8) -> Prepared {
+        if self.has_visited(part.session, partition)? {
+            return Ok(PartResult::Done);
+        }
+        Op::Visit { partition }.encode(&mut part.ops);
+        self.propose_visit(part, part.session, partition);
+        Ok(PartResult::Done)
+    }
+
+    fn part_visits(&mut self, part: &mut Part, partition: u8, sessions: &[i64]) -> Prepared {
+        let mut strangers = Vec::new();
+        for session in sessions {
+            if !self.has_visited(*session, partition)? {
+                strangers.push(session.to_le_bytes());
+            }
+        }
+        if !strangers.is_empty() {
+            Op::Visits { partition, sessions: &strangers }.encode(&mut part.ops);
+        }
+        for session in strangers {
+            self.propose_visit(part, i64::from_le_bytes(session), partition);
+        }
+        Ok(PartResult::Done)
+    }
+
+    fn has_visited(&self, session: i64, partition: u8) -> Result<bool, ErrorCode> {
         if partition >= PARTITIONS_MAX {
             return Err(ErrorCode::BadArguments);
         }
-        let known = self.proposed_session(part.session).ok_or(ErrorCode::SessionExpired)?;
-        let visited = known.visited | 1 << partition;
-        if visited != known.visited {
-            Op::Visit { partition }.encode(&mut part.ops);
-            let open = OpenSession { visited, ..known };
-            self.overlay.touch_session(part.stamp.zxid, part.session, Some(open));
-        }
-        Ok(PartResult::Done)
+        let known = self.proposed_session(session).ok_or(ErrorCode::SessionExpired)?;
+        Ok(known.visited & 1 << partition != 0)
+    }
+
+    fn propose_visit(&mut self, part: &Part, session: i64, partition: u8) {
+        let Some(known) = self.proposed_session(session) else { return };
+        let open = OpenSession { visited: known.visited | 1 << partition, ..known };
+        self.overlay.touch_session(part.stamp.zxid, session, Some(open));
     }
 
     fn part_guest(&mut self, part: &mut Part) -> Prepared {

@@ -6,6 +6,9 @@
 //!
 //! Closing a session touches nothing here but the session: a znode that it owns counts as deleted
 //! from then on.
+//!
+//! Of a subtree that moves to another partition, or comes from one, nothing is kept but that it does: it may
+//! have many znodes, and nothing is prepared before that is applied.
 
 use crate::Stamp;
 use crate::acl::OPEN;
@@ -136,6 +139,7 @@ pub(crate) struct Savepoint {
     touches: usize,
     session_touches: usize,
     quota_touches: usize,
+    moving: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -148,12 +152,19 @@ pub(crate) struct Overlay {
     session_touches: VecDeque<(i64, i64)>,
     closing: usize,
     quota_touches: VecDeque<QuotaTouch>,
+    /// The update that moves a subtree.
+    moving: Option<i64>,
     undo: Option<Vec<Undo>>,
 }
 
 impl Overlay {
     pub(crate) fn is_empty(&self) -> bool {
-        self.touches.is_empty() && self.session_touches.is_empty()
+        self.touches.is_empty() && self.session_touches.is_empty() && self.moving.is_none()
+    }
+
+    /// Notes that the update `zxid` moves a subtree.
+    pub(crate) fn touch_subtree(&mut self, zxid: i64) {
+        self.moving = Some(zxid);
     }
 
     fn slot_of(&self, path: &str, hash: u32) -> Option<u32> {
@@ -215,6 +226,7 @@ impl Overlay {
         child_delta: i64,
         acl: Option<u32>,
     ) {
+        debug_assert!(self.moving.is_none(), "nothing is prepared before a move is applied");
         let slot = match self.slot_of(path, hash) {
             Some(slot) => {
                 let entry = &mut self.entries[slot as usize];
@@ -367,6 +379,7 @@ impl Overlay {
             self.touches = VecDeque::new();
         }
         while self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid).is_some() {}
+        self.moving = self.moving.filter(|moving| *moving > zxid);
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
             if self.sessions.get(&session).is_some_and(|proposed| proposed.zxid == touched) {
                 let proposed = self.sessions.remove(&session);
@@ -389,6 +402,7 @@ impl Overlay {
             touches: self.touches.len(),
             session_touches: self.session_touches.len(),
             quota_touches: self.quota_touches.len(),
+            moving: self.moving,
         }
     }
 
@@ -402,6 +416,7 @@ impl Overlay {
         self.touches.drain(to.touches..).filter_map(|touch| touch.acl).for_each(release);
         self.session_touches.truncate(to.session_touches);
         self.quota_touches.truncate(to.quota_touches);
+        self.moving = to.moving;
         for undo in self.undo.take().unwrap_or_default().into_iter().rev() {
             match undo {
                 Undo::Created(slot) => self.drop_entry(slot),

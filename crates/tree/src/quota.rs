@@ -7,11 +7,13 @@
 
 use crate::apply::{Observer, SoftQuota};
 use crate::digest;
-use crate::tree::{Tree, reserved};
+use crate::node::Node;
+use crate::tree::{Tree, is_at_or_below, reserved};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt::Write;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -51,8 +53,16 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    fn of(node: &Node) -> Self {
+        Self { count: 1, bytes: i64::try_from(node.data_len()).unwrap_or(i64::MAX) }
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { count: self.count.saturating_add(other.count), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self { count: self.count.saturating_sub(other.count), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 }
 
@@ -134,6 +144,18 @@ fn excesses(limits: &Track, usage: Usage, change: Usage) -> impl Iterator<Item =
     count.into_iter().chain(bytes)
 }
 
+/// Below this path are the quotas on `path` and on what is below it.
+pub(crate) fn quotas_of(path: &str) -> String {
+    format!("{}{path}", reserved::QUOTA)
+}
+
+/// What a quota counts at and below a path, before something moves there.
+pub(crate) struct Counted {
+    prefix: String,
+    path: String,
+    usage: Usage,
+}
+
 /// The subtree that a znode below `/zookeeper/quota` speaks of, and whether it is the limits or
 /// the stats.
 fn subject(path: &str) -> Option<(&str, bool)> {
@@ -182,9 +204,12 @@ impl Tree {
 
     /// Keeps quotas up to date after a change at `path`.
     pub(crate) fn count_for_quota(&mut self, path: &str, change: Usage, observer: &mut impl Observer) {
-        let Some(prefix) = self.quotas.above(path) else {
-            return;
-        };
+        if let Some(prefix) = self.quotas.above(path) {
+            self.count_at(prefix, change, observer);
+        }
+    }
+
+    fn count_at(&mut self, prefix: &str, change: Usage, observer: &mut impl Observer) {
         let Some((id, mut stats)) = self.track(prefix, STATS) else {
             return;
         };
@@ -210,10 +235,9 @@ impl Tree {
             return;
         }
         let usage = match self.find(prefix) {
-            Some(top) => self.descend(top).fold(Usage::default(), |usage, id| {
-                let bytes = i64::try_from(self.nodes[id].data_len()).unwrap_or(i64::MAX);
-                usage.plus(Usage { count: 1, bytes })
-            }),
+            Some(top) => {
+                self.descend(top).fold(Usage::default(), |usage, id| usage.plus(Usage::of(&self.nodes[id])))
+            }
             None => Usage::default(),
         };
         let id = self.lookup(path).expect("it was just created");
@@ -233,6 +257,45 @@ impl Tree {
     pub(crate) fn quota_deleted(&mut self, path: &str) {
         if let Some((prefix, true)) = subject(path) {
             self.quotas.prefixes.remove(prefix);
+        }
+    }
+
+    /// What the quota on `prefix` has to count at and below `path`.
+    fn usage_below(&self, prefix: &str, path: &str) -> Usage {
+        let all = self.find(path).into_iter().flat_map(|top| self.descend(top));
+        let counted = all.filter(|id| self.quotas.above(&self.path_of(*id)) == Some(prefix));
+        counted.fold(Usage::default(), |usage, id| usage.plus(Usage::of(&self.nodes[id])))
+    }
+
+    /// What quotas from further above count at and below these paths, before something moves there.
+    pub(crate) fn counted_around<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Vec<Counted> {
+        let around = paths.filter_map(|path| Some((self.quotas.above(path::split(path)?.0)?, path)));
+        around
+            .map(|(prefix, path)| Counted {
+                usage: self.usage_below(prefix, path),
+                prefix: prefix.into(),
+                path: path.into(),
+            })
+            .collect()
+    }
+
+    /// Something has moved there: brings the quotas up to date. Nobody is warned: nothing was written.
+    pub(crate) fn count_moved(&mut self, counted: Vec<Counted>) {
+        for Counted { prefix, path, usage } in counted {
+            let change = self.usage_below(&prefix, &path).minus(usage);
+            self.count_at(&prefix, change, &mut ());
+        }
+    }
+
+    /// Counts anew what the quotas on `path` and below it have to count.
+    pub(crate) fn recount_quotas(&mut self, path: &str) {
+        let is_below = |prefix: &str| is_at_or_below(prefix, path);
+        let prefixes = self.quotas.prefixes.iter().filter(|prefix| is_below(prefix));
+        for prefix in prefixes.cloned().collect::<Vec<_>>() {
+            if let Some((id, mut stats)) = self.track(&prefix, STATS) {
+                stats.set_usage(self.usage_below(&prefix, &prefix));
+                self.set_stats(&prefix, id, &stats);
+            }
         }
     }
 

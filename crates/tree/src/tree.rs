@@ -1,7 +1,7 @@
 //! The tree of znodes: lookup, links, and what can be read.
 
 use crate::acl::{AclTable, AclView, OPEN};
-use crate::digest;
+use crate::digest::{self, Place};
 use crate::index::{PathHasher, PathIndex, ROOT_HASH, is_same_name};
 use crate::node::{Ext, Node, ZnodeKind};
 use crate::proposed::Overlay;
@@ -25,6 +25,11 @@ pub(crate) mod reserved {
     pub(crate) fn contains(path: &str) -> bool {
         matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
     }
+}
+
+/// Whether a path is `top` or leads to something below it.
+pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
 /// The id of the root: the first that the slab hands out.
@@ -245,6 +250,16 @@ impl Tree {
         }
     }
 
+    /// Takes a node that nothing hangs on any more out of the index and the slab.
+    pub(crate) fn drop_node(&mut self, id: u32) -> Node {
+        self.index.remove(&mut self.nodes, id);
+        let node = self.nodes.remove(id);
+        if node.ext != NONE {
+            self.exts.remove(node.ext);
+        }
+        node
+    }
+
     pub(crate) fn ensure_ext(&mut self, id: u32) -> u32 {
         let node = &mut self.nodes[id];
         if node.ext == NONE {
@@ -384,23 +399,27 @@ impl Tree {
 
     /// Counts a znode that has just been added.
     pub(crate) fn account_new(&mut self, id: u32, path: &str) {
-        self.account_loaded(id, digest::of_path(path), path.len());
+        self.account_new_at(id, Place::of(path));
     }
 
-    /// The same, for who knows the path's digest and length.
-    pub(crate) fn account_loaded(&mut self, id: u32, path_digest: u64, path_len: usize) {
-        self.counts.data_bytes += path_len as u64;
-        self.after_data_change(id, path_digest);
-        self.after_change(id, path_digest);
+    /// The same, for who knows the place.
+    pub(crate) fn account_new_at(&mut self, id: u32, place: Place) {
+        self.counts.data_bytes += place.path_len as u64;
+        self.after_data_change(id, place.path_digest);
+        self.after_change(id, place.path_digest);
         *self.count_of_kind(id) += 1;
     }
 
     /// Takes a znode out of all counts; call before it is unlinked.
     pub(crate) fn account_gone(&mut self, id: u32, path: &str) {
-        let path_digest = digest::of_path(path);
-        self.before_change(id, path_digest);
-        self.before_data_change(id, path_digest);
-        self.counts.data_bytes -= path.len() as u64;
+        self.account_gone_from(id, Place::of(path));
+    }
+
+    /// The same, for who knows the place.
+    pub(crate) fn account_gone_from(&mut self, id: u32, place: Place) {
+        self.before_change(id, place.path_digest);
+        self.before_data_change(id, place.path_digest);
+        self.counts.data_bytes -= place.path_len as u64;
         *self.count_of_kind(id) -= 1;
     }
 

@@ -55,13 +55,16 @@ const CREATE_AT: u8 = 12;
 const DELETE_AT: u8 = 13;
 const VISIT: u8 = 14;
 const GUEST: u8 = 15;
+const VISITS: u8 = 16;
+const GIVE: u8 = 17;
+const TAKE: u8 = 18;
 
 // The byte that follows CREATE or CREATE_AT: a kind and two flags.
 const PERSISTENT: u8 = 0;
-const EPHEMERAL: u8 = 1;
-const CONTAINER: u8 = 2;
-const TTL: u8 = 3;
-const KINDS: u8 = 3;
+pub(crate) const EPHEMERAL: u8 = 1;
+pub(crate) const CONTAINER: u8 = 2;
+pub(crate) const TTL: u8 = 3;
+pub(crate) const KINDS: u8 = 3;
 const WITH_STAT: u8 = 4;
 const WITH_ACL: u8 = 8;
 
@@ -115,9 +118,26 @@ pub(crate) enum Op<'a> {
     Visit {
         partition: u8,
     },
+    /// The same of other sessions (their ids, little-endian).
+    Visits {
+        partition: u8,
+        sessions: &'a [[u8; SESSION_BYTES]],
+    },
     /// The update's session, which lives on the first partition, is about to own ephemerals here.
     Guest,
+    /// A subtree goes to another partition. The digest is that of what goes.
+    Give {
+        path: &'a str,
+        digest: u64,
+    },
+    /// A subtree comes from another partition: see [`crate::content`].
+    Take {
+        path: &'a str,
+        content: &'a [u8],
+    },
 }
+
+pub(crate) const SESSION_BYTES: usize = size_of::<i64>();
 
 /// What is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +186,7 @@ pub(crate) fn end(batch: &mut [u8], start: usize) {
     batch[start..start + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-fn put_len(out: &mut Vec<u8>, len: usize) {
+pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
     let mut rest = len;
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
@@ -175,7 +195,7 @@ fn put_len(out: &mut Vec<u8>, len: usize) {
     out.push(rest as u8);
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }
@@ -185,7 +205,7 @@ fn put_path(out: &mut Vec<u8>, tag: u8, path: &str) {
     put_bytes(out, path.as_bytes());
 }
 
-fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+pub(crate) fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         Some(bytes) => {
             put_len(out, bytes.len() + 1);
@@ -195,20 +215,24 @@ fn put_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     }
 }
 
+/// A kind, without what belongs to it.
+pub(crate) fn kind_bits(kind: ZnodeKind) -> u8 {
+    match kind {
+        ZnodeKind::Persistent => PERSISTENT,
+        ZnodeKind::Ephemeral { .. } => EPHEMERAL,
+        ZnodeKind::Container => CONTAINER,
+        ZnodeKind::Ttl { .. } => TTL,
+    }
+}
+
 impl Op<'_> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }) => {
-                let kind_bits = match kind {
-                    ZnodeKind::Persistent => PERSISTENT,
-                    ZnodeKind::Ephemeral { .. } => EPHEMERAL,
-                    ZnodeKind::Container => CONTAINER,
-                    ZnodeKind::Ttl { .. } => TTL,
-                };
                 let stat_bit = if with_stat { WITH_STAT } else { 0 };
                 let acl_bit = if acl.is_some() { WITH_ACL } else { 0 };
                 let tag = if parent_cversion.is_some() { CREATE } else { CREATE_AT };
-                out.extend_from_slice(&[tag, kind_bits | stat_bit | acl_bit]);
+                out.extend_from_slice(&[tag, kind_bits(kind) | stat_bit | acl_bit]);
                 put_bytes(out, path.as_bytes());
                 put_nullable(out, data);
                 if let Some(parent_cversion) = parent_cversion {
@@ -252,7 +276,20 @@ impl Op<'_> {
             }
             Self::CloseSession => out.push(CLOSE_SESSION),
             Self::Visit { partition } => out.extend_from_slice(&[VISIT, partition]),
+            Self::Visits { partition, sessions } => {
+                out.extend_from_slice(&[VISITS, partition]);
+                put_len(out, sessions.len());
+                out.extend_from_slice(sessions.as_flattened());
+            }
             Self::Guest => out.push(GUEST),
+            Self::Give { path, digest } => {
+                put_path(out, GIVE, path);
+                out.extend_from_slice(&digest.to_le_bytes());
+            }
+            Self::Take { path, content } => {
+                put_path(out, TAKE, path);
+                put_bytes(out, content);
+            }
         }
     }
 }
@@ -265,17 +302,17 @@ impl<'a> Op<'a> {
 }
 
 /// Why decoding stopped; becomes a [`CorruptUpdate`] once the zxid is known.
-type Reason = &'static str;
+pub(crate) type Reason = &'static str;
 
 const CUT_SHORT: Reason = "it is cut short";
-const BAD_NAME: Reason = "the name of a znode is empty or too long";
+pub(crate) const BAD_NAME: Reason = "the name of a znode is empty or too long";
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX
 }
 
-struct Decoder<'a> {
-    rest: &'a [u8],
+pub(crate) struct Decoder<'a> {
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Decoder<'a> {
@@ -285,25 +322,25 @@ impl<'a> Decoder<'a> {
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(CUT_SHORT)?;
         self.rest = tail;
         Ok(*head)
     }
 
-    fn u8(&mut self) -> Result<u8, Reason> {
+    pub(crate) fn u8(&mut self) -> Result<u8, Reason> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
-    fn i32(&mut self) -> Result<i32, Reason> {
+    pub(crate) fn i32(&mut self) -> Result<i32, Reason> {
         Ok(i32::from_le_bytes(self.array()?))
     }
 
-    fn i64(&mut self) -> Result<i64, Reason> {
+    pub(crate) fn i64(&mut self) -> Result<i64, Reason> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
-    fn len(&mut self) -> Result<usize, Reason> {
+    pub(crate) fn len(&mut self) -> Result<usize, Reason> {
         let mut len = 0_u64;
         for shift in (0..35).step_by(7) {
             let byte = self.u8()?;
@@ -315,12 +352,12 @@ impl<'a> Decoder<'a> {
         Err("a length is too large")
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Reason> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Reason> {
         let len = self.len()?;
         self.take(len)
     }
 
-    fn nullable(&mut self) -> Result<Option<&'a [u8]>, Reason> {
+    pub(crate) fn nullable(&mut self) -> Result<Option<&'a [u8]>, Reason> {
         match self.len()? {
             0 => Ok(None),
             len => self.take(len - 1).map(Some),
@@ -337,7 +374,7 @@ impl<'a> Decoder<'a> {
         if path.rsplit('/').next().is_some_and(is_name) { Ok(path) } else { Err(BAD_NAME) }
     }
 
-    fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {
+    pub(crate) fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {
         let mut reader = Reader::new(acl);
         match AclList::decode(&mut reader) {
             Ok(list) if !list.is_empty() && reader.rest().is_empty() => Ok(Some(acl)),
@@ -384,6 +421,13 @@ impl<'a> Decoder<'a> {
         Ok(CreateOp { path, data, acl, kind, parent_cversion, with_stat: flags & WITH_STAT != 0 })
     }
 
+    fn partition(&mut self) -> Result<u8, Reason> {
+        match self.u8()? {
+            partition @ ..PARTITIONS_MAX => Ok(partition),
+            _ => Err("a partition is out of range"),
+        }
+    }
+
     fn op(&mut self, session: i64) -> Result<Op<'a>, Reason> {
         Ok(match self.u8()? {
             CREATE => Op::Create(self.create(session, false)?),
@@ -391,11 +435,16 @@ impl<'a> Decoder<'a> {
             ADOPT => Op::Adopt { path: self.path_of_child()?, parent_cversion: self.i32()? },
             DISOWN => Op::Disown { path: self.path()? },
             DELETE_AT => Op::DeleteAt { path: self.path()? },
-            VISIT => match self.u8()? {
-                partition @ ..PARTITIONS_MAX => Op::Visit { partition },
-                _ => return Err("a partition is out of range"),
-            },
+            VISIT => Op::Visit { partition: self.partition()? },
+            VISITS => {
+                let partition = self.partition()?;
+                let len = self.len()?.saturating_mul(SESSION_BYTES);
+                let (sessions, _) = self.take(len)?.as_chunks();
+                Op::Visits { partition, sessions }
+            }
             GUEST => Op::Guest,
+            GIVE => Op::Give { path: self.whole_path()?, digest: u64::from_le_bytes(self.array()?) },
+            TAKE => Op::Take { path: self.whole_path()?, content: self.bytes()? },
             DELETE => Op::Delete { path: self.path()? },
             SET_DATA => {
                 let path = self.path()?;
@@ -539,7 +588,12 @@ impl fmt::Display for Op<'_> {
             Self::Disown { path } => write!(f, "disown {path:?}"),
             Self::DeleteAt { path } => write!(f, "delete_at {path:?}"),
             Self::Visit { partition } => write!(f, "visit partition={partition}"),
+            Self::Visits { partition, sessions } => {
+                write!(f, "visits partition={partition} sessions={}", sessions.len())
+            }
             Self::Guest => f.write_str("guest"),
+            Self::Give { path, .. } => write!(f, "give {path:?}"),
+            Self::Take { path, content } => write!(f, "take {path:?} bytes={}", content.len()),
         }
     }
 }

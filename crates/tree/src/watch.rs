@@ -6,8 +6,11 @@
 
 use crate::apply::Change;
 use crate::index::{PathHasher, fold, spread};
+use crate::quota::quotas_of;
 use crate::slab::{NONE, Slab, Slot};
+use crate::tree::is_at_or_below;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -43,6 +46,9 @@ const DATA_TABLE: u8 = DATA | PERSISTENT | RECURSIVE;
 const CHILD_TABLE: u8 = CHILD | PERSISTENT;
 
 impl WatchMode {
+    /// One for each bit.
+    const ALL: [Self; 4] = [Self::Data, Self::Child, Self::Persistent, Self::PersistentRecursive];
+
     fn bit(self) -> u8 {
         match self {
             Self::Data | Self::Exist => DATA,
@@ -141,6 +147,17 @@ impl Slot for Watcher {
     fn is_vacant(&self) -> bool {
         self.vacant
     }
+}
+
+/// A watch that goes where its znode goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedWatch {
+    /// What it listens to.
+    pub path: String,
+    /// Who is told.
+    pub watcher: WatcherId,
+    /// How it listens.
+    pub mode: WatchMode,
 }
 
 /// What the word `wchs` shows: of the watches that ZooKeeper calls data watches.
@@ -304,6 +321,51 @@ impl Watches {
                 tell(self.watchers[*watcher].id, change.kind, change.path);
             }
             last = *watcher;
+        }
+    }
+
+    /// Takes out the watches on what goes to another partition with the subtree at `path` (see
+    /// [`crate::PartOp::Give`]); they are to be added to the watches there. Of what is below the path,
+    /// `stays` says what does not go because it lives elsewhere, or here, by a cut of its own.
+    ///
+    /// A recursive watch goes and stays, also one on what is above: it has to be wherever something that it
+    /// listens to lives, and whoever removes one removes it everywhere.
+    ///
+    /// Takes time in proportion to the number of watched paths.
+    pub fn take_below(&mut self, path: &str, stays: impl Fn(&str) -> bool) -> Vec<MovedWatch> {
+        let tops = [String::from(path), quotas_of(path)];
+        let goes = |at: &str| tops.iter().any(|top| is_at_or_below(at, top)) && !stays(at);
+        let slots = self.by_path.iter().copied().filter(|slot| goes(self.paths[*slot].path()));
+        let slots: Vec<u32> = slots.collect();
+        let mut moved = Vec::new();
+        for slot in slots {
+            self.take_at(slot, DATA_TABLE | CHILD_TABLE, &mut moved);
+        }
+        // The root is above both.
+        let mut above: Vec<&str> = tops.iter().flat_map(|top| above(top)).collect();
+        above.sort_unstable();
+        above.dedup();
+        for at in above {
+            if let Some(slot) = self.find_path(at, self.hasher.path(at)) {
+                self.take_at(slot, RECURSIVE, &mut moved);
+            }
+        }
+        moved
+    }
+
+    /// Takes out what is set on a path in these modes; what is recursive stays besides.
+    fn take_at(&mut self, slot: u32, bits: u8, moved: &mut Vec<MovedWatch>) {
+        let path = String::from(self.paths[slot].path());
+        let mut next = self.paths[slot].first;
+        while next != NONE {
+            let id = next;
+            let watch = &self.watches[id];
+            next = watch.next_of_path;
+            let modes = watch.modes;
+            let watcher = self.watchers[watch.watcher].id;
+            let taken = WatchMode::ALL.into_iter().filter(|mode| modes & bits & mode.bit() != 0);
+            moved.extend(taken.map(|mode| MovedWatch { path: path.clone(), watcher, mode }));
+            self.keep_modes(id, modes & (!bits | RECURSIVE));
         }
     }
 
@@ -498,6 +560,11 @@ impl Watches {
             self.by_id.remove(&gone.id);
         }
     }
+}
+
+/// The paths above a path.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    core::iter::successors(Some(path), |at| path::split(at).map(|(parent, _)| parent)).skip(1)
 }
 
 fn hash_of_pair(path: u32, watcher: u32) -> u64 {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stoa_tree::{Caller, Contact, Options, Refusal, Stamp, Tree, Updates, WatchMode, WatcherId, Watches};
 use stoa_wire::CreateMode::Persistent;
-use stoa_wire::{EventKind, Request, path};
+use stoa_wire::{ErrorCode, EventKind, Request, path};
 
 /// Some come back to where they were cut off; two are those of sequential znodes.
 const CUTS: &[(&str, usize)] = &[
@@ -44,6 +44,9 @@ const PATHS: &[&str] = &[
     "/c/a/a/a",
 ];
 
+/// What may have a quota.
+const QUOTAS: &[&str] = &["/a", "/a/b", "/a/b/a/b", "/b", "/c"];
+
 #[derive(Debug, Clone)]
 enum Step {
     /// By the session with this number among those ever created.
@@ -55,6 +58,8 @@ enum Step {
     /// The next updates, of this partition; the last one is the whole tree.
     Apply(usize, usize),
     Abandon,
+    /// A subtree goes to this partition, if the last says so; otherwise all is taken back.
+    Move(String, usize, bool),
     SnapshotBegin(usize),
     SnapshotSlice(usize, usize),
 }
@@ -78,6 +83,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::CloseSession),
         20 => (0_usize..4, 1_usize..8).prop_map(|(member, count)| Step::Apply(member, count)),
         1 => Just(Step::Abandon),
+        6 => (some_path(), 0_usize..3, prop::bool::weighted(0.8))
+            .prop_map(|(path, to, keep)| Step::Move(path, to, keep)),
         2 => (0_usize..3).prop_map(Step::SnapshotBegin),
         12 => (0_usize..3, 1_usize..200).prop_map(|(member, budget)| Step::SnapshotSlice(member, budget)),
     ]
@@ -102,8 +109,8 @@ struct Run {
 }
 
 impl Run {
-    /// With so many of the paths there from the beginning.
-    fn new(options: &Options, prelude: usize) -> Self {
+    /// With so many of the paths there from the beginning, and perhaps with quotas.
+    fn new(options: &Options, prelude: usize, quotas: bool) -> Self {
         let mut run = Self {
             whole: Member::new(Tree::new(options.clone())),
             divided: Divided::new(CUTS, options),
@@ -112,6 +119,17 @@ impl Run {
             snapshots: BTreeMap::new(),
         };
         (0..3).for_each(|_| run.step(&Step::CreateSession));
+        run.divided.quotas_follow = true;
+        // Before what they count: one that comes later counts more than its own.
+        for prefix in QUOTAS.iter().filter(|_| quotas) {
+            let path = format!("/zookeeper/quota{prefix}");
+            run.step(&Step::Request(1, create(&path, b"", Persistent)));
+            let stats = format!("{path}/zookeeper_stats");
+            run.divided.apply_all();
+            run.step(&Step::Request(1, create(&format!("{path}/zookeeper_limits"), b"count=2", Persistent)));
+            run.step(&Step::Request(1, create(&stats, b"", Persistent)));
+        }
+        run.divided.apply_all();
         for path in PATHS.iter().take(prelude) {
             run.step(&Step::Request(1, create(path, b"", Persistent)));
         }
@@ -160,6 +178,7 @@ impl Run {
                 self.divided.members.get_mut(*member).unwrap_or(&mut self.whole).apply_next();
             }),
             Step::Abandon => self.abandon(),
+            Step::Move(path, to, keep) => self.relocate(path, *to, *keep),
             Step::SnapshotBegin(at) => {
                 let member = &mut self.divided.members[*at];
                 member.tree.snapshot_begin();
@@ -197,6 +216,28 @@ impl Run {
         self.promised.retain(|zxid, _| *zxid <= last);
     }
 
+    fn relocate(&mut self, path: &str, to: usize, keep: bool) {
+        let from = self.divided.owner(path);
+        if from == to {
+            return;
+        }
+        for at in [from, to] {
+            while self.divided.members[at].apply_next() {}
+        }
+        let wanted = match self.divided.tree(path).get(path) {
+            _ if !path::is_valid(path) || path == "/" || path.starts_with("/zookeeper") => {
+                Err(ErrorCode::BadArguments)
+            }
+            None => Err(ErrorCode::NoNode),
+            Some(_) => Ok(()),
+        };
+        let before = self.outlook();
+        assert_eq!(self.divided.relocate(path, to, keep), wanted, "{path}");
+        if wanted.is_err() || !keep {
+            assert_eq!(self.outlook(), before);
+        }
+    }
+
     fn slice(&mut self, at: usize, budget: usize) {
         let member = &mut self.divided.members[at];
         let Some(snapshot) = self.snapshots.get_mut(&at) else {
@@ -222,15 +263,49 @@ impl Run {
     fn finish(&mut self) {
         while self.whole.apply_next() {}
         self.divided.apply_all();
-        for member in &mut self.divided.members {
+        self.assert_quotas();
+        for (at, member) in self.divided.members.iter_mut().enumerate() {
             assert!(!member.tree.has_proposed());
             member.tree = member.reloaded();
+            let options = Options::default();
+            let mut again = if at == 0 { Tree::new(options) } else { Tree::new_part(options) };
+            for update in member.log.iter().flat_map(|(_, batch)| Updates::new(batch)) {
+                again.apply(&update.unwrap(), &mut ()).unwrap();
+            }
+            assert_eq!(again.digest(), member.tree.digest());
         }
         for (zxid, answers) in &self.promised {
             assert_eq!(self.whole.answers.get(zxid), Some(answers), "zxid {zxid}");
         }
         assert_eq!(merged(self.divided.members.iter()), merged([&self.whole].into_iter()));
         self.assert_same();
+    }
+
+    /// Each quota counts what is on its partition and has no deeper one there.
+    fn assert_quotas(&self) {
+        for Member { tree, .. } in &self.divided.members {
+            let is_here = |prefix: &&str| quota_of(tree, prefix, "zookeeper_limits").is_some();
+            let here: Vec<&str> = QUOTAS.iter().copied().filter(is_here).collect();
+            let deepest = |path: &str| {
+                let is_above = |prefix: &&str| {
+                    path.strip_prefix(*prefix).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+                };
+                here.iter().copied().filter(is_above).max_by_key(|prefix| prefix.len())
+            };
+            for prefix in &here {
+                let (mut count, mut bytes) = (0, 0);
+                let mut pending = vec![String::from(*prefix)];
+                while let Some(path) = pending.pop() {
+                    pending.extend(tree.names_below(&path).map(|name| format!("{path}/{name}")));
+                    if let Some(znode) = tree.get(&path).filter(|_| deepest(&path) == Some(prefix)) {
+                        count += 1;
+                        bytes += znode.data().map_or(0, <[u8]>::len);
+                    }
+                }
+                let found = quota_of(tree, prefix, "zookeeper_stats");
+                assert_eq!(found, Some(format!("count={count},bytes={bytes}")), "{prefix}");
+            }
+        }
     }
 
     /// Compares everything that can be read.
@@ -242,8 +317,11 @@ impl Run {
             let wanted = whole.tree.get(&path).unwrap();
             assert_eq!(trees().filter(|tree| tree.get(&path).is_some()).count(), 1, "{path}");
             let found = divided.tree(&path).get(&path).unwrap();
-            assert_eq!(found.stat(), wanted.stat(), "{path}");
-            assert_eq!((found.data(), found.kind()), (wanted.data(), wanted.kind()), "{path}");
+            assert_eq!(found.kind(), wanted.kind(), "{path}");
+            // A quota counts what is on its partition.
+            if !path.ends_with("zookeeper_stats") {
+                assert_eq!((found.stat(), found.data()), (wanted.stat(), wanted.data()), "{path}");
+            }
             assert_eq!(found.acl().encoded(), wanted.acl().encoded(), "{path}");
             assert_eq!(found.child_count(), wanted.child_count(), "{path}");
             let mut names: Vec<&str> = wanted.children().collect();
@@ -261,7 +339,7 @@ impl Run {
             sum(Tree::znode_count),
             sum(Tree::ephemeral_count),
             sum(Tree::container_count),
-            sum(|tree| tree.data_bytes() as usize),
+            sum(|tree| (tree.data_bytes() - stats_bytes(tree)) as usize),
             sum(|tree| tree.reapable(i64::MAX, 1_000).len()),
         ] {
             assert_eq!(found, wanted);
@@ -277,6 +355,19 @@ impl Run {
             assert!(lives || trees().all(|tree| tree.session(*session).is_none()), "no guest is left behind");
         }
     }
+}
+
+fn quota_of(tree: &Tree, prefix: &str, name: &str) -> Option<String> {
+    let znode = tree.get(&format!("/zookeeper/quota{prefix}/{name}"))?;
+    Some(String::from_utf8_lossy(znode.data().unwrap_or_default()).into_owned())
+}
+
+fn stats_bytes(tree: &Tree) -> u64 {
+    QUOTAS
+        .iter()
+        .filter_map(|prefix| quota_of(tree, prefix, "zookeeper_stats"))
+        .map(|it| it.len() as u64)
+        .sum()
 }
 
 fn propose(whole: &mut Member, frame: &Frame, session: i64, stamp: Stamp) -> Result<(), Refusal> {
@@ -300,11 +391,15 @@ fn merged<'a>(members: impl Iterator<Item = &'a Member>) -> BTreeMap<i64, Vec<(E
     merged
 }
 
-/// Sets a watch where what it listens to is told; one that is recursive is set everywhere.
+/// Sets a watch where what it listens to is told; one that is recursive also where something below lives.
 fn watch(run: &mut Run, path: &str, watcher: WatcherId, mode: WatchMode) {
-    let owner = run.divided.owner(path);
+    let mut places = vec![run.divided.owner(path)];
+    if mode == WatchMode::PersistentRecursive {
+        let below = run.divided.cuts.iter().filter(|(cut, _)| cut.starts_with(path));
+        places.extend(below.map(|(_, partition)| *partition));
+    }
     for (at, member) in run.divided.members.iter_mut().enumerate() {
-        if mode == WatchMode::PersistentRecursive || at == owner {
+        if places.contains(&at) {
             member.watches.get_or_insert_with(|| Watches::new(0)).add(path, watcher, mode);
         }
     }
@@ -329,10 +424,14 @@ fn watched() -> impl Strategy<Value = (String, u64, WatchMode)> {
     (some_path(), 0_u64..5, mode)
 }
 
+fn moved() -> impl Strategy<Value = Option<(String, usize)>> {
+    prop::option::of((prop::sample::select(PATHS).prop_map(String::from), 0_usize..3))
+}
+
 proptest! {
     #[test]
-    fn several_trees_do_what_a_whole_one_does(steps in prop::collection::vec(step(), 1..400), seed in any::<u64>(), prelude in 0..PATHS.len()) {
-        let mut run = Run::new(&Options { hash_seed: seed, ..Options::default() }, prelude);
+    fn several_trees_do_what_a_whole_one_does(steps in prop::collection::vec(step(), 1..400), seed in any::<u64>(), prelude in 0..PATHS.len(), quotas in any::<bool>()) {
+        let mut run = Run::new(&Options { hash_seed: seed, ..Options::default() }, prelude, quotas);
         for step in &steps {
             run.step(step);
         }
@@ -341,13 +440,16 @@ proptest! {
 
     #[test]
     fn watchers_of_several_trees_are_told_what_those_of_a_whole_one_are(
-        steps in prop::collection::vec((prop::collection::vec(watched(), 0..3), any::<usize>(), request(some_path)), 1..80),
+        steps in prop::collection::vec((prop::collection::vec(watched(), 0..3), any::<usize>(), request(some_path), moved()), 1..80),
         prelude in 0..PATHS.len(),
     ) {
-        let mut run = Run::new(&Options::default(), prelude);
-        for (step, (watches, session, frame)) in steps.into_iter().enumerate() {
+        let mut run = Run::new(&Options::default(), prelude, false);
+        for (step, (watches, session, frame, moved)) in steps.into_iter().enumerate() {
             for (path, watcher, mode) in watches {
                 watch(&mut run, &path, WatcherId(watcher), mode);
+            }
+            if let Some((path, to)) = moved {
+                run.step(&Step::Move(path, to, true));
             }
             run.step(&Step::Request(session, frame));
             if step % 20 == 19 {

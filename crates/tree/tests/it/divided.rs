@@ -3,8 +3,8 @@
 use crate::world::*;
 use std::collections::BTreeMap;
 use stoa_tree::{
-    Caller, Contact, Loader, Options, Part, PartOp, PartResult, Refusal, Stamp, Tree, Updates, WatcherId,
-    Watches, multi_op,
+    Caller, Contact, Loader, MovedWatch, Options, Part, PartOp, PartResult, Refusal, Stamp, Tree, Updates,
+    WatcherId, Watches, multi_op,
 };
 use stoa_wire::{Create, CreateMode, ErrorCode, EventKind, Request};
 
@@ -108,24 +108,25 @@ struct Attempt {
 
 pub(crate) struct Divided {
     pub(crate) members: Vec<Member>,
-    cuts: &'static [(&'static str, usize)],
+    /// Each is a path and the partition of what is there and below.
+    pub(crate) cuts: Vec<(String, usize)>,
+    /// Whether quotas live where the path does that they are for.
+    pub(crate) quotas_follow: bool,
     pub(crate) zxid: i64,
 }
 
 impl Divided {
     /// Each cut is a path and the partition of what is there and below.
-    pub(crate) fn new(cuts: &'static [(&'static str, usize)], options: &Options) -> Self {
+    pub(crate) fn new(cuts: &[(&str, usize)], options: &Options) -> Self {
         let count = cuts.iter().map(|(_, partition)| partition + 1).max().unwrap_or(1);
         let mut members = vec![Member::new(Tree::new(options.clone()))];
         members.resize_with(count, || Member::new(Tree::new_part(options.clone())));
-        Self { members, cuts, zxid: 0 }
+        let cuts = cuts.iter().map(|(path, partition)| (String::from(*path), *partition)).collect();
+        Self { members, cuts, quotas_follow: false, zxid: 0 }
     }
 
     pub(crate) fn owner(&self, path: &str) -> usize {
-        let holds =
-            |cut: &str| path.strip_prefix(cut).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'));
-        let held = self.cuts.iter().filter(|(cut, _)| holds(cut));
-        held.max_by_key(|(cut, _)| cut.len()).map_or(0, |(_, partition)| *partition)
+        owner(&self.cuts, self.quotas_follow, path)
     }
 
     fn owner_of_parent(&self, path: &str) -> usize {
@@ -316,6 +317,53 @@ impl Divided {
         tree.part_op(part, op, &Caller { session, identities: &[] })
     }
 
+    /// Moves a subtree to another partition, with the watches on it; all of it, or nothing if it is not to be
+    /// kept.
+    pub(crate) fn relocate(&mut self, path: &str, to: usize, keep: bool) -> Result<(), ErrorCode> {
+        let from = self.owner(path);
+        for at in [from, to] {
+            while self.members[at].apply_next() {}
+        }
+        let stamp = self.stamp();
+        let mut attempt = Attempt { stamp, session: 0, parts: BTreeMap::new() };
+        let prepared = self.prepare_move(&mut attempt, path, to);
+        if prepared.is_err() || !keep {
+            for (partition, part) in attempt.parts {
+                self.members[partition].tree.part_undo(part);
+            }
+            return prepared;
+        }
+        self.keep(attempt);
+        // What is no cut goes with what is above it.
+        let is_cut = |path: &str| self.owner(path) != self.owner_of_parent(path);
+        let kept = self.cuts.iter().filter(|(cut, _)| cut != path && is_cut(cut)).cloned();
+        let cuts: Vec<(String, usize)> = kept.chain([(path.into(), to)]).collect();
+        let stays = |path: &str| owner(&cuts, self.quotas_follow, path) != to;
+        let watches = self.members[from].watches.as_mut();
+        let moved = watches.map(|watches| watches.take_below(path, stays)).unwrap_or_default();
+        self.cuts = cuts;
+        for MovedWatch { path, watcher, mode } in moved {
+            let watches = self.members[to].watches.get_or_insert_with(|| Watches::new(0));
+            watches.add(&path, watcher, mode);
+        }
+        for at in [from, to] {
+            while self.members[at].apply_next() {}
+        }
+        Ok(())
+    }
+
+    fn prepare_move(&mut self, attempt: &mut Attempt, path: &str, to: usize) -> Result<(), ErrorCode> {
+        let give = PartOp::Give { path, limit_bytes: usize::MAX };
+        let PartResult::Given { content, sessions } = self.step(attempt, self.owner(path), give, 0)? else {
+            panic!("it gives nothing");
+        };
+        self.step(attempt, to, PartOp::Take { path, content: &content }, 0)?;
+        if to != 0 {
+            self.step(attempt, 0, PartOp::Visits { partition: to as u8, sessions: &sessions }, 0)?;
+        }
+        Ok(())
+    }
+
     fn keep(&mut self, attempt: Attempt) {
         for (partition, part) in attempt.parts {
             let mut batch = Vec::new();
@@ -324,6 +372,15 @@ impl Divided {
             member.keep(attempt.stamp.zxid, batch);
         }
     }
+}
+
+fn owner(cuts: &[(String, usize)], quotas_follow: bool, path: &str) -> usize {
+    let subject = path.strip_prefix("/zookeeper/quota").filter(|tail| quotas_follow && tail.starts_with('/'));
+    let path = subject.unwrap_or(path);
+    let holds =
+        |cut: &str| path.strip_prefix(cut).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'));
+    let held = cuts.iter().filter(|(cut, _)| holds(cut));
+    held.max_by_key(|(cut, _)| cut.len()).map_or(0, |(_, partition)| *partition)
 }
 
 fn created<'a>(request: &Request<'a>) -> Option<Create<'a>> {

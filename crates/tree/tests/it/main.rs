@@ -5,6 +5,7 @@ mod cuts;
 mod divided;
 mod limits;
 mod model;
+mod moves;
 mod multi;
 mod naive;
 mod parts;

@@ -38,7 +38,7 @@ pub(crate) fn rich() -> Divided {
     divided
 }
 
-fn names(divided: &Divided, path: &str) -> Vec<String> {
+pub(crate) fn names(divided: &Divided, path: &str) -> Vec<String> {
     let znode = divided.tree(path).get(path).unwrap();
     let mut names: Vec<String> = znode.children().map(String::from).collect();
     names.sort();
@@ -46,12 +46,16 @@ fn names(divided: &Divided, path: &str) -> Vec<String> {
     names
 }
 
-fn stat(divided: &Divided, path: &str) -> Stat {
+pub(crate) fn stat(divided: &Divided, path: &str) -> Stat {
     divided.tree(path).get(path).unwrap().stat()
 }
 
 /// A part of one step.
-fn alone(tree: &mut Tree, session: i64, op: PartOp<'_>) -> Result<(PartResult, Vec<u8>), ErrorCode> {
+pub(crate) fn alone(
+    tree: &mut Tree,
+    session: i64,
+    op: PartOp<'_>,
+) -> Result<(PartResult, Vec<u8>), ErrorCode> {
     let mut part = begin(tree, session);
     match tree.part_op(&mut part, op, &Caller { session, identities: &[] }) {
         Ok(result) => {
@@ -66,12 +70,12 @@ fn alone(tree: &mut Tree, session: i64, op: PartOp<'_>) -> Result<(PartResult, V
     }
 }
 
-fn begin(tree: &mut Tree, session: i64) -> Part {
+pub(crate) fn begin(tree: &mut Tree, session: i64) -> Part {
     let stamp = Stamp { zxid: tree.last_zxid() + 1_000, time_ms: 5_000_000 };
     tree.part_begin(stamp, session)
 }
 
-fn refused(tree: &mut Tree, op: PartOp<'_>) -> ErrorCode {
+pub(crate) fn refused(tree: &mut Tree, op: PartOp<'_>) -> ErrorCode {
     let code = alone(tree, 0, op).unwrap_err();
     assert!(!tree.has_proposed());
     code
@@ -562,7 +566,7 @@ fn parts_are_described_for_people() {
 }
 
 /// Applies an operation, as bytes, to a tree of the rich ones.
-fn misapplied(at: usize, session: i64, op: &[u8]) -> String {
+pub(crate) fn misapplied(at: usize, session: i64, op: &[u8]) -> String {
     let numbers = [1_i64 << 40, 0, session];
     let bytes: Vec<u8> =
         numbers.iter().flat_map(|number| number.to_le_bytes()).chain(op.iter().copied()).collect();

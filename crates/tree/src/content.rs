@@ -1,0 +1,246 @@
+//! A subtree as it stands in the log of the partition that it moves to.
+//!
+//! ```text
+//! content := flags u8, node*, digest u64
+//! node    := flags u8, name, [znode]              each before its children; a znode unless it lives elsewhere
+//! znode   := children, czxid, mzxid, ctime, mtime i64, version i32, acl, [encoded],
+//!            [pzxid i64, cversion, aversion i32], [owner i64], data
+//! ```
+//! As in an update ([`crate::update`]). The ACL is 0 for the open one, otherwise the number of one that came
+//! before, or the next number and then the ACL. The digest is that of the znodes, so that neither side
+//! can take something else for what the other had.
+
+use crate::acl::{self, AclTable};
+use crate::node::{Ext, Node, TTL_MS_MAX, ZnodeKind};
+use crate::update::{
+    BAD_NAME, CONTAINER, Decoder, EPHEMERAL, KINDS, OpAcl, Reason, TTL, is_name, kind_bits, put_bytes,
+    put_len, put_nullable,
+};
+use alloc::vec::Vec;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+// Flags of a content.
+/// The znodes of quotas follow: two subtrees.
+const QUOTAS: u8 = 1;
+/// What the quotas in it count is partly not in it.
+const RECOUNT: u8 = 2;
+
+// Flags of a node, besides its kind.
+const AWAY: u8 = 4;
+const EXT: u8 = 8;
+
+/// What a znode needs at least: no subtree has more of them than bytes by this.
+pub(crate) const NODE_BYTES_MIN: usize = 3;
+
+/// What is said of a content as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) has_quotas: bool,
+    pub(crate) recount: bool,
+}
+
+pub(crate) struct Writer {
+    /// But for the flags at its beginning.
+    bytes: Vec<u8>,
+    header: Header,
+    acls: HashMap<u32, usize, FixedState>,
+    sessions: Vec<i64>,
+    digest: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(has_quotas: bool) -> Self {
+        let header = Header { has_quotas, recount: false };
+        Self { bytes: Vec::from([0]), header, acls: HashMap::default(), sessions: Vec::new(), digest: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The name of a znode that lives elsewhere, and whether something below it stays here: a quota in the
+    /// subtree may have counted that.
+    pub(crate) fn away(&mut self, name: &[u8], has_more: bool) {
+        self.header.recount |= has_more;
+        self.bytes.push(AWAY);
+        put_bytes(&mut self.bytes, name);
+    }
+
+    /// A znode, with its part of the digest. As many nodes have to follow as it has children, each with all
+    /// that is below it.
+    pub(crate) fn znode(&mut self, node: &Node, ext: &Ext, acls: &AclTable, digest: u64) {
+        self.digest = self.digest.wrapping_add(digest);
+        let kind = node.kind(ext);
+        if let ZnodeKind::Ephemeral { session } = kind {
+            self.sessions.push(session);
+        }
+        let has_ext = (ext.pzxid, ext.cversion, ext.aversion) != (node.czxid, 0, 0);
+        let out = &mut self.bytes;
+        out.push(kind_bits(kind) | if has_ext { EXT } else { 0 });
+        put_bytes(out, node.name_bytes());
+        put_len(out, ext.num_children as usize);
+        for number in [node.czxid, node.mzxid, node.ctime(), node.mtime()] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&node.version.to_le_bytes());
+        if node.acl == acl::OPEN {
+            put_len(out, 0);
+        } else {
+            let next = self.acls.len() + 1;
+            let number = *self.acls.entry(node.acl).or_insert(next);
+            put_len(out, number);
+            if number == next {
+                put_bytes(out, acls.encoded(node.acl));
+            }
+        }
+        if has_ext {
+            out.extend_from_slice(&ext.pzxid.to_le_bytes());
+            out.extend_from_slice(&ext.cversion.to_le_bytes());
+            out.extend_from_slice(&ext.aversion.to_le_bytes());
+        }
+        if let ZnodeKind::Ephemeral { .. } | ZnodeKind::Ttl { .. } = kind {
+            out.extend_from_slice(&ext.owner.to_le_bytes());
+        }
+        put_nullable(out, node.data());
+    }
+
+    /// The content, the sessions that own something in it, and its digest.
+    pub(crate) fn end(self) -> (Vec<u8>, Vec<i64>, u64) {
+        let Self { mut bytes, header, mut sessions, digest, .. } = self;
+        let quotas = if header.has_quotas { QUOTAS } else { 0 };
+        let recount = if header.recount { RECOUNT } else { 0 };
+        bytes[0] = quotas | recount;
+        bytes.extend_from_slice(&digest.to_le_bytes());
+        sessions.sort_unstable();
+        sessions.dedup();
+        (bytes, sessions, digest)
+    }
+}
+
+/// A node of a content; without a znode it lives elsewhere.
+pub(crate) struct NodeRecord<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) znode: Option<ZnodeRecord<'a>>,
+}
+
+pub(crate) struct ZnodeRecord<'a> {
+    pub(crate) children: usize,
+    pub(crate) kind: ZnodeKind,
+    pub(crate) acl: OpAcl<'a>,
+    pub(crate) pzxid: i64,
+    pub(crate) cversion: i32,
+    pub(crate) aversion: i32,
+    czxid: i64,
+    mzxid: i64,
+    ctime: i64,
+    mtime: i64,
+    version: i32,
+    data: Option<&'a [u8]>,
+}
+
+impl ZnodeRecord<'_> {
+    /// The znode without its ACL and its kind.
+    pub(crate) fn node(&self, name: &str) -> Node {
+        let mut node = Node::new(name, self.data, self.czxid, self.ctime);
+        node.mzxid = self.mzxid;
+        node.set_mtime(self.mtime);
+        node.version = self.version;
+        node
+    }
+
+    /// Whether it has nothing for which an [`Ext`] is needed, but perhaps its kind.
+    pub(crate) fn is_plain(&self) -> bool {
+        (self.pzxid, self.cversion, self.aversion) == (self.czxid, 0, 0)
+    }
+}
+
+/// Reads a content that may be anything: what it needs in memory is in proportion to what was read.
+pub(crate) struct ContentReader<'a> {
+    decoder: Decoder<'a>,
+    acls: Vec<OpAcl<'a>>,
+}
+
+impl<'a> ContentReader<'a> {
+    pub(crate) fn new(content: &'a [u8]) -> Result<(Header, Self), Reason> {
+        let mut decoder = Decoder { rest: content };
+        let flags = decoder.u8()?;
+        if flags & !(QUOTAS | RECOUNT) != 0 {
+            return Err("a subtree has an unknown flag");
+        }
+        let header = Header { has_quotas: flags & QUOTAS != 0, recount: flags & RECOUNT != 0 };
+        Ok((header, Self { decoder, acls: Vec::new() }))
+    }
+
+    pub(crate) fn node(&mut self) -> Result<NodeRecord<'a>, Reason> {
+        let flags = self.decoder.u8()?;
+        if flags & !(KINDS | AWAY | EXT) != 0 || (flags & AWAY != 0 && flags != AWAY) {
+            return Err("a znode has an unknown flag");
+        }
+        let name = core::str::from_utf8(self.decoder.bytes()?).map_err(|_| "a name is not UTF-8")?;
+        if !is_name(name) || name.contains('/') {
+            return Err(BAD_NAME);
+        }
+        let znode = if flags == AWAY { None } else { Some(self.znode(flags)?) };
+        Ok(NodeRecord { name, znode })
+    }
+
+    fn znode(&mut self, flags: u8) -> Result<ZnodeRecord<'a>, Reason> {
+        let children = self.decoder.len()?;
+        let (czxid, mzxid) = (self.decoder.i64()?, self.decoder.i64()?);
+        let (ctime, mtime) = (self.decoder.i64()?, self.decoder.i64()?);
+        let version = self.decoder.i32()?;
+        let acl = self.acl()?;
+        let (pzxid, cversion, aversion) = if flags & EXT == 0 {
+            (czxid, 0, 0)
+        } else {
+            (self.decoder.i64()?, self.decoder.i32()?, self.decoder.i32()?)
+        };
+        let kind = match flags & KINDS {
+            EPHEMERAL => ZnodeKind::Ephemeral { session: self.decoder.i64()? },
+            CONTAINER => ZnodeKind::Container,
+            TTL => match self.decoder.i64()? {
+                ttl_ms @ 1..=TTL_MS_MAX => ZnodeKind::Ttl { ttl_ms },
+                _ => return Err("a TTL is out of range"),
+            },
+            _ => ZnodeKind::Persistent,
+        };
+        if children > 0 && flags & KINDS == EPHEMERAL {
+            return Err("an ephemeral has children");
+        }
+        let data = self.decoder.nullable()?;
+        Ok(ZnodeRecord {
+            children,
+            kind,
+            acl,
+            pzxid,
+            cversion,
+            aversion,
+            czxid,
+            mzxid,
+            ctime,
+            mtime,
+            version,
+            data,
+        })
+    }
+
+    fn acl(&mut self) -> Result<OpAcl<'a>, Reason> {
+        let number = self.decoder.len()?;
+        if number == self.acls.len() + 1 {
+            let bytes = self.decoder.bytes()?;
+            let acl = self.decoder.acl(bytes)?;
+            self.acls.push(acl);
+        }
+        match number.checked_sub(1) {
+            None => Ok(None),
+            Some(at) => self.acls.get(at).copied().ok_or("a znode has an ACL that is missing"),
+        }
+    }
+
+    /// The digest, if nothing but that is left.
+    pub(crate) fn end(mut self) -> Result<u64, Reason> {
+        let digest = u64::from_le_bytes(self.decoder.array()?);
+        if self.decoder.rest.is_empty() { Ok(digest) } else { Err("bytes follow a subtree") }
+    }
+}

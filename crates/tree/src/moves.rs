@@ -1,0 +1,390 @@
+//! A subtree moves from one partition to another: `Give` on the one side, `Take` on the other.
+//!
+//! What moves is the znode at a path with all below it that lives here because it does: not what is behind
+//! a name that is away. What is behind one may well live here, as a subtree that came back, and stays.
+//! The quotas on what moves go along: they live where the path does that they are for.
+//!
+//! ```text
+//! first partition   second partition             first partition   second partition
+//! /                 /~                           /                 /~
+//! +- a              +- a~             gives /a   +- a'             +- a
+//!    +- b'             +- b                         +- b~             +- b
+//!       +- c              +- c'                        +- c              +- c'
+//! ```
+//!
+//! What is left, and what is found on the other side, becomes what it has to be by the rules of
+//! [`crate::cut`]; the Stats are the same before and after, and the digests of both trees together
+//! change by the terms of names that are away (and of guests) only.
+
+use crate::Caller;
+use crate::acl;
+use crate::content::{ContentReader, NODE_BYTES_MIN, NodeRecord, Writer, ZnodeRecord};
+use crate::digest::{self, Place};
+use crate::node::{Ext, Node, ZnodeKind};
+use crate::part::{Part, PartResult, Prepared};
+use crate::prepare::check_path;
+use crate::quota::{self, quotas_of};
+use crate::slab::NONE;
+use crate::tree::{Tree, is_at_or_below, reserved};
+use crate::update::{Op, Reason};
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_wire::{ErrorCode, path};
+
+/// A znode that is coming, some of whose children are still to come.
+struct Parent {
+    id: u32,
+    place: Place,
+    children: usize,
+    left: usize,
+}
+
+const NOT_AT_CUT: Reason = "it takes a subtree to a cut that is none";
+const EXISTS: Reason = "it takes a znode that exists";
+
+fn is_movable(path: &str) -> bool {
+    path != reserved::ROOT && !is_at_or_below(path, reserved::ZOOKEEPER)
+}
+
+fn check_move(path: &str, caller: &Caller<'_>) -> Result<(), ErrorCode> {
+    if caller.session != 0 {
+        return Err(ErrorCode::NoAuth);
+    }
+    check_path(path)?;
+    if is_movable(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+/// What comes with the subtree at a path, in the order of the content.
+fn tops(path: &str, has_quotas: bool) -> Vec<String> {
+    let quotas = has_quotas.then(|| quotas_of(path));
+    [path.into()].into_iter().chain(quotas).collect()
+}
+
+impl Tree {
+    pub(crate) fn part_give(
+        &mut self,
+        part: &mut Part,
+        path: &str,
+        limit_bytes: usize,
+        caller: &Caller<'_>,
+    ) -> Prepared {
+        check_move(path, caller)?;
+        if self.has_proposed() {
+            return Err(ErrorCode::OperationTimeout);
+        }
+        let has_quotas = self.lookup(&quotas_of(path)).is_some();
+        let mut writer = Writer::new(has_quotas);
+        for path in tops(path, has_quotas) {
+            self.write_moving(&mut writer, &path, limit_bytes)?;
+        }
+        let (content, sessions, digest) = writer.end();
+        Op::Give { path, digest }.encode(&mut part.ops);
+        self.overlay.touch_subtree(part.stamp.zxid);
+        Ok(PartResult::Given { content, sessions })
+    }
+
+    fn write_moving(&self, writer: &mut Writer, path: &str, limit_bytes: usize) -> Result<(), ErrorCode> {
+        let top = self.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let too_large = Err(ErrorCode::MarshallingError);
+        for (id, place) in self.moving(top, Place::of(path)) {
+            let node = &self.nodes[id];
+            let ext = self.ext_of(node);
+            if node.is_absent() {
+                writer.away(node.name_bytes(), ext.num_children > 0);
+            } else {
+                // Before its children are looked at, of which there may be millions.
+                if (ext.num_children as usize).saturating_mul(NODE_BYTES_MIN) > limit_bytes {
+                    return too_large;
+                }
+                writer.znode(node, &ext, &self.acls, self.znode_terms(id, place.path_digest));
+            }
+            if writer.len() > limit_bytes {
+                return too_large;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn part_take(
+        &mut self,
+        part: &mut Part,
+        path: &str,
+        content: &[u8],
+        caller: &Caller<'_>,
+    ) -> Prepared {
+        check_move(path, caller)?;
+        if self.has_proposed() {
+            return Err(ErrorCode::OperationTimeout);
+        }
+        let unreadable = |_| ErrorCode::DataInconsistency;
+        let (header, mut reader) = ContentReader::new(content).map_err(unreadable)?;
+        let tops = tops(path, header.has_quotas);
+        for path in &tops {
+            match self.find(path) {
+                Some(id) if !self.nodes[id].is_absent() => return Err(ErrorCode::NodeExists),
+                None if self.absent_above(path).is_none() => return Err(ErrorCode::SystemError),
+                _ => {}
+            }
+        }
+        let mut left = tops.len();
+        while left > 0 {
+            let record = reader.node().map_err(unreadable)?;
+            left = left - 1 + record.znode.as_ref().map_or(0, |znode| znode.children);
+            self.check_owner_of(&record)?;
+        }
+        reader.end().map_err(unreadable)?;
+        Op::Take { path, content }.encode(&mut part.ops);
+        self.overlay.touch_subtree(part.stamp.zxid);
+        Ok(PartResult::Done)
+    }
+
+    fn check_owner_of(&self, record: &NodeRecord<'_>) -> Result<(), ErrorCode> {
+        match record.znode.as_ref().map(|znode| znode.kind) {
+            Some(ZnodeKind::Ephemeral { session })
+                if !self.session_is_live(session) && !self.may_live(session) =>
+            {
+                Err(ErrorCode::SessionExpired)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What moves with the znode `top`: it, the znodes below it, and the names among these of what lives
+    /// elsewhere, each before what is below it is looked at.
+    fn moving(&self, top: u32, place: Place) -> impl Iterator<Item = (u32, Place)> {
+        let mut pending = Vec::from([(top, place)]);
+        let mut last = None;
+        core::iter::from_fn(move || {
+            if let Some((id, place)) = last.take().filter(|(id, _)| !self.nodes[*id].is_absent()) {
+                let below = self.child_ids(id);
+                pending.extend(below.map(|id| (id, Place::child(place, self.nodes[id].name_bytes()))));
+            }
+            last = pending.pop();
+            last
+        })
+    }
+
+    fn znode_terms(&self, id: u32, path_digest: u64) -> u64 {
+        let data_term = digest::data_term(path_digest, self.nodes[id].data_hash());
+        self.stat_term(id, path_digest).wrapping_add(data_term)
+    }
+
+    /// Makes a node something else in the same place. It keeps nothing but what is below it.
+    fn turn_into(&mut self, id: u32, node: Node) -> Node {
+        let czxid = node.czxid;
+        let before = self.nodes[id].replace(node);
+        if before.ext != NONE {
+            let ext = &mut self.exts[before.ext];
+            let Ext { num_children, first_child, .. } = *ext;
+            *ext = Ext { num_children, first_child, ..Ext::of_leaf(czxid) };
+            if num_children == 0 {
+                self.exts.remove(before.ext);
+                self.nodes[id].ext = NONE;
+            }
+        }
+        before
+    }
+
+    // The one side.
+
+    pub(crate) fn apply_give(&mut self, path: &str, digest: u64) -> Result<(), Reason> {
+        if !is_movable(path) || self.lookup(path).is_none() {
+            return Err("it gives away a znode that is not here");
+        }
+        let tops = tops(path, self.lookup(&quotas_of(path)).is_some());
+        let counted = self.counted_around(tops.iter().map(String::as_str));
+        let mut given = 0_u64;
+        for path in &tops {
+            if let Some(top) = self.lookup(path) {
+                given = given.wrapping_add(self.give(top, path));
+            }
+        }
+        self.count_moved(counted);
+        if given == digest { Ok(()) } else { Err("what it gives away is not what is here") }
+    }
+
+    /// Returns the digest of what went.
+    fn give(&mut self, top: u32, path: &str) -> u64 {
+        let parent = self.nodes[top].parent;
+        let is_cut = !self.nodes[parent].is_absent();
+        let moving: Vec<(u32, Place)> = self.moving(top, Place::of(path)).collect();
+        let mut digest = 0_u64;
+        for (id, place) in &moving {
+            if self.nodes[*id].is_absent() {
+                self.account_absent_gone(*id, place.path_digest);
+                continue;
+            }
+            digest = digest.wrapping_add(self.znode_terms(*id, place.path_digest));
+            self.account_gone_from(*id, *place);
+            if self.nodes[*id].name_bytes() == quota::LIMITS.as_bytes() {
+                self.quota_deleted(&self.path_of(*id));
+            }
+        }
+        // What is below goes first: then it shows what has to stay as the way to something.
+        for (id, place) in moving.into_iter().rev() {
+            let is_away = id == top && is_cut;
+            self.take_out(id, is_away, place.path_digest);
+        }
+        if !is_cut {
+            self.remove_needless(parent);
+        }
+        digest
+    }
+
+    /// Leaves of a node that is out of all counts no more than a name, the way to what is below it, or
+    /// nothing.
+    fn take_out(&mut self, id: u32, is_away: bool, path_digest: u64) {
+        let is_znode = !self.nodes[id].is_absent();
+        if is_znode {
+            self.unlink_owned(id);
+        }
+        let node = &self.nodes[id];
+        let before = if is_away || self.ext_of(node).num_children > 0 {
+            let name = node.name();
+            let after = if is_away { Node::away(name) } else { Node::scaffold(name) };
+            let before = self.turn_into(id, after);
+            self.account_absent(id, path_digest);
+            before
+        } else {
+            self.unlink_child(id);
+            self.drop_node(id)
+        };
+        if is_znode {
+            self.acls.release(before.acl);
+        }
+    }
+
+    // The other side.
+
+    pub(crate) fn apply_take(&mut self, path: &str, content: &[u8]) -> Result<(), Reason> {
+        if !is_movable(path) {
+            return Err(NOT_AT_CUT);
+        }
+        let (header, mut reader) = ContentReader::new(content)?;
+        let tops = tops(path, header.has_quotas);
+        let counted = self.counted_around(tops.iter().map(String::as_str));
+        let has_strangers = self.find(path).is_some_and(|top| self.descend(top).next().is_some());
+        let mut taken = 0_u64;
+        for path in &tops {
+            taken = taken.wrapping_add(self.take(path, &mut reader)?);
+        }
+        if taken != reader.end()? {
+            return Err("what it takes is not what was given");
+        }
+        if header.has_quotas && (header.recount || has_strangers) {
+            self.recount_quotas(path);
+        }
+        self.count_moved(counted);
+        Ok(())
+    }
+
+    /// Returns the digest of what came.
+    fn take(&mut self, path: &str, reader: &mut ContentReader<'_>) -> Result<u64, Reason> {
+        let (parent_path, name) = path::split(path).ok_or(NOT_AT_CUT)?;
+        let parent = match self.find(path) {
+            Some(top) => self.nodes[top].parent,
+            None => self.scaffold(parent_path).ok_or(NOT_AT_CUT)?,
+        };
+        let record = reader.node()?;
+        if record.name != name || record.znode.is_none() {
+            return Err("a subtree is another one");
+        }
+        let mut digest = 0_u64;
+        let mut parents = Vec::new();
+        parents.extend(self.take_node(parent, Place::of(path), &record)?);
+        while let Some(parent) = parents.last_mut() {
+            if parent.left == 0 {
+                digest = digest.wrapping_add(self.take_done(parent)?);
+                parents.pop();
+                continue;
+            }
+            parent.left -= 1;
+            let record = reader.node()?;
+            let place = parent.place.child(record.name.as_bytes());
+            let id = parent.id;
+            parents.extend(self.take_node(id, place, &record)?);
+        }
+        Ok(digest)
+    }
+
+    /// Takes a node in. Returns it if it is a znode, whose children have to follow.
+    fn take_node(
+        &mut self,
+        parent: u32,
+        place: Place,
+        record: &NodeRecord<'_>,
+    ) -> Result<Option<Parent>, Reason> {
+        let name = record.name;
+        let hash = self.hasher.child(self.nodes[parent].hash, name.as_bytes());
+        let is_it = |id| self.nodes[id].parent == parent && self.nodes[id].name_bytes() == name.as_bytes();
+        let here = self.index.find(&self.nodes, hash, is_it);
+        let Some(znode) = &record.znode else {
+            match here {
+                None => drop(self.add_absent(parent, Node::away(name), place.path_digest)),
+                Some(id) if self.nodes[id].is_away() => return Err(EXISTS),
+                Some(id) if self.nodes[id].is_scaffold() => {
+                    self.account_absent_gone(id, place.path_digest);
+                    self.turn_into(id, Node::away(name));
+                    self.account_absent(id, place.path_digest);
+                }
+                // It lives here: there was a cut between the two.
+                Some(_) => {}
+            }
+            return Ok(None);
+        };
+        let id = self.take_znode(parent, here, place, name, znode)?;
+        Ok(Some(Parent { id, place, children: znode.children, left: znode.children }))
+    }
+
+    fn take_znode(
+        &mut self,
+        parent: u32,
+        here: Option<u32>,
+        place: Place,
+        name: &str,
+        znode: &ZnodeRecord<'_>,
+    ) -> Result<u32, Reason> {
+        if let ZnodeKind::Ephemeral { session } = znode.kind
+            && !self.sessions.contains(session)
+        {
+            if self.is_first() {
+                return Err("it takes an ephemeral of a session that does not exist");
+            }
+            self.sessions.make_guest(session);
+        }
+        let mut node = znode.node(name);
+        node.acl = match znode.acl {
+            None => acl::OPEN,
+            Some(encoded) => self.acls.intern(encoded).ok_or("an ACL is not well formed")?,
+        };
+        let id = match here {
+            None => self.add(parent, node, znode.kind),
+            Some(id) if !self.nodes[id].is_absent() => return Err(EXISTS),
+            Some(id) => {
+                self.account_absent_gone(id, place.path_digest);
+                self.turn_into(id, node);
+                self.link_owned(id, znode.kind);
+                id
+            }
+        };
+        if !znode.is_plain() {
+            let ext = self.ensure_ext(id);
+            let ext = &mut self.exts[ext];
+            (ext.pzxid, ext.cversion, ext.aversion) = (znode.pzxid, znode.cversion, znode.aversion);
+        }
+        Ok(id)
+    }
+
+    /// All children of a znode are there: counts it, and returns its part of the digest.
+    fn take_done(&mut self, parent: &Parent) -> Result<u64, Reason> {
+        let Parent { id, place, children, .. } = *parent;
+        if self.ext_of(&self.nodes[id]).num_children as usize != children {
+            return Err("a znode has other children than it had");
+        }
+        self.account_new_at(id, place);
+        if self.nodes[id].name_bytes() == quota::LIMITS.as_bytes() {
+            self.quota_loaded(&self.path_of(id));
+        }
+        Ok(self.znode_terms(id, place.path_digest))
+    }
+}
