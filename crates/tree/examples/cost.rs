@@ -53,6 +53,14 @@ impl Bench {
         self.open = open;
     }
 
+    /// A part of one step of the server's own; adds the time of it.
+    fn part(&mut self, op: PartOp<'_>, time: Duration) -> (PartResult, Duration) {
+        let mut part = self.tree.part_begin(Stamp { zxid: self.zxid, time_ms: self.zxid }, 0);
+        let (elapsed, result) = timed(|| self.tree.part_op(&mut part, op, &Caller::SERVER));
+        self.tree.part_keep(part, &mut self.batch);
+        (result.expect("the step is right"), time + elapsed)
+    }
+
     /// Calls `each` with 0..count, in batches that are applied together.
     fn run(&mut self, count: usize, mut each: impl FnMut(&mut Self, usize)) -> Duration {
         let start = cpu_time();
@@ -223,35 +231,33 @@ fn flat(count: usize) {
     report("closeSession: apply, each ephemeral", elapsed, count);
 }
 
-/// A subtree that moves to another partition, and the watches on it.
+/// A subtree that moves to another partition and back, often enough for the clock.
 fn moves(bench: &mut Bench, count: usize) {
-    let path = "/moving";
-    bench.create(path, 0, 0);
-    bench.run(count - 1, |bench, n| bench.create(&format!("{path}/key{n:07}"), 0, 0));
-    bench.zxid += 1;
-    let stamp = Stamp { zxid: bench.zxid, time_ms: bench.zxid };
-    let mut part = bench.tree.part_begin(stamp, 0);
-    let give = PartOp::Give { path, limit_bytes: usize::MAX };
-    let (elapsed, given) = timed(|| bench.tree.part_op(&mut part, give, &Caller::SERVER));
-    let Ok(PartResult::Given { content, .. }) = given else {
-        panic!("it is there and nothing is outstanding")
-    };
-    report("move: prepare giving, each znode", elapsed, count);
-    println!("{:<44} {:>8.1} B", "move: content of a znode", content.len() as f64 / count as f64);
-    bench.tree.part_keep(part, &mut bench.batch);
-    let (elapsed, ()) = timed(|| bench.apply());
-    report("move: apply giving, each znode", elapsed, count);
-
+    const ROUNDS: usize = 50;
+    const PATH: &str = "/moving";
+    bench.create(PATH, 0, 0);
+    bench.run(count - 1, |bench, n| bench.create(&format!("{PATH}/key{n:07}"), 0, 0));
     let mut other = Bench { tree: Tree::new_part(Options::default()), ..Bench::new() };
-    let mut part = other.tree.part_begin(stamp, 0);
-    let take = PartOp::Take { path, content: &content };
-    let (elapsed, taken) = timed(|| other.tree.part_op(&mut part, take, &Caller::SERVER));
-    taken.expect("just given");
-    report("move: prepare taking, each znode", elapsed, count);
-    other.tree.part_keep(part, &mut other.batch);
-    let (elapsed, ()) = timed(|| other.apply());
-    report("move: apply taking, each znode", elapsed, count);
-    assert_eq!(other.tree.znode_count(), count);
+    let mut times = [Duration::ZERO; 4];
+    let mut content = Vec::new();
+    for round in 0..2 * ROUNDS {
+        let (from, to) = if round % 2 == 0 { (&mut *bench, &mut other) } else { (&mut other, &mut *bench) };
+        from.zxid = from.zxid.max(to.zxid) + 1;
+        to.zxid = from.zxid;
+        let given;
+        (given, times[0]) = from.part(PartOp::Give { path: PATH, limit_bytes: usize::MAX }, times[0]);
+        let PartResult::Given { content: bytes, .. } = given else { panic!("it gives something") };
+        content = bytes;
+        times[1] += timed(|| from.apply()).0;
+        (_, times[2]) = to.part(PartOp::Take { path: PATH, content: &content }, times[2]);
+        times[3] += timed(|| to.apply()).0;
+        assert_eq!(to.tree.count_below(PATH), Some(count - 1));
+    }
+    for (what, time) in ["prepare giving", "apply giving", "prepare taking", "apply taking"].iter().zip(times)
+    {
+        report(&format!("move: {what}, each znode"), time, 2 * ROUNDS * count);
+    }
+    println!("{:<44} {:>8.1} B", "move: content of a znode", content.len() as f64 / count as f64);
 }
 
 fn watches(paths: &[String]) {

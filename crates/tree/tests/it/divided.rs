@@ -75,6 +75,7 @@ impl Member {
         let loaded = load(&snapshot(&mut self.tree, 100)).unwrap();
         assert_eq!(loaded.digest(), self.tree.digest());
         assert_eq!(loaded.digest(), loaded.recomputed_digest());
+        assert_eq!(loaded.acl_count(), self.tree.acl_count());
         loaded
     }
 }
