@@ -54,3 +54,36 @@ fn headers(frames: &[u8]) -> impl Iterator<Item = (usize, ReplyHeader)> {
         Some((start, ReplyHeader::decode(&mut Reader::new(body)).ok()?))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_wire::{begin_frame, end_frame};
+
+    fn frames(headers: &[(i32, i64)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (number, (xid, zxid)) in headers.iter().enumerate() {
+            let start = begin_frame(&mut out);
+            ReplyHeader { xid: *xid, zxid: *zxid, err: 0 }.encode(&mut out);
+            out.resize(out.len() + number * 3, 7);
+            end_frame(&mut out, start);
+        }
+        out
+    }
+
+    #[test]
+    fn zxids_of_answers_are_lowered_and_nothing_else() {
+        let given = [(xid::NOTIFICATION, 9), (1, 8), (2, 3), (xid::PING, 0), (3, 9), (xid::NOTIFICATION, 11)];
+        let mut bytes = frames(&given);
+        assert_eq!((last_answer(&bytes), before(&bytes)), (Some(9), 8));
+        lower(&mut bytes, 5);
+        let lowered =
+            [(xid::NOTIFICATION, 9), (1, 5), (2, 3), (xid::PING, 0), (3, 5), (xid::NOTIFICATION, 11)];
+        assert_eq!(bytes, frames(&lowered));
+        // Clients would take no notice of 0, and keep the one before.
+        lower(&mut bytes, 0);
+        let least = [(xid::NOTIFICATION, 9), (1, 1), (2, 1), (xid::PING, 0), (3, 1), (xid::NOTIFICATION, 11)];
+        assert_eq!(bytes, frames(&least));
+        assert_eq!(last_answer(&frames(&given[..1])), None);
+    }
+}
