@@ -160,7 +160,6 @@ impl Client {
     /// Asks for another list of servers.
     fn reshape(&mut self, servers: u8) -> Vec<u8> {
         let wish = Wish::any(&mut self.rng, servers.into(), -1);
-        self.under_way.push_back((xid::AUTH, What::Other));
         let mut bytes = request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", SUPER.as_bytes()));
         bytes.extend(self.ask(What::Reconfig, Opcode::Reconfig, |out| wish.encode(out)));
         bytes
@@ -367,6 +366,10 @@ impl Client {
             if let Some(index) = map.index(event.path) {
                 self.watched.remove(&index);
             }
+            return Ok(());
+        }
+        if header.xid == xid::AUTH {
+            // It waits for nothing, as in ZooKeeper.
             return Ok(());
         }
         let Some((xid, what)) = self.under_way.pop_front() else {
