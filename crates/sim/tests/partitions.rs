@@ -15,6 +15,23 @@ fn nothing_goes_wrong_that_must_not() {
     }
 }
 
+/// Seeds that found bugs: a lone server that went on standing still when its log had no room, sessions that
+/// were taken for a partition's own, leaders that could not apply what they led with.
+#[test]
+fn what_went_wrong_once_does_not_again() {
+    for (kind, partitions, seed) in [
+        ("alone", 2, 32),
+        ("snapshots", 3, 1),
+        ("snapshots", 4, 10),
+        ("members", 3, 1230),
+        ("reshaped", 4, 1178),
+    ] {
+        if let Err(violation) = World::new(seed, named(kind), partitions, &|_| ()).run() {
+            panic!("seed {seed}, {kind}, {partitions} partitions: {violation}");
+        }
+    }
+}
+
 #[test]
 fn a_run_follows_from_its_seed() {
     for kind in ["default", "reshaped"] {
