@@ -30,7 +30,7 @@ use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::log_thread::{DiskEvent, LogRequest, Reports};
 use crate::meter::LogMeter;
 use crate::peers::PeerEvent;
-use crate::process::Process;
+use crate::process::{Process, Serves};
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
@@ -121,8 +121,8 @@ pub(crate) struct Driver {
     pub(crate) snapshot_waiters: RefCell<Vec<oneshot::Sender<Result<SnapshotDone, String>>>>,
     pub(crate) handshakes_expired: Cell<u64>,
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
-    /// Whether the partition serves, as far as that was told.
-    serves: Cell<Option<bool>>,
+    /// What the partition serves, as far as that was told.
+    serves: Cell<Option<Serves>>,
     /// The other servers, when there are any.
     pub(crate) ensemble: OnceCell<Ensemble>,
     /// The file of the snapshot that is being taken over, and the record that builds on it.
@@ -403,13 +403,18 @@ impl Driver {
         }
     }
 
-    /// Tells whoever looks from outside whether this partition serves requests.
+    /// Tells whoever looks from outside what this partition serves.
     fn follow_quorum(&self) {
         let server = self.server.borrow();
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
         let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
-        let served = self.serves.get();
-        let serves = server.serves() || server.is_read_only() || served == Some(true) && is_alone();
+        let serves = if server.is_read_only() {
+            Serves::Reads
+        } else if server.serves() || self.serves.get() == Some(Serves::All) && is_alone() {
+            Serves::All
+        } else {
+            Serves::Nothing
+        };
         if self.serves.replace(Some(serves)) != Some(serves) {
             self.process.follow(self.surroundings.partition, serves);
         }

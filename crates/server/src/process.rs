@@ -33,6 +33,17 @@ pub enum Phase {
     Stopping,
 }
 
+/// What a partition does for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// Nothing.
+    Nothing,
+    /// It answers reads.
+    Reads,
+    /// Everything.
+    All,
+}
+
 impl Phase {
     const ALL: [Phase; 4] = [Phase::Recovering, Phase::Looking, Phase::Serving, Phase::Stopping];
 }
@@ -50,8 +61,8 @@ pub struct Process {
     trace_mask: AtomicI64,
     /// The phase's place in [`Phase::ALL`].
     phase: AtomicU8,
-    /// The partitions that do not serve, a bit each.
-    looking: Mutex<u64>,
+    /// The partitions that do not serve everything, and those that only read, a bit each.
+    looking: Mutex<(u64, u64)>,
     /// The phase is another one.
     turned: Notify,
 }
@@ -62,7 +73,7 @@ impl Process {
         let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
         let trace_mask = AtomicI64::new(TRACE_MASK);
         let phase = AtomicU8::new(Phase::Recovering as u8);
-        let looking = Mutex::new(u64::MAX >> (u64::BITS - u32::from(settings.partition_count())));
+        let looking = Mutex::new((u64::MAX >> (u64::BITS - u32::from(settings.partition_count())), 0));
         Process { settings, port, data_dir, trace_mask, phase, looking, turned: Notify::new() }
     }
 
@@ -84,13 +95,14 @@ impl Process {
         self.turned.notified().await;
     }
 
-    /// Says whether a partition serves: the process does when all do.
-    pub fn follow(&self, partition: u8, serves: bool) {
+    /// Says what a partition serves. The process serves when all do, or when one only reads: the first
+    /// decides that for all.
+    pub fn follow(&self, partition: u8, serves: Serves) {
         // Held until the phase is set, so that what is known last is what is said last.
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        let bit = 1 << partition;
-        *looking = if serves { *looking & !bit } else { *looking | bit };
-        let phase = if *looking == 0 { Phase::Serving } else { Phase::Looking };
+        let set = |bits: u64, is_set: bool| (bits & !(1 << partition)) | (u64::from(is_set) << partition);
+        *looking = (set(looking.0, serves != Serves::All), set(looking.1, serves == Serves::Reads));
+        let phase = if looking.0 == 0 || looking.1 != 0 { Phase::Serving } else { Phase::Looking };
         if self.phase() != phase {
             self.set_phase(phase);
         }
@@ -213,16 +225,21 @@ mod tests {
             let process = Process::new(Settings { partitions, ..Settings::default() }, 1);
             for partition in 0..count {
                 assert!(!process.is_serving());
-                process.follow(partition, true);
+                process.follow(partition, Serves::All);
                 let expected = if partition + 1 == count { Phase::Serving } else { Phase::Looking };
                 assert_eq!(process.phase(), expected, "{partition} of {count}");
             }
-            process.follow(count - 1, false);
+            process.follow(count - 1, Serves::Nothing);
             assert_eq!(process.phase(), Phase::Looking);
-            process.follow(count - 1, true);
+            process.follow(0, Serves::Reads);
+            assert!(process.is_serving(), "the others are as they are");
+            process.follow(0, Serves::Nothing);
+            assert_eq!(process.phase(), Phase::Looking);
+            process.follow(0, Serves::All);
+            process.follow(count - 1, Serves::All);
             assert!(process.is_serving());
             process.set_phase(Phase::Stopping);
-            process.follow(0, false);
+            process.follow(0, Serves::Nothing);
             assert_eq!(process.phase(), Phase::Stopping);
         }
     }

@@ -79,11 +79,12 @@ impl Stats {
 
 impl Mode {
     /// What a server is that is this in some of its partitions, and that in another: it serves when all do,
-    /// and who leads the first leads.
+    /// who leads the first leads, and where the first only reads, all do.
     fn with(self, other: Mode) -> Mode {
         match (self, other) {
+            (Mode::ReadOnly, _) => Mode::ReadOnly,
             (Mode::Looking, _) | (_, Mode::Looking) => Mode::Looking,
-            (Mode::ReadOnly, _) | (_, Mode::ReadOnly) => Mode::ReadOnly,
+            (_, Mode::ReadOnly) => Mode::ReadOnly,
             (first, _) => first,
         }
     }
@@ -256,6 +257,7 @@ mod tests {
             }
         }
         assert_eq!(with(looking(), read_only()).mode, Mode::Looking);
+        assert_eq!(with(read_only(), looking()).mode, Mode::ReadOnly);
         let mut behind = follower();
         behind.ensemble.behind = 2_000;
         assert!(with(follower(), behind).unready().is_some_and(|why| why.starts_with("2000 committed")));

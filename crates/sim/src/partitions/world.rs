@@ -174,7 +174,7 @@ impl<'a> World<'a> {
                 shard.sent(connection, bytes.len(), now);
                 client.receive(&self.map, &bytes)?;
                 // Most of all when it has just been told something, and may not know of all that it watches.
-                if self.is_troubled && !bytes.is_empty() && client.watches_something() && self.rng.one_in(4) {
+                if self.is_troubled && !bytes.is_empty() && client.watches_something() && self.rng.one_in(2) {
                     leaves = client.at;
                 }
             }
