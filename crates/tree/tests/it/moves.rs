@@ -496,8 +496,9 @@ proptest! {
         let (mut bytes, _) = content(&mut divided.members[0].tree, path);
         let whole = bytes.clone();
         for (at, byte, how) in damage {
-            let at = at.index(bytes.len());
+            let at = at.index(bytes.len().max(1));
             match how {
+                _ if bytes.is_empty() => bytes.push(byte),
                 0 => bytes[at] = byte,
                 1 => bytes.insert(at, byte),
                 2 => drop(bytes.remove(at)),
