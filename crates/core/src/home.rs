@@ -414,8 +414,15 @@ impl Home {
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
             }
-            // The partition has counted it.
-            ToClient::Closed(reason) => drop(self.end(id, reason)),
+            ToClient::Closed(reason) => {
+                // These answer something, which may have to wait.
+                let answers = matches!(reason, CloseReason::AuthFailed | CloseReason::SessionClosed);
+                match self.route(id).filter(|route| answers && !route.late.is_empty()) {
+                    Some(route) => route.ends = Some(reason),
+                    // The partition has counted it.
+                    None => drop(self.end(id, reason)),
+                }
+            }
         }
     }
 
@@ -502,7 +509,10 @@ impl Home {
             let Some(Late { from, answers, mut bytes, stamp }) = late else { return };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
         }
-        self.go_on(id);
+        match self.route(id).filter(|route| route.late.is_empty()).and_then(|route| route.ends) {
+            Some(reason) => drop(self.end(id, reason)),
+            None => self.go_on(id),
+        }
     }
 
     /// Which of what a client waits for is next: the first of its partition, with no event before it that

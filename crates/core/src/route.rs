@@ -1,6 +1,6 @@
 //! Where the requests of a home's client go, and what the home knows of the client.
 
-use crate::connection::ConnectionId;
+use crate::connection::{CloseReason, ConnectionId};
 use crate::gather::{Gather, is_for_all};
 use crate::mark;
 use crate::placement::{FIRST, Placement};
@@ -37,6 +37,8 @@ pub(crate) struct Route {
     pub(crate) proofs: Vec<Box<[u8]>>,
     /// What it is to be told when the events before that are here.
     pub(crate) late: VecDeque<Late>,
+    /// Behind all that its connection ends.
+    pub(crate) ends: Option<CloseReason>,
     /// What goes through all partitions just now; nothing else is under way then.
     pub(crate) gather: Option<Gather>,
     /// Its client was heard of since the first partition was told.
@@ -83,6 +85,7 @@ impl Route {
             guest: None,
             proofs: Vec::new(),
             late: VecDeque::new(),
+            ends: None,
             gather: None,
             is_heard: false,
             waits_us: None,

@@ -193,3 +193,23 @@ fn a_new_session_is_shown_nothing_older_than_its_client_has_seen() {
     threads.silent = Some((1, 0));
     threads.open(0);
 }
+
+#[test]
+fn a_refusal_that_ends_the_connection_is_given_first_however_long_it_waits() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (reader, _, _) = begin(&mut threads, &tops);
+    threads.ask(reader, &get(1, &tops[1], true));
+    let other = threads.open(2);
+    // What the first partition has rests on something that the reader has not been told of yet.
+    threads.silent = Some((1, 0));
+    threads.ask(other, &set(2, &tops[1], b"news"));
+    threads.ask(other, &set(3, &tops[0], b"after it"));
+    threads.send(reader, &request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "no scheme", b"")));
+    threads.settle();
+    assert_eq!(threads.take(reader), []);
+    threads.silent = None;
+    threads.settle();
+    let told: Vec<_> = threads.take(reader).iter().map(|frame| frame.xid).collect();
+    assert_eq!(told, [xid::NOTIFICATION, xid::AUTH]);
+}
