@@ -17,6 +17,8 @@ pub(crate) enum Against {
     ZooKeeper,
     /// The server with this number of an ensemble of three Stoa servers.
     Ensemble(u8),
+    /// The first server of an ensemble whose servers have so many partitions.
+    Divided(u8),
 }
 
 impl Against {
@@ -45,7 +47,7 @@ impl Against {
     /// How the command line and the suites call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Against::Stoa | Against::Ensemble(_) => "stoa",
+            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => "stoa",
             Against::ZooKeeper => "zookeeper",
         }
     }
@@ -53,7 +55,7 @@ impl Against {
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
-            Against::Stoa | Against::Ensemble(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--release", "--package", "stoa"]).current_dir(workspace::root());
                 run::must(&mut cargo, BUILD_LIMIT).map(|_| ())
@@ -65,11 +67,16 @@ impl Against {
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0",
-            Against::ZooKeeper => "peer --heap 256m",
+            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0".to_owned(),
+            Against::Divided(partitions) => format!("serve --admin-port 0 --partitions {partitions}"),
+            Against::ZooKeeper => "peer --heap 256m".to_owned(),
         };
         let command = format!("{} {words} --config {}", self.program()?, without_blanks(config)?);
-        let Against::Ensemble(server) = self else { return Ok(command) };
+        let server = match self {
+            Against::Stoa | Against::ZooKeeper => return Ok(command),
+            Against::Ensemble(server) => server,
+            Against::Divided(_) => 1,
+        };
         let launcher = without_blanks(&workspace::suite("ensemble").join("launch.py"))?;
         Ok(format!("{launcher} {server} {command}"))
     }
@@ -77,7 +84,7 @@ impl Against {
     /// The command to which a suite adds the `zoo.cfg` of one server of an ensemble.
     pub(crate) fn member_command(self) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0 --config",
+            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => "serve --admin-port 0 --config",
             Against::ZooKeeper => "peer --heap 256m --member",
         };
         Ok(format!("{} {words}", self.program()?))
@@ -85,7 +92,9 @@ impl Against {
 
     fn program(self) -> Result<String, String> {
         without_blanks(&match self {
-            Against::Stoa | Against::Ensemble(_) => workspace::target().join("release").join("stoa"),
+            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => {
+                workspace::target().join("release").join("stoa")
+            }
             Against::ZooKeeper => {
                 std::env::current_exe().map_err(|error| format!("xtask's own program: {error}"))?
             }

@@ -46,6 +46,8 @@ and drive server 1, 2 or 3 of each.";
 const SEEDS: u64 = 200;
 /// Runs of an ensemble.
 const ENSEMBLE_SEEDS: u64 = 300;
+/// How many partitions the servers have that clients drive once more.
+const PARTITIONS: u8 = 4;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
 const ORACLE_REQUESTS: &str = "20000";
@@ -150,6 +152,9 @@ fn everything(report: &mut Report) {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
         report.step("c through an ensemble", || suites::c(Against::Ensemble(server)));
     }
+    report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
+    report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
+    report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("ensemble", || suites::ensemble(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
 }

@@ -80,8 +80,8 @@ fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
 fn as_zookeeper(against: Against) -> Result<String, String> {
     let command = against.command(&peer::config())?;
     Ok(match against {
-        Against::Stoa | Against::Ensemble(_) => command + CLOSE_ON_TOO_LARGE,
         Against::ZooKeeper => command,
+        _ => command + CLOSE_ON_TOO_LARGE,
     })
 }
 
