@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+mod threads;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -13,9 +15,9 @@ use stoa_core::{
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
 use stoa_wire::{
-    ConnectRequest, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader, begin_frame,
-    end_frame, next_frame, put, request::encode, xid,
+    ConnectRequest, MultiHeader, Opcode, Reader, ReplyHeader, next_frame, put, request::encode, xid,
 };
+use threads::{create, frame, request};
 
 const SERVERS: u8 = 3;
 const SUPER: &str = "super:man";
@@ -233,25 +235,6 @@ fn check_places(partition: u8, store: &Store) {
             assert_eq!((place.term, place.position), (entry.term, entry.position));
         }
     }
-}
-
-fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    let start = begin_frame(&mut out);
-    write(&mut out);
-    end_frame(&mut out, start);
-    out
-}
-
-fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    frame(|out| {
-        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
-        body(out);
-    })
-}
-
-fn create(xid: i32, path: &str) -> Vec<u8> {
-    request(xid, Opcode::Create, |out| encode::create(out, path, None, OPEN_ACL, 0, None))
 }
 
 fn exists(xid: i32, path: &str) -> Vec<u8> {
