@@ -195,7 +195,9 @@ impl LogThread {
             }
             batch.clear();
             if purge {
-                for timeline in remove_old(&mut log, &mut disk) {
+                let held = remove_old(&mut log, &mut disk);
+                // On a full disk a snapshot would take the room that writes wait for.
+                for timeline in held.into_iter().filter(|_| !is_full) {
                     reports.tell(timeline, DiskEvent::HoldsLog(growth.since_snapshot_of(timeline)));
                 }
                 let bytes = snapshot_bytes(&mut disk.disk);
