@@ -259,6 +259,13 @@ fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> 
     for session in sessions {
         writeln!(out, "session 0x{:x} timeout_ms={}", session.id, session.timeout_ms)?;
     }
+    let placed = tree.placed();
+    if placed.version() > 0 {
+        writeln!(out, "placed version={} exceptions={}", placed.version(), placed.len())?;
+    }
+    for (path, partition) in placed.iter() {
+        writeln!(out, "placed {path:?} partition={partition}")?;
+    }
     let mut to_visit = vec!["/".to_owned()];
     while let Some(path) = to_visit.pop() {
         let mut names: Vec<&str> = tree.names_below(&path).collect();

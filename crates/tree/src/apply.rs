@@ -195,6 +195,7 @@ impl Tree {
                 observer.moved(path, true);
                 Ok(())
             }
+            Op::Place { changes } => self.placed.change(changes).map_err(|reason| update.corrupt(reason)),
         }
     }
 

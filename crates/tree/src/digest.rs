@@ -1,10 +1,11 @@
 //! The digest: two servers with the same state have the same one.
 //!
-//! It is a sum (wrapping) of terms, two for each znode and one for each session (and one for each
-//! name of a znode that lives on another partition), so it does not depend on any order, on ids, or on the way the state came about, and a change costs only the
-//! terms that it touches. The data of a znode has a term of its own: a parent with much data is
-//! not hashed again for each child that comes and goes. The terms of all replicas must agree, so
-//! nothing here may depend on a seed. It finds faults, not forgers.
+//! It is a sum (wrapping) of terms: two for each znode, one for each session, one for each name of a znode
+//! that lives on another partition, and of the table of what lives elsewhere than the rule says one for each
+//! exception and one for the version. So it does not depend on any order, on ids, or on the way the state
+//! came about, and a change costs only the terms that it touches. The data of a znode has a term of its own:
+//! a parent with much data is not hashed again for each child that comes and goes. The terms of all replicas
+//! must agree, so nothing here may depend on a seed. It finds faults, not forgers.
 
 use crate::index::fold;
 use crate::session::Contact;
@@ -122,6 +123,16 @@ pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8], contact: C
 /// The same, of a session that owns ephemerals on other partitions.
 pub(crate) fn visitor_term(session_term: u64, visited: u64) -> u64 {
     number(session_term ^ B, visited as i64)
+}
+
+/// The term of an exception in the table of what lives elsewhere than the rule says.
+pub(crate) fn placed_term(path: u64, partition: u8) -> u64 {
+    number(path ^ C, i64::from(partition))
+}
+
+/// The term of that table's version.
+pub(crate) fn placed_version_term(version: u64) -> u64 {
+    number(C, version as i64)
 }
 
 /// The term of a name whose znode lives on another partition.

@@ -269,6 +269,8 @@ impl Loader {
                 tag::ZNODE => self.read_znode(&mut decoder)?,
                 tag::ABSENT => self.read_absent(&mut decoder)?,
                 tag::VISITS => self.read_visits(&mut decoder)?,
+                tag::PLACED => self.read_placed(&mut decoder)?,
+                tag::EXCEPT => self.read_exception(&mut decoder)?,
                 tag::END => self.ended = true,
                 _ => return Err(LoadError::Malformed("it has a record of an unknown kind")),
             }
@@ -391,6 +393,18 @@ impl Loader {
             noted.ok_or(LoadError::Malformed("a session that is missing has visits"))?;
         }
         Ok(())
+    }
+
+    fn read_placed(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let version = decoder.u64()?;
+        self.tree.placed.load_version(version).map_err(LoadError::Malformed)
+    }
+
+    fn read_exception(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
+        let partition = decoder.u8()?;
+        let path = core::str::from_utf8(decoder.bytes()?);
+        let path = path.map_err(|_| LoadError::Malformed("the path of an exception is not UTF-8"))?;
+        self.tree.placed.load(path, partition).map_err(LoadError::Malformed)
     }
 
     fn slot_of(&mut self, id: u32) -> u32 {

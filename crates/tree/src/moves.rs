@@ -42,7 +42,8 @@ struct Parent {
 const NOT_AT_CUT: Reason = "it takes a subtree to a cut that is none";
 const EXISTS: Reason = "it takes a znode that exists";
 
-fn is_movable(path: &str) -> bool {
+/// Whether what is at this path may live elsewhere than where it always did.
+pub(crate) fn is_movable(path: &str) -> bool {
     path != reserved::ROOT && !is_at_or_below(path, reserved::ZOOKEEPER)
 }
 

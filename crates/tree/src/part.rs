@@ -94,7 +94,7 @@ pub enum PartOp<'a> {
     /// The subtree at a path goes to another partition, without what lives elsewhere by cuts of its own, and
     /// with the quotas on what goes. From then on there is a cut at the path; nobody can see that in the state.
     ///
-    /// This and `Take` are for the server alone, each has a part for itself (but for `Visits`), and stands
+    /// This and `Take` are for the server alone, each has a part for itself (but for `Visits` and `Place`), and stands
     /// alone: nothing may be outstanding, and nothing may be prepared before it is applied. What is refused:
     /// `OperationTimeout` when something is outstanding, `BadArguments` for the root and what is below
     /// `/zookeeper`, `NoNode` when the znode is not here, `MarshallingError` when the content would be
@@ -115,6 +115,17 @@ pub enum PartOp<'a> {
         path: &'a str,
         /// What the other partition has given: see [`PartResult::Given`].
         content: &'a [u8],
+    },
+    /// The table of what lives elsewhere than the rule says is changed, see [`crate::Placed`]; its version grows by
+    /// one, also when there are no changes.
+    ///
+    /// This is for the server alone. It may have a part for itself, or follow `Give` or `Take` in theirs. What
+    /// is refused: `OperationTimeout` when another change of the table is outstanding, `BadArguments` for a
+    /// path that cannot move or is longer than [`crate::PLACED_PATH_BYTES_MAX`], a partition that cannot be, and
+    /// when there would be more than [`crate::PLACED_MAX`] exceptions.
+    Place {
+        /// Paths and their partitions (below 64); None where the rule is to hold again.
+        changes: &'a [(String, Option<u8>)],
     },
 }
 
@@ -197,6 +208,7 @@ impl Tree {
             PartOp::Guest => self.part_guest(part),
             PartOp::Give { path, limit_bytes } => self.part_give(part, path, limit_bytes, caller),
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
+            PartOp::Place { changes } => self.part_place(part, changes, caller),
             PartOp::CloseSession => {
                 self.propose_close(part.session, part.stamp, &mut part.ops);
                 Ok(PartResult::Done)

@@ -8,7 +8,8 @@
 //! from then on.
 //!
 //! Of a subtree that moves to another partition, or comes from one, nothing is kept but that it does: it may
-//! have many znodes, and nothing is prepared before that is applied.
+//! have many znodes, and nothing is prepared before that is applied. Of the table of what lives elsewhere than
+//! the rule says, too, no more than that it changes.
 
 use crate::Stamp;
 use crate::acl::OPEN;
@@ -140,6 +141,7 @@ pub(crate) struct Savepoint {
     session_touches: usize,
     quota_touches: usize,
     moving: Option<i64>,
+    placing: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -154,17 +156,29 @@ pub(crate) struct Overlay {
     quota_touches: VecDeque<QuotaTouch>,
     /// The update that moves a subtree.
     moving: Option<i64>,
+    /// The update that changes the table of what lives elsewhere than the rule says.
+    placing: Option<i64>,
     undo: Option<Vec<Undo>>,
 }
 
 impl Overlay {
     pub(crate) fn is_empty(&self) -> bool {
-        self.touches.is_empty() && self.session_touches.is_empty() && self.moving.is_none()
+        let (touches, sessions) = (&self.touches, &self.session_touches);
+        touches.is_empty() && sessions.is_empty() && self.moving.is_none() && self.placing.is_none()
     }
 
     /// Notes that the update `zxid` moves a subtree.
     pub(crate) fn touch_subtree(&mut self, zxid: i64) {
         self.moving = Some(zxid);
+    }
+
+    /// Notes that the update `zxid` changes the table of what lives elsewhere than the rule says.
+    pub(crate) fn touch_placed(&mut self, zxid: i64) {
+        self.placing = Some(zxid);
+    }
+
+    pub(crate) fn is_placing(&self) -> bool {
+        self.placing.is_some()
     }
 
     fn slot_of(&self, path: &str, hash: u32) -> Option<u32> {
@@ -380,6 +394,7 @@ impl Overlay {
         }
         while self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid).is_some() {}
         self.moving = self.moving.filter(|moving| *moving > zxid);
+        self.placing = self.placing.filter(|placing| *placing > zxid);
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
             if self.sessions.get(&session).is_some_and(|proposed| proposed.zxid == touched) {
                 let proposed = self.sessions.remove(&session);
@@ -403,6 +418,7 @@ impl Overlay {
             session_touches: self.session_touches.len(),
             quota_touches: self.quota_touches.len(),
             moving: self.moving,
+            placing: self.placing,
         }
     }
 
@@ -417,6 +433,7 @@ impl Overlay {
         self.session_touches.truncate(to.session_touches);
         self.quota_touches.truncate(to.quota_touches);
         self.moving = to.moving;
+        self.placing = to.placing;
         for undo in self.undo.take().unwrap_or_default().into_iter().rev() {
             match undo {
                 Undo::Created(slot) => self.drop_entry(slot),

@@ -5,8 +5,8 @@
 //! is left out.
 //!
 //! ```text
-//! snapshot := header, (acl | session | visits | znode | absent)*, end
-//!             in any order (but visits after their session), cut between records
+//! snapshot := header, (acl | session | visits | znode | absent | placed | except)*, end
+//!             in any order (but visits after their session, except after placed), cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
 //! session  := 3, id i64, timeout_ms i32, password [u8; 16], server u8, opening u64
@@ -15,10 +15,12 @@
 //! end      := 5
 //! absent   := 6, kind u8 (1 away, 2 scaffolding), id u32, parent u32, name
 //! visits   := 7, session i64, partitions u64
+//! placed   := 8, version u64               the table of what lives elsewhere than the rule says,
+//! except   := 9, partition u8, path        unless it was never changed
 //! ```
-//! Integers are little-endian; `encoded`, `name` and `data` have their length (u32) before them.
+//! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;
-//! only a tree that is one of several has absent ones, and sessions with visits.
+//! only a tree that is one of several has absent ones, sessions with visits, and such a table.
 
 use crate::node::{Ext, Node, ZnodeKind};
 use crate::slab::{NONE, Slot};
@@ -39,6 +41,8 @@ pub(crate) mod tag {
     pub(crate) const END: u8 = 5;
     pub(crate) const ABSENT: u8 = 6;
     pub(crate) const VISITS: u8 = 7;
+    pub(crate) const PLACED: u8 = 8;
+    pub(crate) const EXCEPT: u8 = 9;
 }
 
 pub(crate) const AWAY: u8 = 1;
@@ -100,8 +104,8 @@ impl Tree {
     /// Begins a snapshot of the state as it is now; an unfinished one is dropped. Take it out with
     /// [`Tree::snapshot_slice`]; requests and updates may be handled in between.
     ///
-    /// Takes time in proportion to the number of sessions and distinct ACLs, which are written
-    /// now, and a bit for each znode.
+    /// Takes time in proportion to the number of sessions, distinct ACLs and exceptions (see
+    /// [`crate::Placed`]), which are written now, and a bit for each znode.
     pub fn snapshot_begin(&mut self) {
         let end = self.nodes.end();
         let settled = vec![0; (end as usize).div_ceil(64)];
@@ -131,7 +135,22 @@ impl Tree {
                 block.extend_from_slice(&session.visited.to_le_bytes());
             }
         }
+        self.write_placed(&mut walk);
         self.walk = Some(Box::new(walk));
+    }
+
+    fn write_placed(&self, walk: &mut Walk) {
+        if self.placed.version() == 0 {
+            return;
+        }
+        let block = walk.block();
+        block.push(tag::PLACED);
+        block.extend_from_slice(&self.placed.version().to_le_bytes());
+        for (path, partition) in self.placed.iter() {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::EXCEPT, partition]);
+            put_bytes(block, path.as_bytes());
+        }
     }
 
     /// Appends the next slice to `out`: whole records, about `budget_bytes` of them. Returns
@@ -238,7 +257,8 @@ fn flags(node: &Node, ext: Option<&Ext>) -> u8 {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    let len = u32::try_from(bytes.len()).expect("names, data and ACLs are bounded by the frame they came in");
+    let len = u32::try_from(bytes.len())
+        .expect("names, data, ACLs and paths are bounded by the frame they came in");
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(bytes);
 }

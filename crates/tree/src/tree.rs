@@ -4,6 +4,7 @@ use crate::acl::{AclTable, AclView, OPEN};
 use crate::digest::{self, Place};
 use crate::index::{PathHasher, PathIndex, ROOT_HASH, is_same_name};
 use crate::node::{Ext, Node, ZnodeKind};
+use crate::placed::Placed;
 use crate::proposed::Overlay;
 use crate::quota::Quotas;
 use crate::session::Sessions;
@@ -46,6 +47,7 @@ pub struct Tree {
     pub(crate) acls: AclTable,
     pub(crate) sessions: Sessions,
     pub(crate) quotas: Quotas,
+    pub(crate) placed: Placed,
     pub(crate) overlay: Overlay,
     pub(crate) walk: Option<Box<Walk>>,
     /// Head of the list of containers and TTL znodes.
@@ -127,6 +129,7 @@ impl Tree {
             index: PathIndex::new(),
             sessions: Sessions::default(),
             quotas: Quotas::default(),
+            placed: Placed::default(),
             overlay: Overlay::default(),
             walk: None,
             first_reapable: NONE,
@@ -500,14 +503,14 @@ impl Tree {
     /// A number that two servers with the same state agree on.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.digest.wrapping_add(self.sessions.digest())
+        self.digest.wrapping_add(self.sessions.digest()).wrapping_add(self.placed.digest())
     }
 
     /// The digest computed anew from everything there is: equal to [`Tree::digest`], or there is a
     /// fault. Takes time in proportion to the state.
     #[must_use]
     pub fn recomputed_digest(&self) -> u64 {
-        let mut sum = self.sessions.recomputed_digest();
+        let mut sum = self.sessions.recomputed_digest().wrapping_add(self.placed.recomputed_digest());
         for id in self.ids() {
             let path_digest = digest::of_path(&self.path_of(id));
             if self.nodes[id].is_absent() {

@@ -12,6 +12,7 @@
 //! What concerns several partitions is one update on each, with the same zxid: see [`crate::PartOp`].
 
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use crate::placed::Changes;
 use crate::session::{Contact, PARTITIONS_MAX};
 use alloc::vec::Vec;
 use core::fmt;
@@ -58,6 +59,7 @@ const GUEST: u8 = 15;
 const VISITS: u8 = 16;
 const GIVE: u8 = 17;
 const TAKE: u8 = 18;
+const PLACE: u8 = 19;
 
 // The byte that follows CREATE or CREATE_AT: a kind and two flags.
 const PERSISTENT: u8 = 0;
@@ -134,6 +136,10 @@ pub(crate) enum Op<'a> {
     Take {
         path: &'a str,
         content: &'a [u8],
+    },
+    /// The table of what lives elsewhere than the rule says is changed.
+    Place {
+        changes: Changes<'a>,
     },
 }
 
@@ -290,6 +296,10 @@ impl Op<'_> {
                 put_path(out, TAKE, path);
                 put_bytes(out, content);
             }
+            Self::Place { changes } => {
+                out.push(PLACE);
+                put_bytes(out, changes.bytes());
+            }
         }
     }
 }
@@ -364,7 +374,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn path(&mut self) -> Result<&'a str, Reason> {
+    pub(crate) fn path(&mut self) -> Result<&'a str, Reason> {
         core::str::from_utf8(self.bytes()?).map_err(|_| "a path is not UTF-8")
     }
 
@@ -445,6 +455,7 @@ impl<'a> Decoder<'a> {
             GUEST => Op::Guest,
             GIVE => Op::Give { path: self.whole_path()?, digest: u64::from_le_bytes(self.array()?) },
             TAKE => Op::Take { path: self.whole_path()?, content: self.bytes()? },
+            PLACE => Op::Place { changes: Changes::decode(self.bytes()?)? },
             DELETE => Op::Delete { path: self.path()? },
             SET_DATA => {
                 let path = self.path()?;
@@ -594,6 +605,7 @@ impl fmt::Display for Op<'_> {
             Self::Guest => f.write_str("guest"),
             Self::Give { path, .. } => write!(f, "give {path:?}"),
             Self::Take { path, content } => write!(f, "take {path:?} bytes={}", content.len()),
+            Self::Place { changes } => write!(f, "place{changes}"),
         }
     }
 }

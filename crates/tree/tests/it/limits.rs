@@ -2,6 +2,7 @@
 
 use crate::divided::{load, snapshot};
 use crate::parts::rich;
+use crate::placed;
 use crate::world::*;
 use proptest::prelude::*;
 use stoa_tree::{Caller, NAME_BYTES_MAX, Options, Stamp, Tree, Update, Updates};
@@ -24,18 +25,18 @@ fn rich_world() -> World {
     world
 }
 
-/// That, and two trees that are one together, each with its log.
+/// That, two trees that are one together, and one with a table of what lives where, each with its log.
 fn rich_trees() -> Vec<(Tree, Vec<Vec<u8>>)> {
     let world = rich_world();
-    let parts = rich().members.into_iter();
+    let parts = rich().members.into_iter().chain([placed::full()]);
     let parts = parts.map(|member| (member.tree, member.log.into_iter().map(|(_, batch)| batch).collect()));
     [(world.tree, world.log)].into_iter().chain(parts).collect()
 }
 
 /// What each of them was at first.
-fn empty_trees() -> [Tree; 3] {
+fn empty_trees() -> [Tree; 4] {
     let options = Options::default;
-    [Tree::new(options()), Tree::new(options()), Tree::new_part(options())]
+    [Tree::new(options()), Tree::new(options()), Tree::new_part(options()), Tree::new(options())]
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn snapshots_with_any_bit_flipped_are_refused_or_equal() {
 proptest! {
     #[test]
     fn no_bytes_make_an_update_panic(
-        bytes in prop::collection::vec(any::<u8>(), 0..200), tail in any::<bool>(), tree in 0_usize..3,
+        bytes in prop::collection::vec(any::<u8>(), 0..200), tail in any::<bool>(), tree in 0_usize..4,
     ) {
         let mut tree = rich_trees().swap_remove(tree).0;
         let mut update = vec![0, 0, 0, 0, 0, 0, 1, 0];

@@ -9,6 +9,7 @@ mod moves;
 mod multi;
 mod naive;
 mod parts;
+mod placed;
 mod quota;
 mod reap;
 mod sessions;
