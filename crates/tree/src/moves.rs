@@ -2,7 +2,8 @@
 //!
 //! What moves is the znode at a path with all below it that lives here because it does: not what is behind
 //! a name that is away. What is behind one may well live here, as a subtree that came back, and stays.
-//! The quotas on what moves go along: they live where the path does that they are for.
+//! The quotas on what moves go along: they live where the path does that they are for. What a quota counts that
+//! would stay does not go: no quota counts over several partitions.
 //!
 //! ```text
 //! first partition   second partition             first partition   second partition
@@ -73,9 +74,16 @@ impl Tree {
         if self.has_proposed() {
             return Err(ErrorCode::OperationTimeout);
         }
+        if self.lookup(path).is_none() {
+            return Err(ErrorCode::NoNode);
+        }
         let has_quotas = self.lookup(&quotas_of(path)).is_some();
+        let tops = tops(path, has_quotas);
+        if tops.iter().any(|top| self.quota_staying(top, path).is_some()) {
+            return Err(ErrorCode::Unimplemented);
+        }
         let mut writer = Writer::new(has_quotas);
-        for path in tops(path, has_quotas) {
+        for path in tops {
             self.write_moving(&mut writer, &path, limit_bytes)?;
         }
         let (content, sessions, digest) = writer.end();

@@ -94,10 +94,11 @@ pub enum PartOp<'a> {
     /// The subtree at a path goes to another partition, without what lives elsewhere by cuts of its own, and
     /// with the quotas on what goes. From then on there is a cut at the path; nobody can see that in the state.
     ///
-    /// This and `Take` are for the server alone, each has a part for itself (but for `Visits` and `Place`), and stands
-    /// alone: nothing may be outstanding, and nothing may be prepared before it is applied. What is refused:
+    /// This and `Take` are for the server alone, each has a part for itself (but for `Visits` and `Place`), and
+    /// stands alone: nothing may be outstanding, and nothing may be prepared before it is applied. What is refused:
     /// `OperationTimeout` when something is outstanding, `BadArguments` for the root and what is below
-    /// `/zookeeper`, `NoNode` when the znode is not here, `MarshallingError` when the content would be
+    /// `/zookeeper`, `NoNode` when the znode is not here, `Unimplemented` when a quota that would stay counts it
+    /// (one further above, if there is none on the path itself), `MarshallingError` when the content would be
     /// longer than the limit.
     Give {
         /// The znode.

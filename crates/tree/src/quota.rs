@@ -260,6 +260,12 @@ impl Tree {
         }
     }
 
+    /// The quota that counts `top` and stays when the subtree at `path` goes to another partition. What is
+    /// below `top` is counted there too, or by deeper quotas, which go along.
+    pub(crate) fn quota_staying<'p>(&self, top: &'p str, path: &str) -> Option<&'p str> {
+        self.quotas.above(top).filter(|prefix| *prefix != path)
+    }
+
     /// What the quota on `prefix` has to count at and below `path`.
     fn usage_below(&self, prefix: &str, path: &str) -> Usage {
         let all = self.find(path).into_iter().flat_map(|top| self.descend(top));

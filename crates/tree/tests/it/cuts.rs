@@ -119,7 +119,7 @@ impl Run {
             snapshots: BTreeMap::new(),
         };
         (0..3).for_each(|_| run.step(&Step::CreateSession));
-        run.divided.quotas_follow = true;
+        (run.divided.quotas_follow, run.divided.has_tables) = (true, true);
         // Before what they count: one that comes later counts more than its own.
         for prefix in QUOTAS.iter().filter(|_| quotas) {
             let path = format!("/zookeeper/quota{prefix}");
@@ -221,15 +221,16 @@ impl Run {
         if from == to {
             return;
         }
-        for at in [from, to] {
-            while self.divided.members[at].apply_next() {}
-        }
+        self.divided.make_way(&[from, to]);
         let wanted = match self.divided.tree(path).get(path) {
             _ if !path::is_valid(path) || path == "/" || path.starts_with("/zookeeper") => {
                 Err(ErrorCode::BadArguments)
             }
             None => Err(ErrorCode::NoNode),
-            Some(_) => Ok(()),
+            Some(_) => match quota_above(&self.divided.members[from].tree, path) {
+                Some(prefix) if prefix != path => Err(ErrorCode::Unimplemented),
+                _ => Ok(()),
+            },
         };
         let before = self.outlook();
         assert_eq!(self.divided.relocate(path, to, keep), wanted, "{path}");
@@ -278,26 +279,20 @@ impl Run {
             assert_eq!(self.whole.answers.get(zxid), Some(answers), "zxid {zxid}");
         }
         assert_eq!(merged(self.divided.members.iter()), merged([&self.whole].into_iter()));
+        self.divided.assert_tables();
         self.assert_same();
     }
 
     /// Each quota counts what is on its partition and has no deeper one there.
     fn assert_quotas(&self) {
         for Member { tree, .. } in &self.divided.members {
-            let is_here = |prefix: &&str| quota_of(tree, prefix, "zookeeper_limits").is_some();
-            let here: Vec<&str> = QUOTAS.iter().copied().filter(is_here).collect();
-            let deepest = |path: &str| {
-                let is_above = |prefix: &&str| {
-                    path.strip_prefix(*prefix).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
-                };
-                here.iter().copied().filter(is_above).max_by_key(|prefix| prefix.len())
-            };
-            for prefix in &here {
+            for prefix in QUOTAS.iter().filter(|prefix| has_quota(tree, prefix)) {
                 let (mut count, mut bytes) = (0, 0);
                 let mut pending = vec![String::from(*prefix)];
                 while let Some(path) = pending.pop() {
                     pending.extend(tree.names_below(&path).map(|name| format!("{path}/{name}")));
-                    if let Some(znode) = tree.get(&path).filter(|_| deepest(&path) == Some(prefix)) {
+                    if let Some(znode) = tree.get(&path).filter(|_| quota_above(tree, &path) == Some(prefix))
+                    {
                         count += 1;
                         bytes += znode.data().map_or(0, <[u8]>::len);
                     }
@@ -355,6 +350,19 @@ impl Run {
             assert!(lives || trees().all(|tree| tree.session(*session).is_none()), "no guest is left behind");
         }
     }
+}
+
+fn has_quota(tree: &Tree, prefix: &str) -> bool {
+    quota_of(tree, prefix, "zookeeper_limits").is_some()
+}
+
+/// The deepest subtree with a quota that a path lies in.
+fn quota_above(tree: &Tree, path: &str) -> Option<&'static str> {
+    let is_above = |prefix: &&str| {
+        path.strip_prefix(*prefix).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+    };
+    let above = QUOTAS.iter().copied().filter(is_above).filter(|prefix| has_quota(tree, prefix));
+    above.max_by_key(|prefix| prefix.len())
 }
 
 fn quota_of(tree: &Tree, prefix: &str, name: &str) -> Option<String> {

@@ -114,6 +114,10 @@ pub(crate) struct Divided {
     /// Whether quotas live where the path does that they are for.
     pub(crate) quotas_follow: bool,
     pub(crate) zxid: i64,
+    /// Whether all cuts are in the members' tables, from the first move on.
+    pub(crate) has_tables: bool,
+    /// When the last subtree moved, and how often one did.
+    moved: (i64, u64),
 }
 
 impl Divided {
@@ -123,7 +127,7 @@ impl Divided {
         let mut members = vec![Member::new(Tree::new(options.clone()))];
         members.resize_with(count, || Member::new(Tree::new_part(options.clone())));
         let cuts = cuts.iter().map(|(path, partition)| (String::from(*path), *partition)).collect();
-        Self { members, cuts, quotas_follow: false, zxid: 0 }
+        Self { members, cuts, quotas_follow: false, zxid: 0, has_tables: false, moved: (0, 0) }
     }
 
     pub(crate) fn owner(&self, path: &str) -> usize {
@@ -322,12 +326,14 @@ impl Divided {
     /// kept.
     pub(crate) fn relocate(&mut self, path: &str, to: usize, keep: bool) -> Result<(), ErrorCode> {
         let from = self.owner(path);
-        for at in [from, to] {
-            while self.members[at].apply_next() {}
-        }
+        self.make_way(&[from, to]);
+        // What is no cut goes with what is above it.
+        let is_cut = |path: &str| self.owner(path) != self.owner_of_parent(path);
+        let kept = self.cuts.iter().filter(|(cut, _)| cut != path && is_cut(cut)).cloned();
+        let cuts: Vec<(String, usize)> = kept.chain([(path.into(), to)]).collect();
         let stamp = self.stamp();
         let mut attempt = Attempt { stamp, session: 0, parts: BTreeMap::new() };
-        let prepared = self.prepare_move(&mut attempt, path, to);
+        let prepared = self.prepare_move(&mut attempt, path, to, &cuts);
         if prepared.is_err() || !keep {
             for (partition, part) in attempt.parts {
                 self.members[partition].tree.part_undo(part);
@@ -335,10 +341,7 @@ impl Divided {
             return prepared;
         }
         self.keep(attempt);
-        // What is no cut goes with what is above it.
-        let is_cut = |path: &str| self.owner(path) != self.owner_of_parent(path);
-        let kept = self.cuts.iter().filter(|(cut, _)| cut != path && is_cut(cut)).cloned();
-        let cuts: Vec<(String, usize)> = kept.chain([(path.into(), to)]).collect();
+        self.moved = (stamp.zxid, self.moved.1 + 1);
         let stays = |path: &str| owner(&cuts, self.quotas_follow, path) != to;
         let watches = self.members[from].watches.as_mut();
         let moved = watches.map(|watches| watches.take_below(path, stays)).unwrap_or_default();
@@ -353,7 +356,20 @@ impl Divided {
         Ok(())
     }
 
-    fn prepare_move(&mut self, attempt: &mut Attempt, path: &str, to: usize) -> Result<(), ErrorCode> {
+    /// Applies what has to be before a move between these: all of theirs, and the last change of any table.
+    pub(crate) fn make_way(&mut self, between: &[usize]) {
+        for (at, member) in self.members.iter_mut().enumerate() {
+            member.apply_to(if between.contains(&at) { i64::MAX } else { self.moved.0 });
+        }
+    }
+
+    fn prepare_move(
+        &mut self,
+        attempt: &mut Attempt,
+        path: &str,
+        to: usize,
+        cuts: &[(String, usize)],
+    ) -> Result<(), ErrorCode> {
         let give = PartOp::Give { path, limit_bytes: usize::MAX };
         let PartResult::Given { content, sessions } = self.step(attempt, self.owner(path), give, 0)? else {
             panic!("it gives nothing");
@@ -362,7 +378,34 @@ impl Divided {
         if to != 0 {
             self.step(attempt, 0, PartOp::Visits { partition: to as u8, sessions: &sessions }, 0)?;
         }
+        if self.has_tables {
+            self.prepare_tables(attempt, cuts)?;
+        }
         Ok(())
+    }
+
+    fn prepare_tables(&mut self, attempt: &mut Attempt, cuts: &[(String, usize)]) -> Result<(), ErrorCode> {
+        let wanted = table(cuts);
+        for at in 0..self.members.len() {
+            let placed = self.members[at].tree.placed();
+            let gone = placed.iter().filter(|(path, _)| !wanted.contains_key(*path));
+            let gone = gone.map(|(path, _)| (String::from(path), None));
+            let come = wanted.iter().filter(|(path, partition)| placed.get(path) != Some(**partition));
+            let come = come.map(|(path, partition)| (path.clone(), Some(*partition)));
+            let changes: Vec<_> = gone.chain(come).collect();
+            self.step(attempt, at, PartOp::Place { changes: &changes }, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Every member's table says where everything is, once all is applied.
+    pub(crate) fn assert_tables(&self) {
+        let wanted = if self.moved.1 == 0 { BTreeMap::new() } else { table(&self.cuts) };
+        for Member { tree, .. } in &self.members {
+            let placed = tree.placed();
+            let found: BTreeMap<_, _> = placed.iter().map(|(path, at)| (String::from(path), at)).collect();
+            assert_eq!((placed.version(), &found), (self.moved.1, &wanted));
+        }
     }
 
     fn keep(&mut self, attempt: Attempt) {
@@ -373,6 +416,11 @@ impl Divided {
             member.keep(attempt.stamp.zxid, batch);
         }
     }
+}
+
+/// Cuts as a table says them.
+fn table(cuts: &[(String, usize)]) -> BTreeMap<String, u8> {
+    cuts.iter().map(|(path, partition)| (path.clone(), *partition as u8)).collect()
 }
 
 fn owner(cuts: &[(String, usize)], quotas_follow: bool, path: &str) -> usize {

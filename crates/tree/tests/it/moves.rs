@@ -270,57 +270,79 @@ fn those_who_own_something_become_guests_where_it_goes() {
     assert!(update.ends_with(r#"session=0x0 multi give "/a""#), "the visits are known: {update}");
 }
 
-#[test]
-fn a_quota_goes_with_what_it_is_for_and_one_above_counts_what_is_here() {
-    let mut divided = Divided::new(&[("/a/b/back", 0)], &Options::default());
-    divided.members.push(Member::new(Tree::new_part(Options::default())));
-    divided.quotas_follow = true;
-    for prefix in ["", "/a", "/a/b"] {
-        for path in [prefix.to_string(), format!("/zookeeper/quota{prefix}")] {
-            if prefix.is_empty() {
-                continue;
-            }
-            divided.ask(&create(&path, b"", Persistent), 0).unwrap();
-        }
-        if !prefix.is_empty() {
-            for name in ["zookeeper_limits", "zookeeper_stats"] {
-                let path = format!("/zookeeper/quota{prefix}/{name}");
-                divided.ask(&create(&path, b"countHardLimit=4", Persistent), 0).unwrap();
-            }
-        }
+fn make_quota(divided: &mut Divided, prefix: &str) {
+    divided.ask(&create(&format!("/zookeeper/quota{prefix}"), b"", Persistent), 0).unwrap();
+    for name in ["zookeeper_limits", "zookeeper_stats"] {
+        let path = format!("/zookeeper/quota{prefix}/{name}");
+        divided.ask(&create(&path, b"countHardLimit=4", Persistent), 0).unwrap();
     }
-    let stats = |divided: &Divided, prefix: &str| {
-        let path = format!("/zookeeper/quota{prefix}/zookeeper_stats");
-        let znode = divided.tree(&path).get(&path).unwrap();
-        String::from_utf8(znode.data().unwrap().to_vec()).unwrap()
+}
+
+#[test]
+fn a_quota_goes_with_what_it_is_for_and_what_one_counts_that_stays_does_not_go() {
+    let mut divided = Divided::new(&[("/other", 2)], &Options::default());
+    divided.quotas_follow = true;
+    for (path, data) in [
+        ("/a", &b""[..]),
+        ("/a/x", b"1"),
+        ("/a/b", b""),
+        ("/a/b/y", b"22"),
+        ("/a/b/far", b""),
+        ("/a/b/far/back", b"333"),
+    ] {
+        divided.ask(&create(path, data, Persistent), 0).unwrap();
+    }
+    divided.relocate("/a/b/far", 1, true).unwrap();
+    divided.relocate("/a/b/far/back", 0, true).unwrap();
+    make_quota(&mut divided, "/a");
+    make_quota(&mut divided, "/a/b");
+    let stats = |divided: &Divided| {
+        ["/a", "/a/b"].map(|prefix| {
+            let path = format!("/zookeeper/quota{prefix}/zookeeper_stats");
+            let znode = divided.tree(&path).get(&path).unwrap();
+            String::from_utf8(znode.data().unwrap().to_vec()).unwrap()
+        })
     };
-    divided.ask(&create("/a/x", b"1", Persistent), 0).unwrap();
-    divided.ask(&create("/a/b/y", b"22", Persistent), 0).unwrap();
-    divided.ask(&create("/a/b/back", b"333", Persistent), 0).unwrap();
-    // When the quota on /a/b was made, /a/b had been counted above.
-    assert_eq!([stats(&divided, "/a"), stats(&divided, "/a/b")], ["count=3,bytes=1", "count=3,bytes=5"]);
-    let limits = |divided: &Divided, at: usize| {
+    let limits = |divided: &Divided| {
         let path = "/zookeeper/quota/a/b/zookeeper_limits";
-        divided.members[at].tree.get(path).is_some()
+        [0, 1].map(|at: usize| divided.members[at].tree.get(path).is_some())
     };
+    // When the quota on /a/b was made, that had been counted above.
+    assert_eq!(stats(&divided), ["count=5,bytes=6", "count=3,bytes=5"]);
+    for path in ["/a/x", "/a/b/y", "/a/b/far/back"] {
+        assert_eq!(divided.relocate(path, 1, true), Err(ErrorCode::Unimplemented), "{path}");
+    }
+    assert_eq!(divided.relocate("/a/none", 1, true), Err(ErrorCode::NoNode), "there is nothing to count");
+    divided.relocate("/a/b/far", 2, true).unwrap();
+    assert_eq!(stats(&divided), ["count=5,bytes=6", "count=3,bytes=5"], "of elsewhere nothing counts");
 
-    divided.relocate("/a/x", 1, true).unwrap();
-    assert_eq!(stats(&divided, "/a"), "count=2,bytes=0");
-    divided.relocate("/a/x", 0, true).unwrap();
-    assert_eq!(stats(&divided, "/a"), "count=3,bytes=1");
-
+    // What stays behind of what came before the quotas counts for the one above from then on.
     divided.relocate("/a/b", 1, true).unwrap();
-    assert_eq!((limits(&divided, 0), limits(&divided, 1)), (false, true));
-    assert_eq!([stats(&divided, "/a"), stats(&divided, "/a/b")], ["count=3,bytes=1", "count=3,bytes=5"]);
-    // What stays behind counts for the quota above from then on, and no longer for its own.
-    divided.relocate("/a/b/back", 0, true).unwrap();
-    assert_eq!([stats(&divided, "/a"), stats(&divided, "/a/b")], ["count=4,bytes=4", "count=2,bytes=2"]);
+    assert_eq!(limits(&divided), [false, true]);
+    assert_eq!(stats(&divided), ["count=6,bytes=9", "count=2,bytes=2"]);
     divided.relocate("/a/b", 0, true).unwrap();
-    assert_eq!([stats(&divided, "/a"), stats(&divided, "/a/b")], ["count=3,bytes=1", "count=3,bytes=5"]);
-    divided.relocate("/a/b/back", 1, true).unwrap();
-    assert_eq!(stats(&divided, "/a/b"), "count=2,bytes=2");
-    divided.relocate("/a/b/back", 0, true).unwrap();
-    assert_eq!(stats(&divided, "/a/b"), "count=3,bytes=5");
+    assert_eq!(limits(&divided), [true, false]);
+    assert_eq!(stats(&divided), ["count=5,bytes=6", "count=3,bytes=5"]);
+
+    // What comes home counts, and stays.
+    divided.relocate("/a/b/far", 0, true).unwrap();
+    assert_eq!(stats(&divided), ["count=5,bytes=6", "count=4,bytes=5"]);
+    assert_eq!(divided.relocate("/a/b/far", 2, true), Err(ErrorCode::Unimplemented));
+    divided.relocate("/a", 2, true).unwrap();
+    assert_eq!(stats(&divided), ["count=5,bytes=6", "count=4,bytes=5"]);
+}
+
+#[test]
+fn a_quota_that_is_counted_by_one_that_stays_does_not_go() {
+    let mut divided = Divided::new(&[("/other", 1)], &Options::default());
+    divided.quotas_follow = true;
+    for path in ["/a", "/b", "/zookeeper/quota/zookeeper"] {
+        divided.ask(&create(path, b"", Persistent), 0).unwrap();
+    }
+    make_quota(&mut divided, "/zookeeper/quota");
+    make_quota(&mut divided, "/a");
+    assert_eq!(divided.relocate("/a", 1, true), Err(ErrorCode::Unimplemented));
+    divided.relocate("/b", 1, true).unwrap();
 }
 
 #[test]
