@@ -149,7 +149,7 @@ impl Slot for Watcher {
     }
 }
 
-/// A watch that goes where its znode goes.
+/// A watch that goes where its znode goes, or where a znode goes that it listens to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedWatch {
     /// What it listens to.
@@ -325,48 +325,65 @@ impl Watches {
     }
 
     /// Takes out the watches on what goes to another partition with the subtree at `path` (see
-    /// [`crate::PartOp::Give`]); they are to be added to the watches there. Of what is below the path,
-    /// `stays` says what does not go because it lives elsewhere, or here, by a cut of its own.
+    /// [`crate::PartOp::Give`]); they are to be added to the watches there, as are those of
+    /// [`Watches::recursive_above`]. Of what is below the path, `stays` says what does not go because it lives
+    /// elsewhere, or here, by a cut of its own.
     ///
-    /// A recursive watch goes and stays, also one on what is above: it has to be wherever something that it
-    /// listens to lives, and whoever removes one removes it everywhere.
+    /// Recursive watches go like all others: one that listens to something here besides, because that stays,
+    /// has to be added here again.
     ///
-    /// Takes time in proportion to the number of watched paths.
+    /// Takes time in proportion to the number of watched paths, wherever they are.
     pub fn take_below(&mut self, path: &str, stays: impl Fn(&str) -> bool) -> Vec<MovedWatch> {
-        let tops = [String::from(path), quotas_of(path)];
+        let tops = tops_of(path);
         let goes = |at: &str| tops.iter().any(|top| is_at_or_below(at, top)) && !stays(at);
         let slots = self.by_path.iter().copied().filter(|slot| goes(self.paths[*slot].path()));
-        let slots: Vec<u32> = slots.collect();
         let mut moved = Vec::new();
-        for slot in slots {
-            self.take_at(slot, DATA_TABLE | CHILD_TABLE, &mut moved);
-        }
-        // The root is above both.
-        let mut above: Vec<&str> = tops.iter().flat_map(|top| above(top)).collect();
-        above.sort_unstable();
-        above.dedup();
-        for at in above {
-            if let Some(slot) = self.find_path(at, self.hasher.path(at)) {
-                self.take_at(slot, RECURSIVE, &mut moved);
+        for slot in slots.collect::<Vec<u32>>() {
+            // The path is gone with its last watch.
+            let ids: Vec<u32> = self.ids_at(slot).collect();
+            for id in ids {
+                let all = self.watches[id].modes;
+                self.note_moved(id, all, &mut moved);
+                self.keep_modes(id, 0);
             }
         }
         moved
     }
 
-    /// Takes out what is set on a path in these modes; what is recursive stays besides.
-    fn take_at(&mut self, slot: u32, bits: u8, moved: &mut Vec<MovedWatch>) {
-        let path = String::from(self.paths[slot].path());
-        let mut next = self.paths[slot].first;
-        while next != NONE {
-            let id = next;
-            let watch = &self.watches[id];
-            next = watch.next_of_path;
-            let modes = watch.modes;
-            let watcher = self.watchers[watch.watcher].id;
-            let taken = WatchMode::ALL.into_iter().filter(|mode| modes & bits & mode.bit() != 0);
-            moved.extend(taken.map(|mode| MovedWatch { path: path.clone(), watcher, mode }));
-            self.keep_modes(id, modes & (!bits | RECURSIVE));
+    /// The recursive watches from further above on what goes with the subtree at `path`, those on the root
+    /// among them. They stay, and have to be there too: a recursive watch is needed wherever something lives
+    /// that it listens to.
+    #[must_use]
+    pub fn recursive_above(&self, path: &str) -> Vec<MovedWatch> {
+        let tops = tops_of(path);
+        let mut above: Vec<&str> = tops.iter().flat_map(|top| above(top)).collect();
+        // The root is above both.
+        above.sort_unstable();
+        above.dedup();
+        let slots = above.into_iter().filter_map(|at| self.find_path(at, self.hasher.path(at)));
+        let mut found = Vec::new();
+        for id in slots.flat_map(|slot| self.ids_at(slot)) {
+            self.note_moved(id, RECURSIVE, &mut found);
         }
+        found
+    }
+
+    /// The watches on a path.
+    fn ids_at(&self, slot: u32) -> impl Iterator<Item = u32> {
+        let mut next = self.paths[slot].first;
+        core::iter::from_fn(move || {
+            let id = (next != NONE).then_some(next)?;
+            next = self.watches[id].next_of_path;
+            Some(id)
+        })
+    }
+
+    /// Notes a watch in those of these modes in which it is set.
+    fn note_moved(&self, id: u32, bits: u8, moved: &mut Vec<MovedWatch>) {
+        let watch = &self.watches[id];
+        let (path, watcher) = (self.paths[watch.path].path(), self.watchers[watch.watcher].id);
+        let modes = WatchMode::ALL.into_iter().filter(|mode| watch.modes & bits & mode.bit() != 0);
+        moved.extend(modes.map(|mode| MovedWatch { path: path.into(), watcher, mode }));
     }
 
     // Counts and listings.
@@ -560,6 +577,11 @@ impl Watches {
             self.by_id.remove(&gone.id);
         }
     }
+}
+
+/// The tops of what moves with the subtree at a path: it, and the quotas in it.
+fn tops_of(path: &str) -> [String; 2] {
+    [String::from(path), quotas_of(path)]
 }
 
 /// The paths above a path.

@@ -4,7 +4,7 @@ use crate::world::*;
 use std::collections::BTreeMap;
 use stoa_tree::{
     Caller, Contact, Loader, MovedWatch, Options, Part, PartOp, PartResult, Refusal, Stamp, Tree, Updates,
-    WatcherId, Watches, multi_op,
+    WatchMode, WatcherId, Watches, multi_op,
 };
 use stoa_wire::{Create, CreateMode, ErrorCode, EventKind, Request};
 
@@ -343,13 +343,20 @@ impl Divided {
         self.keep(attempt);
         self.moved = (stamp.zxid, self.moved.1 + 1);
         let stays = |path: &str| owner(&cuts, self.quotas_follow, path) != to;
-        let watches = self.members[from].watches.as_mut();
-        let moved = watches.map(|watches| watches.take_below(path, stays)).unwrap_or_default();
-        self.cuts = cuts;
+        let mut watches = self.members[from].watches.take().unwrap_or_else(|| Watches::new(0));
+        let there = self.members[to].watches.get_or_insert_with(|| Watches::new(0));
+        let mut moved = watches.recursive_above(path);
+        moved.extend(watches.take_below(path, stays));
         for MovedWatch { path, watcher, mode } in moved {
-            let watches = self.members[to].watches.get_or_insert_with(|| Watches::new(0));
-            watches.add(&path, watcher, mode);
+            there.add(&path, watcher, mode);
+            // It listens to what stays below it, too.
+            let stays = |(cut, at): &(String, usize)| *at == from && cut.starts_with(&path);
+            if mode == WatchMode::PersistentRecursive && cuts.iter().any(stays) {
+                watches.add(&path, watcher, mode);
+            }
         }
+        self.members[from].watches = Some(watches);
+        self.cuts = cuts;
         for at in [from, to] {
             while self.members[at].apply_next() {}
         }

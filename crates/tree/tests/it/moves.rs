@@ -359,35 +359,43 @@ fn watches_go_with_what_they_listen_to() {
         ("/a", w, WatchMode::Child),
         ("/a/bc", w, WatchMode::Data),
         ("/", w, WatchMode::Persistent),
-        // These stay as well.
-        ("/", v, WatchMode::PersistentRecursive),
-        ("/zookeeper/quota/a", v, WatchMode::PersistentRecursive),
         ("/a/b", w, WatchMode::PersistentRecursive),
         ("/a/b/x", w, WatchMode::PersistentRecursive),
         ("/a/b/far", w, WatchMode::PersistentRecursive),
         ("/a/c", w, WatchMode::PersistentRecursive),
+        // These are above.
+        ("/", v, WatchMode::PersistentRecursive),
+        ("/", w, WatchMode::PersistentRecursive),
+        ("/zookeeper/quota/a", v, WatchMode::PersistentRecursive),
     ];
     for (path, watcher, mode) in set {
         assert!(watches.add(path, watcher, mode), "{path}");
     }
+    let above = watches.recursive_above("/a/b");
+    assert!(above.iter().all(|it| it.mode == WatchMode::PersistentRecursive));
+    let mut above: Vec<_> = above.iter().map(|it| (it.path.as_str(), it.watcher)).collect();
+    above.sort_unstable();
+    assert_eq!(above, [("/", w), ("/", v), ("/zookeeper/quota/a", v)]);
+    assert_eq!(watches.recursive_above("/a/b/far/x").len(), 5);
+    assert_eq!(watches.recursive_above("/x").len(), 2);
+    let before = watches.pair_count();
     let moved = watches.take_below("/a/b", |path| path.starts_with("/a/b/far"));
     let moved = |path: &str, watcher, mode| {
         let mode = if mode == WatchMode::Exist { WatchMode::Data } else { mode };
         moved.iter().filter(|it| **it == MovedWatch { path: path.into(), watcher, mode }).count()
     };
     for (at, (path, watcher, mode)) in set.into_iter().enumerate() {
-        let goes = matches!(at, 0..=3 | 5 | 9..=12);
+        let goes = matches!(at, 0..=3 | 5 | 9..=10);
         assert_eq!(moved(path, watcher, mode), usize::from(goes), "{path}");
-        let stays = !goes || mode == WatchMode::PersistentRecursive;
         let kind = match mode {
             WatchMode::Data | WatchMode::Exist => WatcherKind::Data,
             WatchMode::Child => WatcherKind::Children,
             WatchMode::Persistent => WatcherKind::Persistent,
             WatchMode::PersistentRecursive => WatcherKind::PersistentRecursive,
         };
-        assert_eq!(watches.contains(watcher, path, kind), stays, "{path}");
+        assert_eq!(watches.contains(watcher, path, kind), !goes, "{path}");
     }
-    assert_eq!(watches.pair_count(), 10);
+    assert_eq!(watches.pair_count(), before - 5);
 }
 
 #[test]
