@@ -528,8 +528,12 @@ impl Tree {
         (ROOT_ID..self.nodes.end()).filter(|id| !self.nodes[*id].is_vacant())
     }
 
-    /// Number of znodes below `path`, at any depth, that are here. `None` when there is nothing at that
-    /// path: neither a znode that is here, nor one that is away, nor the way to one that is here.
+    /// Number of znodes below `path`, at any depth, that are here, wherever the one at the path lives. So the sum
+    /// over all partitions is that of the whole tree: a name that is away is counted where it lives.
+    ///
+    /// `None` when there is nothing at that path, and so nothing here below it: neither a znode that is here,
+    /// nor one that is away, nor the way to one that is here. (Whether there is one at all, its own partition
+    /// knows.) Takes time in proportion to what is below the path, but for the root.
     #[must_use]
     pub fn count_below(&self, path: &str) -> Option<usize> {
         let id = self.find(path)?;

@@ -60,6 +60,8 @@ enum Step {
     Abandon,
     /// A subtree goes to this partition, if the last says so; otherwise all is taken back.
     Move(String, usize, bool),
+    /// Everything is applied and looked at.
+    Compare,
     SnapshotBegin(usize),
     SnapshotSlice(usize, usize),
 }
@@ -85,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Abandon),
         6 => (some_path(), 0_usize..3, prop::bool::weighted(0.8))
             .prop_map(|(path, to, keep)| Step::Move(path, to, keep)),
+        1 => Just(Step::Compare),
         2 => (0_usize..3).prop_map(Step::SnapshotBegin),
         12 => (0_usize..3, 1_usize..200).prop_map(|(member, budget)| Step::SnapshotSlice(member, budget)),
     ]
@@ -179,6 +182,7 @@ impl Run {
             }),
             Step::Abandon => self.abandon(),
             Step::Move(path, to, keep) => self.relocate(path, *to, *keep),
+            Step::Compare => self.compare(),
             Step::SnapshotBegin(at) => {
                 let member = &mut self.divided.members[*at];
                 member.tree.snapshot_begin();
@@ -261,10 +265,16 @@ impl Run {
         self.snapshots.remove(&at);
     }
 
-    fn finish(&mut self) {
+    fn compare(&mut self) {
         while self.whole.apply_next() {}
         self.divided.apply_all();
         self.assert_quotas();
+        self.divided.assert_tables();
+        self.assert_same();
+    }
+
+    fn finish(&mut self) {
+        self.compare();
         for (at, member) in self.divided.members.iter_mut().enumerate() {
             assert!(!member.tree.has_proposed());
             member.tree = member.reloaded();
@@ -279,8 +289,7 @@ impl Run {
             assert_eq!(self.whole.answers.get(zxid), Some(answers), "zxid {zxid}");
         }
         assert_eq!(merged(self.divided.members.iter()), merged([&self.whole].into_iter()));
-        self.divided.assert_tables();
-        self.assert_same();
+        self.compare();
     }
 
     /// Each quota counts what is on its partition and has no deeper one there.

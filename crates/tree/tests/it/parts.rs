@@ -127,6 +127,12 @@ fn what_was_made_at_a_cut_is_taken_away_with_all_that_held_it() {
     assert_eq!(divided.members[0].tree.count_below("/a/b"), Some(1));
     assert_eq!(divided.members[0].tree.count_below("/"), Some(4));
     assert_eq!(divided.members[1].tree.count_below("/a"), Some(1));
+    // All of it is the sum, where nothing is none.
+    let sum = |path: &str| -> usize {
+        divided.members.iter().filter_map(|member| member.tree.count_below(path)).sum()
+    };
+    assert_eq!(["/", "/a", "/a/b", "/a/b/c"].map(sum), [6, 2, 1, 0]);
+    assert_eq!(divided.members[1].tree.count_below("/zookeeper"), None);
     assert_eq!(divided.members[0].tree.get("/a/b").map(|znode| znode.kind()), None);
     assert_eq!(divided.ask(&delete("/a/b", -1), 0), Err(ErrorCode::NotEmpty));
     assert_eq!(divided.ask(&delete("/a/b/c", 3), 0), Err(ErrorCode::BadVersion));
