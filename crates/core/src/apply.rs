@@ -12,6 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use stoa_group::{Entry, EntryKind};
 use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, Tree, WatcherId, Watches};
 use stoa_wire::{
@@ -31,6 +32,7 @@ impl Server {
                 let Item { origin, outcome } = item.expect("an entry that a leader made can be read");
                 let mut lost = Vec::new();
                 let own = origin.and_then(|origin| self.requests.outcome(origin, |id| lost.push(id)));
+                let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
                 for id in lost {
                     self.close(id, CloseReason::LeaderChanged);
                 }
@@ -38,6 +40,7 @@ impl Server {
                     Outcome::Update(update) => self.apply_update(&update, own, None),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
+                    Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
                     Outcome::Seen(seen) => {
                         seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
                     }
@@ -71,7 +74,11 @@ impl Server {
             && let Some(entry) = self.committed.front()
         {
             let places = part_places(&entry.payload);
+            let part = if places.is_empty() { Bytes::new() } else { entry.payload.clone() };
             let Some(all) = self.are_all_there(&places) else { break };
+            if all && !self.watches_are_here(&part, &places) {
+                break;
+            }
             let Some(entry) = self.committed.pop_front() else { break };
             self.forget_fates(&places);
             if all {
@@ -182,6 +189,8 @@ impl Server {
                 self.drain(writer.connection);
             }
         }
+        self.note_placement();
+        self.is_moved_here(part);
     }
 
     /// The leader has refused a request.

@@ -515,6 +515,24 @@ impl Connections {
         Some(slot)
     }
 
+    /// Before all that waits already.
+    pub(crate) fn push_slot_first(&mut self, id: ConnectionId, slot: Slot) {
+        self.push_slot(id, slot);
+        if let Some(connection) = self.get_mut(id) {
+            connection.queue.rotate_right(1);
+        }
+    }
+
+    /// Takes out the slot in this place.
+    pub(crate) fn remove_slot(&mut self, id: ConnectionId, at: usize) -> Option<Slot> {
+        let connection = self.get_mut(id)?;
+        connection.queue.get(at)?;
+        connection.queue.rotate_left(at);
+        let slot = self.pop_slot(id);
+        self.get_mut(id)?.queue.rotate_right(at);
+        slot
+    }
+
     /// The oldest write of a connection has this answer, which waits for what stands before it.
     pub(crate) fn answer_write(&mut self, id: ConnectionId, err: i32, body: &[u8]) {
         let Some(connection) = self.get_mut(id) else { return };

@@ -82,7 +82,16 @@ pub(crate) struct Crossing {
     active: Option<Active>,
     stand: Option<Stand>,
     /// Coordinators that wait until this partition can stand still for them.
-    waiting: VecDeque<(u8, u64)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A coordinator that wants a partition to stand still.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    coordinator: u8,
+    op: u64,
+    /// Nothing may be prepared and not applied.
+    is_quiet: bool,
 }
 
 /// At the coordinator: the operation under way.
@@ -107,9 +116,9 @@ impl Crossing {
         self.stand.as_ref().is_some_and(Stand::has_open_part)
     }
 
-    /// Whether this partition stands still, or something is to be coordinated before anything else.
+    /// Whether this partition stands still, or is about to, as soon as all that is prepared is applied.
     pub(crate) fn is_standing(&self) -> bool {
-        self.stand.is_some()
+        self.stand.is_some() || self.waiting.front().is_some_and(|next| next.is_quiet)
     }
 }
 
@@ -154,7 +163,10 @@ impl Server {
         let Some(active) = &self.crossing.active else { return };
         let next = active.plan.partitions.get(active.standing.len()).copied();
         match next {
-            Some(partition) => self.say(partition, Word::Stand(active.id)),
+            Some(partition) => {
+                let word = Word::Stand { op: active.id, is_quiet: active.plan.is_quiet };
+                self.say(partition, word);
+            }
             None => self.begin_steps(),
         }
     }
@@ -169,6 +181,14 @@ impl Server {
             return;
         };
         match standing {
+            // What was planned may live elsewhere now. As long as one stands still nothing is moved.
+            Some(standing)
+                if from == self.config.partition
+                    && active.plan.placement.version() != self.placement.version() =>
+            {
+                active.standing.push(standing);
+                self.give_up();
+            }
             Some(standing) => {
                 active.standing.push(standing);
                 self.ask_next_to_stand();
@@ -232,9 +252,10 @@ impl Server {
         let Some(origin) = self.crossing.active.as_ref().map(|active| active.origin) else { return };
         self.give_up();
         // The partitions go on, this one among them, and the answer is the next item of its timeline.
-        self.pending.pop_front();
-        if let Some(origin) = origin {
-            self.partition.propose_refusal(origin, refusal);
+        let pending = self.pending.pop_front();
+        match origin {
+            Some(origin) => self.partition.propose_refusal(origin, refusal),
+            None => self.server_is_refused(pending, refusal),
         }
     }
 
@@ -263,6 +284,7 @@ impl Server {
         }
         self.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
+        self.is_moved(&active.asked);
         self.keep_own(active.origin, &active.asked, places, &reply);
     }
 }

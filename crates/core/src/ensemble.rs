@@ -314,6 +314,7 @@ impl Server {
         self.fates.replaced(terms, at.0);
         self.partition.abandon();
         self.replica.applied = at;
+        self.placement_replaced();
         self.sessions.clear();
         let has_sessions = self.has_sessions();
         for session in self.partition.tree.sessions().filter(|_| has_sessions) {
@@ -427,6 +428,7 @@ impl Server {
         self.ensemble.streams.clear();
         self.pending.clear();
         self.stop_standing();
+        self.forget_moves();
         self.partition.abandon();
         self.sessions.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
@@ -567,6 +569,16 @@ impl Server {
                 return true;
             }
             Known::Yes => {}
+        }
+        if let (Some(origin), Asked::Write { after, .. }) = (origin, &asked)
+            && after.placed != self.placement.version()
+            && !self.planted.is(Bug::OldTableIsUsed)
+        {
+            self.partition.propose_elsewhere(origin);
+            return true;
+        }
+        if self.is_refused_move(&asked) {
+            return true;
         }
         if self.coordinates(origin, bytes, &asked) {
             return false;

@@ -9,6 +9,7 @@
 //!          | 3, length u32, timestamp                nobody's: what the entry rests on
 //!          | 4, count u8, (partition u8, term u64, position u64)*, length u32, reply, length u32, [update]
 //!                                                   a part of an operation that concerns several partitions
+//!          | 5                                       it was sent to where its znode does not live any more
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
@@ -26,6 +27,7 @@ const REFUSED: u8 = 1;
 const REFUSED_MULTI: u8 = 2;
 const SEEN: u8 = 3;
 const PART: u8 = 4;
+const ELSEWHERE: u8 = 5;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub enum Outcome<'a> {
     Seen(Seen<'a>),
     /// It concerns several partitions: this changes the state if all parts come to be.
     Part(Part<'a>),
+    /// It has to be asked again, of where its znode lives now.
+    Elsewhere,
 }
 
 /// A partition's part of an operation that concerns several.
@@ -104,6 +108,7 @@ impl fmt::Display for Item<'_> {
         match &self.outcome {
             Outcome::Update(update) => update.describe().fmt(f)?,
             Outcome::Refused(refusal) => write!(f, "refused: {refusal}")?,
+            Outcome::Elsewhere => f.write_str("to be asked elsewhere")?,
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
             Outcome::Part(part) => {
                 write!(f, "part of an operation on {} partitions", part.places().count())?;
@@ -142,6 +147,12 @@ pub(crate) fn put_refusal(entry: &mut Vec<u8>, origin: Origin, refusal: Refusal)
         }
     };
     entry.extend_from_slice(&(code as i32).to_le_bytes());
+}
+
+/// A request that was routed by an older table of what lives where.
+pub(crate) fn put_elsewhere(entry: &mut Vec<u8>, origin: Origin) {
+    put_origin(entry, Some(origin));
+    entry.push(ELSEWHERE);
 }
 
 /// What the entry rests on.
@@ -251,6 +262,7 @@ impl<'a> Items<'a> {
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
                 Outcome::Part(Part { places, reply, update })
             }
+            ELSEWHERE => Outcome::Elsewhere,
             SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {

@@ -17,14 +17,31 @@ pub(crate) struct Gather {
     /// Where it leaves watches behind: a bit for each partition.
     pub(crate) watches: u64,
     xid: i32,
+    placement: Placement,
     /// The answers so far, without their lengths.
     replies: Vec<Vec<u8>>,
+    /// When it had to begin again, a watch had been removed.
+    found: Option<Vec<u8>>,
 }
 
 impl Gather {
     pub(crate) fn new(frame: Box<[u8]>, opcode: Opcode, xid: i32, placement: Placement) -> Self {
-        let watches = watches(placement, opcode, frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
-        Self { frame, opcode, watches, xid, replies: Vec::new() }
+        let watches = watches(&placement, opcode, frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
+        Self { frame, opcode, watches, xid, placement, replies: Vec::new(), found: None }
+    }
+
+    /// The same from the beginning, by this table.
+    pub(crate) fn again(self, placement: Placement) -> Self {
+        let found = self.found.clone().or_else(|| {
+            let is_found = |reply: &&Vec<u8>| self.opcode == Opcode::RemoveWatches && body(reply).is_some();
+            self.replies.iter().find(is_found).cloned()
+        });
+        Self { found, ..Self::new(self.frame, self.opcode, self.xid, placement) }
+    }
+
+    /// By which version of the table it is asked.
+    pub(crate) fn placed(&self) -> u64 {
+        self.placement.version()
     }
 
     /// The partition that is asked next.
@@ -48,36 +65,57 @@ impl Gather {
     }
 
     /// The answer for the client, as a frame.
-    pub(crate) fn merge(&self, placement: Placement, out: &mut Vec<u8>) {
-        let Some((first, others)) = self.replies.split_first() else { return };
+    pub(crate) fn merge(&self, out: &mut Vec<u8>) {
+        let Some(speaker) = self.speaker() else { return };
         let start = begin_frame(out);
         let merged = match self.opcode {
-            Opcode::GetEphemerals => merge_lists(first, others, out),
-            Opcode::GetAllChildrenNumber => merge_counts(first, others, out),
-            Opcode::MultiRead => merge_reads(&self.frame, &self.replies, placement, out),
+            Opcode::GetEphemerals => merge_lists(&self.replies, out),
+            Opcode::GetAllChildrenNumber => body(speaker).and_then(|_| merge_counts(&self.replies, out)),
+            Opcode::MultiRead => merge_reads(&self.frame, &self.replies, &self.placement, out),
             _ => None,
         };
         if merged.is_none() {
-            // The first partition speaks for all, and so it does where it refuses.
             out.truncate(start + 4);
-            out.extend_from_slice(first);
+            out.extend_from_slice(speaker);
         }
         end_frame(out, start);
+    }
+
+    /// Whose answer is that of all, if they cannot be put together: of a watch whoever has it speaks, of a
+    /// znode the partition where it lives, of all else the first.
+    fn speaker(&self) -> Option<&[u8]> {
+        if let Some(found) = &self.found {
+            return Some(found);
+        }
+        let mut reader = Reader::new(self.frame.get(REQUEST_HEADER_BYTES..)?);
+        let speaker = match self.opcode {
+            Opcode::RemoveWatches | Opcode::CheckWatches => {
+                self.replies.iter().position(|reply| body(reply).is_some()).unwrap_or(0)
+            }
+            Opcode::GetAllChildrenNumber | Opcode::AddWatch => {
+                usize::from(reader.path().map_or(FIRST, |path| self.placement.of(path)))
+            }
+            _ => 0,
+        };
+        self.replies.get(speaker).map(Vec::as_slice)
     }
 }
 
 const REQUEST_HEADER_BYTES: usize = 8;
 
 /// Whether a request has to go through all partitions.
-pub(crate) fn is_for_all(placement: Placement, opcode: Opcode, mut body: Reader<'_>) -> bool {
+pub(crate) fn is_for_all(placement: &Placement, opcode: Opcode, mut body: Reader<'_>) -> bool {
     match opcode {
         Opcode::SetWatches | Opcode::SetWatches2 | Opcode::GetEphemerals => true,
+        // Recursive ones may have been left behind wherever something below has been.
+        Opcode::RemoveWatches | Opcode::CheckWatches if placement.version() > 0 => true,
         Opcode::GetAllChildrenNumber | Opcode::RemoveWatches | Opcode::CheckWatches => {
-            body.path().is_ok_and(|path| path == "/")
+            body.path().is_ok_and(|path| placement.is_spread(path))
         }
         Opcode::AddWatch => match Request::decode(opcode, &mut body) {
             Ok(Request::AddWatch { path, mode }) => {
-                path == "/" && AddWatchMode::from_i32(mode) == Some(AddWatchMode::PersistentRecursive)
+                let is_recursive = AddWatchMode::from_i32(mode) == Some(AddWatchMode::PersistentRecursive);
+                is_recursive && placement.is_spread(path)
             }
             _ => false,
         },
@@ -91,14 +129,16 @@ pub(crate) fn is_for_all(placement: Placement, opcode: Opcode, mut body: Reader<
 }
 
 /// Where a request that goes through all partitions leaves watches behind.
-fn watches(placement: Placement, opcode: Opcode, body: &[u8]) -> u64 {
+fn watches(placement: &Placement, opcode: Opcode, body: &[u8]) -> u64 {
     let everywhere = u64::MAX >> (64 - u32::from(placement.partitions()));
     match Request::decode(opcode, &mut Reader::new(body)) {
         Ok(Request::SetWatches(watches) | Request::SetWatches2(watches)) => {
             let lists = [watches.data, watches.exist, watches.child, watches.persistent];
             let paths = lists.iter().flat_map(StrList::iter);
             let below = watches.persistent_recursive.iter();
-            let of_tree = |path| if path == "/" { everywhere } else { 1 << placement.of(path) };
+            let is_on = |path, of: &u8| placement.is_on(path, *of);
+            let of_tree =
+                |path| (0..placement.partitions()).filter(|of| is_on(path, of)).fold(0, |set, of| set | 1 << of);
             let set = below.fold(0, |set, path| set | of_tree(path));
             paths.fold(set, |set, path| set | 1 << placement.of(path))
         }
@@ -107,7 +147,7 @@ fn watches(placement: Placement, opcode: Opcode, body: &[u8]) -> u64 {
     }
 }
 
-fn owner(placement: Placement, op: &Request<'_>) -> u8 {
+fn owner(placement: &Placement, op: &Request<'_>) -> u8 {
     match op {
         Request::GetData { path, .. } | Request::GetChildren { path, .. } => placement.of(path),
         _ => FIRST,
@@ -121,11 +161,11 @@ fn body(reply: &[u8]) -> Option<(ReplyHeader, Reader<'_>)> {
     (header.err == 0).then_some((header, reader))
 }
 
-fn merge_lists(first: &[u8], others: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()> {
+fn merge_lists(replies: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()> {
     let mut count = 0;
     let mut items = Vec::new();
-    let (header, _) = body(first)?;
-    for reply in core::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
+    let (header, _) = body(replies.first()?)?;
+    for reply in replies {
         let (_, mut reader) = body(reply)?;
         count += reader.count(4).ok()?;
         items.extend_from_slice(reader.rest());
@@ -136,10 +176,10 @@ fn merge_lists(first: &[u8], others: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()
     Some(())
 }
 
-fn merge_counts(first: &[u8], others: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()> {
-    let (header, mut reader) = body(first)?;
-    let mut sum = reader.i32().ok()?;
-    for reply in others {
+fn merge_counts(replies: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()> {
+    let (header, _) = body(replies.first()?)?;
+    let mut sum = 0_i32;
+    for reply in replies {
         let (_, mut reader) = body(reply)?;
         sum = sum.saturating_add(reader.i32().ok()?);
     }
@@ -148,7 +188,7 @@ fn merge_counts(first: &[u8], others: &[Vec<u8>], out: &mut Vec<u8>) -> Option<(
     Some(())
 }
 
-fn merge_reads(frame: &[u8], replies: &[Vec<u8>], placement: Placement, out: &mut Vec<u8>) -> Option<()> {
+fn merge_reads(frame: &[u8], replies: &[Vec<u8>], placement: &Placement, out: &mut Vec<u8>) -> Option<()> {
     let mut request = Reader::new(frame.get(REQUEST_HEADER_BYTES..)?);
     let ops = MultiOps::decode(&mut request).ok()?;
     let (header, _) = body(replies.first()?)?;

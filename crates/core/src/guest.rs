@@ -32,6 +32,8 @@ pub(crate) struct Guest {
     pub(crate) seen: Timestamp,
     /// Where on the first partition's timeline its session came to it.
     pub(crate) since: u64,
+    /// The version of the table by which its requests come here.
+    pub(crate) placed: u64,
     /// Whether the home knows that it has a session.
     is_told: bool,
     /// The last zxid that its client was told, here or elsewhere, when it came.
@@ -55,7 +57,11 @@ impl Connection {
     pub(crate) fn after(&self) -> After {
         self.guest
             .as_ref()
-            .map_or_else(After::default, |guest| After { since: guest.since, seen: guest.seen.clone() })
+            .map_or_else(After::default, |guest| After {
+                since: guest.since,
+                placed: guest.placed,
+                seen: guest.seen.clone(),
+            })
     }
 }
 
@@ -73,8 +79,8 @@ impl Server {
                 let Some(&id) = self.guests.get(&(home, client)) else { return };
                 match said {
                     ToPartition::Identify(frame) => self.identify_guest(id, &frame),
-                    ToPartition::Request { seen, frame } => {
-                        self.guest_request(id, seen.as_ref(), &frame, now);
+                    ToPartition::Request { seen, placed, frame } => {
+                        self.guest_request(id, seen.as_ref(), placed, &frame, now);
                     }
                     ToPartition::Heard => self.heard_on(id),
                     _ => self.disconnected(id, now),
@@ -88,7 +94,7 @@ impl Server {
         self.now = now;
         match word {
             Word::Leader { server, prepares } => self.leader_told(server, prepares),
-            Word::Stand(op) => self.stand_for(from, op),
+            Word::Stand { op, is_quiet } => self.stand_for(from, op, is_quiet),
             Word::Stands(op, standing) => self.stands(from, op, standing),
             Word::Do { op, asked, zxid, time_ms, step } => {
                 self.do_step(from, op, &asked, Stamp { zxid, time_ms }, &step);
@@ -100,11 +106,15 @@ impl Server {
             Word::Clock(zxid) => self.read_only.seen(zxid),
             Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
             Word::Follows(version) => self.follows_told(from, version),
+            Word::Follow { given, taken } => self.is_followed(given, taken),
+            Word::Comes { taken, watches } => self.watches_come(from, taken, watches),
             // These are for the homes.
             Word::Client(..)
             | Word::Answer(..)
             | Word::Sessions { .. }
             | Word::Tell { .. }
+            | Word::Leaves { .. }
+            | Word::Replaced
             | Word::Reached { .. } => {}
         }
     }
@@ -116,7 +126,7 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
             let guest =
-                Guest { home, client, seen, since: 0, is_told: false, last_zxid: 0, catches_up: false };
+                Guest { home, client, seen, since: 0, placed: 0, is_told: false, last_zxid: 0, catches_up: false };
             connection.guest = Some(Box::new(guest));
         }
         id
@@ -190,6 +200,7 @@ impl Server {
         &mut self,
         id: ConnectionId,
         seen: Option<&Timestamp>,
+        placed: u64,
         frame: &[u8],
         now: Now,
     ) {
@@ -201,7 +212,9 @@ impl Server {
             return;
         }
         connection.received += 1;
-        if let (Some(guest), Some(seen)) = (&mut connection.guest, seen) {
+        let Some(guest) = &mut connection.guest else { return };
+        guest.placed = placed;
+        if let Some(seen) = seen {
             guest.seen.merge(seen);
             let ahead = guest.seen.at(own);
             if ahead > self.replica.applied.0 && !self.planted.is(Bug::TimestampIgnored) {
@@ -289,7 +302,7 @@ impl Server {
         Some((answers, bytes)).filter(|(_, bytes)| !bytes.is_empty())
     }
 
-    fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
+    pub(crate) fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
         let (answers, bytes) = self.take_output(id)?;
         Some(ToClient::Frames { answers, bytes, stamp: self.stamp.clone() })
     }

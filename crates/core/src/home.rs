@@ -26,7 +26,7 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, RequestHeader, begin_frame, end_fra
 /// The clients of one thread.
 pub(crate) struct Home {
     config: Config,
-    placement: Placement,
+    pub(crate) placement: Placement,
     pub(crate) connections: Connections,
     /// How far each partition has come, as far as all that it had for clients here has arrived: positions,
     /// and zxids that all its later updates are larger than.
@@ -38,6 +38,8 @@ pub(crate) struct Home {
     newest: i64,
     /// What this thread's own partition rests on.
     own_stamp: Timestamp,
+    /// How far a partition must have come that clients ask by this thread's table of what lives where.
+    pub(crate) placed_stamp: Timestamp,
     /// How far it was asked to say so.
     asked: Timestamp,
     outputs: VecDeque<Output>,
@@ -50,12 +52,14 @@ pub(crate) struct Home {
     /// Connections that have not finished their handshake, in the order of their deadlines.
     handshakes: VecDeque<(u64, ConnectionId)>,
     /// Requests of all clients that are under way, and their bytes.
-    under_way: (usize, usize),
-    words: VecDeque<(u8, Word)>,
+    pub(crate) under_way: (usize, usize),
+    pub(crate) words: VecDeque<(u8, Word)>,
     /// For this thread's own partition, where it could not be asked at once.
     own: VecDeque<(ConnectionId, ToPartition)>,
     /// Clients that only read.
     read_only: Vec<ConnectionId>,
+    /// Clients whose requests came back from a partition with a newer table than this thread has.
+    pub(crate) displaced: Vec<ConnectionId>,
     /// Bytes of requests that may be under way.
     bytes_max: usize,
     pub(crate) stats: HomeStats,
@@ -104,7 +108,9 @@ impl Home {
             behind: 0,
             newest: 0,
             own_stamp: Timestamp::new(config.partitions),
+            placed_stamp: Timestamp::new(config.partitions),
             read_only: Vec::new(),
+            displaced: Vec::new(),
             planted: Planted::default(),
             placement,
             connections: Connections::default(),
@@ -210,7 +216,8 @@ impl Home {
         self.hear(id, now);
         if let Taken::Own { has_news, .. } = self.request(id, &frame, now) {
             let seen = self.seen(id).filter(|_| has_news).cloned();
-            self.own.push_back((id, ToPartition::Request { seen, frame: frame.into() }));
+            let placed = self.placement.version();
+            self.own.push_back((id, ToPartition::Request { seen, placed, frame: frame.into() }));
         }
         true
     }
@@ -218,7 +225,7 @@ impl Home {
     fn open(&mut self, id: ConnectionId, frame: &[u8]) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
-        connection.route = Some(Box::new(Route::new(self.placement.partitions())));
+        connection.route = Some(Box::new(Route::new(&self.placed_stamp)));
         let peer = connection.peer;
         self.send(FIRST, id, ToPartition::Open { peer, frame: frame.into() });
     }
@@ -243,19 +250,20 @@ impl Home {
         let opcode = Opcode::from_i32(header.opcode);
         connection.last_op = opcode;
         connection.last_xid = header.xid;
-        let destination = destination(self.placement, opcode, reader);
+        let destination = destination(&self.placement, opcode, reader);
+        let placed = self.placement.version();
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
         match destination {
             Destination::Home => self.answer_ping(id, header.xid, now),
             Destination::Proof => self.prove(id, frame),
-            _ if !connection.queue.is_empty() || !route.is_free_for(destination) => {
+            _ if !connection.queue.is_empty() || !route.is_free_for(destination, placed) => {
                 let slot = Slot::Request { frame: frame.into(), arrived_us: now.mono_us };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {
                 let watches = may_watch(opcode, frame);
                 if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
-                    let has_news = route.asks(partition, watches);
+                    let has_news = route.asks(partition, placed, watches);
                     Self::count(&mut self.under_way, route, frame);
                     self.stats.kept += 1;
                     return Taken::Own { guest, frame, has_news };
@@ -263,7 +271,7 @@ impl Home {
                 self.ask(id, partition, frame, watches);
             }
             Destination::All(opcode) => {
-                let gather = Gather::new(frame.into(), opcode, header.xid, self.placement);
+                let gather = Gather::new(frame.into(), opcode, header.xid, self.placement.clone());
                 self.ask_all(id, gather);
             }
         }
@@ -289,7 +297,11 @@ impl Home {
     }
 
     /// Asks the next partition of all, or answers when all have.
-    fn ask_all(&mut self, id: ConnectionId, gather: Gather) {
+    pub(crate) fn ask_all(&mut self, id: ConnectionId, mut gather: Gather) {
+        // All are asked by one table, or what moves meanwhile is nobody's.
+        if gather.placed() != self.placement.version() {
+            gather = gather.again(self.placement.clone());
+        }
         let next = gather.next();
         if next < self.placement.partitions() {
             self.ask(id, next, &gather.frame, gather.watches & (1 << next) != 0);
@@ -299,7 +311,7 @@ impl Home {
         } else if let Some(connection) = self.connections.get_mut(id) {
             connection.sent += 1;
             let mut answer = Vec::new();
-            gather.merge(self.placement, &mut answer);
+            gather.merge(&mut answer);
             if let Some(route) = connection.route.as_mut().filter(|_| !self.planted.is(Bug::HighestZxid)) {
                 self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
             }
@@ -309,23 +321,27 @@ impl Home {
 
     /// Gives a request whose turn has come to its partition.
     fn ask(&mut self, id: ConnectionId, partition: u8, frame: &[u8], watches: bool) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let peer = connection.peer;
-        let Some(route) = &mut connection.route else { return };
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         if core::mem::take(&mut route.sees_own) {
             route.seen.merge(&self.own_stamp);
         }
-        let seen = route.asks(partition, watches).then(|| route.seen.clone());
-        let joins = route.session.filter(|_| route.joined & (1 << partition) == 0);
-        if let Some(session) = joins {
-            route.joined |= 1 << partition;
-            let proofs = route.proofs.clone();
-            self.send(partition, id, ToPartition::Join { peer, session });
-            for proof in proofs {
-                self.send(partition, id, ToPartition::Identify(proof));
-            }
-        }
+        let seen = route.asks(partition, self.placement.version(), watches).then(|| route.seen.clone());
+        self.join(id, partition);
         self.hand_in(partition, id, seen, frame);
+    }
+
+    /// Makes a client known to a partition, if it is not.
+    pub(crate) fn join(&mut self, id: ConnectionId, partition: u8) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let peer = connection.peer;
+        let Some(route) = &mut connection.route else { return };
+        let Some(session) = route.session.filter(|_| route.joined & (1 << partition) == 0) else { return };
+        route.joined |= 1 << partition;
+        let proofs = route.proofs.clone();
+        self.send(partition, id, ToPartition::Join { peer, session });
+        for proof in proofs {
+            self.send(partition, id, ToPartition::Identify(proof));
+        }
     }
 
     /// One more request is under way.
@@ -336,7 +352,8 @@ impl Home {
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
             Self::count(&mut self.under_way, route, frame);
         }
-        self.send(partition, id, ToPartition::Request { seen, frame: frame.into() });
+        let placed = self.placement.version();
+        self.send(partition, id, ToPartition::Request { seen, placed, frame: frame.into() });
     }
 
     /// One more request is under way.
@@ -351,7 +368,7 @@ impl Home {
 
     /// So many are not any more.
     #[inline]
-    fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
+    pub(crate) fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
         route.under_way = route.under_way.saturating_sub(answers);
         for _ in 0..answers {
             let Some(length) = route.lengths.pop_front() else { break };
@@ -413,6 +430,9 @@ impl Home {
                 }
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
+            }
+            ToClient::Elsewhere { version, frame, stamp } => {
+                self.comes_back(from, id, version, frame, &stamp);
             }
             ToClient::Closed(reason) => {
                 // These answer something, which may have to wait.
@@ -483,7 +503,7 @@ impl Home {
         }
     }
 
-    fn route(&mut self, id: ConnectionId) -> Option<&mut Route> {
+    pub(crate) fn route(&mut self, id: ConnectionId) -> Option<&mut Route> {
         self.connections.get_mut(id)?.route.as_deref_mut()
     }
 
@@ -551,20 +571,24 @@ impl Home {
 
     /// Asks what had to wait for the answers before it.
     #[inline]
-    fn go_on(&mut self, id: ConnectionId) {
-        let goes_on = self.connections.get(id).is_some_and(|it| it.queue.is_empty() && !it.paused);
+    pub(crate) fn go_on(&mut self, id: ConnectionId) {
+        let goes_on = self.connections.get(id).is_some_and(|it| {
+            it.queue.is_empty() && !it.paused && it.route.as_ref().is_none_or(|route| route.back.is_empty())
+        });
         if !goes_on || !self.connections.congested.is_empty() {
             self.ask_what_waited(id);
         }
     }
 
     fn ask_what_waited(&mut self, id: ConnectionId) {
+        self.queue_what_came_back(id);
         while let Some(connection) = self.connections.get_mut(id) {
             let Some(Slot::Request { frame, .. }) = connection.queue.front() else { break };
             let mut reader = Reader::new(frame);
             let opcode = RequestHeader::decode(&mut reader).ok().and_then(|it| Opcode::from_i32(it.opcode));
-            let destination = destination(self.placement, opcode, reader);
-            if !connection.route.as_ref().is_some_and(|route| route.is_free_for(destination)) {
+            let destination = destination(&self.placement, opcode, reader);
+            let placed = self.placement.version();
+            if !connection.route.as_ref().is_some_and(|route| route.is_free_for(destination, placed)) {
                 break;
             }
             let xid = RequestHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
@@ -574,7 +598,7 @@ impl Home {
                     self.ask(id, partition, &frame, may_watch(opcode, &frame));
                 }
                 Destination::All(opcode) => {
-                    self.ask_all(id, Gather::new(frame, opcode, xid, self.placement));
+                    self.ask_all(id, Gather::new(frame, opcode, xid, self.placement.clone()));
                 }
                 Destination::Home | Destination::Proof => {}
             }
@@ -621,7 +645,7 @@ impl Home {
     }
 
     /// Ends a connection; false when it has ended already.
-    fn end(&mut self, id: ConnectionId, reason: CloseReason) -> bool {
+    pub(crate) fn end(&mut self, id: ConnectionId, reason: CloseReason) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
         if connection.phase == Phase::Closing {
             return false;

@@ -1,10 +1,10 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
 use crate::config::Now;
-use crate::entry::{Origin, begin_part, begin_update, put_refusal, put_seen};
+use crate::entry::{Origin, begin_part, begin_update, put_elsewhere, put_refusal, put_seen};
 use crate::fate::Place;
 use crate::peer::Asked;
-use crate::placement::{FIRST, Placement};
+use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::timestamp::Timestamp;
 use alloc::collections::VecDeque;
@@ -25,9 +25,9 @@ pub(crate) struct Partition {
     proposed: VecDeque<(u64, usize)>,
     proposed_bytes: usize,
     proposed_zxid: i64,
-    /// Which partition it is, and where everything else lives.
+    /// Which partition it is, of how many.
     own: u8,
-    placement: Placement,
+    partitions: u8,
     /// What the entry under construction rests on.
     rests_on: Timestamp,
     pub(crate) planted: Planted,
@@ -35,7 +35,7 @@ pub(crate) struct Partition {
 
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.
-    pub(crate) fn new(tree: Tree, hash_seed: u64, (own, placement): (u8, Placement)) -> Self {
+    pub(crate) fn new(tree: Tree, hash_seed: u64, (own, partitions): (u8, u8)) -> Self {
         let proposed_zxid = tree.last_zxid();
         Self {
             tree,
@@ -46,8 +46,8 @@ impl Partition {
             proposed_bytes: 0,
             proposed_zxid,
             own,
-            placement,
-            rests_on: Timestamp::new(placement.partitions()),
+            partitions,
+            rests_on: Timestamp::new(partitions),
             planted: Planted::default(),
         }
     }
@@ -137,6 +137,8 @@ impl Partition {
             Asked::OpenSession { session, timeout_ms, password } => {
                 self.propose_session_open(origin, *session, *timeout_ms, password, now)
             }
+            // No client asks that.
+            Asked::Move { .. } => Err(ErrorCode::Unimplemented.into()),
             Asked::Write { session, opening, after, opcode, identities, body } => {
                 let contact = Contact { server: origin.server, opening: *opening };
                 let caller = Caller { session: *session, identities };
@@ -170,6 +172,11 @@ impl Partition {
         put_refusal(&mut self.entry, origin, refusal);
     }
 
+    /// A request has to be asked elsewhere.
+    pub(crate) fn propose_elsewhere(&mut self, origin: Origin) {
+        put_elsewhere(&mut self.entry, origin);
+    }
+
     fn item(
         &mut self,
         origin: Option<Origin>,
@@ -200,7 +207,7 @@ impl Partition {
 
     /// The next zxid of this partition that is larger than another one.
     pub(crate) fn zxid_after(&self, before: i64) -> i64 {
-        self.placement.zxid_after(before, self.own)
+        zxid_after(self.partitions, before, self.own)
     }
 
     /// Adds this partition's part of an operation that concerns several; it has no update if nothing was

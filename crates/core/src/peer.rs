@@ -10,7 +10,8 @@
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
-//!           | 4, since i64, seen, as 3                                  where there are partitions
+//!           | 4, since i64, placed i64, seen, as 3                      where there are partitions
+//!           | 5, to u8, path                                            a move; not between servers
 //! seen     := zxid i64, count i32, position i64*
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
@@ -36,6 +37,7 @@ const CREATE_SESSION: u8 = 1;
 const OPEN_SESSION: u8 = 2;
 const WRITE: u8 = 3;
 const WRITE_AFTER: u8 = 4;
+const MOVE: u8 = 5;
 
 /// Why bytes are no message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,8 @@ pub(crate) enum Asked<'a> {
         identities: Vec<Identity>,
         body: &'a [u8],
     },
+    /// A subtree is to live on another partition; the server itself wants that.
+    Move { path: &'a str, to: u8 },
 }
 
 /// What a request rests on, where there are several partitions.
@@ -112,6 +116,8 @@ pub(crate) enum Asked<'a> {
 pub(crate) struct After {
     /// Where on the first partition's timeline its session came to its connection.
     pub(crate) since: u64,
+    /// By which version of the table of what lives where it came to its partition.
+    pub(crate) placed: u64,
     /// What its client had seen.
     pub(crate) seen: Timestamp,
 }
@@ -143,6 +149,7 @@ impl<'a> Asked<'a> {
         } else {
             out.push(WRITE_AFTER);
             put_number(out, after.since);
+            put_number(out, after.placed);
             after.seen.encode(out);
         }
         put::i64(out, session);
@@ -154,6 +161,11 @@ impl<'a> Asked<'a> {
             put::str(out, &identity.id);
         }
         put::buffer(out, body);
+    }
+
+    pub(crate) fn put_move(out: &mut Vec<u8>, path: &str, to: u8) {
+        out.extend_from_slice(&[MOVE, to]);
+        put::str(out, path);
     }
 
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self> {
@@ -172,7 +184,11 @@ impl<'a> Asked<'a> {
             WRITE | WRITE_AFTER => {
                 let after = match kind {
                     WRITE => After::default(),
-                    _ => After { since: number(&mut reader)?, seen: Timestamp::decode(&mut reader)? },
+                    _ => After {
+                        since: number(&mut reader)?,
+                        placed: number(&mut reader)?,
+                        seen: Timestamp::decode(&mut reader)?,
+                    },
                 };
                 let (session, opening) = (reader.i64()?, number(&mut reader)?);
                 let opcode = Opcode::from_i32(reader.i32()?).ok_or(BadMessage)?;
@@ -186,6 +202,10 @@ impl<'a> Asked<'a> {
                     identities.push(Identity { scheme, id });
                 }
                 Self::Write { session, opening, after, opcode, identities, body: buffer(&mut reader)? }
+            }
+            MOVE => {
+                let [to] = *reader.take(1)? else { return Err(BadMessage) };
+                Self::Move { to, path: reader.str()? }
             }
             _ => return Err(BadMessage),
         };
@@ -303,14 +323,15 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<PeerMessage> {
-        let mut asked = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-        let after = After { since: 5, seen: Timestamp::new(3) };
+        let mut asked = [const { Vec::new() }; 5];
+        let after = After { since: 5, placed: 2, seen: Timestamp::new(3) };
         let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
         Asked::put_session(&mut asked[0], true, 7, 1000, &[1; PASSWORD_LEN]);
         Asked::put_session(&mut asked[1], false, 7, 1000, b"short");
         let identities = [identity];
         Asked::put_write(&mut asked[2], (7, 99), &After::default(), Opcode::SetData, &identities, b"body");
         Asked::put_write(&mut asked[3], (7, 99), &after, Opcode::SetData, &identities, b"body");
+        Asked::put_move(&mut asked[4], "/a/b", 3);
         let asked = asked.map(Bytes::from).to_vec();
         vec![
             PeerMessage::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),

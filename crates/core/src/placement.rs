@@ -5,91 +5,300 @@
 //! the root itself and `/zookeeper` live on the first partition. Quotas stand below
 //! `/zookeeper/quota` under the path that they are for, and live where that does, because each write to
 //! it looks there.
+//!
+//! A subtree that was moved is an exception from that, with all below it that is none itself. Every
+//! partition has the whole table of them in its replicated state, and an operation over all partitions
+//! changes it ([`crate::crossing`]): so a partition's own timeline says what lives where.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stoa_tree::Placed;
+use stoa_wire::path;
 
 /// The first partition: the root, the sessions, the ensemble's configuration.
 pub(crate) const FIRST: u8 = 0;
 
-const SYSTEM: &str = "zookeeper";
-const QUOTA: &str = "/zookeeper/quota/";
+const SYSTEM: &str = "/zookeeper";
+const QUOTA: &str = "/zookeeper/quota";
+
+/// Subtrees that begin deeper than this are not moved by themselves: each request looks for its path in the
+/// table as often as that has levels.
+const DEPTH_MAX: usize = 8;
 
 /// Where everything lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     partitions: u8,
+    version: u64,
+    exceptions: Option<Arc<Exceptions>>,
+}
+
+/// Subtrees that live elsewhere than the hash of their top says, by the path that they begin with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Exceptions {
+    of: HashMap<Box<[u8]>, u8, FixedState>,
+    /// How many names the longest path has.
+    depth: usize,
+}
+
+impl Exceptions {
+    /// Where the subtree lives in which a path is, if that was moved.
+    fn longest(&self, path: &[u8]) -> Option<u8> {
+        let mut ends = [0; DEPTH_MAX];
+        let mut count = 0;
+        let mut from = 1;
+        while count < self.depth && from < path.len() {
+            let end = path[from..].iter().position(|byte| *byte == b'/').map_or(path.len(), |at| from + at);
+            ends[count] = end;
+            (count, from) = (count + 1, end + 1);
+        }
+        ends[..count].iter().rev().find_map(|end| self.of.get(&path[..*end]).copied())
+    }
 }
 
 impl Placement {
-    /// Among so many partitions.
+    /// Among so many partitions, with nothing moved.
     #[must_use]
     pub fn new(partitions: u8) -> Self {
-        Self { partitions: partitions.max(1) }
+        Self { partitions: partitions.max(1), version: 0, exceptions: None }
+    }
+
+    /// The same with this table.
+    pub(crate) fn with(partitions: u8, placed: &Placed) -> Self {
+        let mut exceptions = Exceptions::default();
+        for (path, partition) in placed.iter().filter(|(path, _)| depth(path) <= DEPTH_MAX) {
+            exceptions.depth = exceptions.depth.max(depth(path));
+            exceptions.of.insert(path.as_bytes().into(), partition.min(partitions.max(1) - 1));
+        }
+        let exceptions = (!exceptions.of.is_empty()).then(|| Arc::new(exceptions));
+        Self { version: placed.version(), exceptions, ..Self::new(partitions) }
     }
 
     /// How many partitions there are.
     #[must_use]
-    pub fn partitions(self) -> u8 {
+    pub fn partitions(&self) -> u8 {
         self.partitions
     }
 
-    /// The next zxid of a partition that is larger than another one: the low bits are the partition's number.
-    pub(crate) fn zxid_after(self, before: i64, partition: u8) -> i64 {
-        let bits = u8::BITS - (self.partitions - 1).leading_zeros();
-        (((before >> bits) + 1) << bits) | i64::from(partition)
+    /// How often something has been moved.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
-    /// The zxid of the first update of all, which is the first partition's.
-    pub(crate) fn first_zxid(self) -> i64 {
-        self.zxid_after(0, FIRST)
+    /// The subtrees that live elsewhere than the hash of their top says, in no order.
+    pub fn exceptions(&self) -> impl Iterator<Item = (&str, u8)> {
+        let all = self.exceptions.iter().flat_map(|exceptions| &exceptions.of);
+        all.filter_map(|(path, partition)| Some((core::str::from_utf8(path).ok()?, *partition)))
+    }
+
+    /// The first partition's zxid of the first update of all.
+    pub(crate) fn first_zxid(&self) -> i64 {
+        zxid_after(self.partitions, 0, FIRST)
     }
 
     /// Where the znode at a path lives, or would live. A path that is none is the first partition's to
     /// refuse.
     #[must_use]
     #[inline]
-    pub fn of(self, path: &str) -> u8 {
+    pub fn of(&self, path: &str) -> u8 {
         self.of_bytes(path.as_bytes())
     }
 
     /// The same of a path that may not even be text.
     #[inline]
-    pub(crate) fn of_bytes(self, path: &[u8]) -> u8 {
+    pub(crate) fn of_bytes(&self, path: &[u8]) -> u8 {
         if self.partitions == 1 {
             return FIRST;
         }
-        let quota = path.strip_prefix(QUOTA.as_bytes());
-        let path = quota.or_else(|| path.strip_prefix(b"/")).unwrap_or_default();
+        let path = path.strip_prefix(QUOTA.as_bytes()).filter(|of| of.starts_with(b"/")).unwrap_or(path);
+        if let Some(moved) = self.exceptions.as_ref().and_then(|exceptions| exceptions.longest(path)) {
+            return moved;
+        }
+        let Some(path) = path.strip_prefix(b"/") else { return FIRST };
         let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
-        if top.is_empty() || top == SYSTEM.as_bytes() {
+        if top.is_empty() || top == &SYSTEM.as_bytes()[1..] {
             return FIRST;
         }
         self.of_top(without_number(top))
     }
 
-    /// Where a sequential znode will live: its number has no part in that.
+    /// Where a znode will live that is created with this path, which for a sequential one lacks the number:
+    /// that has no part in it.
     #[must_use]
-    pub fn of_sequential(self, path: &str) -> u8 {
-        match path.strip_prefix('/') {
-            Some(top) if !top.contains('/') && self.partitions > 1 => self.of_top(top.as_bytes()),
-            _ => self.of(path),
+    pub fn of_created(&self, path: &str, is_sequential: bool) -> u8 {
+        if !is_sequential || self.partitions == 1 {
+            return self.of(path);
+        }
+        match path.strip_prefix('/').filter(|name| !name.contains('/')) {
+            Some(name) => self.of_top(name.as_bytes()),
+            None => self.of_parent(path),
         }
     }
 
-    fn of_top(self, top: &[u8]) -> u8 {
-        (hash(top) % u64::from(self.partitions)) as u8
+    /// Where a znode's parent lives: who creates and deletes it.
+    pub(crate) fn of_parent(&self, path: &str) -> u8 {
+        self.of(parent_of(path))
     }
 
-    /// Whether a znode stands right below the root, or will when its number is known: there a parent and its
-    /// children may live on different partitions.
+    /// Where a subtree would live if it had not been moved by itself.
     #[must_use]
-    pub fn is_top(self, path: &str) -> bool {
-        self.partitions > 1 && path.rfind('/') == Some(0)
+    pub fn default_of(&self, path: &str) -> u8 {
+        match path.strip_prefix('/') {
+            Some(name) if !name.contains('/') => Self::new(self.partitions).of(path),
+            _ => self.of_parent(path),
+        }
+    }
+
+    fn of_top(&self, top: &[u8]) -> u8 {
+        (hash(top) % u64::from(self.partitions)) as u8
     }
 
     /// Whether a znode lives elsewhere than its parent.
     #[must_use]
-    pub fn is_cut(self, path: &str) -> bool {
-        let parent = path.rfind('/').map_or("", |at| &path[..at]);
-        self.of(path) != self.of(parent)
+    pub fn is_cut(&self, path: &str) -> bool {
+        self.partitions > 1 && self.of(path) != self.of_parent(path)
+    }
+
+    /// Whether parts of the tree below a path may live elsewhere than it does.
+    pub(crate) fn is_spread(&self, path: &str) -> bool {
+        self.partitions > 1 && self.exceptions_below(path).is_none_or(|mut below| below.next().is_some())
+    }
+
+    /// Whether the znode at a path, or something below it, may live on a partition.
+    pub(crate) fn is_on(&self, path: &str, partition: u8) -> bool {
+        let mut below = match self.exceptions_below(path) {
+            Some(below) => below,
+            None => return true,
+        };
+        self.of(path) == partition || below.any(|(_, of)| of == partition)
+    }
+
+    /// The subtrees below a path that were moved; `None` where there are parts of all partitions.
+    fn exceptions_below(&self, path: &str) -> Option<impl Iterator<Item = (&str, u8)>> {
+        let path = path.strip_prefix(QUOTA).filter(|of| of.starts_with('/')).unwrap_or(path);
+        let is_everywhere = matches!(path, "/" | SYSTEM | QUOTA);
+        (!is_everywhere).then(|| self.exceptions().filter(move |(below, _)| is_below(below, path)))
+    }
+
+    /// Why a subtree cannot be moved, if so, whatever is in it.
+    pub(crate) fn check_move(&self, path: &str, to: u8) -> Result<(), MoveRefusal> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        if !path::is_valid(path) || to >= self.partitions {
+            return Err(MoveRefusal::NoSuchPlace);
+        }
+        if path == "/" || path == SYSTEM || is_below(path, SYSTEM) {
+            return Err(MoveRefusal::System);
+        }
+        if without_number(name.as_bytes()) != name.as_bytes() {
+            return Err(MoveRefusal::Sequential);
+        }
+        if depth(path) > DEPTH_MAX {
+            return Err(MoveRefusal::TooDeep);
+        }
+        if self.of(path) == to { Err(MoveRefusal::IsThere) } else { Ok(()) }
+    }
+
+    /// How the table changes when a subtree moves: what then says no more than the rest does is taken out.
+    pub(crate) fn changes(&self, path: &str, to: u8) -> Vec<(String, Option<u8>)> {
+        let mut after = self.clone();
+        let mut changes = Vec::new();
+        let is_needed = after.default_of(path) != to;
+        after.put(path, is_needed.then_some(to), &mut changes);
+        let mut below: Vec<_> = self.exceptions().filter(|(below, _)| is_below(below, path)).collect();
+        below.sort_unstable();
+        for (below, of) in below {
+            if after.default_of(below) == of {
+                after.put(below, None, &mut changes);
+            }
+        }
+        changes
+    }
+
+    fn put(&mut self, path: &str, to: Option<u8>, changes: &mut Vec<(String, Option<u8>)>) {
+        let exceptions = Arc::make_mut(self.exceptions.get_or_insert_default());
+        let before = match to {
+            Some(to) => {
+                exceptions.depth = exceptions.depth.max(depth(path));
+                exceptions.of.insert(path.as_bytes().into(), to)
+            }
+            None => exceptions.of.remove(path.as_bytes()),
+        };
+        if before != to {
+            changes.push((path.to_string(), to));
+        }
+    }
+}
+
+/// Why a subtree is not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveRefusal {
+    /// The path is none, or there is no such partition.
+    NoSuchPlace,
+    /// It belongs to the service itself, or is the root.
+    System,
+    /// It looks like a sequential znode: where those live follows from their names without the numbers.
+    Sequential,
+    /// It begins too deep in the tree.
+    TooDeep,
+    /// It lives there.
+    IsThere,
+    /// There is no such znode, or it has been moved meanwhile.
+    NoNode,
+    /// It is larger than what one entry of the timeline should hold.
+    TooLarge,
+    /// A quota of a znode above it counts what is in it.
+    Quota,
+    /// The table is full.
+    TableFull,
+    /// This server does not lead (any more), or has no room.
+    NotNow,
+}
+
+impl fmt::Display for MoveRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchPlace => "there is no such path or no such partition",
+            Self::System => "the root and /zookeeper stay on the first partition",
+            Self::Sequential => "it looks like a sequential znode, and these stay with their parents",
+            Self::TooDeep => "it begins too deep in the tree",
+            Self::IsThere => "it lives there",
+            Self::NoNode => "there is no such znode",
+            Self::TooLarge => "it is too large to be moved at once: move what is below it",
+            Self::Quota => "a quota above it counts what is in it",
+            Self::TableFull => "too many subtrees have been moved",
+            Self::NotNow => "this server does not lead now, or has no room",
+        })
+    }
+}
+
+impl core::error::Error for MoveRefusal {}
+
+/// The next zxid of a partition that is larger than another one: the low bits are the partition's number.
+pub(crate) fn zxid_after(partitions: u8, before: i64, partition: u8) -> i64 {
+    let bits = u8::BITS - (partitions - 1).leading_zeros();
+    (((before >> bits) + 1) << bits) | i64::from(partition)
+}
+
+/// How many names a path has.
+fn depth(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
+}
+
+fn is_below(path: &str, above: &str) -> bool {
+    above == "/" && path != "/" || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
+pub(crate) fn parent_of(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
     }
 }
 
@@ -161,10 +370,10 @@ mod tests {
         let placement = Placement::new(8);
         for prefix in ["/", "/lock-", "/a", "/job-123456789", "/x0000000001", "/ü"] {
             for number in ["0000000000", "0000000017", "2147483647", "-000000005"] {
-                assert_eq!(placement.of(&format!("{prefix}{number}")), placement.of_sequential(prefix));
+                assert_eq!(placement.of(&format!("{prefix}{number}")), placement.of_created(prefix, true));
             }
         }
-        assert_eq!(placement.of_sequential("/a/b"), placement.of("/a"));
+        assert_eq!(placement.of_created("/a/b", true), placement.of("/a"));
     }
 
     #[test]

@@ -69,6 +69,10 @@ pub enum Bug {
     HalfIsEnough,
     /// An answer's zxid is not lowered for the sake of what other partitions have for the client.
     HighestZxid,
+    /// A partition carries out requests that were routed by an older table of what lives where.
+    OldTableIsUsed,
+    /// What is moved leaves without the watches on it.
+    WatchesStay,
     /// A partition answers a client that has seen more than it has.
     TimestampIgnored,
     /// A partition stands still, and promises a place, while a change of its members is under way.

@@ -3,7 +3,7 @@
 use crate::apply::notify;
 use crate::connection::{Connection, ConnectionId};
 use crate::partition::Partition;
-use crate::placement::FIRST;
+use crate::placement::Placement;
 use crate::server::Server;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -50,8 +50,8 @@ impl Server {
         ReplyHeader { xid: header.xid, zxid, err: 0 }.encode(&mut output);
         let body = output.len();
         let Some(connection) = self.connections.get(id) else { return };
-        let has_root = self.config.partition == FIRST;
-        let read = Read { partition: &mut self.partition, connection, id, has_root };
+        let place = (&self.placement, self.config.partition);
+        let read = Read { partition: &mut self.partition, connection, id, place };
         let mut result = read.answer(&request, &mut output);
         if output.len() - start > REPLY_BYTES_MAX {
             result = Err(ErrorCode::MarshallingError);
@@ -96,7 +96,7 @@ impl Server {
 
     /// Sets watches again; what happened since `relative_zxid` is reported at once, before the reply.
     fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
-        let (placement, own) = (self.placement, self.config.partition);
+        let (placement, own) = (self.placement.clone(), self.config.partition);
         let is_here = |path: &&str| placement.of(path) == own;
         let Partition { tree, watches, .. } = &mut self.partition;
         let watcher = WatcherId(id.0);
@@ -132,7 +132,7 @@ impl Server {
         for path in request.persistent.iter().filter(is_here) {
             watches.add(path, watcher, WatchMode::Persistent);
         }
-        for path in request.persistent_recursive.iter().filter(|path| *path == "/" || is_here(path)) {
+        for path in request.persistent_recursive.iter().filter(|path| placement.is_on(path, own)) {
             watches.add(path, watcher, WatchMode::PersistentRecursive);
         }
     }
@@ -145,8 +145,8 @@ struct Read<'a> {
     partition: &'a mut Partition,
     connection: &'a Connection,
     id: ConnectionId,
-    /// Whether the root lives here.
-    has_root: bool,
+    /// What lives where, and which partition this is.
+    place: (&'a Placement, u8),
 }
 
 impl Read<'_> {
@@ -188,13 +188,12 @@ impl Read<'_> {
                 Ok(())
             }
             Request::GetAllChildrenNumber { path } => {
-                let count = if path == "/" && !self.has_root {
-                    self.partition.tree.znode_count()
-                } else {
+                // Each partition counts what it has below it.
+                let (placement, own) = self.place;
+                if placement.of(path) == own {
                     self.readable(path)?;
-                    self.partition.tree.count_below(path).ok_or(ErrorCode::NoNode)?
-                };
-                put::len(out, count);
+                }
+                put::len(out, self.partition.tree.count_below(path).unwrap_or(0));
                 Ok(())
             }
             Request::WhoAmI => {

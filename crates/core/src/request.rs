@@ -6,6 +6,7 @@ use crate::owners::Known;
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::{Server, Waiter};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
@@ -25,9 +26,18 @@ impl Server {
             self.close(id, CloseReason::UnknownOpcode);
             return;
         };
+        let is_misplaced = self.is_misplaced(id) && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
+        if is_misplaced {
+            if connection.queue.is_empty() {
+                self.send_back(id, frame.into());
+            } else {
+                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+            }
+            return;
+        }
         if connection.phase == Phase::ReadOnly {
             if connection.queue.is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
@@ -67,9 +77,10 @@ impl Server {
         arrived_us: u64,
     ) {
         match opcode {
-            Opcode::Sasl | Opcode::CreateSession => {
+            Opcode::Sasl | Opcode::CreateSession if !self.has_to_wait(id, header, reader.rest(), arrived_us) => {
                 self.refuse(id, header.xid, opcode, ErrorCode::Unimplemented, arrived_us);
             }
+            Opcode::Sasl | Opcode::CreateSession => {}
             Opcode::Sync => self.sync(id, header, reader, arrived_us),
             _ => self.write(id, header, opcode, reader, arrived_us),
         }
@@ -84,17 +95,17 @@ impl Server {
         arrived_us: u64,
     ) {
         let body = reader.rest();
-        let request = match Request::decode(opcode, reader) {
-            Ok(request) => request,
-            Err(_) => {
-                self.refuse(id, header.xid, opcode, ErrorCode::MarshallingError, arrived_us);
+        let request = match (Request::decode(opcode, reader), self.no_room_until_us) {
+            (Ok(request), None) => request,
+            (decoded, _) => {
+                let is_known = decoded.is_ok();
+                let code = if is_known { ErrorCode::SystemError } else { ErrorCode::MarshallingError };
+                if !self.has_to_wait(id, header, body, arrived_us) {
+                    self.refuse(id, header.xid, opcode, code, arrived_us);
+                }
                 return;
             }
         };
-        if self.no_room_until_us.is_some() {
-            self.refuse(id, header.xid, opcode, ErrorCode::SystemError, arrived_us);
-            return;
-        }
         let can_prepare = self.can_prepare();
         let Some(connection) = self.connections.get(id) else { return };
         let (session, opening) = (connection.session, connection.opening);
@@ -143,6 +154,18 @@ impl Server {
         self.connections.push_slot(id, slot);
     }
 
+    /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
+    /// back to its home: then so must it. It waits as a request.
+    fn has_to_wait(&mut self, id: ConnectionId, header: RequestHeader, body: &[u8], arrived_us: u64) -> bool {
+        let waits = |connection: &Connection| connection.guest.is_some() && !connection.queue.is_empty();
+        let has_to_wait = self.connections.get(id).is_some_and(waits);
+        if has_to_wait {
+            let frame = frame(header, body);
+            self.connections.push_slot(id, Slot::Request { frame, arrived_us });
+        }
+        has_to_wait
+    }
+
     /// Whether this server prepares requests itself, and nothing that was asked before waits for that.
     pub(crate) fn can_prepare(&self) -> bool {
         self.prepares() && self.requests.are_given() && self.pending.is_empty()
@@ -175,20 +198,25 @@ impl Server {
 
     /// A barrier: answered when everything ordered before it has been applied.
     fn sync(&mut self, id: ConnectionId, header: RequestHeader, reader: &mut Reader<'_>, arrived_us: u64) {
+        let asked = reader.rest();
         match Request::decode(Opcode::Sync, reader) {
             Ok(Request::Sync { path }) => {
                 let mut body = Vec::new();
                 put::str(&mut body, path);
                 if self.replica.is_alone() || self.planted.is(Bug::SyncIsLocal) {
-                    self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
+                    if !self.has_to_wait(id, header, asked, arrived_us) {
+                        self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
+                    }
                     return;
                 }
                 let barrier = self.barrier(id);
                 let answer = Some(Barred { xid: header.xid, body, arrived_us });
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer });
             }
-            Ok(_) => {}
-            Err(_) => self.refuse(id, header.xid, Opcode::Sync, ErrorCode::MarshallingError, arrived_us),
+            Err(_) if !self.has_to_wait(id, header, asked, arrived_us) => {
+                self.refuse(id, header.xid, Opcode::Sync, ErrorCode::MarshallingError, arrived_us);
+            }
+            _ => {}
         }
     }
 
@@ -285,7 +313,11 @@ impl Server {
                 }
                 Some(Slot::Barrier { answer, .. }) => {
                     if let Some(Barred { xid, body, arrived_us }) = answer {
-                        self.reply(id, xid, Opcode::Sync, 0, &body, arrived_us);
+                        if self.is_misplaced(id) {
+                            self.sync_comes_back(id, xid, &body);
+                        } else {
+                            self.reply(id, xid, Opcode::Sync, 0, &body, arrived_us);
+                        }
                     }
                 }
                 Some(Slot::Request { frame, arrived_us }) => self.queued(id, &frame, arrived_us),
@@ -297,6 +329,10 @@ impl Server {
 
     /// A request whose turn has come.
     pub(crate) fn queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64) {
+        if self.is_misplaced(id) {
+            self.send_back(id, frame.into());
+            return;
+        }
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else { return };
         let Some(opcode) = Opcode::from_i32(header.opcode) else { return };
@@ -357,4 +393,12 @@ pub(crate) fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Vec<
     }
     MultiResults::end(&mut body);
     body
+}
+
+/// A request as its client sent it.
+pub(crate) fn frame(header: RequestHeader, body: &[u8]) -> Box<[u8]> {
+    let mut frame = Vec::with_capacity(body.len() + 8);
+    header.encode(&mut frame);
+    frame.extend_from_slice(body);
+    frame.into()
 }

@@ -70,12 +70,12 @@ impl Requests {
         self.bytes
     }
 
-    /// The oldest has its outcome, or will have none: whose it was.
-    fn pop(&mut self) -> Option<ConnectionId> {
-        let Pending { connection, asked } = self.pending.pop_front()?;
+    /// The oldest has its outcome, or will have none.
+    fn pop(&mut self) -> Option<Pending> {
+        let pending = self.pending.pop_front()?;
         self.first += 1;
-        self.bytes -= asked.len();
-        Some(connection)
+        self.bytes -= pending.asked.len();
+        Some(pending)
     }
 
     /// A request that was prepared here: it is with the leader at once.
@@ -116,21 +116,21 @@ impl Requests {
         self.given = self.given.min(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// An outcome: for which connection, if it is one of ours. Those asked before it have none, and
+    /// An outcome: for which connection, if it is one of ours, and what it had asked if that was kept. Those asked before it have none, and
     /// never will: their connections are handed to `lost`.
     pub(crate) fn outcome(
         &mut self,
         origin: Origin,
         mut lost: impl FnMut(ConnectionId),
-    ) -> Option<ConnectionId> {
+    ) -> Option<(ConnectionId, Bytes)> {
         let at = origin.request.checked_sub(self.first)?;
         let at =
             usize::try_from(at).ok().filter(|at| origin.server == self.server && *at < self.pending.len())?;
         for _ in 0..at {
-            self.pop().into_iter().for_each(&mut lost);
+            self.pop().into_iter().for_each(|pending| lost(pending.connection));
         }
         self.given = self.given.saturating_sub(at + 1);
-        self.pop()
+        self.pop().map(|pending| (pending.connection, pending.asked))
     }
 
     /// The next leader leads, and everything before its term has its outcome: the others are to be
@@ -156,8 +156,8 @@ impl Requests {
 
     /// Outcomes may have been missed: nothing is known of any request.
     pub(crate) fn forget(&mut self, mut lost: impl FnMut(ConnectionId)) {
-        while let Some(connection) = self.pop() {
-            lost(connection);
+        while let Some(pending) = self.pop() {
+            lost(pending.connection);
         }
         self.given = 0;
     }
@@ -196,7 +196,8 @@ mod tests {
         let origin = asked(&mut requests, 7);
         let others = Origin { server: 1, ..origin };
         assert_eq!(requests.outcome(others, |_| panic!("nothing is lost")), None);
-        assert_eq!(requests.outcome(origin, |_| panic!("nothing is lost")), Some(ConnectionId(7)));
+        let (connection, _) = requests.outcome(origin, |_| panic!("nothing is lost")).unwrap();
+        assert_eq!(connection, ConnectionId(7));
         assert_eq!(requests.outcome(origin, |_| panic!("nothing is lost")), None, "it has one outcome");
     }
 
@@ -216,7 +217,8 @@ mod tests {
         assert_eq!(requests.give(100), None);
         let mut skipped = Vec::new();
         let third = Origin { request: second.request + 1, ..second };
-        assert_eq!(requests.outcome(third, |lost| skipped.push(lost)), Some(ConnectionId(3)));
+        let (connection, _) = requests.outcome(third, |lost| skipped.push(lost)).unwrap();
+        assert_eq!(connection, ConnectionId(3));
         assert_eq!(skipped, [ConnectionId(2)]);
         assert!(requests.is_empty() && requests.are_given());
         assert_eq!(requests.bytes(), 0);

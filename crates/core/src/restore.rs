@@ -181,7 +181,7 @@ impl Restore {
                         *updates += 1;
                     }
                     Outcome::Seen(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
-                    Outcome::Refused(_) | Outcome::Part(_) => {}
+                    Outcome::Refused(_) | Outcome::Elsewhere | Outcome::Part(_) => {}
                 }
             }
             (restored.base.position, restored.base.term) = (entry.position, entry.term);

@@ -17,6 +17,11 @@ pub(crate) struct Route {
     /// The partition that has all requests under way, and how many these are.
     pub(crate) at: u8,
     pub(crate) under_way: u32,
+    /// The version of the table by which they were sent there.
+    pub(crate) placed: u64,
+    /// Those of them that have come back, and the version by which they can be sent anew.
+    pub(crate) back: Vec<Box<[u8]>>,
+    pub(crate) needs: u64,
     /// How long they are, oldest first.
     pub(crate) lengths: VecDeque<u32>,
     /// What the client has seen, but for what `sees_own` says.
@@ -69,15 +74,19 @@ pub(crate) enum Destination {
 }
 
 impl Route {
-    /// That of a client which wants a session.
-    pub(crate) fn new(partitions: u8) -> Self {
+    /// That of a client which wants a session. Whom it asks must have come as far as `placed`.
+    pub(crate) fn new(placed: &Timestamp) -> Self {
         Self {
             at: FIRST,
             under_way: 0,
+            placed: 0,
+            back: Vec::new(),
+            needs: 0,
             lengths: VecDeque::new(),
-            seen: Timestamp::new(partitions),
+            seen: placed.clone(),
             sees_own: false,
-            informed: u64::MAX,
+            // Before anything was moved there is nothing to know.
+            informed: if placed.zxid() == 0 { u64::MAX } else { 0 },
             joined: 1 << FIRST,
             watched: 0,
             answered: Vec::new(),
@@ -93,19 +102,22 @@ impl Route {
     }
 
     /// Whether a request may go where it has to without overtaking any.
-    pub(crate) fn is_free_for(&self, destination: Destination) -> bool {
+    pub(crate) fn is_free_for(&self, destination: Destination, placed: u64) -> bool {
         match destination {
+            _ if self.needs > placed => false,
             _ if self.under_way == 0 => true,
-            Destination::Partition(partition) => self.at == partition && self.gather.is_none(),
+            Destination::Partition(partition) => {
+                self.at == partition && self.placed == placed && self.gather.is_none()
+            }
             _ => false,
         }
     }
 
     /// It asks a partition, and may watch something there. Whether that must be told what it has seen.
     #[inline]
-    pub(crate) fn asks(&mut self, partition: u8, watches: bool) -> bool {
+    pub(crate) fn asks(&mut self, partition: u8, placed: u64, watches: bool) -> bool {
         let bit = 1 << partition;
-        self.at = partition;
+        (self.at, self.placed) = (partition, placed);
         self.watched |= if watches { bit } else { 0 };
         let has_news = self.informed & bit == 0;
         self.informed |= bit;
@@ -156,7 +168,7 @@ impl Route {
 }
 
 /// Where a request goes.
-pub(crate) fn destination(placement: Placement, opcode: Option<Opcode>, mut body: Reader<'_>) -> Destination {
+pub(crate) fn destination(placement: &Placement, opcode: Option<Opcode>, mut body: Reader<'_>) -> Destination {
     let Some(opcode) = opcode else { return Destination::Partition(FIRST) };
     match opcode {
         _ if is_for_all(placement, opcode, body) => Destination::All(opcode),
@@ -173,8 +185,7 @@ pub(crate) fn destination(placement: Placement, opcode: Option<Opcode>, mut body
         }
         // The parent's partition.
         Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl | Opcode::Delete => {
-            let path = body.path().unwrap_or("/");
-            Destination::Partition(if placement.is_top(path) { FIRST } else { placement.of(path) })
+            Destination::Partition(placement.of_parent(body.path().unwrap_or("/")))
         }
         // Where the path is none, or no text, any partition says so.
         _ => {

@@ -9,6 +9,7 @@ use crate::fate::Fates;
 use crate::guest::Guests;
 use crate::load::{Load, SubtreeLoad};
 use crate::membership::Reachable;
+use crate::moves::Moves;
 use crate::owners::Owners;
 use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
@@ -111,6 +112,7 @@ pub struct Server {
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) crossing: Crossing,
     pub(crate) fates: Fates,
+    pub(crate) moves: Moves,
     /// Entries that are committed and not applied: a part waits for the others.
     pub(crate) committed: VecDeque<Entry>,
     /// For clients of this server's homes.
@@ -156,7 +158,8 @@ impl Server {
         let replica = Replica::new(group, own, &recovered)?;
         let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
-        let placement = Placement::new(config.partitions);
+        let placement = Placement::with(config.partitions, tree.placed());
+        let partitions = placement.partitions();
         let mut stamp = Timestamp::new(config.partitions);
         stamp.merge(&recovered.stamp);
         stamp.raise(own, recovered.restored.base.position);
@@ -173,6 +176,7 @@ impl Server {
             pending: VecDeque::new(),
             crossing: Crossing::default(),
             fates: Fates::new(recovered.terms, recovered.restored.base.position),
+            moves: Moves::new(recovered.restored.base.position),
             committed: VecDeque::new(),
             said: VecDeque::new(),
             words: VecDeque::new(),
@@ -190,7 +194,7 @@ impl Server {
             config,
             connections: Connections::default(),
             sessions,
-            partition: Partition::new(tree, hash_seed, (own, placement)),
+            partition: Partition::new(tree, hash_seed, (own, partitions)),
             stats: Stats::default(),
             load: Load::new(now),
             turn: Turn::default(),
@@ -427,6 +431,7 @@ impl Server {
         let waiters = core::mem::take(&mut self.waiters);
         if alone {
             self.pending.clear();
+            self.forget_moves();
             self.stop_standing();
             self.partition.abandon();
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();

@@ -1,7 +1,7 @@
 //! One thread of a server that has several partitions: a home for clients, and a partition.
 
 use crate::config::{Config, Now};
-use crate::connection::{Connection, ConnectionId};
+use crate::connection::{CloseReason, Connection, ConnectionId};
 use crate::guest::ForClient;
 use crate::home::{Home, HomeStats, Taken};
 use crate::restore::Recovered;
@@ -25,9 +25,12 @@ impl Shard {
     /// A thread with what the disk holds of its partition; see [`Server::new`].
     #[must_use]
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
-        let home = Home::new(config.clone());
+        let mut home = Home::new(config.clone());
         let own = config.partition;
         let server = Server::new(config, recovered, secret, now)?;
+        if server.placement().version() > 0 {
+            home.place(server.placement().clone(), server.stamp());
+        }
         Some(Self { home, server, words: VecDeque::new(), own, tell: VecDeque::new() })
     }
 
@@ -57,7 +60,7 @@ impl Shard {
         while let Some(taken) = self.home.take_frame(id, &mut rest, now) {
             if let Taken::Own { guest, frame, has_news } = taken {
                 let seen = if has_news { self.home.seen(id) } else { None };
-                self.server.guest_request(guest, seen, frame, now);
+                self.server.guest_request(guest, seen, self.home.placed(), frame, now);
             } else {
                 self.serve_own(now);
             }
@@ -113,6 +116,8 @@ impl Shard {
             Word::Sessions { is_all, position, changed } => {
                 self.server.sessions_changed(is_all, position, &changed);
             }
+            Word::Leaves { taken, watches } => self.home.watches_leave(taken, watches),
+            Word::Replaced => self.home.close_all(CloseReason::StateReplaced),
             word => self.server.hear_partition(from, word, now),
         }
     }
@@ -126,7 +131,7 @@ impl Shard {
         }
         while let Some((to, word)) = self.server.words.pop_front() {
             if to == self.own {
-                self.server.hear_partition(to, word, now);
+                self.listen(to, word, now);
             } else {
                 self.words.push_back((to, word));
             }
@@ -148,6 +153,9 @@ impl Shard {
         loop {
             self.serve_own(now);
             self.listen_to_itself(now);
+            if self.home.placed() != self.server.placement().version() {
+                self.home.place(self.server.placement().clone(), self.server.stamp());
+            }
             self.pass_on();
             if self.home.is_quiet() && self.server.words.is_empty() {
                 break;

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
-use stoa_tree::Contact;
+use stoa_tree::{Contact, WatchMode};
 
 /// From one thread of a server to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,12 @@ pub enum Word {
         prepares: bool,
     },
     /// Stand still for an operation of the sender's.
-    Stand(u64),
+    Stand {
+        /// The operation.
+        op: u64,
+        /// With nothing that is prepared and not applied.
+        is_quiet: bool,
+    },
     /// It stands still, or cannot.
     Stands(u64, Option<Standing>),
     /// Prepare a step of an operation.
@@ -91,6 +96,30 @@ pub enum Word {
         /// Whether that one could do without those who are to leave.
         lets_go: bool,
     },
+    /// The sender waits for the watches on what it takes.
+    Follow {
+        /// Where the receiver gives that.
+        given: Place,
+        /// Where the sender takes it.
+        taken: Place,
+    },
+    /// To each home: what was given leaves with these watches of its clients.
+    Leaves {
+        /// Where it is taken.
+        taken: Place,
+        /// Whose, on what, and of which kind.
+        watches: Vec<LeftWatch>,
+    },
+    /// From each home to the partition that takes it: the same, of clients that it now knows.
+    Comes {
+        /// Where it is taken.
+        taken: Place,
+        /// Whose, on what, and of which kind.
+        watches: Vec<LeftWatch>,
+    },
+    /// The sender has taken over another server's state, in which other things live elsewhere: watches may
+    /// have been left behind.
+    Replaced,
     /// Nobody belongs to the sender's group whom the list with this version does not name, as long as it
     /// leads it here; 0 when that is not so.
     Follows(i64),
@@ -119,6 +148,8 @@ pub enum ToPartition {
     Request {
         /// What it has seen, if the partition may not know it.
         seen: Option<Timestamp>,
+        /// The version of the table by which it comes here.
+        placed: u64,
         /// The frame.
         frame: Box<[u8]>,
     },
@@ -157,6 +188,19 @@ pub enum ToClient {
         /// What the partition had seen.
         stamp: Timestamp,
     },
+    /// A request that has to be asked again: by the table that it came by it does not belong here. All
+    /// later ones come back as well.
+    Elsewhere {
+        /// The table's version here.
+        version: u64,
+        /// The request.
+        frame: Box<[u8]>,
+        /// What the partition had seen.
+        stamp: Timestamp,
+    },
     /// Its connection is to be closed.
     Closed(CloseReason),
 }
+
+/// A watch of a client, which its home knows by this name.
+pub type LeftWatch = (ConnectionId, String, WatchMode);

@@ -75,6 +75,18 @@ fn an_answer_whose_zxid_hides_what_another_partition_has_for_the_client_is_found
 }
 
 #[test]
+fn a_move_that_does_not_change_where_requests_go_is_found() {
+    let (count, says) = found(Bug::OldTableIsUsed, "moving", 3, 30);
+    assert!(count >= 3, "{count} of 30: {says}");
+}
+
+#[test]
+fn a_move_that_leaves_watches_behind_is_found() {
+    let (count, says) = found(Bug::WatchesStay, "moving", 3, 60);
+    assert!(count >= 3 && says.contains("before any event"), "{count} of 60: {says}");
+}
+
+#[test]
 fn a_part_that_is_applied_before_all_are_there_is_found() {
     let (count, says) = found(Bug::HalfIsEnough, "default", 3, 30);
     assert!(count >= 3, "{count} of 30: {says}");

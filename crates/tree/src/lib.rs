@@ -47,6 +47,7 @@ mod watch;
 pub use acl::AclView;
 pub use apply::{Change, Observer, OpResult, SoftQuota};
 pub use load::{LoadError, Loader};
+pub use moves::Moving;
 pub use node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
 pub use part::{Part, PartOp, PartResult};
 pub use placed::{PLACED_MAX, PLACED_PATH_BYTES_MAX, Placed};

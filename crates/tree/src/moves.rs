@@ -27,7 +27,7 @@ use crate::prepare::check_path;
 use crate::quota::{self, quotas_of};
 use crate::slab::NONE;
 use crate::tree::{Tree, is_at_or_below, reserved};
-use crate::update::{Op, Reason};
+use crate::update::{Op, Reason, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_wire::{ErrorCode, path};
@@ -38,6 +38,32 @@ struct Parent {
     place: Place,
     children: usize,
     left: usize,
+}
+
+/// What an update moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moving<'a> {
+    /// The subtree at this path leaves.
+    Given(&'a str),
+    /// It comes.
+    Taken(&'a str),
+}
+
+impl<'a> Update<'a> {
+    /// What moves with it.
+    #[must_use]
+    pub fn moving(&self) -> Option<Moving<'a>> {
+        let mut moving = None;
+        let seen = self.for_each_op(|op| {
+            match op {
+                Op::Give { path, .. } => moving = Some(Moving::Given(path)),
+                Op::Take { path, .. } => moving = Some(Moving::Taken(path)),
+                _ => {}
+            }
+            Ok(())
+        });
+        moving.filter(|_| seen.is_ok())
+    }
 }
 
 const NOT_AT_CUT: Reason = "it takes a subtree to a cut that is none";

@@ -6,6 +6,7 @@ use crate::placement::{FIRST, Placement};
 use crate::server::Server;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use bytes::Bytes;
 use stoa_tree::{Contact, PartResult, Refusal, multi_op};
 use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Reader, Request, put};
 
@@ -53,6 +54,24 @@ pub enum StepKind {
     Guest,
     /// The session ends.
     Close,
+    /// A subtree leaves the partition.
+    Give(String),
+    /// These sessions have ephemerals in it: the first partition notes where they are from now on.
+    Visits {
+        /// The partition.
+        partition: u8,
+        /// The sessions.
+        sessions: Vec<i64>,
+    },
+    /// It comes to the partition.
+    Take {
+        /// The znode that it begins with.
+        path: String,
+        /// What was given.
+        content: Bytes,
+    },
+    /// The table of what lives where changes.
+    Place(Vec<(String, Option<u8>)>),
 }
 
 /// An operation, step by step.
@@ -65,7 +84,9 @@ pub(crate) struct Plan {
     opcode: Opcode,
     /// Number of operations, if it is a multi.
     multi: Option<usize>,
-    placement: Placement,
+    /// Those who stand still have nothing that is prepared and not applied.
+    pub(crate) is_quiet: bool,
+    pub(crate) placement: Placement,
     /// The session that it ends or takes to another connection.
     ends: Option<i64>,
     opens: Option<i64>,
@@ -80,9 +101,10 @@ impl Server {
             let contact = Contact { server: origin.server, opening: *opening };
             self.partition.check_contact(*session, contact).ok()?;
         }
-        let mut plan = Plan::new(self.placement, Opcode::Multi);
+        let mut plan = Plan::new(self.placement.clone(), Opcode::Multi);
         let (session, opcode, body) = match asked {
             Asked::CreateSession { .. } => return None,
+            Asked::Move { path, to } => return plan.moving(path, *to),
             Asked::OpenSession { session, .. } => {
                 plan.opens = Some(*session);
                 plan.everywhere();
@@ -135,6 +157,7 @@ impl Server {
         if self.placement.partitions() == 1 {
             return false;
         }
+        let own = self.config.partition;
         match *request {
             Request::Multi(_) | Request::CloseSession => true,
             Request::Create(create)
@@ -143,7 +166,8 @@ impl Server {
             | Request::CreateTtl(create) => {
                 let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
                 let is_stranger = !self.has_sessions() && !self.partition.tree.session_is_live(session);
-                self.placement.is_top(create.path) || (is_ephemeral && is_stranger)
+                self.placement.of_created(create.path, is_sequential(create.flags)) != own
+                    || (is_ephemeral && is_stranger)
             }
             Request::Delete { path, .. } | Request::DeleteContainer { path } => self.placement.is_cut(path),
             _ => false,
@@ -159,6 +183,7 @@ impl Plan {
             writers: Vec::new(),
             opcode,
             multi: None,
+            is_quiet: false,
             placement,
             ends: None,
             opens: None,
@@ -175,24 +200,19 @@ impl Plan {
     }
 
     fn operation(&mut self, op: usize, request: &Request<'_>) {
-        let placement = self.placement;
+        let placement = self.placement.clone();
         match *request {
             Request::Create(create)
             | Request::Create2(create)
             | Request::CreateContainer(create)
             | Request::CreateTtl(create) => {
                 let mode = CreateMode::from_i32(create.flags);
-                let is_sequential = mode.is_some_and(CreateMode::is_sequential);
-                let at = if is_sequential {
-                    placement.of_sequential(create.path)
-                } else {
-                    placement.of(create.path)
-                };
+                let at = placement.of_created(create.path, is_sequential(create.flags));
                 if mode.is_some_and(CreateMode::is_ephemeral) && at != FIRST {
                     self.step(FIRST, op, StepKind::Visit(at), false);
                     self.step(at, op, StepKind::Guest, false);
                 }
-                let parent = placement.of(parent_of(create.path));
+                let parent = placement.of_parent(create.path);
                 if at == parent {
                     self.step(at, op, StepKind::Whole, true);
                 } else {
@@ -202,13 +222,13 @@ impl Plan {
             }
             Request::Delete { path, version } if placement.is_cut(path) => {
                 let (path, by_server) = (path.to_string(), false);
-                let parent = placement.of(parent_of(&path));
+                let parent = placement.of_parent(&path);
                 self.step(parent, op, StepKind::Disown { path: path.clone(), by_server }, false);
                 self.step(placement.of(&path), op, StepKind::DeleteAt { path, version }, true);
             }
             Request::DeleteContainer { path } if placement.is_cut(path) => {
                 let (path, by_server) = (path.to_string(), true);
-                let parent = placement.of(parent_of(&path));
+                let parent = placement.of_parent(&path);
                 self.step(placement.of(&path), op, StepKind::ReapAt(path.clone()), true);
                 self.step(parent, op, StepKind::Disown { path, by_server }, false);
             }
@@ -222,6 +242,23 @@ impl Plan {
         }
     }
 
+    /// A subtree leaves its partition for another one, and every partition notes where it lives from now on.
+    fn moving(mut self, path: &str, to: u8) -> Option<Self> {
+        let from = self.placement.of(path);
+        self.step(from, 0, StepKind::Give(path.to_string()), false);
+        if to != FIRST {
+            self.step(FIRST, 0, StepKind::Visits { partition: to, sessions: Vec::new() }, false);
+        }
+        let content = Bytes::new();
+        self.step(to, 0, StepKind::Take { path: path.to_string(), content }, false);
+        for partition in 0..self.placement.partitions() {
+            self.step(partition, 0, StepKind::Place(self.placement.changes(path, to)), false);
+        }
+        self.everywhere();
+        self.is_quiet = true;
+        Some(self)
+    }
+
     /// What a step came to decides what follows.
     pub(crate) fn follows(&mut self, step: usize, result: &PartResult, at_cuts: Vec<String>) -> bool {
         if let PartResult::Adopted { path } = result
@@ -230,8 +267,17 @@ impl Plan {
             at.clone_from(path);
             return self.placement.of(path) == *partition;
         }
+        if let PartResult::Given { content: given, sessions: owners } = result {
+            for step in &mut self.steps {
+                match &mut step.kind {
+                    StepKind::Visits { sessions, .. } => sessions.clone_from(owners),
+                    StepKind::Take { content, .. } => *content = given.clone().into(),
+                    _ => {}
+                }
+            }
+        }
         for path in at_cuts {
-            let partition = self.placement.of(parent_of(&path));
+            let partition = self.placement.of_parent(&path);
             self.step(partition, 0, StepKind::Disown { path, by_server: true }, false);
             self.writers.push(partition);
         }
@@ -282,9 +328,6 @@ impl Plan {
     }
 }
 
-fn parent_of(path: &str) -> &str {
-    match path.rfind('/') {
-        Some(0) | None => "/",
-        Some(at) => &path[..at],
-    }
+fn is_sequential(flags: i32) -> bool {
+    CreateMode::from_i32(flags).is_some_and(CreateMode::is_sequential)
 }

@@ -1,6 +1,6 @@
 //! A partition that stands still for an operation that concerns others too.
 
-use super::{Pending, Standing, StepKind, Stepped, Verdict};
+use super::{Pending, Standing, StepKind, Stepped, Verdict, Waiting};
 use crate::crossing::Step;
 use crate::entry::Origin;
 use crate::fate::Place;
@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
 use stoa_wire::{Opcode, Reader, Request};
+
+/// What moves is one entry of the timeline.
+const MOVED_BYTES_MAX: usize = 4 << 20;
 
 /// For whom a partition stands still.
 pub(crate) struct Stand {
@@ -34,8 +37,8 @@ impl Stand {
 
 impl Server {
     /// A coordinator wants this partition to stand still.
-    pub(crate) fn stand_for(&mut self, coordinator: u8, op: u64) {
-        self.crossing.waiting.push_back((coordinator, op));
+    pub(crate) fn stand_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
+        self.crossing.waiting.push_back(Waiting { coordinator, op, is_quiet });
         self.try_to_stand();
     }
 
@@ -45,7 +48,7 @@ impl Server {
             return;
         }
         if !self.leads() {
-            for (coordinator, op) in core::mem::take(&mut self.crossing.waiting) {
+            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.crossing.waiting) {
                 self.say(coordinator, Word::Stands(op, None));
             }
             return;
@@ -58,7 +61,9 @@ impl Server {
         if self.partition.entry_bytes() > 0 {
             return;
         }
-        let Some((coordinator, op)) = self.crossing.waiting.pop_front() else { return };
+        let has_proposed = self.partition.tree.has_proposed();
+        let next = self.crossing.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
+        let Some(Waiting { coordinator, op, .. }) = next else { return };
         let position = self.replica.group().last() + 1;
         let place = Place { partition: self.config.partition, term: self.replica.term, position };
         self.partition.depends_on(&self.stamp);
@@ -82,6 +87,12 @@ impl Server {
     pub(crate) fn do_step(&mut self, from: u8, op: u64, asked: &Bytes, stamp: Stamp, step: &Step) {
         let is_for = |stand: &&mut Stand| stand.op == op && stand.coordinator == from && !stand.is_written;
         let Some(stand) = self.crossing.stand.as_mut().filter(is_for) else { return };
+        if let Some(op_of_move) = of_move(&step.kind) {
+            let tree = &mut self.partition.tree;
+            let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
+            let result = tree.part_op(part, op_of_move, &Caller::SERVER);
+            return self.say(from, Word::Stepped(op, Stepped { result, at_cuts: Vec::new() }));
+        }
         let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
         let Ok(request) = Request::decode(opcode, &mut Reader::new(body)) else { return };
         let request = match request {
@@ -109,6 +120,7 @@ impl Server {
                 at_cuts = tree.ephemerals_at_cuts(session);
                 (PartOp::CloseSession, caller)
             }
+            StepKind::Give(_) | StepKind::Visits { .. } | StepKind::Take { .. } | StepKind::Place(_) => return,
         };
         let result = tree.part_op(part, kind, &caller);
         self.say(from, Word::Stepped(op, Stepped { result, at_cuts }));
@@ -119,8 +131,9 @@ impl Server {
         let is_for = |stand: &Stand| stand.op == op && stand.coordinator == from;
         if !self.crossing.stand.as_ref().is_some_and(is_for) {
             // It waits for its turn, most likely: the coordinator has given up before.
-            self.crossing.waiting.retain(|waiting| *waiting != (from, op));
-            return;
+            self.crossing.waiting.retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
+            // What was kept waiting for that goes on.
+            return self.go_on_unless_standing();
         }
         if let Some((session, contact)) = verdict.session {
             self.owners.speaks(session, contact);
@@ -158,6 +171,13 @@ impl Server {
         self.tend_if_due();
         self.try_to_stand();
         self.take_pending();
+    }
+
+    fn go_on_unless_standing(&mut self) {
+        if self.crossing.stand.is_none() {
+            self.try_to_stand();
+            self.take_pending();
+        }
     }
 
     /// Some entries were applied.
@@ -219,5 +239,18 @@ impl Server {
         if let Some(request) = stand.and_then(|stand| stand.request.take()) {
             self.pending.push_front(request);
         }
+    }
+}
+
+/// A step of a move, which needs no request.
+fn of_move(kind: &StepKind) -> Option<PartOp<'_>> {
+    match kind {
+        StepKind::Give(path) => Some(PartOp::Give { path, limit_bytes: MOVED_BYTES_MAX }),
+        StepKind::Visits { partition, sessions } => {
+            Some(PartOp::Visits { partition: *partition, sessions })
+        }
+        StepKind::Take { path, content } => Some(PartOp::Take { path, content }),
+        StepKind::Place(changes) => Some(PartOp::Place { changes }),
+        _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Placement, Role};
+use stoa_core::Role;
 use stoa_tree::Tree;
 
 use super::server::Server;
@@ -186,7 +186,11 @@ impl World<'_> {
                 return Err(Violation::new(format!("the servers differ in partition {partition}")));
             }
         }
-        let placement = Placement::new(self.partitions);
+        let placement = self.partition_of(one, 0).placement();
+        let threads = members.iter().flat_map(|id| (0..self.partitions).map(|of| self.partition_of(*id, of)));
+        if threads.map(stoa_core::Server::placement).any(|other| other != placement) {
+            return Err(Violation::new("the threads do not agree about what lives where"));
+        }
         let root =
             self.tree(one, 0).get("/").map(|root| root.children().map(|name| format!("/{name}")).collect());
         let listed: BTreeSet<String> = root.unwrap_or_default();

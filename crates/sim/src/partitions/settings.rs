@@ -53,12 +53,15 @@ pub struct Settings {
     /// About how many updates there are between two snapshots, and bytes kept for members that lag.
     pub(super) snapshot_updates: u64,
     pub(super) kept_bytes: u64,
+    /// Subtrees are moved: once in so many steps somebody asks for that.
+    pub(super) moves_one_in: u64,
     pub(super) troubles: Troubles,
 }
 
 /// Every kind. The first one is the most frequent.
-const ALL: [Settings; 6] = [
+const ALL: [Settings; 7] = [
     PLAIN_LIFE,
+    Settings { name: "moving", moves_one_in: 25, snapshot_updates: 200, kept_bytes: 8 << 10, ..PLAIN_LIFE },
     Settings {
         name: "members",
         spares: 2,
@@ -102,6 +105,7 @@ const PLAIN_LIFE: Settings = Settings {
     spares: 0,
     snapshot_updates: 1 << 40,
     kept_bytes: 1 << 30,
+    moves_one_in: 300,
     troubles: PLAIN,
 };
 
@@ -119,9 +123,9 @@ impl Settings {
     #[must_use]
     pub fn of(seed: u64) -> (Self, u8) {
         let kind = match seed / 4 % 10 {
-            0..4 => ALL[0],
-            4 => ALONE,
-            other => ALL[other as usize - 4],
+            0..3 => ALL[0],
+            3 => ALONE,
+            other => ALL[other as usize - 3],
         };
         (kind, [2, 3, 4, 8][(seed % 4) as usize])
     }

@@ -73,6 +73,24 @@ impl World<'_> {
         }
     }
 
+    /// A subtree is to live somewhere else, whoever leads.
+    pub(super) fn move_something(&mut self) -> Done {
+        let index = self.rng.index(2 * self.map.tops.len());
+        let path = if self.rng.one_in(8) { format!("/t-{}", index % 7) } else { self.map.path(index) };
+        let to = self.rng.index(self.partitions.into()) as u8;
+        for id in self.ids() {
+            let Some(process) = self.process(id) else { continue };
+            let first = process.shard(0).server_mut();
+            let is_asked = first.ask_move(&path, to).is_ok();
+            let moved = std::iter::from_fn(|| first.poll_moved()).filter(|moved| moved.result.is_ok());
+            self.outcome.moves += moved.count() as u64;
+            if is_asked {
+                self.poll(id, 0)?;
+            }
+        }
+        Ok(())
+    }
+
     fn strike(&mut self, id: u8, what: usize) {
         let (calls, room) = (self.rng.below(30), self.rng.below(4 << 10));
         let jump_ms = self.rng.range(0, 20_000) as i64 - 10_000;

@@ -42,6 +42,8 @@ pub struct Outcome {
     pub refusals: u64,
     /// Disks that were replaced by an empty one.
     pub lost: u64,
+    /// Subtrees that were moved.
+    pub moves: u64,
 }
 
 impl Add for Outcome {
@@ -57,19 +59,20 @@ impl Add for Outcome {
             taken_over: self.taken_over + other.taken_over,
             refusals: self.refusals + other.refusals,
             lost: self.lost + other.lost,
+            moves: self.moves + other.moves,
         }
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answers, time_us, kills, cuts, reconfigs, taken_over, refusals, lost } = self;
+        let Self { answers, time_us, kills, cuts, reconfigs, taken_over, refusals, lost, moves } = self;
         let seconds = time_us / 1_000_000;
         write!(
             f,
             "{answers} answers, {kills} kills, {cuts} cuts, {reconfigs} changes of the list of servers, \
-             {taken_over} snapshots taken over, {refusals} times no room, {lost} disks lost, {seconds} s of \
-             simulated time"
+             {taken_over} snapshots taken over, {refusals} times no room, {lost} disks lost, {moves} subtrees \
+             moved, {seconds} s of simulated time"
         )
     }
 }
@@ -355,6 +358,9 @@ impl<'a> World<'a> {
         for _ in 0..STEPS {
             if self.rng.one_in(TROUBLE_ONE_IN) {
                 self.trouble()?;
+            }
+            if self.rng.one_in(self.settings.moves_one_in) {
+                self.move_something()?;
             }
             self.step()?;
         }

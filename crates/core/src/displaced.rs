@@ -1,0 +1,102 @@
+//! What a home does when something lives elsewhere than it did: see [`crate::moves`].
+
+use crate::connection::{CloseReason, ConnectionId, Slot};
+use crate::fate::Place;
+use crate::home::Home;
+use crate::placement::Placement;
+use crate::timestamp::Timestamp;
+use crate::word::{LeftWatch, Word};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+impl Home {
+    /// By which version of the table this thread's clients ask.
+    pub(crate) fn placed(&self) -> u64 {
+        self.placement.version()
+    }
+
+    /// Things live elsewhere from now on; `stamp` is what this thread's partition rests on, which knows it.
+    /// Whom a client asks by this table must have come as far.
+    pub(crate) fn place(&mut self, placement: Placement, stamp: &Timestamp) {
+        self.placement = placement;
+        self.placed_stamp.clone_from(stamp);
+        for connection in self.connections.iter_mut() {
+            if let Some(route) = &mut connection.route {
+                route.seen.merge(stamp);
+                route.informed = 0;
+            }
+        }
+        for id in core::mem::take(&mut self.displaced) {
+            let needs = self.route(id).map_or(0, |route| route.needs);
+            if needs > self.placement.version() {
+                self.displaced.push(id);
+            } else {
+                self.go_on_again(id);
+            }
+        }
+    }
+
+    /// A request has come back from a partition with another table. It is asked again when all have that
+    /// were under way, before what waits behind them, and when this thread knows of what was moved.
+    pub(crate) fn comes_back(
+        &mut self,
+        from: u8,
+        id: ConnectionId,
+        version: u64,
+        frame: Box<[u8]>,
+        stamp: &Timestamp,
+    ) {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        Self::uncount(&mut self.under_way, route, 1);
+        route.seen.merge(stamp);
+        route.informed &= 1 << from;
+        route.needs = route.needs.max(version);
+        if route.gather.is_none() {
+            route.back.push(frame);
+        }
+        if version > self.placement.version() {
+            self.displaced.push(id);
+        } else {
+            self.go_on_again(id);
+        }
+    }
+
+    /// What goes through all partitions begins anew, and the rest is asked once more.
+    fn go_on_again(&mut self, id: ConnectionId) {
+        match self.route(id).and_then(|route| route.gather.take()) {
+            Some(gather) => self.ask_all(id, gather.again(self.placement.clone())),
+            None => self.go_on(id),
+        }
+    }
+
+    /// Puts what has come back before what waits, if nothing else is under way.
+    pub(crate) fn queue_what_came_back(&mut self, id: ConnectionId) {
+        let Some(route) = self.route(id).filter(|route| route.under_way == 0) else { return };
+        for frame in core::mem::take(&mut route.back).into_iter().rev() {
+            self.connections.push_slot_first(id, Slot::Request { frame, arrived_us: 0 });
+        }
+    }
+
+    /// What clients of this thread watch lives on another partition from now on, which is told whose watches
+    /// they are.
+    pub(crate) fn watches_leave(&mut self, taken: Place, mut watches: Vec<LeftWatch>) {
+        watches.retain(|(client, ..)| self.joins(*client, taken.partition));
+        self.words.push_back((taken.partition, Word::Comes { taken, watches }));
+    }
+
+    /// Makes a client known to a partition where it has watches from now on; false when it has gone.
+    fn joins(&mut self, id: ConnectionId, partition: u8) -> bool {
+        self.join(id, partition);
+        let Some(route) = self.route(id).filter(|route| route.session.is_some()) else { return false };
+        route.watched |= 1 << partition;
+        true
+    }
+
+    /// Clients may not be told of what they watch any more.
+    pub(crate) fn close_all(&mut self, reason: CloseReason) {
+        let clients: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in clients {
+            self.end(id, reason);
+        }
+    }
+}
