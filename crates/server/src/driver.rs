@@ -675,8 +675,12 @@ impl Driver {
             let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us)).clamp(TICK_MIN, TICK_MAX);
             self.wake_at_us.set(wake_us);
             // An input can make something due earlier: who loses its leader wants to lead at once.
-            let _ = tokio::time::timeout(wait, self.earlier.notified()).await;
+            let is_earlier = tokio::time::timeout(wait, self.earlier.notified()).await.is_ok();
             let now = self.clock.now();
+            if is_earlier && self.server.borrow().next_wake_us() > now.mono_us {
+                // Earlier, but not now.
+                continue;
+            }
             self.server.borrow_mut().tick(now);
             self.after_input();
         }
