@@ -7,8 +7,6 @@ use stoa_core::{
     ConnectError, Connection, ConnectionId, HomeStats, Now, Output, Server, Shard, Word as CoreWord,
 };
 
-use crate::clock::Clock;
-
 /// The core of one thread. It stands for its partition; what clients have to do with is here, because
 /// those of a thread need not be the partition's.
 #[expect(clippy::large_enum_variant, reason = "a thread has one")]
@@ -104,10 +102,10 @@ impl Driven {
     }
 
     #[inline]
-    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: usize, clock: &Clock) {
+    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: usize, now: Now) {
         match self {
             Self::Whole(server) => server.sent(id, bytes),
-            Self::Shard(shard) => shard.sent(id, bytes, clock.now()),
+            Self::Shard(shard) => shard.sent(id, bytes, now),
         }
     }
 
@@ -192,9 +190,9 @@ impl Driven {
     }
 
     /// To be called after the partition was used: passes on what it has for its clients and for others.
-    pub(crate) fn settle(&mut self, clock: &Clock) {
+    pub(crate) fn settle(&mut self, now: Now) {
         if let Self::Shard(shard) = self {
-            shard.settle(clock.now());
+            shard.settle(now);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use stoa_core::{Append, CloseReason, ConnectionId, Output, SnapshotOutput, TIMELINE};
+use stoa_core::{Append, CloseReason, ConnectionId, Now, Output, SnapshotOutput, TIMELINE};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -109,6 +109,8 @@ impl Surroundings {
 pub(crate) struct Driver {
     pub(crate) server: RefCell<Driven>,
     pub(crate) clock: Clock,
+    /// When the last input came: what follows from it happens then.
+    now: Cell<Now>,
     pub(crate) process: Arc<Process>,
     pub(crate) surroundings: Surroundings,
     peers: RefCell<HashMap<ConnectionId, Rc<Peer>>>,
@@ -152,6 +154,7 @@ impl Driver {
     ) -> Rc<Self> {
         Rc::new(Self {
             server: RefCell::new(server),
+            now: Cell::new(clock.now()),
             clock,
             process,
             durable: Cell::new(surroundings.durable),
@@ -171,9 +174,16 @@ impl Driver {
         })
     }
 
+    /// The time, now that there is another input.
+    pub(crate) fn now(&self) -> Now {
+        let now = self.clock.now();
+        self.now.set(now);
+        now
+    }
+
     /// Takes over an accepted socket; ends when the connection does.
     pub(crate) async fn connection(self: Rc<Self>, socket: TcpStream, address: SocketAddr) {
-        let connected = self.server.borrow_mut().connect(address, self.clock.now());
+        let connected = self.server.borrow_mut().connect(address, self.now());
         let id = match connected {
             Ok(id) => id,
             Err(refused) => {
@@ -205,7 +215,7 @@ impl Driver {
             }
         }
         self.peers.borrow_mut().remove(&id);
-        self.server.borrow_mut().disconnected(id, self.clock.now());
+        self.server.borrow_mut().disconnected(id, self.now());
         self.after_input();
     }
 
@@ -320,13 +330,13 @@ impl Driver {
     fn hand_in(&self, id: ConnectionId, peer: &Peer, bytes: &[u8]) {
         {
             let mut server = self.server.borrow_mut();
-            let consumed = server.receive(id, bytes, self.clock.now());
+            let consumed = server.receive(id, bytes, self.now());
             peer.paused.set(server.is_paused(id));
             let rest = &bytes[consumed..];
             if !rest.is_empty() {
                 peer.carry.borrow_mut().extend_from_slice(rest);
             }
-            server.turn_ended(self.clock.now());
+            server.turn_ended(self.now());
         }
         self.after_input();
     }
@@ -374,7 +384,7 @@ impl Driver {
     fn speak(&self) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         let mut server = self.server.borrow_mut();
-        server.settle(&self.clock);
+        server.settle(self.now.get());
         while let Some((to, word)) = server.poll_word() {
             neighbours.say(to, word);
         }
@@ -450,7 +460,7 @@ impl Driver {
                 return;
             }
             match peer.writer.try_write(output) {
-                Ok(sent) => server.sent(id, sent, &self.clock),
+                Ok(sent) => server.sent(id, sent, self.now.get()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     peer.blocked.set(true);
                     peer.wake();
@@ -459,7 +469,7 @@ impl Driver {
                 Err(_) => {
                     // The read side learns of it too, and ends the connection.
                     let len = output.len();
-                    server.sent(id, len, &self.clock);
+                    server.sent(id, len, self.now.get());
                     peer.closing.set(true);
                     peer.wake();
                     return;
@@ -597,7 +607,7 @@ impl Driver {
     /// What the disk's threads report; call [`Driver::after_input`] then. `Err` when the server must
     /// stop.
     fn disk_event(&self, event: DiskEvent) -> Result<(), String> {
-        let now = self.clock.now();
+        let now = self.now();
         {
             let mut server = self.server.borrow_mut();
             match event {
@@ -658,6 +668,7 @@ impl Driver {
         first: PeerEvent,
         events: &mut UnboundedReceiver<PeerEvent>,
     ) -> Result<(), String> {
+        self.now();
         let mut event = Some(first);
         while let (Some(next), Some(ensemble)) = (event, self.ensemble.get()) {
             ensemble.hand_in(next, &mut self.server.borrow_mut(), &self.clock)?;
@@ -670,13 +681,13 @@ impl Driver {
     /// Lets the core look at its timers, for ever.
     pub(crate) async fn keep_time(self: Rc<Self>) {
         loop {
-            let now = self.clock.now();
+            let now = self.now();
             let wake_us = self.server.borrow().next_wake_us();
             let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us)).clamp(TICK_MIN, TICK_MAX);
             self.wake_at_us.set(wake_us);
             // An input can make something due earlier: who loses its leader wants to lead at once.
             let is_earlier = tokio::time::timeout(wait, self.earlier.notified()).await.is_ok();
-            let now = self.clock.now();
+            let now = self.now();
             if is_earlier && self.server.borrow().next_wake_us() > now.mono_us {
                 // Earlier, but not now.
                 continue;
@@ -689,7 +700,7 @@ impl Driver {
     /// Hands the lead to another server, if there is one that can take it. False when there is, and it
     /// could not be done just now.
     pub(crate) fn resign(&self) -> bool {
-        let now = self.clock.now();
+        let now = self.now();
         self.server.borrow_mut().resign(now);
         self.after_input();
         self.is_handing_over() || !self.leads_though_others_could()

@@ -138,18 +138,19 @@ impl Drop for Pass {
 impl Driver {
     /// Everything that other threads of this server have said by now.
     pub(crate) fn heed(self: &Rc<Self>, first: Message, inbox: &mut UnboundedReceiver<Message>) {
+        let now = self.now();
         let mut left = inbox.len();
         let mut message = Some(first);
         while let Some(next) = message {
             match next {
-                Message::Word(from, word) => self.server.borrow_mut().hear(from, word, self.clock.now()),
+                Message::Word(from, word) => self.server.borrow_mut().hear(from, word, now),
                 Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
                 Message::Question(question) => question.answer(&mut &**self),
             }
             message = if left > 0 { inbox.try_recv().ok() } else { None };
             left = left.saturating_sub(1);
         }
-        self.server.borrow_mut().turn_ended(self.clock.now());
+        self.server.borrow_mut().turn_ended(self.now());
         self.after_input();
     }
 
