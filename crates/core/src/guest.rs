@@ -195,7 +195,7 @@ impl Server {
     }
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
-    /// section IV-C2).
+    /// section IV-C2). That its client was heard of the home says, not with each request.
     pub(crate) fn guest_request(
         &mut self,
         id: ConnectionId,
@@ -205,7 +205,6 @@ impl Server {
         now: Now,
     ) {
         self.now = now;
-        self.heard_on(id);
         let own = self.config.partition;
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {
