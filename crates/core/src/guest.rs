@@ -8,6 +8,7 @@
 use crate::auth;
 use crate::config::Now;
 use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
+use crate::frame::Frame;
 use crate::peer::After;
 use crate::placement::FIRST;
 use crate::planted::Bug;
@@ -80,6 +81,8 @@ impl Server {
                 match said {
                     ToPartition::Identify(frame) => self.identify_guest(id, &frame),
                     ToPartition::Request { seen, placed, frame } => {
+                        // The home has read its header.
+                        let Some(frame) = Frame::read(&frame) else { return };
                         self.guest_request(id, seen.as_ref(), placed, &frame, now);
                     }
                     ToPartition::Heard => self.heard_on(id),
@@ -201,7 +204,7 @@ impl Server {
         id: ConnectionId,
         seen: Option<&Timestamp>,
         placed: u64,
-        frame: &[u8],
+        frame: &Frame<'_>,
         now: Now,
     ) {
         self.now = now;
@@ -222,7 +225,7 @@ impl Server {
             }
         }
         self.stats.packets_received += 1;
-        self.load.request(frame);
+        self.load.request(frame.bytes);
         self.request(id, frame, now.mono_us);
     }
 

@@ -9,10 +9,11 @@
 use crate::auth::IDENTITIES_MAX;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::frame::Frame;
 use crate::gather::Gather;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
-use crate::route::{Destination, Late, Route, bits, destination, may_watch};
+use crate::route::{Destination, Late, Route, bits, may_watch};
 use crate::server::{ConnectError, Output};
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, ToPartition, Word};
@@ -73,7 +74,7 @@ pub(crate) enum Taken<'a> {
     Done,
     /// It is for this thread's own partition, of this connection there. What the client has seen is told
     /// with it if that may be news.
-    Own { guest: ConnectionId, frame: &'a [u8], has_news: bool },
+    Own { guest: ConnectionId, frame: Frame<'a>, has_news: bool },
 }
 
 /// What a thread counts of its clients, besides what the partitions count of their requests.
@@ -240,38 +241,38 @@ impl Home {
         }
     }
 
-    fn request<'a>(&mut self, id: ConnectionId, frame: &'a [u8], now: Now) -> Taken<'a> {
+    #[inline]
+    fn request<'a>(&mut self, id: ConnectionId, bytes: &'a [u8], now: Now) -> Taken<'a> {
         let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
-        let mut reader = Reader::new(frame);
-        let Ok(header) = RequestHeader::decode(&mut reader) else {
+        let Some(frame) = Frame::read(bytes) else {
             self.close(id, CloseReason::Malformed);
             return Taken::Done;
         };
-        let opcode = Opcode::from_i32(header.opcode);
-        connection.last_op = opcode;
-        connection.last_xid = header.xid;
-        let destination = destination(&self.placement, opcode, reader);
+        let xid = frame.header.xid;
+        connection.last_op = frame.opcode;
+        connection.last_xid = xid;
         let placed = self.placement.version();
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
+        let destination = route.destination(&self.placement, &frame);
         match destination {
-            Destination::Home => self.answer_ping(id, header.xid, now),
-            Destination::Proof => self.prove(id, frame),
+            Destination::Home => self.answer_ping(id, xid, now),
+            Destination::Proof => self.prove(id, bytes),
             _ if !connection.queue.is_empty() || !route.is_free_for(destination, placed) => {
-                let slot = Slot::Request { frame: frame.into(), arrived_us: now.mono_us };
+                let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {
-                let watches = may_watch(opcode, frame);
+                let watches = may_watch(&frame);
                 if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
                     let has_news = route.asks(partition, placed, watches);
-                    Self::count(&mut self.under_way, route, frame);
+                    Self::count(&mut self.under_way, route, bytes);
                     self.stats.kept += 1;
                     return Taken::Own { guest, frame, has_news };
                 }
-                self.ask(id, partition, frame, watches);
+                self.ask(id, partition, bytes, watches);
             }
             Destination::All(opcode) => {
-                let gather = Gather::new(frame.into(), opcode, header.xid, self.placement.clone());
+                let gather = Gather::new(bytes.into(), opcode, xid, self.placement.clone());
                 self.ask_all(id, gather);
             }
         }
@@ -584,19 +585,16 @@ impl Home {
         self.queue_what_came_back(id);
         while let Some(connection) = self.connections.get_mut(id) {
             let Some(Slot::Request { frame, .. }) = connection.queue.front() else { break };
-            let mut reader = Reader::new(frame);
-            let opcode = RequestHeader::decode(&mut reader).ok().and_then(|it| Opcode::from_i32(it.opcode));
-            let destination = destination(&self.placement, opcode, reader);
-            let placed = self.placement.version();
-            if !connection.route.as_ref().is_some_and(|route| route.is_free_for(destination, placed)) {
+            // It was read before it had to wait.
+            let (Some(frame), Some(route)) = (Frame::read(frame), &mut connection.route) else { break };
+            let destination = route.destination(&self.placement, &frame);
+            if !route.is_free_for(destination, self.placement.version()) {
                 break;
             }
-            let xid = RequestHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
+            let (xid, watches) = (frame.header.xid, may_watch(&frame));
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             match destination {
-                Destination::Partition(partition) => {
-                    self.ask(id, partition, &frame, may_watch(opcode, &frame));
-                }
+                Destination::Partition(partition) => self.ask(id, partition, &frame, watches),
                 Destination::All(opcode) => {
                     self.ask_all(id, Gather::new(frame, opcode, xid, self.placement.clone()));
                 }

@@ -33,6 +33,7 @@ mod displaced;
 mod ensemble;
 mod entry;
 mod fate;
+mod frame;
 mod gather;
 mod guest;
 mod handshake;

@@ -302,6 +302,53 @@ pub(crate) fn parent_of(path: &str) -> &str {
     }
 }
 
+/// Where a client has asked last: it mostly stays there for a while, and to compare names is cheaper than to
+/// find out anew where one lives.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    /// The znode right below the root, or the root.
+    top: [u8; Self::TOP_BYTES_MAX],
+    len: u8,
+    partition: u8,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { top: [b'/'; Self::TOP_BYTES_MAX], len: 1, partition: FIRST }
+    }
+}
+
+impl Recent {
+    /// A longer one is not remembered.
+    const TOP_BYTES_MAX: usize = 30;
+
+    /// [`Placement::of_bytes`].
+    #[inline]
+    pub(crate) fn of(&mut self, placement: &Placement, path: &[u8]) -> u8 {
+        // What is remembered is where the hash says, as long as nothing says otherwise.
+        if placement.exceptions.is_some() {
+            return placement.of_bytes(path);
+        }
+        let top = self.top.get(..usize::from(self.len)).unwrap_or_default();
+        match path.strip_prefix(top) {
+            Some([] | [b'/', ..]) => self.partition,
+            _ => self.look_up(placement, path),
+        }
+    }
+
+    fn look_up(&mut self, placement: &Placement, path: &[u8]) -> u8 {
+        let partition = placement.of_bytes(path);
+        let top = path.iter().skip(1).position(|byte| *byte == b'/').map_or(path, |at| &path[..=at]);
+        // What stands below `/zookeeper` does not all live where it does.
+        let is_whole = top.starts_with(b"/") && top != SYSTEM.as_bytes();
+        if let Some(room) = self.top.get_mut(..top.len()).filter(|_| is_whole) {
+            room.copy_from_slice(top);
+            (self.len, self.partition) = (top.len() as u8, partition);
+        }
+        partition
+    }
+}
+
 /// The znode right below the root, or the root, in whose subtree a path is.
 pub(crate) fn top_of(path: &str) -> Option<&str> {
     let below = path.strip_prefix('/')?;
@@ -339,6 +386,8 @@ fn hash(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
 
     #[test]
     fn a_subtree_lives_in_one_place_and_tops_are_spread() {
@@ -374,6 +423,31 @@ mod tests {
             }
         }
         assert_eq!(placement.of_created("/a/b", true), placement.of("/a"));
+    }
+
+    #[test]
+    fn who_remembers_where_it_asked_last_asks_no_other_partition() {
+        let names = [
+            "a",
+            "ab",
+            "a-0000000001",
+            "zookeeper",
+            "zookeeper/quota",
+            "",
+            "ü",
+            "0123456789012345678901234567890123456789",
+        ];
+        let mut paths: Vec<_> =
+            names.iter().flat_map(|top| [format!("/{top}"), format!("/{top}/b")]).collect();
+        paths.extend(["", "no path", "no/path", "//a", "/zookeeper/quota/ab/c"].map(String::from));
+        for partitions in [2, 3, 8] {
+            let (placement, mut recent) = (Placement::new(partitions), Recent::default());
+            for (one, other) in paths.iter().flat_map(|one| paths.iter().map(move |other| (one, other))) {
+                for path in [one, one, other] {
+                    assert_eq!(recent.of(&placement, path.as_bytes()), placement.of(path), "{path}");
+                }
+            }
+        }
     }
 
     #[test]

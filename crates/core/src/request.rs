@@ -2,6 +2,7 @@
 
 use crate::auth::{self, IDENTITIES_MAX};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
+use crate::frame::Frame;
 use crate::owners::Known;
 use crate::peer::Asked;
 use crate::planted::Bug;
@@ -12,15 +13,10 @@ use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
 impl Server {
-    pub(crate) fn request(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64) {
-        let mut reader = Reader::new(frame);
-        let Ok(header) = RequestHeader::decode(&mut reader) else {
-            self.close(id, CloseReason::Malformed);
-            return;
-        };
+    pub(crate) fn request(&mut self, id: ConnectionId, frame: &Frame<'_>, arrived_us: u64) {
+        let (header, mut reader) = (frame.header, frame.body());
         // A check is known in a multi only.
-        let opcode = Opcode::from_i32(header.opcode).filter(|opcode| *opcode != Opcode::Check);
-        let Some(opcode) = opcode else {
+        let Some(opcode) = frame.opcode.filter(|opcode| *opcode != Opcode::Check) else {
             // As ZooKeeper: an answer, then the end.
             self.reply(id, header.xid, Opcode::Ping, ErrorCode::Unimplemented as i32, &[], arrived_us);
             self.close(id, CloseReason::UnknownOpcode);
@@ -32,9 +28,9 @@ impl Server {
         connection.last_xid = header.xid;
         if is_misplaced {
             if connection.queue.is_empty() {
-                self.send_back(id, frame.into());
+                self.send_back(id, frame.bytes.into());
             } else {
-                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
             }
             return;
         }
@@ -42,7 +38,7 @@ impl Server {
             if connection.queue.is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             } else {
-                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
             }
             return;
         }
@@ -56,11 +52,11 @@ impl Server {
             _ if reads_newest && is_read(opcode) => {
                 let barrier = self.barrier(id);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
-                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
             }
             // What waits behind a barrier must not take effect before it falls.
             _ if is_barred || (!is_next && is_read(opcode)) => {
-                self.connections.push_slot(id, Slot::Request { frame: frame.into(), arrived_us });
+                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
             }
             _ if is_read(opcode) => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),

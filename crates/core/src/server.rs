@@ -6,6 +6,7 @@ use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phas
 use crate::crossing::{Crossing, Pending};
 use crate::ensemble::Ensemble;
 use crate::fate::Fates;
+use crate::frame::Frame;
 use crate::guest::Guests;
 use crate::load::{Load, SubtreeLoad};
 use crate::membership::Reachable;
@@ -262,7 +263,10 @@ impl Server {
                     self.stats.packets_received += 1;
                     rest = tail;
                     if matches!(connection.phase, Phase::Live(_) | Phase::ReadOnly) {
-                        self.request(id, frame, now.mono_us);
+                        match Frame::read(frame) {
+                            Some(frame) => self.request(id, &frame, now.mono_us),
+                            None => self.close(id, CloseReason::Malformed),
+                        }
                     } else {
                         self.handshake(id, frame);
                     }

@@ -60,7 +60,7 @@ impl Shard {
         while let Some(taken) = self.home.take_frame(id, &mut rest, now) {
             if let Taken::Own { guest, frame, has_news } = taken {
                 let seen = if has_news { self.home.seen(id) } else { None };
-                self.server.guest_request(guest, seen, self.home.placed(), frame, now);
+                self.server.guest_request(guest, seen, self.home.placed(), &frame, now);
             } else {
                 self.serve_own(now);
             }

@@ -1,0 +1,31 @@
+//! A client's request as it has come, with its header read: by way of how many hands it goes, that is done
+//! once.
+
+use stoa_wire::{Opcode, Reader, RequestHeader};
+
+const HEADER_BYTES: usize = 8;
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) header: RequestHeader,
+    /// `None` where nobody knows it.
+    pub(crate) opcode: Option<Opcode>,
+    /// Header and body.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// `None` when there is not even a whole header.
+    #[inline]
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let header = RequestHeader::decode(&mut Reader::new(bytes)).ok()?;
+        Some(Self { header, opcode: Opcode::from_i32(header.opcode), bytes })
+    }
+
+    /// What follows the header.
+    #[inline]
+    pub(crate) fn body(&self) -> Reader<'a> {
+        Reader::new(self.bytes.get(HEADER_BYTES..).unwrap_or_default())
+    }
+}
