@@ -199,6 +199,7 @@ impl Server {
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
     /// section IV-C2). That its client was heard of the home says, not with each request.
+    #[inline]
     pub(crate) fn guest_request(
         &mut self,
         id: ConnectionId,

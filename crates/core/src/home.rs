@@ -6,6 +6,8 @@
 //! answered, so that it carries what they have seen. What a client is told carries what the partition had
 //! seen, and waits for the events of those partitions that the client watches (section IV-G).
 
+mod run;
+
 use crate::auth::IDENTITIES_MAX;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
@@ -371,11 +373,9 @@ impl Home {
     #[inline]
     pub(crate) fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
         route.under_way = route.under_way.saturating_sub(answers);
-        for _ in 0..answers {
-            let Some(length) = route.lengths.pop_front() else { break };
-            under_way.0 -= 1;
-            under_way.1 -= length as usize;
-        }
+        let answered = route.lengths.len().min(answers as usize);
+        under_way.0 -= answered;
+        under_way.1 -= route.lengths.drain(..answered).map(|length| length as usize).sum::<usize>();
     }
 
     fn send(&mut self, partition: u8, id: ConnectionId, what: ToPartition) {

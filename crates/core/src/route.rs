@@ -131,6 +131,12 @@ impl Route {
         }
     }
 
+    /// Whether requests to a partition may go there as they come, and nothing has to be told with them.
+    pub(crate) fn has_only_to_ask(&self, partition: u8, placed: u64) -> bool {
+        let is_informed = self.informed & (1 << partition) != 0;
+        self.is_heard && is_informed && self.is_free_for(Destination::Partition(partition), placed)
+    }
+
     /// It asks a partition, and may watch something there. Whether that must be told what it has seen.
     #[inline]
     pub(crate) fn asks(&mut self, partition: u8, placed: u64, watches: bool) -> bool {

@@ -57,7 +57,13 @@ impl Shard {
     /// Bytes of a client; see [`Server::receive`].
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         let mut rest = bytes;
-        while let Some(taken) = self.home.take_frame(id, &mut rest, now) {
+        loop {
+            let Self { home, server, .. } = self;
+            let placed = home.placed();
+            home.hand_over_own(id, &mut rest, |guest, frame| {
+                server.guest_request(guest, None, placed, frame, now);
+            });
+            let Some(taken) = self.home.take_frame(id, &mut rest, now) else { break };
             if let Taken::Own { guest, frame, has_news } = taken {
                 let seen = if has_news { self.home.seen(id) } else { None };
                 self.server.guest_request(guest, seen, self.home.placed(), &frame, now);

@@ -6,7 +6,7 @@ mod threads;
 
 use std::net::SocketAddr;
 
-use stoa_core::{CloseReason, Placement};
+use stoa_core::{CloseReason, Config, Placement};
 use stoa_wire::{
     ErrorCode, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode, xid,
 };
@@ -345,6 +345,28 @@ fn what_the_clients_of_a_thread_have_under_way_is_bounded_in_all() {
     assert_eq!(left, 0, "everybody goes on");
     let answered: Vec<_> = clients.iter().map(|client| threads.take(*client).len()).collect();
     assert_eq!(answered.iter().sum::<usize>(), taken / request.len() - 1);
+}
+
+#[test]
+fn what_one_client_has_under_way_is_bounded_wherever_it_asks() {
+    let mut threads = Threads::new(2);
+    let tops = tops(2);
+    let most = Config::default().limits.outstanding_per_connection;
+    for (thread, top) in [(0, 0), (0, 1), (1, 1)] {
+        let (client, top) = (threads.open(thread), &tops[top]);
+        threads.ask(client, &create(-10, top));
+        let requests: Vec<_> = (0..most as i32 + 50).map(|xid| set(xid, top, b"x")).collect();
+        let now = threads.now;
+        let taken = threads.shard(thread).receive(client.1, &requests.concat(), now);
+        assert_eq!(taken, requests[..most].concat().len());
+        assert!(threads.shard(thread).is_paused(client.1));
+        threads.settle();
+        assert!(!threads.shard(thread).is_paused(client.1));
+        threads.send(client, &requests[most..].concat());
+        threads.settle();
+        let xids: Vec<_> = threads.take(client).iter().map(|frame| frame.xid).collect();
+        assert_eq!(xids, (0..most as i32 + 50).collect::<Vec<_>>());
+    }
 }
 
 #[test]
