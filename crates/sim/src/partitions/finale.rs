@@ -32,7 +32,9 @@ impl World<'_> {
             let all = server.shards.iter().map(|shard| shard.server().standing());
             format!("\n  server {id}: {:?}", all.collect::<Vec<_>>())
         });
-        Err(Violation::new(format!("it never comes that {what}{}", standings.collect::<String>())))
+        let members = self.members();
+        let standings = standings.collect::<String>();
+        Err(Violation::new(format!("it never comes that {what}; members are {members:?}{standings}")))
     }
 
     pub(super) fn is_led(&self) -> bool {
@@ -58,6 +60,8 @@ impl World<'_> {
         for at in 0..self.clients.len() {
             self.last_words(at)?;
         }
+        // A list that was asked for before may have come to be meanwhile.
+        self.settle_members()?;
         self.until("all servers have applied the same", |world| {
             world.is_settled() && (0..world.partitions).all(|partition| world.positions(partition).len() == 1)
         })
