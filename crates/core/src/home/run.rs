@@ -43,11 +43,11 @@ impl Home {
             route.asks(own, placed, may_watch(&frame));
             Self::count(&mut self.under_way, route, bytes);
             ask(guest, &frame);
-            last = Some(frame);
+            last = Some((frame.opcode, frame.header.xid));
         }
-        let Some(Frame { header, opcode, .. }) = last else { return };
+        let Some((opcode, xid)) = last else { return };
         let count = u64::from(route.under_way - before);
-        (connection.last_op, connection.last_xid) = (opcode, header.xid);
+        (connection.last_op, connection.last_xid) = (opcode, xid);
         connection.received += count;
         self.stats.packets_received += count;
         self.stats.kept += count;
