@@ -2,6 +2,7 @@
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::entry::{Item, Items, Outcome, Part, part_places};
+use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
 use crate::planted::Bug;
 use crate::replica::Lead;
@@ -134,16 +135,20 @@ impl Server {
             overflowing: Vec::new(),
             deaf: self.planted.is(Bug::EventIsLost) && update.zxid % 32 == 0,
             servers_changed: false,
+            hints_changed: false,
         };
         let tree: &mut Tree = &mut self.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
-        let Effects { opened, ended, overflowing, servers_changed, .. } = effects;
+        let Effects { opened, ended, overflowing, servers_changed, hints_changed, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
         self.snapshots.applied();
         if servers_changed {
             self.servers_changed();
+        }
+        if hints_changed {
+            self.hints_changed();
         }
         if let Some(opened) = opened {
             self.session_opened(&opened, own);
@@ -302,11 +307,14 @@ struct Effects<'a> {
     deaf: bool,
     /// The list of servers is another one.
     servers_changed: bool,
+    /// And so is what the operator says about where subtrees live.
+    hints_changed: bool,
 }
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
         self.servers_changed |= change.path == CONFIG_PATH;
+        self.hints_changed |= change.path == HINTS_PATH;
         let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             let id = ConnectionId(watcher.0);

@@ -54,6 +54,8 @@ pub struct Config {
     /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
     /// leader (setting `read-only-mode`).
     pub read_only_mode: bool,
+    /// Whether subtrees are moved for the sake of the load, where there are several partitions.
+    pub balance: bool,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
     /// Bounds on what clients can make the server hold.
@@ -120,6 +122,7 @@ impl Default for Config {
             heartbeat_ms: 100,
             election_heartbeats: 10,
             read_only_mode: false,
+            balance: true,
             kept_bytes: 64 << 20,
             limits: Limits::default(),
         }

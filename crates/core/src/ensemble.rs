@@ -200,6 +200,7 @@ impl Server {
                 }
             }
             PeerMessage::LeadWanted => self.lead_wanted(from),
+            PeerMessage::Reads(reads) => self.reads_told(from, reads),
         }
         Ok(())
     }
@@ -243,6 +244,7 @@ impl Server {
         let member = u64::from(peer);
         self.reachable.connected.remove(&peer);
         self.replica.group().unreachable(member);
+        self.reads_end(peer);
         if member != self.replica.leader || self.replica.lead != Lead::No {
             return;
         }
@@ -326,6 +328,7 @@ impl Server {
         self.abort_snapshot();
         self.ensemble.asked_in_term = 0;
         self.servers_changed();
+        self.hints_changed();
         // The snapshot may be of the term that the group is in, and nothing may follow for long.
         self.settle_term();
     }
@@ -640,6 +643,7 @@ impl Server {
         let first_new = first + known as u64;
         let new = &asked[known..];
         taken.expected = taken.expected.max(first_new + new.len() as u64);
+        self.count_forwarded(new);
         self.take_asked(from, first_new, new);
     }
 

@@ -111,6 +111,7 @@ impl Server {
             Word::Follows(version) => self.follows_told(from, version),
             Word::Follow { given, taken } => self.is_followed(given, taken),
             Word::Comes { taken, watches } => self.watches_come(from, taken, watches),
+            Word::Load(report) => self.load_told(from, report),
             // These are for the homes.
             Word::Client(..)
             | Word::Answer(..)
@@ -226,7 +227,7 @@ impl Server {
             }
         }
         self.stats.packets_received += 1;
-        self.load.request(frame.bytes);
+        self.load.request(frame.bytes, now);
         self.request(id, frame, now.mono_us);
     }
 

@@ -1,120 +1,311 @@
-//! What the subtrees of a partition are asked, sampled: who looks for a hot spot sees it here.
+//! What is asked of the subtrees of a partition, sampled: who balances the load sees it here.
 //!
-//! Only some of the requests are looked at, at irregular distances so that clients in step are not missed,
-//! and only so many subtrees are remembered: a new one takes the place of the one with the least, and its
-//! count with it (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
-//! data streams"). So whatever takes more than one part in [`SUBTREES_MAX`] of all requests is in the list.
+//! Only some of the requests are looked at, at irregular distances so that clients in step are not missed.
+//! What they ask for is counted for the subtrees that it lies in, down to the third level: each of these could
+//! live elsewhere. Only so many subtrees are remembered, and after each window those that are asked least are
+//! forgotten. Whatever is asked much is among the first of a window that are seen, so it has a place.
+//!
+//! Windows are short, and older ones count a quarter as much with each that follows: so what changes suddenly
+//! is seen at once, and one window's chance is not the whole truth. They end at the same moments on all threads:
+//! of a subtree that moves, what two of them tell comes to what it is asked.
 
-use alloc::string::{String, ToString};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_wire::{MultiOps, Opcode, Reader, RequestHeader};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use stoa_wire::{MultiOps, Opcode, Reader, RequestHeader, path};
 
 use crate::config::Now;
-use crate::placement::top_of;
+use crate::request::is_read;
 
-/// So many subtrees are remembered.
-const SUBTREES_MAX: usize = 64;
+/// The deepest subtrees that are counted: `/a/b/c`.
+pub(crate) const DEPTH_MAX: usize = 3;
 /// One request in so many is looked at, on average.
 const SAMPLED: u32 = 16;
 /// How long is counted before it is told.
-const WINDOW_US: u64 = 10_000_000;
+pub(crate) const WINDOW_US: u64 = 250_000;
+/// So many bits less a window counts with each that follows.
+const KEPT_SHIFT: u32 = 2;
+/// So many subtrees are counted in a window, and so many are remembered behind it.
+const COUNTED_MAX: usize = 2048;
+const REMEMBERED_MAX: usize = 1024;
+/// Most subtrees that a report tells of, those that live here by an exception apart.
+const REPORTED_MAX: usize = 192;
+/// What is below a subtree is told when that has at least one part in so many of all: who is smaller need not
+/// be divided.
+const PARTS_WORTH_DIVIDING: u64 = 16;
 
-/// What was asked of a subtree in a second.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SubtreeLoad {
-    /// The znode right below the root that it begins with, or the root.
-    pub path: String,
-    /// Requests a second.
-    pub requests: f64,
-    /// Bytes of them a second.
-    pub bytes: f64,
+/// What a thread spends on a request for its partition, nanoseconds, and more for each KiB that comes with it:
+/// measured with `cargo run --release -p stoa-core --example cost`, between those that a thread keeps and
+/// those that are handed over to it. What sockets and the log cost is not in it: that does not move with a
+/// subtree.
+const READ_NS: u64 = 250;
+const WRITE_NS: u64 = 900;
+const KIB_NS: u64 = 80;
+
+/// What is asked of something in a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of both.
+    pub bytes: u64,
 }
 
-#[derive(Debug, Clone)]
+impl Rates {
+    /// About how much of a thread that takes: nanoseconds of each second.
+    #[must_use]
+    pub fn busy_ns(&self) -> u64 {
+        self.reads * READ_NS + self.writes * WRITE_NS + self.bytes * KIB_NS / 1024
+    }
+}
+
+/// What is asked of a subtree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubtreeLoad {
+    /// The znode that it begins with, down to the third level.
+    pub path: String,
+    /// How often, with everything below it that lives on the same partition.
+    pub rates: Rates,
+}
+
+/// What is asked of a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// In all.
+    pub total: Rates,
+    /// Of its subtrees: those that are asked most, the busiest first. What is below one is told if that has a
+    /// good part of all, or has a place of its own.
+    pub subtrees: Vec<SubtreeLoad>,
+}
+
+/// What was looked at in a window.
+#[derive(Debug, Clone, Copy, Default)]
 struct Count {
-    path: String,
-    requests: u64,
+    reads: u32,
+    writes: u32,
     bytes: u64,
 }
 
-/// The requests to a partition since a while ago, by subtree.
+impl Count {
+    fn add(&mut self, is_write: bool, bytes: usize) {
+        if is_write {
+            self.writes += 1;
+        } else {
+            self.reads += 1;
+        }
+        self.bytes += bytes as u64;
+    }
+}
+
+/// A count, and what it was before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Average {
+    window: Count,
+    rates: Rates,
+}
+
+impl Average {
+    /// Ends a window. `windows` is how many would have fitted into the time that it took.
+    fn fold(&mut self, elapsed_us: u64, windows: u32) -> u64 {
+        let Count { reads, writes, bytes } = core::mem::take(&mut self.window);
+        let part = |of: u64| of.checked_shr(windows.saturating_mul(KEPT_SHIFT)).unwrap_or(0);
+        let fold = |before: u64, sampled: u64| {
+            let rate = sampled.saturating_mul(u64::from(SAMPLED)).saturating_mul(1_000_000) / elapsed_us;
+            part(before) + rate - part(rate)
+        };
+        self.rates = Rates {
+            reads: fold(self.rates.reads, reads.into()),
+            writes: fold(self.rates.writes, writes.into()),
+            bytes: fold(self.rates.bytes, bytes),
+        };
+        self.rates.busy_ns()
+    }
+}
+
+/// The requests to a partition.
 #[derive(Debug)]
 pub(crate) struct Load {
     /// Requests until the next one that is looked at.
     until_next: u32,
     /// What makes the distances irregular.
     state: u32,
-    counts: Vec<Count>,
-    since_us: u64,
-    last: Vec<SubtreeLoad>,
+    subtrees: HashMap<String, Average, FixedState>,
+    total: Average,
+    /// When the window has begun; `None` as long as nothing is asked.
+    since_us: Option<u64>,
+    report: LoadReport,
 }
 
 impl Load {
-    pub(crate) fn new(now: Now) -> Self {
-        Self { until_next: SAMPLED, state: 1, counts: Vec::new(), since_us: now.mono_us, last: Vec::new() }
+    /// `seed` keeps clients from choosing paths that collide.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            until_next: SAMPLED,
+            state: 1,
+            subtrees: HashMap::with_hasher(FixedState::with_seed(seed)),
+            total: Average::default(),
+            since_us: None,
+            report: LoadReport::default(),
+        }
     }
 
     /// A request has come.
     #[inline]
-    pub(crate) fn request(&mut self, frame: &[u8]) {
+    pub(crate) fn request(&mut self, frame: &[u8], now: Now) {
+        if self.is_next() {
+            self.look_at(frame, now);
+        }
+    }
+
+    /// Whether a request that has come is one to look at.
+    #[inline]
+    pub(crate) fn is_next(&mut self) -> bool {
         self.until_next -= 1;
         if self.until_next == 0 {
-            self.look_at(frame);
+            self.draw();
+            return true;
         }
+        false
     }
 
     #[cold]
-    fn look_at(&mut self, frame: &[u8]) {
-        // From 1 to twice the distance, less one.
+    fn look_at(&mut self, frame: &[u8], now: Now) {
+        let mut reader = Reader::new(frame);
+        let Ok(header) = RequestHeader::decode(&mut reader) else { return };
+        if let Some(opcode) = Opcode::from_i32(header.opcode) {
+            self.count(opcode, reader, now);
+        }
+    }
+
+    /// From 1 to twice the distance, less one.
+    #[cold]
+    fn draw(&mut self) {
         self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.until_next = 1 + (self.state >> 16) % (2 * SAMPLED - 1);
-        let Some(top) = top_asked(frame) else { return };
-        let (requests, bytes) = (u64::from(SAMPLED), u64::from(SAMPLED) * frame.len() as u64);
-        if let Some(count) = self.counts.iter_mut().find(|count| count.path == top) {
-            count.requests += requests;
-            count.bytes += bytes;
-        } else if self.counts.len() < SUBTREES_MAX {
-            self.counts.push(Count { path: top.to_string(), requests, bytes });
-        } else if let Some(least) = self.counts.iter_mut().min_by_key(|count| count.requests) {
-            *least = Count { path: top.to_string(), requests: least.requests + requests, bytes };
+    }
+
+    /// Counts a request that is looked at.
+    pub(crate) fn count(&mut self, opcode: Opcode, body: Reader<'_>, now: Now) {
+        let bytes = body.rest().len();
+        let Some(path) = path_asked(opcode, body) else { return };
+        let is_write = !is_read(opcode) && opcode != Opcode::Sync;
+        self.since_us.get_or_insert(now.mono_us - now.mono_us % WINDOW_US);
+        self.total.window.add(is_write, bytes);
+        for subtree in subtrees_of(path) {
+            if let Some(average) = self.subtrees.get_mut(subtree) {
+                average.window.add(is_write, bytes);
+            } else if self.subtrees.len() < COUNTED_MAX {
+                let average = self.subtrees.entry(subtree.to_owned()).or_default();
+                average.window.add(is_write, bytes);
+            }
         }
     }
 
-    /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Now) {
-        let elapsed_us = now.mono_us.saturating_sub(self.since_us);
-        if elapsed_us < WINDOW_US {
+    /// When [`Load::tick`] is next needed: never while nothing is asked.
+    pub(crate) fn next_wake_us(&self) -> Option<u64> {
+        self.since_us.map(|since| since + WINDOW_US)
+    }
+
+    /// Time has passed. Returns whether there is a new report; `own` are the subtrees that live here by an
+    /// exception.
+    pub(crate) fn tick<'a>(&mut self, now: Now, own: impl Iterator<Item = &'a str>) -> bool {
+        let Some(since_us) = self.since_us else { return false };
+        let end_us = now.mono_us - now.mono_us % WINDOW_US;
+        let elapsed_us = end_us.saturating_sub(since_us);
+        if elapsed_us == 0 {
+            return false;
+        }
+        let windows = u32::try_from(elapsed_us / WINDOW_US).unwrap_or(u32::MAX);
+        let total_ns = self.total.fold(elapsed_us, windows);
+        // What has come to less than a request every now and then is nothing.
+        self.subtrees.retain(|_, average| average.fold(elapsed_us, windows) >= READ_NS);
+        self.forget_least();
+        // When all is quiet that is told once.
+        self.since_us = (total_ns >= READ_NS).then_some(end_us);
+        if total_ns < READ_NS {
+            self.total = Average::default();
+            self.subtrees.clear();
+        }
+        self.report = self.make_report(own);
+        true
+    }
+
+    fn forget_least(&mut self) {
+        if self.subtrees.len() <= REMEMBERED_MAX {
             return;
         }
-        let per_second = 1e6 / elapsed_us as f64;
-        let rate = |count: Count| SubtreeLoad {
-            path: count.path,
-            requests: count.requests as f64 * per_second,
-            bytes: count.bytes as f64 * per_second,
-        };
-        self.last = self.counts.drain(..).map(rate).collect();
-        self.last.sort_unstable_by(|one, other| other.requests.total_cmp(&one.requests));
-        self.since_us = now.mono_us;
+        let mut busy: Vec<u64> = self.subtrees.values().map(|it| it.rates.busy_ns()).collect();
+        let (_, least, _) = busy.select_nth_unstable_by(REMEMBERED_MAX, |one, other| other.cmp(one));
+        let least = *least;
+        self.subtrees.retain(|_, it| it.rates.busy_ns() > least);
     }
 
-    /// The last window that is over, what is asked most first.
-    pub(crate) fn subtrees(&self) -> &[SubtreeLoad] {
-        &self.last
+    fn make_report<'a>(&self, own: impl Iterator<Item = &'a str>) -> LoadReport {
+        let worth_dividing = self.total.rates.busy_ns() / PARTS_WORTH_DIVIDING;
+        let is_divided = |path: &str| {
+            let above = self.subtrees.get(above(path)).map(|average| average.rates.busy_ns());
+            above.is_some_and(|busy| busy > worth_dividing)
+        };
+        let load =
+            |(path, average): (&String, &Average)| SubtreeLoad { path: path.clone(), rates: average.rates };
+        let told = self.subtrees.iter().filter(|(path, _)| depth(path) <= 1 || is_divided(path));
+        let mut subtrees: Vec<_> = told.map(load).collect();
+        let busiest_first = |one: &SubtreeLoad, other: &SubtreeLoad| {
+            let by_busy = other.rates.busy_ns().cmp(&one.rates.busy_ns());
+            by_busy.then_with(|| one.path.cmp(&other.path))
+        };
+        subtrees.sort_unstable_by(busiest_first);
+        subtrees.truncate(REPORTED_MAX);
+        for path in own {
+            if let Some(found) = self.subtrees.get_key_value(path)
+                && !subtrees.iter().any(|subtree| subtree.path == path)
+            {
+                subtrees.push(load(found));
+            }
+        }
+        LoadReport { total: self.total.rates, subtrees }
+    }
+
+    /// The last report.
+    pub(crate) fn report(&self) -> &LoadReport {
+        &self.report
     }
 }
 
-/// The subtree that a request concerns; of a multi that of its first operation.
-fn top_asked(frame: &[u8]) -> Option<&str> {
-    let mut reader = Reader::new(frame);
-    let header = RequestHeader::decode(&mut reader).ok()?;
-    match Opcode::from_i32(header.opcode)? {
-        Opcode::Ping | Opcode::Auth | Opcode::CloseSession | Opcode::SetWatches | Opcode::SetWatches2 => None,
-        Opcode::Multi | Opcode::MultiRead => {
-            let first = MultiOps::decode(&mut reader).ok()?.iter().next()?;
-            top_of(crate::route::path_of(&first)?)
+/// The path of the parent; that of a top is the empty one.
+pub(crate) fn above(path: &str) -> &str {
+    path.rfind('/').map_or("", |at| &path[..at])
+}
+
+/// How far below the root a znode stands.
+pub(crate) fn depth(path: &str) -> usize {
+    if path == "/" { 0 } else { path.bytes().filter(|byte| *byte == b'/').count() }
+}
+
+/// The subtrees that a path lies in, from its top down to the third level. The root is none: what is below it
+/// lives everywhere.
+fn subtrees_of(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain(core::iter::once(path.len()));
+    ends.take(DEPTH_MAX).map(|end| &path[..end]).filter(|subtree| subtree.len() > 1)
+}
+
+/// The path that a request concerns; of a multi that of its first operation.
+fn path_asked(opcode: Opcode, mut body: Reader<'_>) -> Option<&str> {
+    let path = match opcode {
+        Opcode::Ping | Opcode::Auth | Opcode::CloseSession | Opcode::SetWatches | Opcode::SetWatches2 => {
+            return None;
         }
-        _ => top_of(reader.path().ok()?),
-    }
+        Opcode::Multi | Opcode::MultiRead => {
+            let first = MultiOps::decode(&mut body).ok()?.iter().next()?;
+            crate::route::path_of(&first)?
+        }
+        _ => body.path().ok()?,
+    };
+    path::is_valid(path).then_some(path)
 }
 
 #[cfg(test)]
@@ -123,48 +314,113 @@ mod tests {
     use alloc::format;
     use stoa_wire::put;
 
-    fn get(path: &str) -> Vec<u8> {
+    fn ask(opcode: Opcode, path: &str) -> Vec<u8> {
         let mut frame = Vec::new();
-        RequestHeader { xid: 1, opcode: Opcode::GetData as i32 }.encode(&mut frame);
+        RequestHeader { xid: 1, opcode: opcode as i32 }.encode(&mut frame);
         put::str(&mut frame, path);
         frame.push(0);
         frame
     }
 
-    fn at(seconds: u64) -> Now {
-        Now { mono_us: seconds * 1_000_000, wall_ms: 0 }
+    fn at(ms: u64) -> Now {
+        Now { mono_us: ms * 1000, wall_ms: 0 }
+    }
+
+    fn busy(load: &Load, path: &str) -> u64 {
+        let found = load.report().subtrees.iter().find(|subtree| subtree.path == path);
+        found.map_or(0, |subtree| subtree.rates.busy_ns())
     }
 
     #[test]
     fn hot_subtrees_are_found_among_many_and_their_rates_told() {
-        let mut load = Load::new(at(5));
-        for number in 0..100_000_u32 {
-            // Every second request is for one subtree, and the others hardly ever meet.
-            let path = if number % 2 == 0 { "/hot/a".into() } else { format!("/top-{}/b", number % 5003) };
-            load.request(&get(&path));
+        let mut load = Load::new(7);
+        assert_eq!(load.next_wake_us(), None);
+        let mut round = |from_ms: u64| {
+            for number in 0..100_000_u32 {
+                // Every second request is for one subtree, and the others hardly ever meet.
+                let hot = number % 2 == 0;
+                let path = if hot { "/hot/a/b/c/d".into() } else { format!("/top-{}/b", number % 5003) };
+                let opcode = if number % 4 == 0 { Opcode::SetData } else { Opcode::GetData };
+                load.request(&ask(opcode, &path), at(from_ms));
+            }
+            assert!(!load.tick(at(from_ms + 249), core::iter::empty()), "the window is not over");
+            assert!(load.tick(at(from_ms + 250), core::iter::empty()));
+            load.report().clone()
+        };
+        for window in 0..4 {
+            round(window * 250);
         }
-        load.tick(at(14));
-        assert!(load.subtrees().is_empty(), "the window is not over");
-        load.tick(at(15));
-        let [hottest, next, ..] = load.subtrees() else { panic!("{load:?}") };
-        assert_eq!((hottest.path.as_str(), load.subtrees().len()), ("/hot", SUBTREES_MAX));
-        assert!((4_500.0..5_500.0).contains(&hottest.requests), "{hottest:?}");
-        assert!((18.0..20.0).contains(&(hottest.bytes / hottest.requests)), "{hottest:?}");
-        assert!(next.requests < hottest.requests / 10.0, "{next:?}");
-        load.tick(at(25));
-        assert!(load.subtrees().is_empty(), "nothing was asked since");
+        let LoadReport { total, subtrees } = round(1000);
+        assert!((390_000..410_000).contains(&(total.reads + total.writes)), "{total:?}");
+        assert_eq!(subtrees.len(), REPORTED_MAX);
+        let hottest: Vec<_> = subtrees.iter().take(3).map(|subtree| subtree.path.as_str()).collect();
+        assert_eq!(hottest, ["/hot", "/hot/a", "/hot/a/b"]);
+        for hot in &subtrees[..3] {
+            let Rates { reads, writes, bytes } = hot.rates;
+            assert!((94_000..106_000).contains(&reads) && (94_000..106_000).contains(&writes), "{hot:?}");
+            assert!((16..19).contains(&(bytes / (reads + writes))), "{hot:?}");
+        }
+        assert!(subtrees[3..].iter().all(|subtree| depth(&subtree.path) == 1), "{subtrees:?}");
+        assert!(subtrees[3].rates.busy_ns() < subtrees[0].rates.busy_ns() / 20);
+    }
+
+    #[test]
+    fn what_is_not_asked_any_more_is_forgotten_and_nobody_is_woken_for_it() {
+        let mut load = Load::new(7);
+        (0..1600).for_each(|_| load.request(&ask(Opcode::GetData, "/a/b"), at(1000)));
+        let mut before = u64::MAX;
+        let mut now = 1000;
+        while let Some(wake_us) = load.next_wake_us() {
+            assert_eq!(wake_us, (now + 250) * 1000);
+            now += 250;
+            assert!(load.tick(at(now), core::iter::empty()));
+            assert!(busy(&load, "/a") < before);
+            before = busy(&load, "/a");
+        }
+        assert!((1500..5000).contains(&now), "{now}");
+        assert_eq!(*load.report(), LoadReport::default());
+        assert!(!load.tick(at(20_000), core::iter::empty()));
+        // After a pause a window begins anew.
+        (0..1600).for_each(|_| load.request(&ask(Opcode::GetData, "/a/b"), at(30_000)));
+        assert!(load.tick(at(30_250), core::iter::empty()));
+        assert!((4000..5600).contains(&load.report().total.reads), "{load:?}");
+    }
+
+    #[test]
+    fn what_lives_here_by_an_exception_is_always_told() {
+        let mut load = Load::new(7);
+        for number in 0..64_000_u32 {
+            let path = format!("/big-{}", number % 40);
+            load.request(&ask(Opcode::GetData, if number % 320 == 0 { "/x/small" } else { &path }), at(0));
+        }
+        load.tick(at(250), ["/x/small", "/none"].into_iter());
+        assert!(busy(&load, "/x/small") > 0 && busy(&load, "/none") == 0);
+        load.tick(at(500), core::iter::empty());
+        assert_eq!(busy(&load, "/x/small"), 0);
     }
 
     #[test]
     fn what_concerns_no_subtree_is_not_counted() {
-        let mut load = Load::new(at(0));
+        let mut load = Load::new(7);
         let mut ping = Vec::new();
         RequestHeader { xid: -2, opcode: Opcode::Ping as i32 }.encode(&mut ping);
-        for frame in [&ping, &get("no path"), &get("/")] {
-            (0..1000).for_each(|_| load.request(frame));
+        for frame in [&ping, &ask(Opcode::GetData, "no path"), &ask(Opcode::GetData, ""), &Vec::new()] {
+            (0..1000).for_each(|_| load.request(frame, at(0)));
         }
-        load.tick(at(10));
-        assert!(load.subtrees().iter().all(|subtree| subtree.path == "/"), "{load:?}");
-        assert_eq!(load.subtrees().len(), 1);
+        assert_eq!(load.next_wake_us(), None);
+        (0..1000).for_each(|_| load.request(&ask(Opcode::GetData, "/"), at(0)));
+        load.tick(at(250), core::iter::empty());
+        assert!(load.report().total.reads > 0 && load.report().subtrees.is_empty(), "{load:?}");
+    }
+
+    #[test]
+    fn subtrees_go_down_to_the_third_level() {
+        let of = |path| subtrees_of(path).collect::<Vec<_>>();
+        assert_eq!(of("/"), [""; 0]);
+        assert_eq!(of("/a"), ["/a"]);
+        assert_eq!(of("/a/b/c"), ["/a", "/a/b", "/a/b/c"]);
+        assert_eq!(of("/ä/b/c/d/e"), ["/ä", "/ä/b", "/ä/b/c"]);
+        assert_eq!((depth("/"), depth("/a"), depth("/a/b")), (0, 1, 2));
+        assert_eq!((above("/a/b"), above("/a")), ("/a", ""));
     }
 }

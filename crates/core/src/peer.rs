@@ -7,6 +7,7 @@
 //!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
 //!           | 5, term, number i64                                                  that has arrived
 //!           | 6                                      the lead is wanted, by who leads the first partition
+//!           | 7, reads i64, count i32, (path, reads i64)*        what is read here in a second, in all and most
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
@@ -19,12 +20,12 @@
 
 use crate::auth::IDENTITIES_MAX;
 use crate::timestamp::Timestamp;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Message, Pieces};
 use stoa_tree::Identity;
-use stoa_wire::{Opcode, PASSWORD_LEN, Reader, put};
+use stoa_wire::{Opcode, PASSWORD_LEN, Reader, path, put};
 
 const GROUP: u8 = 1;
 const FORWARD: u8 = 2;
@@ -32,6 +33,10 @@ const MISSING: u8 = 3;
 const HEARD: u8 = 4;
 const HEARD_ARRIVED: u8 = 5;
 const LEAD_WANTED: u8 = 6;
+const READS: u8 = 7;
+
+/// So many subtrees are told with what is read.
+pub(crate) const READS_MAX: usize = 64;
 
 const CREATE_SESSION: u8 = 1;
 const OPEN_SESSION: u8 = 2;
@@ -66,6 +71,16 @@ pub(crate) enum PeerMessage {
     HeardArrived { term: u64, number: u64 },
     /// The sender leads the first partition, and wants to lead this one.
     LeadWanted,
+    /// What the sender's clients read of this partition.
+    Reads(Reads),
+}
+
+/// What is read in a second.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reads {
+    pub(crate) total: u64,
+    /// Of the subtrees that are read most.
+    pub(crate) subtrees: Vec<(String, u64)>,
 }
 
 /// A client was heard of so many milliseconds ago.
@@ -213,6 +228,27 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// More than any server can answer: sums of it do not overflow.
+const RATE_MAX: u64 = 1 << 40;
+
+fn reads(reader: &mut Reader<'_>) -> Result<Reads> {
+    let rate = |reader: &mut Reader<'_>| -> Result<u64> { Ok(number(reader)?.min(RATE_MAX)) };
+    let total = rate(reader)?;
+    let count = reader.count(12)?;
+    if count > READS_MAX {
+        return Err(BadMessage);
+    }
+    let mut subtrees = Vec::with_capacity(count);
+    for _ in 0..count {
+        let path = reader.str()?;
+        if !path::is_valid(path) {
+            return Err(BadMessage);
+        }
+        subtrees.push((path.to_string(), rate(reader)?));
+    }
+    Ok(Reads { total, subtrees })
+}
+
 fn buffer<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     reader.buffer()?.ok_or(BadMessage)
 }
@@ -261,6 +297,14 @@ impl PeerMessage {
                 put_numbers(&mut out, HEARD_ARRIVED, &[*term, *number]);
             }
             Self::LeadWanted => out.push(LEAD_WANTED),
+            Self::Reads(Reads { total, subtrees }) => {
+                put_numbers(&mut out, READS, &[*total]);
+                put::len(&mut out, subtrees.len());
+                for (path, reads) in subtrees {
+                    put::str(&mut out, path);
+                    put_number(&mut out, *reads);
+                }
+            }
         }
         Bytes::from(out).into()
     }
@@ -270,7 +314,7 @@ impl PeerMessage {
         match self {
             Self::Group(message) => message.is_of_leader(),
             Self::Missing { .. } | Self::HeardArrived { .. } => true,
-            Self::Forward(_) | Self::Heard { .. } | Self::LeadWanted => false,
+            Self::Forward(_) | Self::Heard { .. } | Self::LeadWanted | Self::Reads(_) => false,
         }
     }
 
@@ -312,6 +356,7 @@ impl PeerMessage {
             }
             HEARD_ARRIVED => Self::HeardArrived { term: number(&mut reader)?, number: number(&mut reader)? },
             LEAD_WANTED => Self::LeadWanted,
+            READS => Self::Reads(reads(&mut reader)?),
             _ => return Err(BadMessage),
         };
         if reader.rest().is_empty() { Ok(message) } else { Err(BadMessage) }
@@ -339,7 +384,21 @@ mod tests {
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
             PeerMessage::LeadWanted,
+            PeerMessage::Reads(Reads { total: 9, subtrees: vec![("/a".into(), 5), ("/a/b".into(), 4)] }),
         ]
+    }
+
+    #[test]
+    fn what_is_read_is_bounded_and_of_paths() {
+        let decode = |subtrees: Vec<(String, u64)>| {
+            let reads = PeerMessage::Reads(Reads { total: u64::MAX, subtrees });
+            PeerMessage::decode(reads.encode().join())
+        };
+        let many = |count| (0..count).map(|number| (format!("/{number}"), u64::MAX)).collect();
+        let Ok(PeerMessage::Reads(reads)) = decode(many(READS_MAX)) else { panic!("it is read") };
+        assert!(reads.total == RATE_MAX && reads.subtrees.iter().all(|(_, reads)| *reads == RATE_MAX));
+        assert!(decode(many(READS_MAX + 1)).is_err());
+        assert!(decode(vec![("no path".into(), 1)]).is_err());
     }
 
     #[test]

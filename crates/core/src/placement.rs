@@ -221,6 +221,15 @@ impl Placement {
         changes
     }
 
+    /// The same after a move.
+    #[cfg(test)]
+    pub(crate) fn place(&mut self, path: &str, to: u8) {
+        self.version += 1;
+        for (path, to) in self.changes(path, to) {
+            self.put(&path, to, &mut Vec::new());
+        }
+    }
+
     fn put(&mut self, path: &str, to: Option<u8>, changes: &mut Vec<(String, Option<u8>)>) {
         let exceptions = Arc::make_mut(self.exceptions.get_or_insert_default());
         let before = match to {
@@ -347,13 +356,6 @@ impl Recent {
         }
         partition
     }
-}
-
-/// The znode right below the root, or the root, in whose subtree a path is.
-pub(crate) fn top_of(path: &str) -> Option<&str> {
-    let below = path.strip_prefix('/')?;
-    let end = below.find('/').map_or(path.len(), |at| at + 1);
-    Some(&path[..end])
 }
 
 /// A name without the number that a sequential create has put behind it, if it looks like that: those

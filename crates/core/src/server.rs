@@ -3,12 +3,13 @@
 use crate::auth;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::controller::Controller;
 use crate::crossing::{Crossing, Pending};
 use crate::ensemble::Ensemble;
 use crate::fate::Fates;
 use crate::frame::Frame;
 use crate::guest::Guests;
-use crate::load::{Load, SubtreeLoad};
+use crate::load::Load;
 use crate::membership::Reachable;
 use crate::moves::Moves;
 use crate::owners::Owners;
@@ -130,6 +131,7 @@ pub struct Server {
     pub(crate) stats: Stats,
     /// What guests ask.
     pub(crate) load: Load,
+    pub(crate) controller: Controller,
     pub(crate) turn: Turn,
     pub(crate) now: Now,
     /// In the order of the zxids that they wait for.
@@ -197,7 +199,8 @@ impl Server {
             sessions,
             partition: Partition::new(tree, hash_seed, (own, partitions)),
             stats: Stats::default(),
-            load: Load::new(now),
+            load: Load::new(hash_seed),
+            controller: Controller::default(),
             turn: Turn::default(),
             now,
             waiters: VecDeque::new(),
@@ -310,7 +313,6 @@ impl Server {
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         self.now = now;
-        self.load.tick(now);
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
             self.replica.lead_if_alone();
@@ -348,6 +350,8 @@ impl Server {
             self.reap_at_us = self.reap_at_us.max(now.mono_us + 1_000_000);
         }
         self.tick_ensemble();
+        self.tell_load();
+        self.tend_balance();
         self.resume_congested();
     }
 
@@ -356,8 +360,9 @@ impl Server {
     pub fn next_wake_us(&self) -> u64 {
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
         let ensemble = self.next_ensemble_wake_us();
+        let load = [self.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us, ensemble];
-        timers.into_iter().flatten().fold(self.reap_at_us, u64::min)
+        timers.into_iter().chain(load).flatten().fold(self.reap_at_us, u64::min)
     }
 
     /// What is to be done with connections, oldest first.
@@ -636,13 +641,6 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
-    }
-
-    /// Where there are several partitions: what each subtree here was asked in the last ten seconds or so,
-    /// the busiest first. It is sampled.
-    #[must_use]
-    pub fn subtree_loads(&self) -> &[SubtreeLoad] {
-        self.load.subtrees()
     }
 
     /// Forgets latencies and packet counts (the word `srst`).

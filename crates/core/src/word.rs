@@ -3,6 +3,7 @@
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
 use crate::fate::Place;
+use crate::load::LoadReport;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -123,6 +124,8 @@ pub enum Word {
     /// Nobody belongs to the sender's group whom the list with this version does not name, as long as it
     /// leads it here; 0 when that is not so.
     Follows(i64),
+    /// To the first partition of the leader: what is asked of the sender's.
+    Load(LoadReport),
 }
 
 /// From a client's home to a partition.

@@ -414,3 +414,37 @@ fn the_others_keep_who_is_to_leave_as_long_as_the_first_partition_needs_it() {
         assert_eq!(servers.shard(1, 1).server().standing().voters, voters);
     }
 }
+
+#[test]
+fn what_is_asked_of_followers_counts_at_the_leader() {
+    let mut servers = Servers::new(2);
+    let client = servers.connect(2, 0);
+    let top = tops(2).remove(1);
+    servers.send(client, &create(1, &top));
+    servers.pass(1000);
+    servers.take(client);
+    let (read, write) = (exists(2, &top).repeat(500), threads::set(3, &top, b"").repeat(500));
+    for _ in 0..20 {
+        servers.send(client, &write);
+        servers.send(client, &read);
+        servers.send(client, &read);
+        servers.pass(100);
+        servers.take(client);
+    }
+    let load = servers.shard(1, 1).server().load().total;
+    assert!((4000..6000).contains(&load.writes) && load.reads == 0, "each write once: {load:?}");
+    let load = servers.shard(2, 1).server().load().total;
+    assert!((8000..12_000).contains(&load.reads), "{load:?}");
+    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 200);
+    // Reads alone count too, as long as the server is there that answers them.
+    for _ in 0..40 {
+        servers.send(client, &read);
+        servers.pass(100);
+        servers.take(client);
+    }
+    assert_eq!(servers.shard(1, 1).server().load().total.writes, 0);
+    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 200);
+    servers.end(2);
+    servers.pass(1500);
+    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 0);
+}

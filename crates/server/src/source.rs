@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, Role, Standing};
+use stoa_core::{Connection, Histogram, RecentMove, Role, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -162,6 +162,7 @@ impl Source for &Driver {
         let standing = server.standing();
         let (min, last, max) = stats.reply_bytes;
         let clients = server.client_stats();
+        let (moves, moves_refused) = server.move_counts();
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
@@ -190,6 +191,10 @@ impl Source for &Driver {
             }),
             requests_kept: clients.kept,
             requests_handed_over: clients.handed_over,
+            moves,
+            moves_refused,
+            exceptions: server.exceptions().1.len() as u64,
+            imbalance: server.imbalance_percent() as f64 / 1e2,
             connection_requests: stats.connection_requests,
             connections_rejected: clients.connections_rejected,
             connections_dropped: clients.connections_dropped,
@@ -269,10 +274,13 @@ impl Source for &Driver {
     fn partitions(&self) -> Vec<view::Partition> {
         let server = self.server.borrow();
         let (clients, tree) = (server.client_stats(), server.tree());
-        let subtrees = server.subtree_loads().iter().map(|of| view::Subtree {
+        let load = server.load();
+        let subtrees = load.subtrees.iter().map(|of| view::Subtree {
             path: of.path.clone(),
-            requests: of.requests,
-            bytes: of.bytes,
+            reads: of.rates.reads,
+            writes: of.rates.writes,
+            bytes: of.rates.bytes,
+            busy: of.rates.busy_ns() as f64 / 1e9,
         });
         vec![view::Partition {
             number: self.surroundings.partition.into(),
@@ -282,8 +290,38 @@ impl Source for &Driver {
             connections: server.client_count() as u64,
             requests_kept: clients.kept,
             requests_handed_over: clients.handed_over,
+            reads: load.total.reads,
+            writes: load.total.writes,
+            busy: load.total.busy_ns() as f64 / 1e9,
             subtrees: subtrees.collect(),
         }]
+    }
+
+    fn balance(&self, path: Option<&str>) -> view::Balance {
+        let server = self.server.borrow();
+        let (version, exceptions) = server.exceptions();
+        let hints = server.hints();
+        let moved = |of: &RecentMove| view::Moved {
+            path: of.path.clone(),
+            to: of.to.into(),
+            refused: of.refused.map(|code| format!("{code:?}")),
+            at_ms: of.at_ms,
+        };
+        view::Balance {
+            is_on: self.process.settings.balance && !hints.is_off,
+            version,
+            exceptions: exceptions.into_iter().map(|(path, to)| (path, to.into())).collect(),
+            hints: hints.lines(),
+            imbalance: server.imbalance_percent() as f64 / 1e2,
+            moves: server.recent_moves().map(moved).collect(),
+            place: path.map(|path| server.place_of(path).into()),
+        }
+    }
+
+    fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
+        let begun = self.server.borrow_mut().request_move(path, to, self.clock.now());
+        self.after_input();
+        begun.map_err(|why| why.to_string())
     }
 
     fn digests(&self) -> Vec<view::Digest> {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::process::Process;
 use crate::threads::{Door, Message};
 use crate::view::{
-    Connection, Digest, Partition, Question, Session, SessionWatches, SnapshotDone, Source, Stats,
+    Balance, Connection, Digest, Partition, Question, Session, SessionWatches, SnapshotDone, Source, Stats,
     WatchSummary, merge,
 };
 use crate::words::{self, Word};
@@ -57,6 +57,15 @@ impl Together {
             answer
         };
         self.inboxes.iter().map(ask).collect()
+    }
+
+    /// Asks the first partition's thread only: it knows what concerns them all.
+    fn ask_first<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> oneshot::Receiver<T> {
+        let (reply, answer) = oneshot::channel();
+        if let Some(inbox) = self.inboxes.first() {
+            let _ = inbox.send(Message::Question(question(reply)));
+        }
+        answer
     }
 
     /// The answers of all threads, the first one's first.
@@ -108,6 +117,16 @@ impl Source for Together {
 
     fn partitions(&self) -> Vec<Partition> {
         self.hear(Question::Partitions).into_iter().flatten().collect()
+    }
+
+    fn balance(&self, path: Option<&str>) -> Balance {
+        let of_first = self.ask_first(|reply| Question::Balance(path.map(str::to_owned), reply));
+        of_first.blocking_recv().unwrap_or_default()
+    }
+
+    fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
+        let of_first = self.ask_first(|reply| Question::Move(path.to_owned(), to, reply));
+        of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
     }
 
     fn digests(&self) -> Vec<Digest> {

@@ -10,6 +10,7 @@ use crate::bench::{self, BenchArgs};
 use crate::dev::{self, DevArgs};
 use crate::failure::{Failure, Result};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
+use crate::partitions::{self, PartitionsArgs};
 use crate::shell::{self, ShellArgs};
 
 /// Arguments of the program.
@@ -28,6 +29,8 @@ enum Command {
     Dev(DevArgs),
     /// Talks to a server, line by line
     Shell(ShellArgs),
+    /// Shows where subtrees live and what is asked of them, and says where they are to live
+    Partitions(PartitionsArgs),
     /// Measures a server
     Bench(Box<BenchArgs>),
     /// Looks into a server's log
@@ -79,6 +82,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),
             Command::Snapshot(command) => inspect::snapshot(&command).map(|()| ExitCode::SUCCESS),

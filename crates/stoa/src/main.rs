@@ -5,6 +5,7 @@ mod cli;
 mod dev;
 mod failure;
 mod inspect;
+mod partitions;
 mod shell;
 
 use std::io::Write as _;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use stoa_client::blocking::Client;
 use stoa_client::{Acl, CreateMode, ErrorCode, Operation, Options};
+use stoa_core::Placement;
 use tempfile::TempDir;
 
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
@@ -594,4 +595,68 @@ fn a_rolling_restart_loses_no_session() {
     drop(clients);
     let names = ensemble.settle()[0].get_children("/").unwrap();
     assert_eq!(names, ["zookeeper"], "they end with their sessions");
+}
+
+/// Runs `stoa partitions` with these words.
+fn partitions(server: &Server, admin: &str, words: &[&str]) -> (bool, String) {
+    let mut command = Command::new(STOA);
+    command.args(["partitions", "--server", &server.address, "--admin", admin]).args(words);
+    let output = command.output().unwrap();
+    let said = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn an_operator_sees_and_says_where_subtrees_live() {
+    let folder = TempDir::new().unwrap();
+    let admin_port = free_port();
+    let mut command = Command::new(STOA);
+    command.args(["serve", "--port=0", "--partitions=2", "--words=*", "--data-dir"]).arg(folder.path());
+    let mut server = Server::launch(command.arg(format!("--admin-port={admin_port}")));
+    server.await_ready();
+    let admin = format!("127.0.0.1:{admin_port}");
+    let run = |words: &[&str]| partitions(&server, &admin, words);
+    let client = server.connect();
+    (0..4).for_each(|number| drop(client.create(&top(number), b"", CreateMode::Persistent).unwrap()));
+    for _ in 0..3000 {
+        client.get_data(&top(0)).unwrap();
+    }
+    let (shown, text) = run(&[]);
+    assert!(shown && text.starts_with("partition  role"), "{text}");
+    assert!(text.contains("\nbalance is on, imbalance ") && !text.contains("\nhints\n"), "{text}");
+    let place = |path: &str| Placement::new(2).of(path);
+    let subtree = format!("\"path\":\"{}\"", top(0));
+    eventually("what was asked is told", || {
+        client.get_data(&top(0)).unwrap();
+        let (_, json) = run(&["--json"]);
+        json.contains(&subtree) && json.lines().count() == 1
+    });
+    // Where it is it can be pinned at once.
+    let here = place(&top(1)).to_string();
+    assert_eq!(run(&["move", &top(1), &here]), (true, format!("{} lives on partition {here}\n", top(1))));
+    assert!(run(&["together", &top(2), "/top-2/below"]).1.contains("lies in another one"));
+    assert!(run(&["together", &top(2), &top(3)]).0 && run(&["stay", &top(0)]).0);
+    assert!(run(&["balance", "off"]).0);
+    let (_, text) = run(&[]);
+    let hints = format!(
+        "balance is off, imbalance {}\n\nhints\n  pin /top-1 {here}\n  together /top-2 /top-3\n  stay /top-0\n  balance off\n",
+        text.lines().find_map(|line| line.strip_prefix("balance is off, imbalance ")).unwrap()
+    );
+    assert!(text.contains(&hints), "{text}");
+    for path in [1, 2, 0].map(top) {
+        assert!(run(&["unpin", &path]).0);
+    }
+    assert!(run(&["balance", "on"]).0);
+    assert_eq!(client.get_data("/zookeeper/partitions").unwrap().0, b"");
+    for (words, why) in [
+        (["move", "/top-1", "2"], "there is no partition 2"),
+        (["move", "top-1", "0"], "a path is wrong"),
+        (["move", "/zookeeper", "0"], "are not moved"),
+        (["move", "/a b", "0"], "it takes a path and a partition"),
+    ] {
+        let (done, said) = run(&words);
+        assert!(!done && said.contains(why), "{words:?}: {said}");
+    }
+    let (done, said) = partitions(&server, "127.0.0.1:1", &[]);
+    assert!(!done && said.contains("admin HTTP at 127.0.0.1:1 (--admin says where it is)"), "{said}");
 }

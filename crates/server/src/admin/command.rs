@@ -10,11 +10,14 @@ use serde_json::{Map, Value, json};
 use super::connection::Deadline;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
-use crate::view::{Mode, Question, SnapshotDone};
+use crate::view::{Mode, Moved, Question, SnapshotDone};
 use crate::words::NOT_SERVING;
 
 /// How long a snapshot may take.
 const SNAPSHOT_TIME: Duration = Duration::from_secs(600);
+/// How long a move may take, and how often is asked.
+const MOVE_TIME: Duration = Duration::from_secs(8);
+const MOVE_POLL: Duration = Duration::from_millis(5);
 /// Time for the reply after it.
 const REPLY_TIME: Duration = Duration::from_secs(10);
 
@@ -47,6 +50,7 @@ commands! {
     LastSnapshot ["last_snapshot", "lsnp"];
     Leader ["leader", "lead"];
     Monitor ["monitor", "mntr"];
+    Move ["move"];
     Observers ["observers", "obsr"];
     Partitions ["partitions"];
     ObserverConnectionStatReset ["observer_connection_stat_reset", "orst"];
@@ -160,7 +164,11 @@ impl Command {
                 let mode = admin.ask(Question::Stats).await?.mode;
                 render::dump(&admin.ask(Question::Sessions).await?, mode)
             }
-            Command::Partitions => render::partitions(&admin.ask(Question::Partitions).await?),
+            Command::Partitions => {
+                let path = parameters.get("path").cloned();
+                let balance = admin.ask(|reply| Question::Balance(path, reply)).await?;
+                render::partitions(&admin.ask(Question::Partitions).await?, &balance)
+            }
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
@@ -190,7 +198,9 @@ impl Command {
             Command::InitialConfiguration => {
                 fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
             }
-            Command::ObserverConnectionStatReset | Command::Ruok | Command::Snapshot => Map::new(),
+            Command::ObserverConnectionStatReset | Command::Ruok => Map::new(),
+            // These are asked for by POST.
+            Command::Move | Command::Snapshot => Map::new(),
         })
     }
 }
@@ -217,6 +227,43 @@ fn set_trace_mask(admin: &Admin, parameters: &Parameters) -> Map<String, Value> 
             fields(json!({ "error": error }))
         }
     }
+}
+
+/// Has a subtree moved, and answers when that is done or refused.
+pub(super) async fn move_subtree(admin: &Admin, parameters: &Parameters) -> Reply {
+    let refused = |status, why: &str| Reply::refused(Command::Move, status, why);
+    let to = parameters.get("to").and_then(|to| to.parse().ok());
+    let (Some(path), Some(to)) = (parameters.get("path"), to) else {
+        return refused(
+            StatusCode::BAD_REQUEST,
+            "it takes a path and a partition: /commands/move?path=/a&to=2",
+        );
+    };
+    match moved(admin, path, to).await {
+        Ok(Ok(Moved { refused: Some(why), .. })) => refused(StatusCode::CONFLICT, &why),
+        Ok(Ok(moved)) => Reply::new(Command::Move.name(), fields(render::moved(&moved))),
+        Ok(Err(why)) => refused(StatusCode::CONFLICT, &why),
+        Err(Unanswered) => refused(StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
+    }
+}
+
+/// What becomes of a move; `Err` when it is not begun.
+async fn moved(admin: &Admin, path: &str, to: u8) -> Result<Result<Moved, String>, Unanswered> {
+    let known = admin.ask(|reply| Question::Balance(None, reply)).await?.moves;
+    if let Err(why) = admin.ask(|reply| Question::Move(path.to_owned(), to, reply)).await? {
+        return Ok(Err(why));
+    }
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < MOVE_TIME {
+        let moves = admin.ask(|reply| Question::Balance(None, reply)).await?.moves;
+        let is_it =
+            |moved: &&Moved| moved.path == path && moved.to == u64::from(to) && !known.contains(moved);
+        if let Some(moved) = moves.iter().rev().find(is_it) {
+            return Ok(Ok(moved.clone()));
+        }
+        tokio::time::sleep(MOVE_POLL).await;
+    }
+    Ok(Err("nothing is known of it yet; /commands/partitions will tell".to_owned()))
 }
 
 /// Takes a snapshot and answers when it is on disk.

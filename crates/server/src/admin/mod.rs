@@ -9,7 +9,7 @@
 //!
 //! Nothing here is in the way of clients: the thread asks the partition's one question at a time for
 //! plain data and does the rest itself. Reading is open to whoever reaches the port, as it is in
-//! ZooKeeper; what costs the server something (a snapshot) takes a client on this machine, or the
+//! ZooKeeper; what costs the server something (a snapshot, a move) takes a client on this machine, or the
 //! super user's credentials.
 
 mod command;
@@ -228,6 +228,9 @@ async fn get_command(
             StatusCode::METHOD_NOT_ALLOWED,
             "a snapshot is taken by POST, and stays in the data folder",
         ),
+        Some(Command::Move) => {
+            Reply::refused(Command::Move, StatusCode::METHOD_NOT_ALLOWED, "a subtree is moved by POST")
+        }
         Some(command) => command.run(&admin, &parameters).await,
         None => Reply::unknown(&name),
     };
@@ -237,15 +240,19 @@ async fn get_command(
 async fn post_command(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
+    Query(parameters): Query<Parameters>,
     Extension(peer): Extension<SocketAddr>,
     Extension(deadline): Extension<Deadline>,
     headers: HeaderMap,
 ) -> Response {
     let reply = match Command::by_name(&name) {
-        Some(Command::Snapshot) => match may_command(&admin.process, peer, &headers) {
-            Ok(()) => command::snapshot(&admin, &deadline).await,
-            Err((status, why)) => Reply::refused(Command::Snapshot, status, why),
-        },
+        Some(command @ (Command::Snapshot | Command::Move)) => {
+            match may_command(&admin.process, peer, &headers) {
+                Ok(()) if command == Command::Move => command::move_subtree(&admin, &parameters).await,
+                Ok(()) => command::snapshot(&admin, &deadline).await,
+                Err((status, why)) => Reply::refused(command, status, why),
+            }
+        }
         Some(command) => {
             Reply::refused(command, StatusCode::METHOD_NOT_ALLOWED, "this command is asked for by GET")
         }

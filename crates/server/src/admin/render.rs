@@ -7,8 +7,8 @@ use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
-    Connection, Digest, Ensemble, Member, Mode, Partition, Session, SessionWatches, Stats, Subtree,
-    WatchSummary,
+    Balance, Connection, Digest, Ensemble, Member, Mode, Moved, Partition, Session, SessionWatches, Stats,
+    Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -306,12 +306,19 @@ pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
     }))
 }
 
-pub(super) fn partitions(partitions: &[Partition]) -> Map<String, Value> {
+/// To three places: there is no more to a sampled figure.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+pub(super) fn partitions(partitions: &[Partition], balance: &Balance) -> Map<String, Value> {
     let of_subtree = |of: &Subtree| {
         json!({
             "path": of.path,
-            "requests_per_second": of.requests.round(),
-            "bytes_per_second": of.bytes.round(),
+            "reads_per_second": of.reads,
+            "writes_per_second": of.writes,
+            "bytes_per_second": of.bytes,
+            "busy": rounded(of.busy),
         })
     };
     let of_partition = |of: &Partition| {
@@ -328,10 +335,28 @@ pub(super) fn partitions(partitions: &[Partition]) -> Map<String, Value> {
             "connections": of.connections,
             "requests_kept": of.requests_kept,
             "requests_handed_over": of.requests_handed_over,
+            "reads_per_second": of.reads,
+            "writes_per_second": of.writes,
+            "busy": rounded(of.busy),
             "subtrees": of.subtrees.iter().map(of_subtree).collect::<Vec<_>>(),
         })
     };
-    fields(json!({ "partitions": partitions.iter().map(of_partition).collect::<Vec<_>>() }))
+    let exception = |(path, partition): &(String, u64)| json!({ "path": path, "partition": partition });
+    let mut data = fields(json!({
+        "partitions": partitions.iter().map(of_partition).collect::<Vec<_>>(),
+        "balance": balance.is_on,
+        "imbalance": rounded(balance.imbalance),
+        "version": balance.version,
+        "exceptions": balance.exceptions.iter().map(exception).collect::<Vec<_>>(),
+        "hints": balance.hints,
+        "moves": balance.moves.iter().map(moved).collect::<Vec<_>>(),
+    }));
+    data.extend(balance.place.map(|place| ("place".to_owned(), place.into())));
+    data
+}
+
+pub(super) fn moved(of: &Moved) -> Value {
+    json!({ "path": of.path, "to": of.to, "refused": of.refused, "time": of.at_ms })
 }
 
 fn of_member(ensemble: &Ensemble, member: &Member) -> Value {

@@ -160,10 +160,15 @@ fn commands_answer_in_the_fields_of_zookeeper() {
                     "last_position": 5001, "committed_position": 4999, "applied_position": 4998,
                     "znodes": 7, "data_bytes": 99, "connections": 2,
                     "requests_kept": 600, "requests_handed_over": 400,
-                    "subtrees": [
-                        { "path": "/hot", "requests_per_second": 1500.0, "bytes_per_second": 45000.0 }
-                    ]
+                    "reads_per_second": 1600, "writes_per_second": 200, "busy": 0.06,
+                    "subtrees": [{
+                        "path": "/hot", "reads_per_second": 1500, "writes_per_second": 200,
+                        "bytes_per_second": 45000, "busy": 0.058
+                    }]
                 }],
+                "balance": true, "imbalance": 1.24, "version": 5,
+                "exceptions": [{ "path": "/hot", "partition": 2 }, { "path": "/x/y", "partition": 1 }],
+                "hints": ["pin /x/y 1"], "moves": [],
                 "command": "partitions", "error": null
             }),
         ),
@@ -231,7 +236,7 @@ fn every_command_answers_by_all_its_names() {
     let links = served.get("/commands").1;
     for (names, command) in command::COMMANDS {
         assert!(links.contains(&format!("<a href=\"/commands/{0}\">{0}</a>", names[0])), "{links}");
-        for name in names.iter().filter(|_| *command != Command::Snapshot) {
+        for name in names.iter().filter(|_| !matches!(command, Command::Snapshot | Command::Move)) {
             assert_eq!(served.command(name)["command"], names[0]);
         }
     }
@@ -269,6 +274,31 @@ fn a_snapshot_is_taken_by_post() {
         served.send(&post.replace("snapshot", "stat").replace("1.1\r\n", "1.1\r\nA: b\r\n\r\n")).0,
         405
     );
+}
+
+#[test]
+fn a_subtree_is_moved_by_post_and_the_answer_says_what_became_of_it() {
+    let served = Served::example();
+    assert_eq!(served.command("partitions?path=/hot")["place"], 2);
+    let post = |query: &str, headers: &str| {
+        let head = format!("POST /commands/move{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n");
+        let (status, _, body) = served.send(&format!("{head}{headers}\r\n"));
+        (status, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    let (status, body) = post("?path=/hot&to=2", "");
+    let done = json!({
+        "path": "/hot", "to": 2, "refused": null, "time": 1_700_000_000_000_i64, "command": "move", "error": null
+    });
+    assert_eq!((status, body), (200, done));
+    let (status, body) = post("?path=/other&to=1", "");
+    assert_eq!((status, &body["error"]), (409, &json!("server 3 leads: ask it")));
+    for query in ["", "?path=/a", "?to=1", "?path=/a&to=-1", "?path=/a&to=256"] {
+        assert_eq!(post(query, "").0, 400, "{query}");
+    }
+    assert_eq!(post("?path=/hot&to=2", "Origin: http://elsewhere\r\n").0, 403);
+    assert_eq!(served.get("/commands/move?path=/hot&to=2").0, 405);
+    served.process.set_phase(Phase::Stopping);
+    assert_eq!(post("?path=/hot&to=2", "").0, 503);
 }
 
 #[test]

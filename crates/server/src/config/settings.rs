@@ -114,6 +114,8 @@ settings! {
     create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate", "db.autocreate"];
     /// How many partitions the tree is spread over, each executed by a thread of its own, 1 to 64, or `auto` for as many as there are cores; fixed when the data folder is made, and by default what that has, or 1. All servers of an ensemble have the same number.
     partitions: Option<Partitions> = "partitions" "STOA_PARTITIONS" Maybe<PartitionCount>, "", zoo ["partitions"];
+    /// Whether subtrees are moved between partitions so that all have about as much to do; what the operator says in `/zookeeper/partitions` is done either way.
+    balance: bool = "balance" "STOA_BALANCE" Flag, "true", zoo [];
     /// The port for clients and four-letter words; 0 lets the system choose one.
     port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort"];
     /// The address to listen on for clients; `::` is every address of the machine, IPv4 and IPv6.

@@ -108,6 +108,14 @@ metrics! {
         |f| of_several(&f.stats, f.stats.requests_kept);
     "stoa_requests_handed_over_total", Counter, "Requests for the partitions of other threads; absent with one partition.",
         |f| of_several(&f.stats, f.stats.requests_handed_over);
+    "stoa_subtree_moves_total", Counter, "Subtrees that this server has moved between partitions as the leader; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.moves);
+    "stoa_subtree_moves_refused_total", Counter, "Such moves that were refused; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.moves_refused);
+    "stoa_placement_exceptions", Gauge, "Subtrees that do not live where their names or parents say; absent with one partition.",
+        |f| of_several(&f.stats, f.stats.exceptions);
+    "stoa_load_imbalance", Gauge, "At the leader: what the busiest partition has to do, over the mean; 0 when there is nothing to do, absent with one partition.",
+        |f| if f.stats.partitions > 1 { Value::Real(f.stats.imbalance) } else { Value::Absent };
     "stoa_request_seconds", MetricKind::Histogram, "Time from the arrival of a request to its reply, by operation.",
         |f| by_operation(&f.stats, |op| Value::Spread(op.latency.clone(), SECONDS));
     "stoa_request_errors_total", Counter, "Replies with an error, by operation.",

@@ -15,7 +15,7 @@ use super::frame::{self, HEADER_BYTES, Header, Kind};
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Until it is proven who speaks, no frame may be longer.
 const FRAME_BYTES_MAX: usize = 256;
 const MAGIC: [u8; 8] = *b"STOAPEER";

@@ -4,15 +4,17 @@
 //! else. The thread that owns a partition fills them in ([`Source`]); rendering happens wherever it was
 //! asked for, so that a long listing is turned into text on the asker's time and not on the partition's.
 
+mod balance;
+mod connection;
 mod ensemble;
 pub(crate) mod merge;
 mod partition;
 
-use std::net::SocketAddr;
-
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
+pub use balance::{Balance, Moved};
+pub use connection::{Connection, ConnectionSession};
 pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 
@@ -33,6 +35,10 @@ pub enum Question {
     Watches(oneshot::Sender<Vec<SessionWatches>>),
     /// The partitions, and what is asked of them.
     Partitions(oneshot::Sender<Vec<Partition>>),
+    /// Where subtrees live that are not where their names say; and where this path does.
+    Balance(Option<String>, oneshot::Sender<Balance>),
+    /// Move the subtree at a path to a partition, if this server leads.
+    Move(String, u8, oneshot::Sender<Result<(), String>>),
     /// The history of digests of the tree.
     Digests(oneshot::Sender<Vec<Digest>>),
     /// Begin latencies and packet counts of the server anew.
@@ -69,6 +75,12 @@ impl Question {
             Question::Partitions(reply) => {
                 let _ = reply.send(source.partitions());
             }
+            Question::Balance(path, reply) => {
+                let _ = reply.send(source.balance(path.as_deref()));
+            }
+            Question::Move(path, to, reply) => {
+                let _ = reply.send(source.move_subtree(&path, to));
+            }
             Question::Digests(reply) => {
                 let _ = reply.send(source.digests());
             }
@@ -101,6 +113,10 @@ pub trait Source {
     fn watches(&self) -> Vec<SessionWatches>;
     /// The partitions, and what is asked of them.
     fn partitions(&self) -> Vec<Partition>;
+    /// Where subtrees live that are not where their names say; and where this path does.
+    fn balance(&self, path: Option<&str>) -> Balance;
+    /// Has the subtree at a path moved to a partition; says why not when that is not begun.
+    fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
     /// The history of digests of the tree, oldest first.
     fn digests(&self) -> Vec<Digest>;
     /// Begins latencies and packet counts of the server anew.
@@ -170,6 +186,14 @@ pub struct Stats {
     pub requests_kept: u64,
     /// And those for partitions of other threads.
     pub requests_handed_over: u64,
+    /// Subtrees that were moved between partitions by this server, as the leader.
+    pub moves: u64,
+    /// Moves that were refused.
+    pub moves_refused: u64,
+    /// Subtrees that do not live where their names or parents say.
+    pub exceptions: u64,
+    /// At the leader: what the busiest partition has to do, over the mean; 0 when there is nothing to do.
+    pub imbalance: f64,
     /// Handshakes.
     pub connection_requests: u64,
     /// Connections refused by a limit.
@@ -385,54 +409,6 @@ impl Histogram {
     }
 }
 
-/// One connection.
-#[derive(Clone, Debug)]
-pub struct Connection {
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// Where there are several partitions: the one whose thread has it.
-    pub partition: Option<u8>,
-    /// Whether the server reads from it now; it does not while too much is under way.
-    pub reading: bool,
-    /// Whether replies wait for the client to read.
-    pub writing: bool,
-    /// Requests under way.
-    pub outstanding: u64,
-    /// Frames received.
-    pub packets_received: u64,
-    /// Frames sent.
-    pub packets_sent: u64,
-    /// When it was accepted, milliseconds since the epoch.
-    pub established_ms: i64,
-    /// Its session, once the handshake is done.
-    pub session: Option<ConnectionSession>,
-}
-
-/// What a connection knows of its session and of the requests on it.
-#[derive(Clone, Debug)]
-pub struct ConnectionSession {
-    /// The session.
-    pub id: i64,
-    /// Its timeout.
-    pub timeout_ms: u32,
-    /// The last request.
-    pub last_op: Option<Opcode>,
-    /// The last request's xid, if there was one.
-    pub last_xid: Option<i32>,
-    /// The zxid in the last reply.
-    pub last_zxid: i64,
-    /// When the last reply was written, milliseconds since the server started.
-    pub last_reply_ms: u64,
-    /// Latency of the last request.
-    pub latency_last_us: u64,
-    /// Least latency.
-    pub latency_min_us: u64,
-    /// Mean latency.
-    pub latency_avg_us: u64,
-    /// Largest latency.
-    pub latency_max_us: u64,
-}
-
 /// One session.
 #[derive(Clone, Debug)]
 pub struct Session {
@@ -605,11 +581,12 @@ pub(crate) mod tests {
         pub(crate) stats_resets: usize,
         pub(crate) connection_resets: usize,
         pub(crate) snapshots: usize,
+        pub(crate) moves: u64,
     }
 
     impl Default for Example {
         fn default() -> Self {
-            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0 }
+            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0, moves: 0 }
         }
     }
 
@@ -687,7 +664,8 @@ pub(crate) mod tests {
         }
 
         fn partitions(&self) -> Vec<Partition> {
-            let subtree = Subtree { path: "/hot".to_owned(), requests: 1500.4, bytes: 45_000.0 };
+            let subtree =
+                Subtree { path: "/hot".to_owned(), reads: 1500, writes: 200, bytes: 45_000, busy: 0.0575 };
             vec![Partition {
                 number: 1,
                 timeline: TIMELINE,
@@ -696,8 +674,20 @@ pub(crate) mod tests {
                 connections: 2,
                 requests_kept: 600,
                 requests_handed_over: 400,
+                reads: 1600,
+                writes: 200,
+                busy: 0.06,
                 subtrees: vec![subtree],
             }]
+        }
+
+        fn balance(&self, path: Option<&str>) -> Balance {
+            Balance::example(path, self.moves)
+        }
+
+        fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
+            self.moves += 1;
+            if (path, to) == ("/hot", 2) { Ok(()) } else { Err("server 3 leads: ask it".to_owned()) }
         }
 
         fn digests(&self) -> Vec<Digest> {

@@ -19,7 +19,14 @@ pub struct Partition {
     pub requests_kept: u64,
     /// And those for others.
     pub requests_handed_over: u64,
-    /// Where there are several: what was asked of its subtrees in the last seconds, the busiest first.
+    /// Where there are several: what it is asked, reads a second; this and what follows is sampled, and of the
+    /// last second or so.
+    pub reads: u64,
+    /// Writes a second.
+    pub writes: u64,
+    /// About how much of its thread that takes, without sockets and log; 1 is all of it.
+    pub busy: f64,
+    /// And what is asked of its subtrees, the busiest first.
     pub subtrees: Vec<Subtree>,
 }
 
@@ -28,8 +35,12 @@ pub struct Partition {
 pub struct Subtree {
     /// The znode that it begins with.
     pub path: String,
-    /// Requests a second.
-    pub requests: f64,
-    /// Bytes of them a second.
-    pub bytes: f64,
+    /// Reads a second.
+    pub reads: u64,
+    /// Writes a second.
+    pub writes: u64,
+    /// Bytes of both a second.
+    pub bytes: u64,
+    /// As that of the partition.
+    pub busy: f64,
 }

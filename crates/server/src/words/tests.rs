@@ -126,6 +126,12 @@ fn latency_before_the_first_request_is_zero() {
         fn partitions(&self) -> Vec<crate::view::Partition> {
             Vec::new()
         }
+        fn balance(&self, _: Option<&str>) -> crate::view::Balance {
+            crate::view::Balance::default()
+        }
+        fn move_subtree(&mut self, _: &str, _: u8) -> Result<(), String> {
+            Ok(())
+        }
         fn digests(&self) -> Vec<crate::view::Digest> {
             Vec::new()
         }

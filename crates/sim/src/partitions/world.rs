@@ -368,6 +368,8 @@ impl<'a> World<'a> {
         self.heal()?;
         self.compare()?;
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();
+        let placed = self.running().map(|(_, server)| server.shards[0].server().placement().version());
+        self.outcome.moves = placed.max().unwrap_or(0);
         self.outcome.reconfigs = self.clients.iter().map(|client| client.reconfigs).sum();
         self.outcome.time_us = self.now_us - 1_000_000;
         Ok(self.outcome)

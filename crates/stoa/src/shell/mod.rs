@@ -52,7 +52,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ShellArgs {
-    fn options(&self) -> Result<Options> {
+    /// How a client connects by them.
+    pub(crate) fn options(&self) -> Result<Options> {
         let mut options = Options::new(&self.server)
             .map_err(Failure::usage)?
             .session_timeout(Duration::from_secs(self.timeout.into()))
@@ -66,6 +67,11 @@ impl ShellArgs {
             options = options.identity(scheme, auth.as_bytes());
         }
         Ok(options)
+    }
+
+    /// Whether answers are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
     }
 }
 

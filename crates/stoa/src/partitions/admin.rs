@@ -1,0 +1,76 @@
+//! What a server's admin HTTP answers.
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::{Context as _, Failure, Result};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// A longer answer is none of a server's.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Where it is.
+pub(super) struct Admin<'a> {
+    address: &'a str,
+}
+
+impl<'a> Admin<'a> {
+    pub(super) fn new(address: &'a str) -> Self {
+        Self { address }
+    }
+
+    /// What lives where, and where a path does.
+    pub(super) fn partitions(&self, path: Option<&str>) -> Result<Value> {
+        let query = path.map(|path| format!("?path={}", encoded(path))).unwrap_or_default();
+        let body = self.get(&format!("/commands/partitions{query}"));
+        let body = body.context(format!("admin HTTP at {} (--admin says where it is)", self.address))?;
+        let answer: Value =
+            serde_json::from_str(&body).context(format!("what {} answers is no JSON", self.address))?;
+        match answer["error"].as_str() {
+            Some(error) => Err(Failure::failed(format!("{}: {error}", self.address))),
+            None => Ok(answer),
+        }
+    }
+
+    fn get(&self, target: &str) -> std::io::Result<String> {
+        let none = || std::io::Error::other("there is no such address");
+        let address = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let host = self.address;
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no answer"))?;
+        Ok(body.to_owned())
+    }
+}
+
+/// A path as a part of a query.
+fn encoded(path: &str) -> String {
+    path.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_written_so_that_a_query_can_hold_them() {
+        assert_eq!(encoded("/a-b_c.d/0"), "/a-b_c.d/0");
+        assert_eq!(encoded("/a b&c=%ä"), "/a%20b%26c%3D%25%C3%A4");
+    }
+}
