@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::driver::{Command, Driver, Status};
+use crate::fast::Fast;
 use crate::options::Options;
 use crate::protocol::{Call, Reply, WatchId};
 use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult, State};
@@ -176,8 +177,14 @@ impl Client {
         replies
     }
 
+    /// Reads and watches that wait for nothing; see [`Fast`].
+    #[must_use]
+    pub fn fast(&self) -> Fast<'_> {
+        Fast::new(self)
+    }
+
     /// Makes a call that sets a watch.
-    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call) -> (Result<Reply>, Watch) {
+    pub(crate) async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call) -> (Result<Reply>, Watch) {
         let id = WatchId(self.next_watch.fetch_add(1, Ordering::Relaxed));
         let (sink, watch) = Watch::channel();
         (self.send(call(id), Some((id, sink))).await, watch)
@@ -461,7 +468,7 @@ fn stat(reply: Reply) -> Result<Stat> {
     }
 }
 
-fn found(result: Result<Reply>) -> Result<Option<Stat>> {
+pub(crate) fn found(result: Result<Reply>) -> Result<Option<Stat>> {
     match result {
         Err(ErrorCode::NoNode) => Ok(None),
         Err(code) => Err(code),
@@ -469,14 +476,14 @@ fn found(result: Result<Reply>) -> Result<Option<Stat>> {
     }
 }
 
-fn data(reply: Reply) -> Result<(Vec<u8>, Stat)> {
+pub(crate) fn data(reply: Reply) -> Result<(Vec<u8>, Stat)> {
     match reply {
         Reply::Data { data, stat } => Ok((data, stat)),
         _ => Err(ErrorCode::MarshallingError),
     }
 }
 
-fn children(reply: Reply) -> Result<(Vec<String>, Option<Stat>)> {
+pub(crate) fn children(reply: Reply) -> Result<(Vec<String>, Option<Stat>)> {
     match reply {
         Reply::Children { names, stat } => Ok((names, stat)),
         _ => Err(ErrorCode::MarshallingError),

@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::options::Options;
-use crate::protocol::{Call, Fault, Output, Protocol, Reply, Token, WatchId};
+use crate::protocol::{Call, Fault, Output, Protocol, Reply, SideWish, Token, WatchId};
+use crate::sides::{SideTurn, Sides};
 use crate::types::{State, WatchEnd};
 use crate::watch::Sink;
 use stoa_wire::ErrorCode;
@@ -35,6 +36,9 @@ pub struct Status {
     pub session_timeout: Duration,
     /// The server of the connection.
     pub server: Option<SocketAddr>,
+    /// How many connections to it there are: more than one when the client is direct and the server has several
+    /// partitions.
+    pub connections: usize,
     /// Why the last connection ended or could not be opened.
     pub failure: Option<String>,
 }
@@ -67,6 +71,8 @@ pub(crate) struct Driver {
     next_token: Token,
     pending: HashMap<Token, Pending>,
     watches: HashMap<WatchId, Sink>,
+    sides: Sides,
+    connections: usize,
     status: watch::Sender<Status>,
     start: Instant,
 }
@@ -82,6 +88,7 @@ impl Driver {
             session_id: None,
             session_timeout: options.session_timeout,
             server: None,
+            connections: 0,
             failure: None,
         });
         let start = Instant::now();
@@ -93,6 +100,8 @@ impl Driver {
             next_token: 0,
             pending: HashMap::new(),
             watches: HashMap::new(),
+            sides: Sides::default(),
+            connections: 0,
             status,
             start,
             options,
@@ -128,7 +137,9 @@ impl Driver {
                 }
             };
             self.protocol.disconnected();
+            self.sides.close_all();
             self.deliver();
+            self.count_connections(0);
             let failure = format!("{server}: {failure}");
             self.status.send_modify(|status| {
                 status.server = None;
@@ -170,19 +181,28 @@ impl Driver {
     async fn serve(&mut self, stream: &TcpStream, address: SocketAddr) -> Failure {
         self.protocol.connected(self.now_ms());
         self.status.send_modify(|status| status.server = Some(address));
+        self.sides.lead_to(address);
         let mut input = vec![0; READ_BYTES];
         loop {
             if let Err(error) = self.write(stream) {
                 return error.into();
             }
+            if let Err(fault) = self.sides.write(&mut self.protocol, self.start) {
+                return fault.into();
+            }
             self.deliver();
+            self.count_connections(1 + self.protocol.sides().count());
             if self.protocol.state().is_final() {
                 return Fault::Closed.into();
             }
             let takes_commands = self.takes_commands();
             let has_output = !self.protocol.output().is_empty();
             let tick = self.start + Duration::from_millis(self.protocol.next_tick_ms().unwrap_or_default());
+            let waiting = self.sides.waiting(&mut self.protocol);
             let turn = tokio::select! {
+                turn = self.sides.turn(waiting), if !self.sides.is_empty() => {
+                    self.side_turn(turn, &mut input).map_err(Failure::from)
+                }
                 ready = stream.readable() => ready.map_err(Failure::from).and_then(|()| self.read(stream, &mut input)),
                 ready = stream.writable(), if has_output => ready.map_err(Failure::from),
                 command = self.commands.recv(), if takes_commands => {
@@ -225,6 +245,29 @@ impl Driver {
         }
     }
 
+    fn side_turn(&mut self, turn: SideTurn, input: &mut [u8]) -> Result<(), Fault> {
+        let now_ms = self.now_ms();
+        match turn {
+            SideTurn::Opened(partition, Some(stream)) => {
+                self.sides.opened(partition, stream);
+                self.protocol.side_connected(partition, now_ms);
+                if !self.protocol.sides().any(|side| side == partition) {
+                    // It has come too late.
+                    self.sides.close(partition);
+                }
+                Ok(())
+            }
+            SideTurn::Opened(partition, None) => self.protocol.side_disconnected(partition, now_ms),
+            SideTurn::Ready => self.sides.read(&mut self.protocol, input, now_ms),
+        }
+    }
+
+    fn count_connections(&mut self, connections: usize) {
+        if std::mem::replace(&mut self.connections, connections) != connections {
+            self.status.send_modify(|status| status.connections = connections);
+        }
+    }
+
     /// Takes a command; `None` says that there will be no more.
     fn command(&mut self, command: Option<Command>) {
         match command {
@@ -263,6 +306,8 @@ impl Driver {
                     }
                 }
                 Output::WatchEnded { watch, end } => self.end_watch(watch, end),
+                Output::Side(SideWish::Open { partition }) => self.sides.open(partition),
+                Output::Side(SideWish::Close { partition }) => self.sides.close(partition),
                 Output::State(state) => self.status.send_modify(|status| {
                     status.state = state;
                     status.session_id = self.protocol.session_id();

@@ -30,7 +30,11 @@ mod client;
 #[cfg(feature = "net")]
 mod driver;
 #[cfg(feature = "net")]
+mod fast;
+#[cfg(feature = "net")]
 mod options;
+#[cfg(feature = "net")]
+mod sides;
 #[cfg(feature = "net")]
 mod watch;
 
@@ -43,6 +47,8 @@ pub use types::{
 pub use client::{Client, ConnectError, CreateOptions, MultiError};
 #[cfg(feature = "net")]
 pub use driver::Status;
+#[cfg(feature = "net")]
+pub use fast::Fast;
 #[cfg(feature = "net")]
 pub use options::{Options, OptionsError};
 #[cfg(feature = "net")]

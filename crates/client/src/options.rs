@@ -20,6 +20,7 @@ pub struct Options {
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) read_only: bool,
     pub(crate) identities: Vec<(String, Vec<u8>)>,
+    pub(crate) direct: bool,
 }
 
 /// A list of servers that cannot be understood.
@@ -63,6 +64,7 @@ impl Options {
             call_timeout: None,
             read_only: false,
             identities: Vec::new(),
+            direct: false,
         })
     }
 
@@ -97,6 +99,14 @@ impl Options {
         Self { read_only, ..self }
     }
 
+    /// Have a connection to each partition of the server, if that is a Stoa with several: requests then come
+    /// in where their znodes live, and [`crate::Client::fast`] has something to offer. Off if not set. Each
+    /// connection counts for the server's limits.
+    #[must_use]
+    pub fn direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
     /// Adds an identity from the start.
     #[must_use]
     pub fn identity(mut self, scheme: &str, auth: &[u8]) -> Self {
@@ -110,6 +120,7 @@ impl Options {
             read_only: self.read_only,
             chroot: self.chroot.clone(),
             frame_bytes_max: FRAME_BYTES_MAX,
+            direct: self.direct,
         }
     }
 }

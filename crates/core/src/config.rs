@@ -58,6 +58,9 @@ pub struct Config {
     pub balance: bool,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
+    /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
+    /// server has told them.
+    pub direct_secret: [u8; 32],
     /// Bounds on what clients can make the server hold.
     pub limits: Limits,
 }
@@ -124,6 +127,7 @@ impl Default for Config {
             read_only_mode: false,
             balance: true,
             kept_bytes: 64 << 20,
+            direct_secret: [0; 32],
             limits: Limits::default(),
         }
     }

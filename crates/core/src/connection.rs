@@ -63,6 +63,8 @@ pub enum CloseReason {
     ReadsEnd,
     /// This server was so far behind that it has taken over another one's snapshot.
     StateReplaced,
+    /// It was a side connection, and the main one has ended.
+    MainEnded,
     /// An operator closed it, or the server shuts down.
     Operator,
 }
@@ -86,6 +88,7 @@ impl fmt::Display for CloseReason {
             Self::OnlyReads => "this server knows of no leader and only reads",
             Self::ReadsEnd => "a leader is known again, and the connection was read-only",
             Self::StateReplaced => "this server has taken over the state of another one",
+            Self::MainEnded => "the client's main connection has ended",
             Self::Operator => "closed by the server's operator",
         })
     }

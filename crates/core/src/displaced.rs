@@ -2,11 +2,12 @@
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::fate::Place;
-use crate::home::Home;
+use crate::home::{Home, told_elsewhere};
 use crate::placement::Placement;
 use crate::timestamp::Timestamp;
-use crate::word::{LeftWatch, Word};
+use crate::word::{LeftWatch, ToClient, Word};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 impl Home {
@@ -18,6 +19,7 @@ impl Home {
     /// Things live elsewhere from now on; `stamp` is what this thread's partition rests on, which knows it.
     /// Whom a client asks by this table must have come as far.
     pub(crate) fn place(&mut self, placement: Placement, stamp: &Timestamp) {
+        self.table = placement.table();
         self.placement = placement;
         self.placed_stamp.clone_from(stamp);
         for connection in self.connections.iter_mut() {
@@ -46,6 +48,12 @@ impl Home {
         frame: Box<[u8]>,
         stamp: &Timestamp,
     ) {
+        if self.is_side(id) && self.route(id).is_some_and(|route| route.gather.is_none()) {
+            // Its client finds the way, and is told in its turn.
+            self.gives_back(id);
+            let (bytes, stamp) = (told_elsewhere(&frame), stamp.clone());
+            return self.told(from, id, ToClient::Frames { answers: 1, bytes, stamp });
+        }
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         Self::uncount(&mut self.under_way, route, 1);
         route.seen.merge(stamp);
@@ -80,7 +88,14 @@ impl Home {
     /// What clients of this thread watch lives on another partition from now on, which is told whose watches
     /// they are.
     pub(crate) fn watches_leave(&mut self, taken: Place, mut watches: Vec<LeftWatch>) {
-        watches.retain(|(client, ..)| self.joins(*client, taken.partition));
+        let mut told = BTreeSet::new();
+        for (client, ..) in &watches {
+            if told.insert(*client) {
+                self.tell_moved(*client);
+            }
+        }
+        // A direct client sets those of a side connection anew.
+        watches.retain(|(client, ..)| !self.is_side(*client) && self.joins(*client, taken.partition));
         self.words.push_back((taken.partition, Word::Comes { taken, watches }));
     }
 

@@ -56,13 +56,11 @@ pub(crate) enum ForClient {
 impl Connection {
     /// What its next request rests on.
     pub(crate) fn after(&self) -> After {
-        self.guest
-            .as_ref()
-            .map_or_else(After::default, |guest| After {
-                since: guest.since,
-                placed: guest.placed,
-                seen: guest.seen.clone(),
-            })
+        self.guest.as_ref().map_or_else(After::default, |guest| After {
+            since: guest.since,
+            placed: guest.placed,
+            seen: guest.seen.clone(),
+        })
     }
 }
 
@@ -76,6 +74,8 @@ impl Server {
         match said {
             ToPartition::Open { peer, frame } => self.open_guest(home, client, peer, &frame),
             ToPartition::Join { peer, session } => drop(self.join_guest(home, client, peer, session)),
+            ToPartition::Attach { session, password } => self.attach_side(home, client, session, &password),
+            ToPartition::Detach => self.detach_side(home, client),
             said => {
                 let Some(&id) = self.guests.get(&(home, client)) else { return };
                 match said {
@@ -129,8 +129,16 @@ impl Server {
         let seen = Timestamp::new(self.placement.partitions());
         if let Some(connection) = self.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
-            let guest =
-                Guest { home, client, seen, since: 0, placed: 0, is_told: false, last_zxid: 0, catches_up: false };
+            let guest = Guest {
+                home,
+                client,
+                seen,
+                since: 0,
+                placed: 0,
+                is_told: false,
+                last_zxid: 0,
+                catches_up: false,
+            };
             connection.guest = Some(Box::new(guest));
         }
         id

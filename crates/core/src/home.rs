@@ -6,6 +6,7 @@
 //! answered, so that it carries what they have seen. What a client is told carries what the partition had
 //! seen, and waits for the events of those partitions that the client watches (section IV-G).
 
+mod direct;
 mod run;
 
 use crate::auth::IDENTITIES_MAX;
@@ -24,7 +25,12 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use stoa_wire::{Opcode, Reader, ReplyHeader, RequestHeader, begin_frame, end_frame, next_frame};
+use stoa_wire::{
+    Opcode, Reader, ReplyHeader, RequestHeader, Table, asks_direct, begin_frame, end_frame, next_frame,
+};
+
+use direct::Seal;
+pub(crate) use direct::{Direct, told_elsewhere};
 
 /// The clients of one thread.
 pub(crate) struct Home {
@@ -63,6 +69,11 @@ pub(crate) struct Home {
     read_only: Vec<ConnectionId>,
     /// Clients whose requests came back from a partition with a newer table than this thread has.
     pub(crate) displaced: Vec<ConnectionId>,
+    /// Direct clients that want to know how far partitions have come.
+    reaching: Vec<ConnectionId>,
+    seal: Seal,
+    /// What lives elsewhere than the rule says, as direct clients are told.
+    pub(crate) table: Table,
     /// Bytes of requests that may be under way.
     bytes_max: usize,
     pub(crate) stats: HomeStats,
@@ -77,6 +88,11 @@ pub(crate) enum Taken<'a> {
     /// It is for this thread's own partition, of this connection there. What the client has seen is told
     /// with it if that may be news.
     Own { guest: ConnectionId, frame: Frame<'a>, has_news: bool },
+    /// It is a fast read of that connection. The frame begins where an opcode stands in others, with the
+    /// opcode behind.
+    Fast { guest: ConnectionId, xid: i32, frame: &'a [u8] },
+    /// It was sent to the wrong partition.
+    Elsewhere { guest: ConnectionId, xid: i32 },
 }
 
 /// What a thread counts of its clients, besides what the partitions count of their requests.
@@ -114,6 +130,9 @@ impl Home {
             placed_stamp: Timestamp::new(config.partitions),
             read_only: Vec::new(),
             displaced: Vec::new(),
+            reaching: Vec::new(),
+            seal: Seal::new(&config.direct_secret),
+            table: Table::default(),
             planted: Planted::default(),
             placement,
             connections: Connections::default(),
@@ -226,10 +245,16 @@ impl Home {
     }
 
     fn open(&mut self, id: ConnectionId, frame: &[u8]) {
+        if self.is_side(id) {
+            return self.open_side(id, frame);
+        }
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
         connection.route = Some(Box::new(Route::new(&self.placed_stamp)));
         let peer = connection.peer;
+        if asks_direct(frame) {
+            self.offer_direct(id);
+        }
         self.send(FIRST, id, ToPartition::Open { peer, frame: frame.into() });
     }
 
@@ -254,6 +279,11 @@ impl Home {
         connection.last_op = frame.opcode;
         connection.last_xid = xid;
         let placed = self.placement.version();
+        let is_direct = connection.route.as_ref().is_some_and(|route| route.direct.is_some());
+        if is_direct && let Some(taken) = self.direct_request(id, &frame, now) {
+            return taken;
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
         let destination = route.destination(&self.placement, &frame);
         match destination {
@@ -318,6 +348,7 @@ impl Home {
             if let Some(route) = connection.route.as_mut().filter(|_| !self.planted.is(Bug::HighestZxid)) {
                 self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
             }
+            self.stamp_gathered(id, &mut answer);
             self.connections.append(id, &mut answer);
         }
     }
@@ -420,6 +451,7 @@ impl Home {
                         self.read_only.push(id);
                     }
                 }
+                self.attached(id, session);
             }
             ToClient::Frames { answers, mut bytes, stamp } => {
                 let position = stamp.at(from);
@@ -436,6 +468,7 @@ impl Home {
                 self.comes_back(from, id, version, frame, &stamp);
             }
             ToClient::Closed(reason) => {
+                self.refuse_side(id, reason);
                 // These answer something, which may have to wait.
                 let answers = matches!(reason, CloseReason::AuthFailed | CloseReason::SessionClosed);
                 match self.route(id).filter(|route| answers && !route.late.is_empty()) {
@@ -495,6 +528,13 @@ impl Home {
         if gather.is_some() {
             connection.sent -= 1;
         }
+        if let Some(direct) = &mut route.direct
+            && !direct.collects(stamp, bytes)
+        {
+            let (own, partitions) = (self.config.partition, self.placement.partitions());
+            let mut news = direct.before(stamp, bytes, (&self.seal, own, &self.table), partitions);
+            self.connections.append(id, &mut news);
+        }
         let waiting = self.connections.append(id, bytes);
         if let Some(gather) = gather {
             self.ask_all(id, gather);
@@ -521,15 +561,20 @@ impl Home {
         for id in core::mem::take(&mut self.waiting) {
             self.deliver(id);
         }
+        if !self.reaching.is_empty() {
+            self.say_to_all_what_is_reached();
+        }
     }
 
     /// Gives a client what it need not wait for.
     fn deliver(&mut self, id: ConnectionId) {
+        self.collect(id);
         while let Some(next) = self.next_due(id) {
             let late = self.route(id).and_then(|route| route.late.remove(next));
-            let Some(Late { from, answers, mut bytes, stamp }) = late else { return };
+            let Some(Late { from, answers, mut bytes, stamp }) = late else { break };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
         }
+        self.give_collected(id);
         match self.route(id).filter(|route| route.late.is_empty()).and_then(|route| route.ends) {
             Some(reason) => drop(self.end(id, reason)),
             None => self.go_on(id),
@@ -670,6 +715,9 @@ impl Home {
         Self::uncount(&mut self.under_way, &mut route, left);
         for partition in bits(route.joined) {
             self.send(partition, id, ToPartition::Leave);
+        }
+        if route.direct.is_some_and(|direct| direct.is_side()) {
+            self.send(FIRST, id, ToPartition::Detach);
         }
     }
 

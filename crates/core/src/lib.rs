@@ -62,6 +62,7 @@ mod route;
 mod server;
 mod session;
 mod shard;
+mod side;
 mod snapshot;
 mod standing;
 mod state;

@@ -1,10 +1,8 @@
 //! Which partition a znode lives on.
 //!
-//! The unit is a subtree: a znode with everything below it. Every znode right below the root begins one,
-//! and lives where the hash of its name says, so a table of a thousand directories is no table at all;
-//! the root itself and `/zookeeper` live on the first partition. Quotas stand below
-//! `/zookeeper/quota` under the path that they are for, and live where that does, because each write to
-//! it looks there.
+//! The unit is a subtree: a znode with everything below it. Every znode right below the root begins one, and
+//! lives where the hash of its name says. The rule is a part of the protocol, because Stoa's own clients follow
+//! it too: `stoa_wire::partition_of`.
 //!
 //! A subtree that was moved is an exception from that, with all below it that is none itself. Every
 //! partition has the whole table of them in its replicated state, and an operation over all partitions
@@ -18,7 +16,7 @@ use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stoa_tree::Placed;
-use stoa_wire::path;
+use stoa_wire::{Table, partition_of, partition_of_top, path, without_number};
 
 /// The first partition: the root, the sessions, the ensemble's configuration.
 pub(crate) const FIRST: u8 = 0;
@@ -114,19 +112,13 @@ impl Placement {
     /// The same of a path that may not even be text.
     #[inline]
     pub(crate) fn of_bytes(&self, path: &[u8]) -> u8 {
-        if self.partitions == 1 {
-            return FIRST;
+        if let Some(exceptions) = &self.exceptions {
+            let path = path.strip_prefix(QUOTA.as_bytes()).filter(|of| of.starts_with(b"/")).unwrap_or(path);
+            if let Some(moved) = exceptions.longest(path) {
+                return moved;
+            }
         }
-        let path = path.strip_prefix(QUOTA.as_bytes()).filter(|of| of.starts_with(b"/")).unwrap_or(path);
-        if let Some(moved) = self.exceptions.as_ref().and_then(|exceptions| exceptions.longest(path)) {
-            return moved;
-        }
-        let Some(path) = path.strip_prefix(b"/") else { return FIRST };
-        let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
-        if top.is_empty() || top == &SYSTEM.as_bytes()[1..] {
-            return FIRST;
-        }
-        self.of_top(without_number(top))
+        partition_of(path, self.partitions)
     }
 
     /// Where a znode will live that is created with this path, which for a sequential one lacks the number:
@@ -137,7 +129,7 @@ impl Placement {
             return self.of(path);
         }
         match path.strip_prefix('/').filter(|name| !name.contains('/')) {
-            Some(name) => self.of_top(name.as_bytes()),
+            Some(name) => partition_of_top(name.as_bytes(), self.partitions),
             None => self.of_parent(path),
         }
     }
@@ -156,8 +148,10 @@ impl Placement {
         }
     }
 
-    fn of_top(&self, top: &[u8]) -> u8 {
-        (hash(top) % u64::from(self.partitions)) as u8
+    /// What Stoa's own clients are told.
+    pub(crate) fn table(&self) -> Table {
+        let exceptions = self.exceptions().map(|(path, of)| (path.to_string(), of)).collect();
+        Table { version: self.version, exceptions }
     }
 
     /// Whether a znode lives elsewhere than its parent.
@@ -356,32 +350,6 @@ impl Recent {
         }
         partition
     }
-}
-
-/// A name without the number that a sequential create has put behind it, if it looks like that: those
-/// that were made with the same name live together, and it is known where before the number is.
-fn without_number(name: &[u8]) -> &[u8] {
-    const NUMBER_BYTES: usize = 10;
-    match name.len().checked_sub(NUMBER_BYTES).and_then(|at| name.split_at_checked(at)) {
-        Some((prefix, number))
-            if number.strip_prefix(b"-").unwrap_or(number).iter().all(u8::is_ascii_digit) =>
-        {
-            prefix
-        }
-        _ => name,
-    }
-}
-
-/// FNV-1a, with its bits mixed so that the remainder depends on all of them. What lives where follows from
-/// it, so it must never change.
-fn hash(bytes: &[u8]) -> u64 {
-    let mut state = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in bytes {
-        state = (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    state ^= state >> 32;
-    state = state.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    state ^ (state >> 32)
 }
 
 #[cfg(test)]

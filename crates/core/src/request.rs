@@ -73,7 +73,9 @@ impl Server {
         arrived_us: u64,
     ) {
         match opcode {
-            Opcode::Sasl | Opcode::CreateSession if !self.has_to_wait(id, header, reader.rest(), arrived_us) => {
+            Opcode::Sasl | Opcode::CreateSession
+                if !self.has_to_wait(id, header, reader.rest(), arrived_us) =>
+            {
                 self.refuse(id, header.xid, opcode, ErrorCode::Unimplemented, arrived_us);
             }
             Opcode::Sasl | Opcode::CreateSession => {}
@@ -268,7 +270,7 @@ impl Server {
     /// An answer that is known now. It may rest on updates that are proposed and not durable yet
     /// (another client's create makes ours fail with NodeExists), so it leaves when they are applied,
     /// and behind what the session asked before.
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         id: ConnectionId,
         xid: i32,

@@ -3,6 +3,7 @@
 use crate::connection::{CloseReason, ConnectionId};
 use crate::frame::Frame;
 use crate::gather::{Gather, is_for_all};
+use crate::home::Direct;
 use crate::mark;
 use crate::placement::{FIRST, Placement, Recent};
 use crate::timestamp::Timestamp;
@@ -53,6 +54,8 @@ pub(crate) struct Route {
     pub(crate) is_heard: bool,
     /// A read-only client: since when it was seen to wait, microseconds.
     pub(crate) waits_us: Option<u64>,
+    /// It carries timestamps itself.
+    pub(crate) direct: Option<Box<Direct>>,
 }
 
 /// Frames of a partition that may have to wait for events of others.
@@ -102,6 +105,7 @@ impl Route {
             gather: None,
             is_heard: false,
             waits_us: None,
+            direct: None,
         }
     }
 
@@ -189,6 +193,11 @@ impl Route {
         let by_number = |zxids: &[i64]| zxids.get(usize::from(of)).copied().unwrap_or(0);
         by_number(clocks).max(by_number(&self.answered))
     }
+}
+
+/// Where a request goes.
+pub(crate) fn destination_of(placement: &Placement, frame: &Frame<'_>) -> Destination {
+    destination(placement, frame, |path| placement.of_bytes(path))
 }
 
 /// Where a request goes. `of` says where the subtree lives that a path is in.

@@ -21,6 +21,7 @@ use crate::replica::{Append, Replica};
 use crate::requests::Requests;
 use crate::restore::Recovered;
 use crate::session::{LiveSession, Sessions};
+use crate::side::Sides;
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
 use crate::timestamp::Timestamp;
@@ -107,6 +108,7 @@ pub struct Server {
     pub(crate) placement: Placement,
     /// Clients of this server's homes.
     pub(crate) guests: Guests,
+    pub(crate) sides: Sides,
     /// What the state here rests on, this partition's own position among it.
     pub(crate) stamp: Timestamp,
     pub(crate) owners: Owners,
@@ -174,6 +176,7 @@ impl Server {
         let mut server = Self {
             placement,
             guests: Guests::default(),
+            sides: Sides::default(),
             stamp,
             owners: Owners::new(has_sessions),
             pending: VecDeque::new(),
@@ -572,6 +575,7 @@ impl Server {
             self.read_only.leave(session, id);
             return;
         };
+        self.end_sides(id);
         if self.sessions.get(key).is_some_and(|session| session.connection == Some(id)) {
             if held_up {
                 self.sessions.touch(key, self.now);

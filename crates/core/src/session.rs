@@ -141,6 +141,11 @@ impl Sessions {
         core::mem::replace(&mut session.connection, to)
     }
 
+    /// The connection that a session is on.
+    pub(crate) fn connection_of(&self, id: i64) -> Option<ConnectionId> {
+        self.live.get(*self.by_id.get(&id)?)?.connection
+    }
+
     /// The session moves to another server; returns the connection that it was on here.
     pub(crate) fn leave(&mut self, id: i64) -> Option<ConnectionId> {
         let session = self.live.get_mut(*self.by_id.get(&id)?)?;

@@ -54,6 +54,14 @@ impl Shard {
         self.home.connect(peer, now)
     }
 
+    /// Somebody has connected who says that this is a side connection of a direct client.
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    pub fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+        self.home.connect_side(peer, now)
+    }
+
     /// Bytes of a client; see [`Server::receive`].
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         let mut rest = bytes;
@@ -63,12 +71,15 @@ impl Shard {
             home.hand_over_own(id, &mut rest, |guest, frame| {
                 server.guest_request(guest, None, placed, frame, now);
             });
-            let Some(taken) = self.home.take_frame(id, &mut rest, now) else { break };
-            if let Taken::Own { guest, frame, has_news } = taken {
-                let seen = if has_news { self.home.seen(id) } else { None };
-                self.server.guest_request(guest, seen, self.home.placed(), &frame, now);
-            } else {
-                self.serve_own(now);
+            match self.home.take_frame(id, &mut rest, now) {
+                Some(Taken::Own { guest, frame, has_news }) => {
+                    let seen = if has_news { self.home.seen(id) } else { None };
+                    self.server.guest_request(guest, seen, placed, &frame, now);
+                }
+                Some(Taken::Fast { guest, xid, frame }) => self.server.guest_fast(guest, xid, frame, now),
+                Some(Taken::Elsewhere { guest, xid }) => self.server.give_back(guest, xid, now),
+                Some(Taken::Done) => self.serve_own(now),
+                None => break,
             }
         }
         self.settle(now);
@@ -122,9 +133,19 @@ impl Shard {
             Word::Sessions { is_all, position, changed } => {
                 self.server.sessions_changed(is_all, position, &changed);
             }
-            Word::Leaves { taken, watches } => self.home.watches_leave(taken, watches),
+            Word::Leaves { taken, watches } => {
+                self.place_home();
+                self.home.watches_leave(taken, watches);
+            }
             Word::Replaced => self.home.close_all(CloseReason::StateReplaced),
             word => self.server.hear_partition(from, word, now),
+        }
+    }
+
+    /// The home knows what lives where as soon as the partition does.
+    fn place_home(&mut self) {
+        if self.home.placed() != self.server.placement().version() {
+            self.home.place(self.server.placement().clone(), self.server.stamp());
         }
     }
 
@@ -159,9 +180,7 @@ impl Shard {
         loop {
             self.serve_own(now);
             self.listen_to_itself(now);
-            if self.home.placed() != self.server.placement().version() {
-                self.home.place(self.server.placement().clone(), self.server.stamp());
-            }
+            self.place_home();
             self.pass_on();
             if self.home.is_quiet() && self.server.words.is_empty() {
                 break;

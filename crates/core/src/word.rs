@@ -156,6 +156,15 @@ pub enum ToPartition {
         /// The frame.
         frame: Box<[u8]>,
     },
+    /// To the first partition: a side connection to this session's.
+    Attach {
+        /// The session.
+        session: i64,
+        /// Proves that it is the client's.
+        password: Box<[u8]>,
+    },
+    /// The side connection is gone.
+    Detach,
     /// It has said something, whatever it was.
     Heard,
     /// It is gone.

@@ -240,8 +240,11 @@ fn a_directory_is_cut_from_its_parent_and_merged_again() {
     // Everything goes on as if nothing had happened.
     let names = |threads: &mut Threads, path: &str| {
         let frame = threads.must(client, &children(4, path, false));
-        let mut names: Vec<_> =
-            stoa_wire::StrList::decode(&mut Reader::new(&frame.body)).unwrap().iter().map(String::from).collect();
+        let mut names: Vec<_> = stoa_wire::StrList::decode(&mut Reader::new(&frame.body))
+            .unwrap()
+            .iter()
+            .map(String::from)
+            .collect();
         names.sort();
         names
     };

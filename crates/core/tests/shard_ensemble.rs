@@ -15,7 +15,8 @@ use stoa_core::{
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
 use stoa_wire::{
-    ConnectRequest, MultiHeader, Opcode, Reader, ReplyHeader, next_frame, put, request::encode, xid,
+    ConnectRequest, ConnectResponse, MultiHeader, Opcode, Reader, ReplyHeader, RequestHeader, SideHello,
+    Stamped, ask_direct, direct_op, direct_xid, next_frame, put, request::encode, side_answer, xid,
 };
 use threads::{create, frame, request};
 
@@ -201,6 +202,37 @@ impl Servers {
         self.send(client, &frame(|out| request.encode(out)));
         assert_ne!(self.take(client), Vec::<u8>::new(), "it has a session");
         client
+    }
+
+    /// A direct client: its main connection, to the thread of the first partition, and two side connections.
+    fn connect_direct(&mut self, id: u8, sides: [u8; 2]) -> (Client, [Client; 2]) {
+        let now = self.now();
+        let peer: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        let main = (id, 0, self.shard(id, 0).connect(peer, now).unwrap());
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 30_000,
+            session_id: 0,
+            password: &[0; 16],
+            read_only: Some(false),
+        };
+        let hello = frame(|out| {
+            request.encode(out);
+            ask_direct(out);
+        });
+        self.send(main, &hello);
+        let bytes = self.take(main);
+        let response = ConnectResponse::decode(&bytes[4..]).unwrap();
+        let hello = SideHello { session_id: response.session_id, password: &response.password };
+        let hello = frame(|out| hello.encode(out));
+        let sides = sides.map(|partition| {
+            let side = (id, partition, self.shard(id, partition).connect_side(peer, now).unwrap());
+            self.send(side, &hello);
+            assert_eq!(side_answer(&self.take(side)[4..]), Ok(0));
+            side
+        });
+        (main, sides)
     }
 
     fn take(&mut self, (id, thread, connection): Client) -> Vec<u8> {
@@ -447,4 +479,63 @@ fn what_is_asked_of_followers_counts_at_the_leader() {
     servers.end(2);
     servers.pass(1500);
     assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 0);
+}
+
+/// What a direct client was told: xids and errors, and the last token.
+fn told(bytes: &[u8]) -> (Vec<(i32, i32)>, Vec<u8>) {
+    let (mut rest, mut answers, mut token) = (bytes, Vec::new(), Vec::new());
+    while let Some((frame, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+        let mut reader = Reader::new(frame);
+        let header = ReplyHeader::decode(&mut reader).unwrap();
+        if header.xid == direct_xid::STAMP {
+            token = Stamped::decode(&mut reader).unwrap().token.to_vec();
+        } else {
+            answers.push((header.xid, header.err));
+        }
+        rest = tail;
+    }
+    (answers, token)
+}
+
+#[test]
+fn a_direct_client_waits_where_a_partition_lags_and_its_fast_reads_do_not() {
+    let mut servers = Servers::new(3);
+    let tops = tops(3);
+    let writer = servers.connect(1, 0);
+    let (_, [one, other]) = servers.connect_direct(2, [1, 2]);
+    // The second partition of the second server hears nothing for a while.
+    servers.cut(1, 2, 1);
+    servers.cut(2, 3, 1);
+    for (number, top) in [(1, &tops[1]), (2, &tops[2])] {
+        servers.send(writer, &create(number, top));
+        servers.pass(20);
+    }
+    assert_eq!(servers.answers(writer), [(1, 0), (2, 0)]);
+    // A client there sees what came later, and asks for what came before.
+    servers.send(other, &exists(1, &tops[2]));
+    let (answers, token) = told(&servers.take(other));
+    assert_eq!(answers, [(1, 0)]);
+    let none = stoa_wire::ErrorCode::NoNode as i32;
+    servers.send(one, &exists(1, &tops[1]));
+    assert_eq!(told(&servers.take(one)).0, [(1, none)], "who does not say what he has seen does not wait");
+    let seen = frame(|out| {
+        RequestHeader { xid: 0, opcode: direct_op::SEEN }.encode(out);
+        out.extend_from_slice(&token);
+    });
+    let fast = frame(|out| {
+        RequestHeader { xid: 3, opcode: direct_op::FAST }.encode(out);
+        out.extend((Opcode::Exists as i32).to_be_bytes());
+        encode::path_watch(out, &tops[1], false);
+    });
+    let reach = frame(|out| {
+        RequestHeader { xid: 0, opcode: direct_op::REACH }.encode(out);
+        out.extend_from_slice(&token);
+    });
+    servers.send(one, &[seen, exists(2, &tops[1]), fast, reach].concat());
+    assert_eq!(told(&servers.take(one)).0, [(3, none)], "a fast read is answered from what is there");
+    servers.pass(200);
+    assert_eq!(told(&servers.take(one)).0, []);
+    servers.cuts.clear();
+    servers.pass(200);
+    assert_eq!(told(&servers.take(one)).0, [(2, 0), (direct_xid::REACHED, 0)]);
 }

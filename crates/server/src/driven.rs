@@ -47,6 +47,18 @@ impl Driven {
         }
     }
 
+    /// `None` where there is only one partition: then nobody needs side connections.
+    pub(crate) fn connect_side(
+        &mut self,
+        peer: SocketAddr,
+        now: Now,
+    ) -> Option<Result<ConnectionId, ConnectError>> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Shard(shard) => Some(shard.connect_side(peer, now)),
+        }
+    }
+
     #[inline]
     pub(crate) fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         match self {

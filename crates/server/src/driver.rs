@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use stoa_core::{Append, CloseReason, ConnectionId, Now, Output, SnapshotOutput, TIMELINE};
+use stoa_core::{Append, CloseReason, ConnectError, ConnectionId, Now, Output, SnapshotOutput, TIMELINE};
+use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -181,17 +182,54 @@ impl Driver {
         now
     }
 
-    /// Takes over an accepted socket; ends when the connection does.
-    pub(crate) async fn connection(self: Rc<Self>, socket: TcpStream, address: SocketAddr) {
+    /// Takes over an accepted socket; ends when the connection does. Returns the socket, and for which
+    /// partition it is, if it turns out to be a side connection.
+    pub(crate) async fn connection(
+        self: Rc<Self>,
+        socket: TcpStream,
+        address: SocketAddr,
+    ) -> Option<(u8, TcpStream)> {
         let connected = self.server.borrow_mut().connect(address, self.now());
-        let id = match connected {
-            Ok(id) => id,
-            Err(refused) => {
-                tracing::warn!("connection from {address} refused: {refused}");
-                return;
+        let (id, peer, mut reader) = self.connected(connected, socket, address)?;
+        let mut side = None;
+        if let Some(first) = self.read_exactly(&peer, &mut reader, 4).await {
+            // A word, or the length of the handshake's frame.
+            match first.first_chunk().copied().and_then(words::parse) {
+                Some(word) => self.answer_word(word, &peer, &mut reader).await,
+                None if first == words::TELNET_END => {}
+                None if first == PREAMBLE => side = self.read_exactly(&peer, &mut reader, 1).await,
+                None => {
+                    // Looked at now: a length out of range ends the connection at once.
+                    self.hand_in(id, &peer, &first);
+                    self.serve(id, &peer, &mut reader).await;
+                }
             }
-        };
-        let (mut reader, writer) = socket.into_split();
+        }
+        self.disconnected(id);
+        let partition = *side?.first()?;
+        let writer = Rc::try_unwrap(peer).ok()?.writer;
+        Some((partition, reader.reunite(writer).ok()?))
+    }
+
+    /// Takes over the socket of a side connection for this thread's partition.
+    pub(crate) async fn side_connection(self: Rc<Self>, socket: TcpStream, address: SocketAddr) {
+        let connected = self.server.borrow_mut().connect_side(address, self.now());
+        let connected = connected.and_then(|connected| self.connected(connected, socket, address));
+        if let Some((id, peer, mut reader)) = connected {
+            self.serve(id, &peer, &mut reader).await;
+            self.disconnected(id);
+        }
+    }
+
+    fn connected(
+        &self,
+        connected: Result<ConnectionId, ConnectError>,
+        socket: TcpStream,
+        address: SocketAddr,
+    ) -> Option<(ConnectionId, Rc<Peer>, OwnedReadHalf)> {
+        let warn = |refused: &ConnectError| tracing::warn!("connection from {address} refused: {refused}");
+        let id = connected.inspect_err(warn).ok()?;
+        let (reader, writer) = socket.into_split();
         let peer = Rc::new(Peer {
             writer,
             carry: RefCell::new(Vec::new()),
@@ -202,18 +240,10 @@ impl Driver {
             waker: RefCell::new(None),
         });
         self.peers.borrow_mut().insert(id, Rc::clone(&peer));
-        if let Some(first) = self.read_exactly(&peer, &mut reader, 4).await {
-            // A word, or the length of the handshake's frame.
-            match first.first_chunk().copied().and_then(words::parse) {
-                Some(word) => self.answer_word(word, &peer, &mut reader).await,
-                None if first == words::TELNET_END => {}
-                None => {
-                    // Looked at now: a length out of range ends the connection at once.
-                    self.hand_in(id, &peer, &first);
-                    self.serve(id, &peer, &mut reader).await;
-                }
-            }
-        }
+        Some((id, peer, reader))
+    }
+
+    fn disconnected(&self, id: ConnectionId) {
         self.peers.borrow_mut().remove(&id);
         self.server.borrow_mut().disconnected(id, self.now());
         self.after_input();

@@ -150,6 +150,7 @@ fn recover(
     };
     let newest: Vec<_> = recovered.iter().zip(&report.snapshots).map(stored).collect();
     let now = Clock::start().now();
+    config.direct_secret = random::bytes()?;
     let drive = |(partition, recovered)| -> Result<Driven, String> {
         let secret = random::bytes()?;
         let driven = if partitions == 1 {
@@ -372,7 +373,9 @@ fn accept_clients(
     let driver = Rc::clone(driver);
     if driver.surroundings.neighbours.is_none() {
         Box::pin(accept(listener, stopped, move |socket, address| {
-            Rc::clone(&driver).connection(socket, address)
+            let driver = Rc::clone(&driver);
+            // With one partition there are no others that a side connection could be for.
+            async move { drop(driver.connection(socket, address).await) }
         }))
     } else {
         Box::pin(accept(listener, stopped, move |socket, address| Rc::clone(&driver).greet(socket, address)))

@@ -4,11 +4,10 @@
 //! The first partition's thread is the one that the server began on. It accepts the connections and
 //! gives them to all threads in turn, itself among them; from then on a connection stays where it is.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -38,6 +37,8 @@ pub(crate) enum Message {
     Word(u8, Word),
     /// A client that has connected: it is this thread's from now on.
     Client(TcpStream, SocketAddr, Pass),
+    /// A side connection of a direct client, for this thread's partition.
+    Side(TcpStream, SocketAddr, Pass),
     /// Somebody wants to know something.
     Question(Question),
 }
@@ -46,13 +47,11 @@ pub(crate) enum Message {
 pub(crate) struct Neighbours {
     own: u8,
     pub(crate) together: Together,
-    /// Whose turn it is to get a client.
-    turn: Cell<usize>,
 }
 
 impl Neighbours {
     pub(crate) fn new(own: u8, together: Together) -> Self {
-        Self { own, together, turn: Cell::new(0) }
+        Self { own, together }
     }
 
     /// The partition of the thread whose neighbours they are.
@@ -68,11 +67,15 @@ impl Neighbours {
         }
     }
 
+    /// What was taken for a client is a side connection: it has taken nobody's turn.
+    fn is_no_client(&self) {
+        self.together.door.turn.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Whose the next client is: where it goes, or `None` if it is this thread's own.
     pub(crate) fn next(&self) -> Option<&UnboundedSender<Message>> {
         let inboxes = &self.together.inboxes;
-        let turn = self.turn.get() % inboxes.len();
-        self.turn.set(turn + 1);
+        let turn = self.together.door.turn.fetch_add(1, Ordering::Relaxed) % inboxes.len();
         inboxes.get(turn).filter(|_| turn != usize::from(self.own))
     }
 }
@@ -81,6 +84,8 @@ impl Neighbours {
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     open: Mutex<HashMap<IpAddr, usize>>,
+    /// Whose turn it is to get a client.
+    turn: AtomicUsize,
     rejected: AtomicU64,
     max: usize,
     max_per_address: usize,
@@ -145,6 +150,7 @@ impl Driver {
             match next {
                 Message::Word(from, word) => self.server.borrow_mut().hear(from, word, now),
                 Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
+                Message::Side(socket, address, pass) => self.take_side(socket, address, pass),
                 Message::Question(question) => question.answer(&mut &**self),
             }
             message = if left > 0 { inbox.try_recv().ok() } else { None };
@@ -159,11 +165,38 @@ impl Driver {
             Ok(socket) => {
                 let driver = Rc::clone(self);
                 tokio::task::spawn_local(async move {
-                    driver.connection(socket, address).await;
+                    if let Some((partition, socket)) = Rc::clone(&driver).connection(socket, address).await {
+                        driver.pass_side(partition, socket, address, pass);
+                    }
+                });
+            }
+            Err(error) => tracing::warn!("connection from {address} is lost: {error}"),
+        }
+    }
+
+    fn take_side(self: &Rc<Self>, socket: TcpStream, address: SocketAddr, pass: Pass) {
+        match tokio::net::TcpStream::from_std(socket) {
+            Ok(socket) => {
+                let driver = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    driver.side_connection(socket, address).await;
                     drop(pass);
                 });
             }
             Err(error) => tracing::warn!("connection from {address} is lost: {error}"),
+        }
+    }
+
+    /// A side connection goes to the thread of its partition. One that is for none is closed.
+    fn pass_side(&self, partition: u8, socket: tokio::net::TcpStream, address: SocketAddr, pass: Pass) {
+        let Some(neighbours) = &self.surroundings.neighbours else { return };
+        neighbours.is_no_client();
+        match (neighbours.together.inboxes.get(usize::from(partition)), socket.into_std()) {
+            (Some(inbox), Ok(socket)) => drop(inbox.send(Message::Side(socket, address, pass))),
+            (None, _) => {
+                tracing::info!("connection from {address} closed: there is no partition {partition}");
+            }
+            (_, Err(error)) => tracing::warn!("connection from {address} is lost: {error}"),
         }
     }
 

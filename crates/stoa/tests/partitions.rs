@@ -2,6 +2,7 @@
 //! crash.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
@@ -21,6 +22,13 @@ const TOPS: usize = 12;
 const BELOW: usize = 30;
 /// Longer than anything here takes on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every second client has a connection to each partition.
+fn options(servers: &str) -> Options {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_direct = NEXT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+    Options::new(servers).unwrap().direct(is_direct)
+}
 
 /// A server on a port of the system's choice; killed when dropped.
 struct Server {
@@ -62,7 +70,7 @@ impl Server {
     }
 
     fn connect(&self) -> Client {
-        Client::connect(Options::new(&self.address).unwrap()).unwrap()
+        Client::connect(options(&self.address)).unwrap()
     }
 
     fn word(&self, word: &str) -> String {
@@ -176,8 +184,9 @@ fn everything(partitions: u8) {
     assert_eq!(server.metric("znode_count"), 3 + 1 + (TOPS + TOPS * BELOW) as u64 + 1 + 5);
     assert!(server.metric("stoa_requests_handed_over_total") > 0);
     assert!(server.word("conf").contains(&format!("\npartitions={partitions}\n")));
-    let sessions = server.word("cons").lines().filter(|line| line.contains("sid=0x")).count();
-    assert_eq!(sessions, 5);
+    let lines = server.word("cons");
+    let session = |line: &str| Some(line.split_once("sid=0x")?.1.split(',').next()?.to_owned());
+    assert_eq!(lines.lines().filter_map(session).collect::<BTreeSet<_>>().len(), 5);
     let dump = server.word("dump");
     assert!((0..5).all(|number| dump.contains(&format!("/top-{number}/ephemeral-{number}"))), "{dump}");
     drop(clients);
@@ -237,25 +246,30 @@ fn the_generator_works_where_its_connections_are() {
     let server = Server::start(folder.path(), &["--partitions=3"]);
     let bench = |options: &str| {
         let line = format!(
-            "bench --server {} --op set --sessions 7 --tops 6 --partitions 3 --operations 5000 {options}",
+            "bench --server {} --sessions 7 --tops 6 --partitions 3 --operations 5000 --op {options}",
             server.address
         );
         let output = Command::new(STOA).args(line.split(' ')).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     let requests = || ["kept", "handed_over"].map(|how| server.metric(&format!("stoa_requests_{how}_total")));
-    bench("--stay 1");
+    bench("set --stay 1");
     // Besides, only the ends of the sessions are asked of the first partition.
     let [kept_before, handed_over_before] = requests();
     // Each time another thread has the first connection.
-    (0..3).for_each(|_| bench("--prepared --local"));
+    (0..3).for_each(|_| bench("set --prepared --local"));
     let [kept, handed_over] = requests();
     assert!(kept - kept_before >= 15_000 && handed_over - handed_over_before <= 21);
-    bench("--prepared --remote");
+    bench("set --prepared --remote");
     let [kept_then, handed_over_then] = requests();
     assert!(kept_then - kept <= 7 && handed_over_then - handed_over >= 5000);
-    bench("--prepared --stay 1");
+    bench("set --prepared --stay 1");
     let [kept_last, handed_over_last] = requests();
+    // Whoever has a connection to each partition asks it there.
+    bench("set --prepared --stay 1 --direct");
+    bench("mixed --prepared --stay 1 --direct --fast");
+    let [_, handed_over_direct] = requests();
+    assert!(handed_over_direct - handed_over_last <= 14);
     let (kept, handed_over) = (kept_last - kept_then, handed_over_last - handed_over_then);
     assert!(handed_over > kept && kept > 1000, "a third is kept: {kept} of {}", kept + handed_over);
 }
@@ -281,7 +295,8 @@ fn a_folder_with_another_number_is_refused() {
 fn limits_on_connections_hold_for_all_threads_together() {
     let folder = TempDir::new().unwrap();
     let server = Server::start(folder.path(), &["--partitions=3", "--max-connections-per-address=4"]);
-    let _clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let options = Options::new(&server.address).unwrap();
+    let _clients: Vec<_> = (0..4).map(|_| Client::connect(options.clone()).unwrap()).collect();
     let mut refused = TcpStream::connect(&server.address).unwrap();
     refused.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     // It is closed, or reset because of what was not read.
@@ -410,14 +425,14 @@ impl Ensemble {
 
     /// A client of one server.
     fn connect(&self, at: usize) -> Client {
-        Client::connect(Options::new(&self.server(at).address).unwrap()).unwrap()
+        Client::connect(options(&self.server(at).address)).unwrap()
     }
 
     /// A client of all of them, one first.
     fn connect_to_all(&self, first: usize) -> Client {
         let address = |at: usize| format!("127.0.0.1:{}", self.ports[(first + at) % 3]);
         let list = (0..3).map(address).collect::<Vec<_>>().join(",");
-        Client::connect(Options::new(&list).unwrap().connect_timeout(PATIENCE)).unwrap()
+        Client::connect(options(&list).connect_timeout(PATIENCE)).unwrap()
     }
 
     /// Waits until all servers have the same, and shows what that is to a client of each.

@@ -12,25 +12,34 @@ extern crate alloc;
 
 mod acl;
 mod codec;
+mod direct;
 mod error;
 mod frame;
 mod handshake;
 mod multi;
 mod opcode;
 pub mod path;
+mod placement;
 mod reply;
 pub mod request;
 mod stat;
+mod timestamp;
 
 pub use acl::{Acl, AclList, OPEN_ACL, READ_ACL, perms};
 pub use codec::{DecodeError, Reader, put};
+pub use direct::{
+    ELSEWHERE, Offer, PREAMBLE, SideHello, Stamped, TAG_LEN, Table, answer_side, ask_direct, asks_direct,
+    direct_op, direct_xid, side_answer, stamp_of,
+};
 pub use error::ErrorCode;
 pub use frame::{FrameError, Split, begin_frame, end_frame, next_frame};
 pub use handshake::{ConnectRequest, ConnectResponse, PASSWORD_LEN};
 pub use multi::{MultiHeader, MultiOps, MultiResult, MultiResults};
 pub use opcode::Opcode;
+pub use placement::{partition_of, partition_of_top, without_number};
 pub use reply::{EventKind, KeeperState, ReplyHeader, WatcherEvent};
 pub use request::{
     AddWatchMode, Create, CreateMode, Reconfig, Request, RequestHeader, SetWatches, StrList, WatcherKind, xid,
 };
 pub use stat::Stat;
+pub use timestamp::Timestamp;

@@ -4,8 +4,9 @@
 use proptest::prelude::*;
 use stoa_wire::request::encode;
 use stoa_wire::{
-    AclList, ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Opcode, Reader,
-    ReplyHeader, Request, RequestHeader, Stat, StrList, WatcherEvent, next_frame, path, put,
+    AclList, ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Offer, Opcode, Reader,
+    ReplyHeader, Request, RequestHeader, SideHello, Stamped, Stat, StrList, Table, WatcherEvent, asks_direct,
+    next_frame, path, put, side_answer, stamp_of,
 };
 
 /// Bytes that `work` allocates, whether it gives them back or not.
@@ -37,6 +38,13 @@ fn decode_all(bytes: &[u8]) {
     let _ = WatcherEvent::decode(&mut Reader::new(bytes));
     let _ = MultiHeader::decode(&mut Reader::new(bytes));
     let _ = MultiResults::decode(&mut Reader::new(bytes));
+    let _ = asks_direct(bytes);
+    let _ = Offer::find(bytes);
+    let _ = SideHello::decode(bytes);
+    let _ = side_answer(bytes);
+    let _ = Stamped::decode(&mut Reader::new(bytes));
+    let _ = stamp_of(bytes);
+    let _ = Table::decode(&mut Reader::new(bytes));
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = path::is_valid(text);
         let _ = path::split(text);

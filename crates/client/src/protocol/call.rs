@@ -1,17 +1,18 @@
 //! Calls and their place on the wire.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use stoa_wire::request::encode;
 use stoa_wire::{
     AddWatchMode, CreateMode, ErrorCode, MultiHeader, Opcode, RequestHeader, WatcherKind, begin_frame,
-    end_frame, path as znode_path, put,
+    direct_op, end_frame, path as znode_path, put,
 };
 
 use super::chroot::Chroot;
 use super::reply::Shape;
-use super::watches::{Slot, WatchId};
+use super::watches::{Pace, Slot, WatchId};
 use crate::types::{Acl, Operation, ReadOperation};
 
 /// A request as the client makes it. Paths are the client's, below its chroot. A version of `None`
@@ -97,6 +98,9 @@ pub enum Call {
     },
     WhoAmI,
     Close,
+    /// A read that waits for nothing else, or a watch whose events do not: see [`crate::Fast`]. Servers
+    /// and connections that know no fast reads take it for the call that it is.
+    Fast(Box<Call>),
 }
 
 const ANY_VERSION: i32 = -1;
@@ -132,6 +136,7 @@ impl Call {
             Self::AddWatch { .. } => Opcode::AddWatch,
             Self::WhoAmI => Opcode::WhoAmI,
             Self::Close => Opcode::CloseSession,
+            Self::Fast(call) => call.opcode(),
         }
     }
 
@@ -153,6 +158,7 @@ impl Call {
             Self::GetEphemerals { .. } => Shape::Paths,
             Self::GetAllChildrenNumber { .. } => Shape::Count,
             Self::WhoAmI => Shape::Identities,
+            Self::Fast(call) => call.shape(),
             Self::Delete { .. }
             | Self::CheckWatches { .. }
             | Self::RemoveWatches { .. }
@@ -162,8 +168,7 @@ impl Call {
         }
     }
 
-    /// The watch that the call sets if it succeeds; an exists on a znode that is not there sets
-    /// [`Slot::Exist`] instead.
+    /// The watch that the call sets if it succeeds.
     pub(super) fn watch(&self) -> Option<(Slot, &str, WatchId)> {
         match self {
             Self::Exists { path, watch: Some(watch) } | Self::GetData { path, watch: Some(watch) } => {
@@ -171,14 +176,52 @@ impl Call {
             }
             Self::GetChildren { path, watch: Some(watch), .. } => Some((Slot::Child, path, *watch)),
             Self::AddWatch { path, mode, watch } => Some((Slot::of_mode(*mode), path, *watch)),
+            Self::Fast(call) => call.watch(),
             _ => None,
         }
+    }
+
+    /// The watch that the call has set, by the error code of its reply.
+    pub(super) fn sets_watch(&self, err: i32) -> Option<(Slot, &str, WatchId)> {
+        let (slot, path, watch) = self.watch()?;
+        match err {
+            0 => Some((slot, path, watch)),
+            // It waits for the znode to be made.
+            err if err == ErrorCode::NoNode as i32 && self.opcode() == Opcode::Exists => {
+                Some((Slot::Exist, path, watch))
+            }
+            _ => None,
+        }
+    }
+
+    /// How events of the watch are told that the call sets.
+    pub(super) fn pace(&self) -> Pace {
+        if matches!(self, Self::Fast(_)) { Pace::Fast } else { Pace::Ordered }
+    }
+
+    /// The read, if it is a fast one.
+    pub(super) fn fast_read(&self) -> Option<&Self> {
+        let Self::Fast(call) = self else { return None };
+        let reads = matches!(
+            **call,
+            Self::GetData { .. } | Self::Exists { .. } | Self::GetChildren { .. } | Self::GetAcl { .. }
+        );
+        reads.then_some(call)
     }
 
     /// Appends the whole frame.
     pub(super) fn encode(&self, xid: i32, chroot: &Chroot, out: &mut Vec<u8>) {
         let start = begin_frame(out);
         RequestHeader { xid, opcode: self.opcode() as i32 }.encode(out);
+        self.encode_body(chroot, out);
+        end_frame(out, start);
+    }
+
+    /// Appends the whole frame of a fast read.
+    pub(super) fn encode_fast(&self, xid: i32, chroot: &Chroot, out: &mut Vec<u8>) {
+        let start = begin_frame(out);
+        RequestHeader { xid, opcode: direct_op::FAST }.encode(out);
+        put::i32(out, self.opcode() as i32);
         self.encode_body(chroot, out);
         end_frame(out, start);
     }
@@ -233,6 +276,7 @@ impl Call {
             }
             Self::Auth { scheme, auth } => encode::auth(out, scheme, auth),
             Self::WhoAmI | Self::Close => {}
+            Self::Fast(call) => call.encode_body(chroot, out),
         }
     }
 
@@ -266,6 +310,10 @@ impl Call {
             | Self::GetAllChildrenNumber { path }
             | Self::AddWatch { path, .. } => znode_path::is_valid(path),
             Self::Reconfig { .. } | Self::Auth { .. } | Self::WhoAmI | Self::Close => true,
+            Self::Fast(call) => {
+                let is_watch = matches!(**call, Self::AddWatch { .. });
+                (is_watch || self.fast_read().is_some()) && call.check().is_ok()
+            }
         };
         if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }
     }

@@ -6,12 +6,23 @@
 //! drains [`Protocol::poll`]. Calls may be submitted at any time: they wait for a connection. Calls
 //! that were sent on a connection that ends fail with `ConnectionLoss`, because nobody knows whether
 //! the server carried them out.
+//!
+//! A direct client ([`Settings::direct`]) has that connection to a server and, when the server has several
+//! partitions, side connections besides: [`Output::Side`] says which are wanted. Calls go to the partition
+//! where their znode lives. Those to one partition follow one another there; before the first one to
+//! another partition everything before it is answered (AGORA, section IV-D).
 
 mod call;
 mod chroot;
+mod lane;
+mod order;
+mod place;
 mod reply;
+mod sides;
 mod watches;
 
+#[cfg(test)]
+mod direct_tests;
 #[cfg(test)]
 mod tests;
 
@@ -22,22 +33,26 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, DecodeError, ErrorCode, EventKind, FrameError, Opcode, PASSWORD_LEN,
-    Reader, ReplyHeader, RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode,
-    xid,
+    ConnectRequest, ConnectResponse, DecodeError, ELSEWHERE, ErrorCode, EventKind, FrameError, Offer,
+    PASSWORD_LEN, Reader, ReplyHeader, WatcherEvent, ask_direct, begin_frame, direct_xid, end_frame,
+    next_frame, xid,
 };
 
 pub use call::Call;
 pub use chroot::Chroot;
 pub use reply::Reply;
+pub use sides::SideWish;
 pub use watches::WatchId;
 
 use crate::types::{Event, State, WatchEnd};
-use reply::{Shape, error_code};
-use watches::{Slot, Watches};
+use lane::{InFlight, Lane, MAIN, Stage};
+use order::Held;
+use place::Places;
+use reply::error_code;
+use watches::{Pace, Slot, Watches};
 
-/// A server refuses larger frames, so watches are set again in several requests.
-const SET_WATCHES_BYTES_MAX: usize = 128 * 1024;
+/// zxid of events that are told when watches are set again.
+const ZXID_MISSED: i64 = -1;
 
 /// Settings of the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +65,8 @@ pub struct Settings {
     pub chroot: Chroot,
     /// Longest frame taken from a server.
     pub frame_bytes_max: usize,
+    /// Whether to have a connection to each partition of a server that offers it.
+    pub direct: bool,
 }
 
 /// Which call a completion belongs to, as whoever submitted it names it.
@@ -81,6 +98,8 @@ pub enum Output {
     },
     /// The client stands differently with its servers.
     State(State),
+    /// Something is to be done about a side connection.
+    Side(SideWish),
 }
 
 /// Why a connection cannot go on. The driver closes it and calls [`Protocol::disconnected`].
@@ -105,6 +124,8 @@ pub enum Fault {
     AuthFailed,
     /// The session was closed, as asked for.
     Closed,
+    /// A side connection is lost, and could not be opened again.
+    SideLost,
 }
 
 impl fmt::Display for Fault {
@@ -122,6 +143,7 @@ impl fmt::Display for Fault {
             Self::SessionExpired => f.write_str("the session has expired"),
             Self::AuthFailed => f.write_str("the server refused an identity"),
             Self::Closed => f.write_str("the session is closed"),
+            Self::SideLost => f.write_str("the connection to a partition is lost"),
         }
     }
 }
@@ -139,6 +161,8 @@ enum Phase {
     Disconnected,
     /// The handshake was sent.
     Greeting,
+    /// There is a session, and side connections are being opened.
+    Attaching,
     Ready,
     /// Nothing will ever be sent again.
     Ended,
@@ -150,31 +174,19 @@ struct Session {
     password: [u8; PASSWORD_LEN],
 }
 
-/// A watch that will be set when its call succeeds.
-#[derive(Debug)]
-struct Registration {
-    slot: Slot,
-    path: String,
-    watch: WatchId,
-}
-
-/// A call that was sent.
-#[derive(Debug)]
-struct InFlight {
-    xid: i32,
-    token: Token,
-    opcode: Opcode,
-    shape: Shape,
-    registration: Option<Registration>,
-    /// For removeWatches: what to remove here as well.
-    removal: Option<(String, stoa_wire::WatcherKind)>,
-}
-
 /// An identity of the client, sent on every connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Credential {
     scheme: String,
     auth: Vec<u8>,
+}
+
+/// A call that was not sent, or was given back.
+#[derive(Debug)]
+struct Waiting {
+    token: Token,
+    call: Call,
+    returns: u8,
 }
 
 /// The core. See the module's documentation.
@@ -186,22 +198,29 @@ pub struct Protocol {
     session: Option<Session>,
     /// Whether that is a session. What a read-only server gives in place of one is good for its connection only.
     session_lasts: bool,
+    /// The server only reads.
+    reads_only: bool,
     timeout_ms: u64,
     zxid_seen: i64,
     last_xid: i32,
-    /// Calls that wait for a connection.
-    waiting: VecDeque<(Token, Call)>,
-    in_flight: VecDeque<InFlight>,
+    /// Calls that wait for a connection, or for answers of other partitions.
+    waiting: VecDeque<Waiting>,
     credentials: Vec<Credential>,
-    /// Calls of auth in the order sent; `None` for those that the core repeats by itself. Servers
-    /// answer them ahead of other requests.
-    auth_in_flight: VecDeque<Option<Token>>,
-    watches: Watches,
-    input: Vec<u8>,
-    output: Vec<u8>,
+    /// Watches of connections that are lost, and up to where each was told everything.
+    unset: Vec<(i64, Watches)>,
+    /// The main connection, then a place for the side connection of each partition.
+    lanes: Vec<Lane>,
+    /// Where the server has offered side connections.
+    places: Option<Places>,
+    /// What was received and may not be told yet.
+    held: VecDeque<Held>,
+    /// How many stamps were received.
+    moments: u64,
+    /// The server was asked where everything lives.
+    asks_table: bool,
+    /// Calls that were sent to the wrong partition, in their order.
+    returned: Vec<Waiting>,
     outputs: VecDeque<Output>,
-    sent_ms: u64,
-    received_ms: u64,
 }
 
 impl Protocol {
@@ -215,18 +234,19 @@ impl Protocol {
             state: State::Connecting,
             session: None,
             session_lasts: false,
+            reads_only: false,
             zxid_seen: 0,
             last_xid: 0,
             waiting: VecDeque::new(),
-            in_flight: VecDeque::new(),
             credentials: Vec::new(),
-            auth_in_flight: VecDeque::new(),
-            watches: Watches::default(),
-            input: Vec::new(),
-            output: Vec::new(),
+            unset: Vec::new(),
+            lanes: [Lane::new(Stage::Closed, 1)].into(),
+            places: None,
+            held: VecDeque::new(),
+            moments: 0,
+            asks_table: false,
+            returned: Vec::new(),
             outputs: VecDeque::new(),
-            sent_ms: 0,
-            received_ms: 0,
         }
     }
 
@@ -251,7 +271,7 @@ impl Protocol {
     /// Calls without a result yet.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.waiting.len() + self.in_flight.len() + self.auth_in_flight.len()
+        self.waiting.len() + self.returned.len() + self.lanes.iter().map(Lane::pending).sum::<usize>()
     }
 
     /// The next thing to tell.
@@ -261,7 +281,7 @@ impl Protocol {
 
     /// Bytes for the server. The driver takes off the front what it has written.
     pub fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.output
+        &mut self.lanes[MAIN].output
     }
 
     /// A connection is up: greets the server.
@@ -270,13 +290,11 @@ impl Protocol {
             return;
         }
         self.phase = Phase::Greeting;
-        self.input.clear();
-        self.output.clear();
-        self.sent_ms = now_ms;
-        self.received_ms = now_ms;
         let session = self.session.filter(|_| self.session_lasts);
         let (session_id, password) = session.map_or((0, [0; PASSWORD_LEN]), |s| (s.id, s.password));
-        let start = begin_frame(&mut self.output);
+        let lane = &mut self.lanes[MAIN];
+        lane.begin(now_ms);
+        let start = begin_frame(&mut lane.output);
         ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.zxid_seen,
@@ -285,31 +303,51 @@ impl Protocol {
             password: &password,
             read_only: Some(self.settings.read_only),
         }
-        .encode(&mut self.output);
-        end_frame(&mut self.output, start);
+        .encode(&mut lane.output);
+        if self.settings.direct {
+            ask_direct(&mut lane.output);
+        }
+        end_frame(&mut lane.output, start);
     }
 
-    /// The connection is gone, or could not be opened.
+    /// The connection is gone, or could not be opened; side connections go with it.
     pub fn disconnected(&mut self) {
         if self.phase == Phase::Ended {
             return;
         }
         self.phase = Phase::Disconnected;
-        self.output.clear();
-        for call in core::mem::take(&mut self.in_flight) {
+        let lanes = core::mem::replace(&mut self.lanes, [Lane::new(Stage::Closed, 1)].into());
+        for lane in lanes {
+            self.lose(lane);
+        }
+        // These were not carried out.
+        for call in core::mem::take(&mut self.returned).into_iter().rev() {
+            self.waiting.push_front(Waiting { returns: 0, ..call });
+        }
+        self.held.clear();
+        (self.places, self.asks_table) = (None, false);
+        if self.state.is_connected() {
+            self.set_state(State::Suspended);
+        }
+    }
+
+    /// A connection is lost: what was sent on it fails, and its watches are to be set again.
+    fn lose(&mut self, mut lane: Lane) {
+        for call in lane.in_flight.into_iter().chain(lane.fast) {
             // The session ends with its connection if the server got as far as closing it.
-            let is_close = call.opcode == Opcode::CloseSession;
+            let is_close = call.call == Call::Close;
             let result = if is_close { Ok(Reply::Nothing) } else { Err(ErrorCode::ConnectionLoss) };
             self.outputs.push_back(Output::Completed { token: call.token, result });
             if is_close {
+                lane.watches.clear();
                 self.end(State::Closed);
             }
         }
-        for token in core::mem::take(&mut self.auth_in_flight).into_iter().flatten() {
+        for token in lane.auth_in_flight.into_iter().flatten() {
             self.complete(token, Err(ErrorCode::ConnectionLoss));
         }
-        if self.state.is_connected() {
-            self.set_state(State::Suspended);
+        if !lane.watches.is_empty() {
+            self.unset.push((lane.zxid, lane.watches));
         }
     }
 
@@ -319,19 +357,25 @@ impl Protocol {
             self.complete(token, Err(code));
         } else if self.phase == Phase::Ended {
             self.complete(token, Err(ErrorCode::SessionExpired));
-        } else if self.phase == Phase::Ready {
-            self.send(token, &call, now_ms);
         } else if call == Call::Close && self.session.is_none() {
             self.complete(token, Ok(Reply::Nothing));
             self.end(State::Closed);
         } else {
-            self.waiting.push_back((token, call));
+            let waiting = Waiting { token, call, returns: 0 };
+            if self.phase == Phase::Ready && Self::is_fast(&waiting) {
+                self.send_fast(waiting, now_ms);
+            } else {
+                self.waiting.push_back(waiting);
+            }
+            self.flush(now_ms);
         }
     }
 
     /// Forgets a watch that nobody reads any more.
     pub fn forget(&mut self, watch: WatchId) {
-        self.watches.forget(watch);
+        let unset = self.unset.iter_mut().map(|(_, watches)| watches);
+        let set = self.lanes.iter_mut().map(|lane| &mut lane.watches);
+        set.chain(unset).for_each(|watches| watches.forget(watch));
     }
 
     /// Handles bytes from the server.
@@ -339,8 +383,13 @@ impl Protocol {
     /// # Errors
     /// When the connection cannot go on.
     pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<(), Fault> {
-        self.received_ms = now_ms;
-        let mut input = core::mem::take(&mut self.input);
+        self.receive_on(MAIN, bytes, now_ms)
+    }
+
+    fn receive_on(&mut self, at: usize, bytes: &[u8], now_ms: u64) -> Result<(), Fault> {
+        let lane = &mut self.lanes[at];
+        lane.received_ms = now_ms;
+        let mut input = core::mem::take(&mut lane.input);
         input.extend_from_slice(bytes);
         let mut handled = 0;
         let result = loop {
@@ -349,14 +398,16 @@ impl Protocol {
                 Err(error) => break Err(Fault::Frame(error)),
                 Ok(Some((frame, rest))) => {
                     handled = input.len() - rest.len();
-                    if let Err(fault) = self.frame(frame, now_ms) {
+                    if let Err(fault) = self.frame(at, frame, now_ms) {
                         break Err(fault);
                     }
                 }
             }
         };
         input.drain(..handled);
-        self.input = input;
+        self.lanes[at].input = input;
+        // Answers may have let calls go on.
+        self.flush(now_ms);
         result
     }
 
@@ -366,127 +417,220 @@ impl Protocol {
     /// When the server was silent for two thirds of the session timeout: time is left to find
     /// another one.
     pub fn tick(&mut self, now_ms: u64) -> Result<(), Fault> {
-        if !matches!(self.phase, Phase::Greeting | Phase::Ready) {
+        if !self.is_up() {
             return Ok(());
         }
-        if now_ms >= self.silence_ends_ms() {
+        let lane = &mut self.lanes[MAIN];
+        if now_ms >= lane.silence_ends_ms(self.timeout_ms) {
             return Err(Fault::Silent);
         }
-        if self.phase == Phase::Ready && now_ms >= self.ping_due_ms() {
-            self.send_raw(xid::PING, Opcode::Ping, now_ms, |_| {});
+        if lane.stage == Stage::Ready && now_ms >= lane.ping_due_ms(self.timeout_ms) {
+            lane.send_ping(now_ms);
         }
-        Ok(())
+        self.tick_sides(now_ms)
     }
 
     /// When [`Protocol::tick`] wants to be called next; `None` while there is no connection.
     #[must_use]
     pub fn next_tick_ms(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Greeting => Some(self.silence_ends_ms()),
-            Phase::Ready => Some(self.silence_ends_ms().min(self.ping_due_ms())),
-            Phase::Disconnected | Phase::Ended => None,
+        if !self.is_up() {
+            return None;
         }
+        let next = self.lanes.iter().filter_map(|lane| match lane.stage {
+            Stage::Greeting => Some(lane.silence_ends_ms(self.timeout_ms)),
+            Stage::Ready => {
+                Some(lane.silence_ends_ms(self.timeout_ms).min(lane.ping_due_ms(self.timeout_ms)))
+            }
+            Stage::Closed | Stage::Opening => None,
+        });
+        next.chain(self.next_side_tick_ms()).min()
     }
 
-    fn silence_ends_ms(&self) -> u64 {
-        self.received_ms + (self.timeout_ms * 2 / 3).max(1)
+    fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Greeting | Phase::Attaching | Phase::Ready)
     }
 
-    /// Heartbeats go on while requests flow in one direction only, so that silence means something.
-    fn ping_due_ms(&self) -> u64 {
-        self.sent_ms + (self.timeout_ms / 3).max(1)
-    }
-
-    fn frame(&mut self, frame: &[u8], now_ms: u64) -> Result<(), Fault> {
-        match self.phase {
-            Phase::Greeting => self.greeted(ConnectResponse::decode(frame)?, now_ms),
-            Phase::Ready => self.reply(frame),
-            Phase::Disconnected | Phase::Ended => Ok(()),
+    fn frame(&mut self, at: usize, frame: &[u8], now_ms: u64) -> Result<(), Fault> {
+        match (self.phase, self.lanes[at].stage) {
+            (Phase::Disconnected | Phase::Ended, _) => Ok(()),
+            (Phase::Greeting, _) => self.greeted(frame, now_ms),
+            (_, Stage::Greeting) => self.side_greeted(at, frame, now_ms),
+            _ => self.said(at, frame),
         }
     }
 
     /// The server answered the handshake.
-    fn greeted(&mut self, response: ConnectResponse, now_ms: u64) -> Result<(), Fault> {
+    fn greeted(&mut self, frame: &[u8], now_ms: u64) -> Result<(), Fault> {
+        let response = ConnectResponse::decode(frame)?;
         if response.session_id == 0 || response.timeout_ms <= 0 {
             self.lose_session();
             return Err(Fault::SessionExpired);
         }
         self.session = Some(Session { id: response.session_id, password: response.password });
         self.timeout_ms = u64::from(response.timeout_ms.unsigned_abs());
-        self.phase = Phase::Ready;
-        let read_only = response.read_only.unwrap_or(false);
-        self.session_lasts |= !read_only;
-        self.set_state(if read_only { State::ConnectedReadOnly } else { State::Connected });
-        for credential in core::mem::take(&mut self.credentials) {
-            self.send_credential(None, credential, now_ms);
+        self.reads_only = response.read_only.unwrap_or(false);
+        self.session_lasts |= !self.reads_only;
+        self.lanes[MAIN].stage = Stage::Ready;
+        let offer = if self.settings.direct && !self.reads_only { Offer::find(frame)? } else { None };
+        match offer.filter(|offer| offer.partitions > 1) {
+            Some(offer) => self.attach_sides(offer, now_ms),
+            None => {
+                self.get_ready(now_ms);
+                Ok(())
+            }
         }
-        self.set_watches_again(now_ms);
-        for (token, call) in core::mem::take(&mut self.waiting) {
-            self.send(token, &call, now_ms);
-        }
-        Ok(())
     }
 
-    fn reply(&mut self, frame: &[u8]) -> Result<(), Fault> {
+    /// All connections that there will be are there.
+    fn get_ready(&mut self, now_ms: u64) {
+        self.phase = Phase::Ready;
+        self.set_state(if self.reads_only { State::ConnectedReadOnly } else { State::Connected });
+        for lane in self.lanes.iter_mut().filter(|lane| lane.stage == Stage::Ready) {
+            for credential in &self.credentials {
+                lane.send_credential(None, credential, now_ms);
+            }
+        }
+        self.set_watches_again(now_ms);
+        self.flush(now_ms);
+    }
+
+    /// A frame on a connection that has its session.
+    fn said(&mut self, at: usize, frame: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader::new(frame);
         let header = ReplyHeader::decode(&mut reader)?;
         self.zxid_seen = self.zxid_seen.max(header.zxid);
+        let lane = &mut self.lanes[at];
         match header.xid {
-            xid::NOTIFICATION => self.notified(header, WatcherEvent::decode(&mut reader)?),
-            xid::PING | xid::SET_WATCHES => Ok(()),
-            xid::AUTH => self.authenticated(header.err),
-            got => {
-                let expected = self.in_flight.front().map(|call| call.xid);
-                match self.in_flight.pop_front() {
-                    Some(call) if call.xid == got => self.answered(call, header.err, &mut reader),
-                    Some(call) => {
-                        // It was sent and will not be answered: it fails with the connection.
-                        self.in_flight.push_front(call);
-                        Err(Fault::Unexpected { expected, got })
-                    }
-                    None => Err(Fault::Unexpected { expected, got }),
+            direct_xid::STAMP if self.places.is_some() => return self.stamped(at, &mut reader),
+            direct_xid::REACHED if self.places.is_some() => return self.has_reached(at),
+            direct_xid::TABLE if self.places.is_some() => return self.table_told(&mut reader),
+            direct_xid::MOVED if self.places.is_some() => return self.watches_moved(at, &mut reader),
+            // Something has moved while they were nowhere: what happened to it is told to who starts anew.
+            xid::SET_WATCHES if header.err == ELSEWHERE && at != MAIN => return Err(Fault::SideLost),
+            xid::NOTIFICATION => self.notified(at, frame, header, WatcherEvent::decode(&mut reader)?)?,
+            xid::PING => {}
+            xid::SET_WATCHES => {
+                lane.sets_in_flight = lane.sets_in_flight.saturating_sub(1);
+                if !self.held.iter().any(|held| held.lane == at) {
+                    lane.has_told(header.zxid);
                 }
+                self.release()?;
             }
+            xid::AUTH => self.authenticated(at, header.err)?,
+            xid => match lane.fast.iter().position(|call| call.xid == xid) {
+                Some(position) => {
+                    let call = lane.fast.swap_remove(position);
+                    self.answered(at, call, header.err, &mut reader)?;
+                }
+                None => self.in_order(at, frame)?,
+            },
+        }
+        self.taken(at, frame.len() + 4)
+    }
+
+    /// Tells a reply or an event whose turn has come.
+    fn tell(&mut self, at: usize, frame: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader::new(frame);
+        let header = ReplyHeader::decode(&mut reader)?;
+        if header.xid == xid::NOTIFICATION {
+            return self.fire(at, header, &WatcherEvent::decode(&mut reader)?, Pace::Ordered);
+        }
+        let lane = &mut self.lanes[at];
+        lane.has_told(header.zxid);
+        let expected = lane.in_flight.front().map(|call| call.xid);
+        match lane.in_flight.pop_front_if(|call| call.xid == header.xid) {
+            Some(call) => self.answered(at, call, header.err, &mut reader),
+            // What was sent and will not be answered fails with the connection.
+            None => Err(Fault::Unexpected { expected, got: header.xid }),
         }
     }
 
-    fn answered(&mut self, call: InFlight, err: i32, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn answered(
+        &mut self,
+        at: usize,
+        sent: InFlight,
+        err: i32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Fault> {
         let result = match err {
-            0 => match call.shape.decode(reader, &self.settings.chroot) {
+            0 => match sent.call.shape().decode(reader, &self.settings.chroot) {
                 Ok(reply) => Ok(reply),
                 Err(error) => {
-                    self.in_flight.push_front(call);
+                    self.lanes[at].in_flight.push_front(sent);
                     return Err(Fault::Decode(error));
                 }
             },
+            ELSEWHERE if self.places.is_some() => {
+                self.given_back(at, sent);
+                return Ok(());
+            }
             number => Err(error_code(number)),
         };
-        if let Some(Registration { slot, path, watch }) = call.registration {
-            match &result {
-                Ok(_) => self.watches.add(slot, &path, watch),
-                Err(ErrorCode::NoNode) if call.opcode == Opcode::Exists => {
-                    self.watches.add(Slot::Exist, &path, watch);
-                }
-                Err(_) => {}
-            }
+        let InFlight { token, call, watches, .. } = sent;
+        if !watches && let Some((slot, path, watch)) = call.sets_watch(err) {
+            self.watch(at, slot, path, &[(call.pace(), watch)]);
         }
-        if let (Some((path, kind)), Ok(_)) = (call.removal, &result) {
-            for watch in self.watches.remove(&path, kind) {
+        if let (Call::RemoveWatches { path, kind }, Ok(_)) = (&call, &result) {
+            for watch in self.lanes[at].watches.remove(path, *kind) {
                 self.outputs.push_back(Output::WatchEnded { watch, end: WatchEnd::Removed });
             }
         }
-        self.complete(call.token, result);
-        if call.opcode == Opcode::CloseSession {
+        self.complete(token, result);
+        if call == Call::Close {
             self.end(State::Closed);
             return Err(Fault::Closed);
         }
         Ok(())
     }
 
-    fn notified(&mut self, header: ReplyHeader, event: WatcherEvent<'_>) -> Result<(), Fault> {
+    /// There is a watch on a connection.
+    fn watch<'a>(
+        &mut self,
+        at: usize,
+        slot: Slot,
+        path: &str,
+        watches: impl IntoIterator<Item = &'a (Pace, WatchId)>,
+    ) {
+        let lane = &mut self.lanes[at];
+        // A side connection tells of its own partition, the main one of whichever has it: the server knows.
+        lane.watched |= if at == MAIN { u64::MAX } else { 1 << (at - 1) };
+        for (pace, watch) in watches {
+            lane.watches.add(slot, path, *pace, *watch);
+        }
+    }
+
+    /// A notification has come: fast watches are told at once, others in order.
+    fn notified(
+        &mut self,
+        at: usize,
+        frame: &[u8],
+        header: ReplyHeader,
+        event: WatcherEvent<'_>,
+    ) -> Result<(), Fault> {
+        self.fire(at, header, &event, Pace::Fast)?;
+        // One that is set by a reply that waits is not known yet.
+        let waits = self.held.iter().any(|held| held.lane == at);
+        if header.zxid == ZXID_MISSED && !waits {
+            // It has happened before the stamp that it comes with, nobody knows when. The answer to the
+            // request that set the watch again has not come, and others wait for that.
+            self.tell(at, frame)
+        } else if self.places.is_none() || waits || self.lanes[at].watches.have_order() {
+            self.in_order(at, frame)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fire(
+        &mut self,
+        at: usize,
+        header: ReplyHeader,
+        event: &WatcherEvent<'_>,
+        pace: Pace,
+    ) -> Result<(), Fault> {
         let kind = EventKind::from_i32(event.kind).ok_or(DecodeError::BadValue("type of a watch event"))?;
         let path = self.settings.chroot.local(event.path);
-        for (watch, over) in self.watches.fire(kind, path) {
+        for (watch, over) in self.lanes[at].watches.fire(kind, path, pace) {
             let event = Event { kind, path: path.to_owned(), zxid: header.zxid };
             self.outputs.push_back(Output::Event { watch, event });
             if over {
@@ -496,8 +640,8 @@ impl Protocol {
         Ok(())
     }
 
-    fn authenticated(&mut self, err: i32) -> Result<(), Fault> {
-        let Some(token) = self.auth_in_flight.pop_front() else {
+    fn authenticated(&mut self, at: usize, err: i32) -> Result<(), Fault> {
+        let Some(token) = self.lanes[at].auth_in_flight.pop_front() else {
             return Err(Fault::Unexpected { expected: None, got: xid::AUTH });
         };
         let result = if err == 0 { Ok(Reply::Nothing) } else { Err(error_code(err)) };
@@ -512,77 +656,61 @@ impl Protocol {
         Ok(())
     }
 
-    fn send(&mut self, token: Token, call: &Call, now_ms: u64) {
+    /// Sends what need not wait, in its order.
+    fn flush(&mut self, now_ms: u64) {
+        self.take_back();
+        while self.phase == Phase::Ready && self.returned.is_empty() && !self.asks_table {
+            let Some(first) = self.waiting.front() else { return };
+            let at = self.lane_of(&first.call, first.returns);
+            let is_fast = Self::is_fast(first);
+            if !is_fast && !self.is_free_for(at) {
+                return;
+            }
+            let Some(call) = self.waiting.pop_front() else { return };
+            if is_fast {
+                self.send_fast(call, now_ms);
+            } else {
+                self.send(at, call, now_ms);
+            }
+        }
+    }
+
+    fn send(&mut self, at: usize, Waiting { token, call, returns }: Waiting, now_ms: u64) {
         if let Call::Auth { scheme, auth } = call {
-            let credential = Credential { scheme: scheme.clone(), auth: auth.clone() };
-            self.send_credential(Some(token), credential, now_ms);
+            self.prove(token, Credential { scheme, auth }, now_ms);
             return;
         }
-        // Negative xids have meanings of their own, so xids start again at 1.
-        self.last_xid = if self.last_xid == i32::MAX { 1 } else { self.last_xid + 1 };
-        call.encode(self.last_xid, &self.settings.chroot, &mut self.output);
-        self.sent_ms = now_ms;
-        self.in_flight.push_back(InFlight {
-            xid: self.last_xid,
-            token,
-            opcode: call.opcode(),
-            shape: call.shape(),
-            registration: call.watch().map(|(slot, path, watch)| Registration {
-                slot,
-                path: path.to_owned(),
-                watch,
-            }),
-            removal: match call {
-                Call::RemoveWatches { path, kind } => Some((path.clone(), *kind)),
-                _ => None,
-            },
-        });
+        self.tell_news(at, now_ms);
+        self.last_xid = next_xid(self.last_xid);
+        let xid = self.last_xid;
+        let lane = &mut self.lanes[at];
+        call.encode(xid, &self.settings.chroot, &mut lane.output);
+        lane.sent_ms = now_ms;
+        lane.in_flight.push_back(InFlight { xid, token, call, returns, watches: false });
     }
 
-    fn send_raw(&mut self, xid: i32, opcode: Opcode, now_ms: u64, body: impl FnOnce(&mut Vec<u8>)) {
-        let start = begin_frame(&mut self.output);
-        RequestHeader { xid, opcode: opcode as i32 }.encode(&mut self.output);
-        body(&mut self.output);
-        end_frame(&mut self.output, start);
-        self.sent_ms = now_ms;
-    }
-
-    fn send_credential(&mut self, token: Option<Token>, credential: Credential, now_ms: u64) {
-        self.send_raw(xid::AUTH, Opcode::Auth, now_ms, |out| {
-            encode::auth(out, &credential.scheme, &credential.auth);
-        });
+    /// An identity is proved on each connection. The main one's answer counts; one that refuses ends all.
+    fn prove(&mut self, token: Token, credential: Credential, now_ms: u64) {
+        for (at, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.stage == Stage::Ready) {
+            lane.send_credential((at == MAIN).then_some(token), &credential, now_ms);
+        }
         self.credentials.push(credential);
-        self.auth_in_flight.push_back(token);
     }
 
-    /// Tells a server that did not set them which watches the session has. It reports at once what
-    /// happened since the last zxid that we have seen.
-    fn set_watches_again(&mut self, now_ms: u64) {
-        let chroot = self.settings.chroot.clone();
-        let watched: Vec<(Slot, String)> =
-            self.watches.paths().map(|(slot, path)| (slot, chroot.full(path).into_owned())).collect();
-        let mut rest = watched.as_slice();
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |(_, path): &&(Slot, String)| {
-                bytes += path.len() + 4;
-                bytes <= SET_WATCHES_BYTES_MAX
-            };
-            let (batch, tail) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            rest = tail;
-            let has_persistent = batch.iter().any(|(slot, _)| slot.is_persistent());
-            let slots = if has_persistent { &Slot::ALL[..] } else { &Slot::ALL[..3] };
-            let lists: Vec<Vec<&str>> = slots
-                .iter()
-                .map(|wanted| {
-                    batch.iter().filter(|(slot, _)| slot == wanted).map(|(_, path)| path.as_str()).collect()
-                })
-                .collect();
-            let lists: Vec<&[&str]> = lists.iter().map(Vec::as_slice).collect();
-            // Servers before 3.6 know only the older request, which has no persistent watches.
-            let opcode = if has_persistent { Opcode::SetWatches2 } else { Opcode::SetWatches };
-            let zxid = self.zxid_seen;
-            self.send_raw(xid::SET_WATCHES, opcode, now_ms, |out| encode::set_watches(out, zxid, &lists));
+    /// Sets the watches again that lost connections had.
+    pub(super) fn set_watches_again(&mut self, now_ms: u64) {
+        for (since, watches) in core::mem::take(&mut self.unset) {
+            let mut of_lane: Vec<Vec<(Slot, String)>> = Vec::new();
+            of_lane.resize_with(self.lanes.len(), Vec::new);
+            for (slot, path, ids) in watches.iter() {
+                let at = self.lane_of_watch(slot, path);
+                of_lane[at].push((slot, path.to_owned()));
+                self.watch(at, slot, path, ids);
+            }
+            for (at, watched) in of_lane.into_iter().enumerate().filter(|(_, watched)| !watched.is_empty()) {
+                self.tell_news(at, now_ms);
+                self.lanes[at].set_watches(since, &watched, &self.settings.chroot, now_ms);
+            }
         }
     }
 
@@ -615,14 +743,30 @@ impl Protocol {
     }
 
     fn fail_all(&mut self) {
-        for call in core::mem::take(&mut self.in_flight) {
+        for lane in &mut self.lanes {
+            let sent = lane.in_flight.drain(..).chain(lane.fast.drain(..)).map(|call| call.token);
+            let tokens: Vec<_> = sent.collect();
+            for token in tokens {
+                let result = Err(ErrorCode::SessionExpired);
+                self.outputs.push_back(Output::Completed { token, result });
+            }
+        }
+        self.held.clear();
+        for call in core::mem::take(&mut self.returned).into_iter().chain(core::mem::take(&mut self.waiting))
+        {
             self.complete(call.token, Err(ErrorCode::SessionExpired));
         }
-        for (token, _) in core::mem::take(&mut self.waiting) {
-            self.complete(token, Err(ErrorCode::SessionExpired));
+        let mut ended: Vec<_> = self.lanes.iter_mut().flat_map(|lane| lane.watches.clear()).collect();
+        for (_, mut watches) in core::mem::take(&mut self.unset) {
+            ended.extend(watches.clear());
         }
-        for watch in self.watches.clear() {
+        for watch in ended {
             self.outputs.push_back(Output::WatchEnded { watch, end: WatchEnd::SessionLost });
         }
     }
+}
+
+/// Negative xids have meanings of their own, so xids start again at 1.
+fn next_xid(last: i32) -> i32 {
+    if last == i32::MAX { 1 } else { last + 1 }
 }

@@ -1,19 +1,40 @@
+use super::lane::SET_WATCHES_BYTES_MAX;
 use super::*;
 use crate::types::{Acl, Operation, OperationResult};
-use stoa_wire::{AddWatchMode, CreateMode, KeeperState, MultiResults, Request, Stat, WatcherKind, put};
+use stoa_wire::{
+    AddWatchMode, CreateMode, KeeperState, MultiResults, Opcode, Request, RequestHeader, Stat, WatcherKind,
+    put,
+};
 
 const SESSION: i64 = 0x1234;
 
-fn protocol(chroot: &str) -> Protocol {
-    Protocol::new(Settings {
+fn settings(chroot: &str) -> Settings {
+    Settings {
         session_timeout_ms: 9000,
         read_only: false,
         chroot: Chroot::new(chroot).unwrap(),
         frame_bytes_max: 1 << 20,
+        direct: false,
+    }
+}
+
+fn protocol(chroot: &str) -> Protocol {
+    Protocol::new(settings(chroot))
+}
+
+pub(super) fn protocol_of(direct: bool) -> Protocol {
+    Protocol::new(Settings { direct, ..settings("/") })
+}
+
+/// A reply with empty data.
+pub(super) fn data_reply(xid: i32) -> Vec<u8> {
+    reply(xid, 5, 0, |out| {
+        put::buffer(out, b"");
+        Stat::default().encode(out);
     })
 }
 
-fn frame(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(super) fn frame(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin_frame(&mut out);
     body(&mut out);
@@ -21,7 +42,7 @@ fn frame(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-fn reply(xid: i32, zxid: i64, err: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(super) fn reply(xid: i32, zxid: i64, err: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     frame(|out| {
         ReplyHeader { xid, zxid, err }.encode(out);
         body(out);
@@ -57,7 +78,7 @@ fn connect(protocol: &mut Protocol, now_ms: u64) {
     protocol.receive(&greeting(SESSION, 6000), now_ms).unwrap();
 }
 
-fn outputs(protocol: &mut Protocol) -> Vec<Output> {
+pub(super) fn outputs(protocol: &mut Protocol) -> Vec<Output> {
     core::iter::from_fn(|| protocol.poll()).collect()
 }
 
@@ -80,7 +101,7 @@ fn get(path: &str, watch: Option<u64>) -> Call {
     Call::GetData { path: path.to_owned(), watch: watch.map(WatchId) }
 }
 
-fn completed(token: Token, result: Result<Reply, ErrorCode>) -> Output {
+pub(super) fn completed(token: Token, result: Result<Reply, ErrorCode>) -> Output {
     Output::Completed { token, result }
 }
 
@@ -219,6 +240,21 @@ fn a_new_connection_continues_the_session_and_sets_watches_again() {
 }
 
 #[test]
+fn watches_are_set_again_since_the_last_answer_as_it_was() {
+    let mut protocol = protocol("/");
+    connect(&mut protocol, 0);
+    protocol.submit(1, get("/a", Some(100)), 0);
+    protocol.submit(2, get("/b", Some(101)), 0);
+    // A server with several partitions may say less than before.
+    protocol.receive(&[reply(1, 70, -101, |_| {}), data_reply(2)].concat(), 1).unwrap();
+    protocol.receive(&event(80, EventKind::DataChanged, "/c"), 1).unwrap();
+    protocol.disconnected();
+    connect(&mut protocol, 2);
+    let (_, _, body) = sent(&mut protocol).pop().unwrap();
+    assert_eq!(body[..8], 5_i64.to_be_bytes());
+}
+
+#[test]
 fn persistent_watches_are_set_again_and_many_watches_in_several_requests() {
     let mut protocol = protocol("/");
     connect(&mut protocol, 0);
@@ -227,7 +263,12 @@ fn persistent_watches_are_set_again_and_many_watches_in_several_requests() {
     protocol.submit(1, call, 0);
     protocol.receive(&reply(1, 1, 0, |out| put::i32(out, 0)), 0).unwrap();
     for number in 0..300 {
-        protocol.watches.add(Slot::Data, &format!("/{number:01000}"), WatchId(2 + number));
+        protocol.lanes[MAIN].watches.add(
+            Slot::Data,
+            &format!("/{number:01000}"),
+            Pace::Ordered,
+            WatchId(2 + number),
+        );
     }
     protocol.disconnected();
     connect(&mut protocol, 1);
@@ -383,8 +424,8 @@ fn removed_watches_end_here_too() {
     let mut protocol = protocol("/");
     connect(&mut protocol, 0);
     outputs(&mut protocol);
-    protocol.watches.add(Slot::Data, "/a", WatchId(1));
-    protocol.watches.add(Slot::Child, "/a", WatchId(2));
+    protocol.lanes[MAIN].watches.add(Slot::Data, "/a", Pace::Ordered, WatchId(1));
+    protocol.lanes[MAIN].watches.add(Slot::Child, "/a", Pace::Ordered, WatchId(2));
     protocol.submit(1, Call::RemoveWatches { path: "/a".to_owned(), kind: WatcherKind::Data }, 0);
     protocol.submit(2, Call::RemoveWatches { path: "/a".to_owned(), kind: WatcherKind::Any }, 0);
     protocol.receive(&reply(1, 1, 0, |_| {}), 0).unwrap();

@@ -120,7 +120,9 @@ impl Server {
                 at_cuts = tree.ephemerals_at_cuts(session);
                 (PartOp::CloseSession, caller)
             }
-            StepKind::Give(_) | StepKind::Visits { .. } | StepKind::Take { .. } | StepKind::Place(_) => return,
+            StepKind::Give(_) | StepKind::Visits { .. } | StepKind::Take { .. } | StepKind::Place(_) => {
+                return;
+            }
         };
         let result = tree.part_op(part, kind, &caller);
         self.say(from, Word::Stepped(op, Stepped { result, at_cuts }));
@@ -246,9 +248,7 @@ impl Server {
 fn of_move(kind: &StepKind) -> Option<PartOp<'_>> {
     match kind {
         StepKind::Give(path) => Some(PartOp::Give { path, limit_bytes: MOVED_BYTES_MAX }),
-        StepKind::Visits { partition, sessions } => {
-            Some(PartOp::Visits { partition: *partition, sessions })
-        }
+        StepKind::Visits { partition, sessions } => Some(PartOp::Visits { partition: *partition, sessions }),
         StepKind::Take { path, content } => Some(PartOp::Take { path, content }),
         StepKind::Place(changes) => Some(PartOp::Place { changes }),
         _ => None,

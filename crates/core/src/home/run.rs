@@ -28,7 +28,11 @@ impl Home {
         }
         let (own, placed) = (self.config.partition, self.placement.version());
         let Some(route) = connection.route.as_deref_mut() else { return };
-        let Some(guest) = route.guest.filter(|_| route.has_only_to_ask(own, placed)) else { return };
+        let Some(guest) =
+            route.guest.filter(|_| route.direct.is_none() && route.has_only_to_ask(own, placed))
+        else {
+            return;
+        };
         let before = route.under_way;
         let mut last = None;
         while room > 0

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, RequestHeader, begin_frame, end_frame,
+    ConnectRequest, ConnectResponse, Offer, Opcode, PASSWORD_LEN, PREAMBLE, RequestHeader, SideHello,
+    ask_direct, begin_frame, end_frame, side_answer,
 };
 
 use crate::failure::{Context as _, Failure, Result};
@@ -16,7 +17,10 @@ use crate::failure::{Context as _, Failure, Result};
 /// How many handshakes are under way at a time: what a small listen backlog takes.
 const HANDSHAKES_AT_A_TIME: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(30);
-const HANDSHAKE_BYTES_MAX: usize = 1024;
+/// Where everything lives may stand in it.
+const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
+/// That a server can have.
+const PARTITIONS_MAX: u8 = 64;
 /// Files that the process needs besides its sockets.
 const SPARE_FILES: u64 = 64;
 
@@ -66,6 +70,75 @@ pub(crate) fn open_sessions(
         }
     }
     Ok(streams)
+}
+
+/// The connections of one session.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    /// One, or one for each partition.
+    pub(crate) streams: Vec<TcpStream>,
+    /// The number of the one that has the session.
+    pub(crate) main: usize,
+}
+
+impl From<TcpStream> for Streams {
+    fn from(stream: TcpStream) -> Self {
+        Self { streams: vec![stream], main: 0 }
+    }
+}
+
+/// Opens sessions with a connection to each partition, in turn on each of the servers.
+pub(crate) fn open_direct(servers: &[SocketAddr], count: usize, timeout: Duration) -> Result<Vec<Streams>> {
+    allow_files(count as u64 * u64::from(PARTITIONS_MAX) + SPARE_FILES)?;
+    let mut request = Vec::new();
+    let start = begin_frame(&mut request);
+    connect_request(&Identity::NEW, timeout, 0).encode(&mut request);
+    ask_direct(&mut request);
+    end_frame(&mut request, start);
+    let mut in_turn = servers.iter().cycle();
+    let open = |_| in_turn.next().map_or_else(no_server, |server| open_one_direct(*server, &request));
+    (0..count).map(open).collect()
+}
+
+fn no_server() -> Result<Streams> {
+    Err(Failure::usage("no server is named"))
+}
+
+fn open_one_direct(server: SocketAddr, request: &[u8]) -> Result<Streams> {
+    let failed = || format!("{server} did not complete the handshake");
+    let mut main = connect_one(server)?;
+    main.write_all(request).context(format!("cannot send the handshake to {server}"))?;
+    let frame = read_frame(&mut main).context(failed())?;
+    let answer = ConnectResponse::decode(&frame).map_err(std::io::Error::other).context(failed())?;
+    let offer = Offer::find(&frame).map_err(std::io::Error::other).context(failed())?;
+    let Some(Offer { partitions, own, .. }) = offer else {
+        return Err(Failure::failed(format!(
+            "{server} offers no connection to each partition: that takes a Stoa with several"
+        )));
+    };
+    let mut main = Some(main);
+    let side = |partition| {
+        if partition == own
+            && let Some(main) = main.take()
+        {
+            return Ok(main);
+        }
+        let mut side = connect_one(server)?;
+        let mut hello = [&PREAMBLE[..], &[partition]].concat();
+        let start = hello.len();
+        hello.extend_from_slice(&[0; 4]);
+        SideHello { session_id: answer.session_id, password: &answer.password }.encode(&mut hello);
+        end_frame(&mut hello, start);
+        side.write_all(&hello).context(failed())?;
+        let frame = read_frame(&mut side).context(failed())?;
+        match side_answer(&frame) {
+            Ok(0) => Ok(side),
+            answer => {
+                Err(Failure::failed(format!("{server} refused a connection to a partition: {answer:?}")))
+            }
+        }
+    };
+    Ok(Streams { streams: (0..partitions).map(side).collect::<Result<_>>()?, main: usize::from(own) })
 }
 
 /// The partition whose thread has each of these connections, as their servers tell (the word `cons`).
@@ -130,6 +203,12 @@ impl Identity {
 pub(crate) fn hello(identity: Identity, timeout: Duration, last_zxid_seen: i64) -> Vec<u8> {
     let mut request = Vec::new();
     let start = begin_frame(&mut request);
+    connect_request(&identity, timeout, last_zxid_seen).encode(&mut request);
+    end_frame(&mut request, start);
+    request
+}
+
+fn connect_request(identity: &Identity, timeout: Duration, last_zxid_seen: i64) -> ConnectRequest<'_> {
     ConnectRequest {
         protocol_version: 0,
         last_zxid_seen,
@@ -138,9 +217,6 @@ pub(crate) fn hello(identity: Identity, timeout: Duration, last_zxid_seen: i64) 
         password: &identity.password,
         read_only: Some(false),
     }
-    .encode(&mut request);
-    end_frame(&mut request, start);
-    request
 }
 
 /// Reads the answer to a [`hello`].

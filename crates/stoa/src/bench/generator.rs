@@ -65,8 +65,6 @@ pub(crate) struct Outcome {
 pub(crate) struct Generator<R> {
     epoll: OwnedFd,
     sessions: Vec<Session>,
-    /// Whether the epoll also reports when a session's socket has room again.
-    wants_room: Vec<bool>,
     paces: Vec<Pace>,
     /// When sessions with a pace send next.
     schedule: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -88,9 +86,10 @@ impl<R: Requests> Generator<R> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot create an epoll")?;
         let (sessions, paces): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
         for (index, session) in sessions.iter().enumerate() {
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, session.socket(), data, epoll::EventFlags::IN)
-                .context("cannot wait for a socket")?;
+            for (number, wire) in session.wires.iter().enumerate() {
+                epoll::add(&epoll, wire.socket(), name(index, number), epoll::EventFlags::IN)
+                    .context("cannot wait for a socket")?;
+            }
         }
         let schedule = paces
             .iter()
@@ -100,11 +99,9 @@ impl<R: Requests> Generator<R> {
                 Pace::Every { first, .. } => Some(Reverse((*first, index))),
             })
             .collect();
-        let wants_room = vec![false; sessions.len()];
         Ok(Self {
             epoll,
             sessions,
-            wants_room,
             paces,
             schedule,
             requests,
@@ -189,18 +186,19 @@ impl<R: Requests> Generator<R> {
         self.watch_for_room(index)
     }
 
-    /// Asks the epoll to tell when the socket has room, or not to.
+    /// Asks the epoll to tell when sockets of a session have room, or not to.
     fn watch_for_room(&mut self, index: usize) -> Result<()> {
-        let wants = self.sessions[index].has_output();
-        if wants == self.wants_room[index] {
-            return Ok(());
+        for (number, wire) in self.sessions[index].wires.iter_mut().enumerate() {
+            let wants = wire.has_output();
+            if std::mem::replace(&mut wire.wants_room, wants) == wants {
+                continue;
+            }
+            let flags =
+                if wants { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            epoll::modify(&self.epoll, wire.socket(), name(index, number), flags)
+                .context("cannot wait for room in a socket")?;
         }
-        self.wants_room[index] = wants;
-        let flags =
-            if wants { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-        let data = epoll::EventData::new_u64(index as u64);
-        epoll::modify(&self.epoll, self.sessions[index].socket(), data, flags)
-            .context("cannot wait for room in a socket")
+        Ok(())
     }
 
     /// Sleeps until a socket is ready or `until` is reached, then handles every ready socket.
@@ -213,8 +211,8 @@ impl<R: Requests> Generator<R> {
             Err(error) => return Err(Failure::failed(format!("cannot wait for sockets: {error}"))),
         }
         for event in 0..self.events.len() {
-            let index = self.events[event].data.u64() as usize;
-            let now = self.sessions[index].read(self.clock, record, &self.requests)?;
+            let (index, wire) = named(self.events[event].data.u64());
+            let now = self.sessions[index].read(wire, self.clock, record, &self.requests)?;
             match phase {
                 Phase::Sending => self.send(index, now)?,
                 Phase::Draining => self.finish(index, now)?,
@@ -246,4 +244,13 @@ impl<R: Requests> Generator<R> {
         }
         Ok(())
     }
+}
+
+/// How the epoll calls a connection of a session.
+fn name(session: usize, wire: usize) -> epoll::EventData {
+    epoll::EventData::new_u64((wire as u64) << 32 | session as u64)
+}
+
+fn named(name: u64) -> (usize, usize) {
+    ((name & 0xffff_ffff) as usize, (name >> 32) as usize)
 }

@@ -16,6 +16,7 @@ mod requests;
 mod run;
 mod session;
 mod tops;
+mod wire;
 
 use clap::{Args, Subcommand};
 

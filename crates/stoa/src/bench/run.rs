@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stoa_wire::ErrorCode;
 
 use super::clock::nanos;
-use super::connect;
+use super::connect::{self, Streams};
 use super::generator::{Generator, Outcome, Pace, Plan};
 use super::report::Report;
 use super::requests::{
@@ -103,6 +103,12 @@ pub(crate) struct RunArgs {
     /// Sessions work on other partitions than those whose threads have their connections
     #[arg(long, conflicts_with_all = ["stay", "local"])]
     remote: bool,
+    /// Sessions have a connection to each partition, as Stoa's own client can have
+    #[arg(long, conflicts_with_all = ["local", "remote"])]
+    direct: bool,
+    /// Their reads are fast reads, which wait for nothing on other partitions
+    #[arg(long, requires = "direct")]
+    fast: bool,
     /// The znodes are there already, with data of this size: do not create them
     #[arg(long)]
     prepared: bool,
@@ -229,6 +235,8 @@ fn settings(args: &RunArgs) -> Value {
         "stay": args.stay,
         "local": args.local,
         "remote": args.remote,
+        "direct": args.direct,
+        "fast": args.fast,
         "znodes": args.znodes,
         "operations": args.operations,
         "rate": args.rate,
@@ -250,7 +258,9 @@ fn run_echo(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let sessions = connect::connect(servers, args.sessions)?
         .into_iter()
         .enumerate()
-        .map(|(index, stream)| Ok((Session::new(stream, index, args.pipeline as usize)?, pace(args, index))))
+        .map(|(index, stream)| {
+            Ok((Session::new(stream.into(), index, args.pipeline as usize, false)?, pace(args, index)))
+        })
         .collect::<Result<_>>()?;
     let (outcome, _) = Generator::new(sessions, Echo::new(args.payload))?.run(plan(args))?;
     Ok(outcome)
@@ -264,7 +274,7 @@ fn run_idle(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         .enumerate()
         .map(|(index, stream)| {
             let first = interval * index as u64 / args.sessions as u64;
-            Ok((Session::new(stream, index, 1)?, Pace::Every { first, interval }))
+            Ok((Session::new(stream.into(), index, 1, false)?, Pace::Every { first, interval }))
         })
         .collect::<Result<_>>()?;
     finish(Generator::new(sessions, Pings)?.run(plan(args))?)
@@ -283,8 +293,14 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         prepare(args, servers, &tops.paths)?;
     }
     let count = args.sessions + usize::from(args.probe);
-    let streams = connect::open_sessions(servers, count, args.target.timeout)?;
-    let firsts = firsts(args, &tops, &streams)?;
+    let (streams, firsts): (Vec<Streams>, _) = if args.direct {
+        let streams = connect::open_direct(servers, count, args.target.timeout)?;
+        (streams, tops.firsts(Reach::Any, &vec![0; args.sessions]))
+    } else {
+        let streams = connect::open_sessions(servers, count, args.target.timeout)?;
+        let firsts = firsts(args, &tops, &streams)?;
+        (streams.into_iter().map(Streams::from).collect(), firsts)
+    };
     if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
         let paths =
             firsts.iter().enumerate().map(|(session, &top)| session_directory(&tops.paths[top], session));
@@ -302,7 +318,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
             } else {
                 pace(args, index)
             };
-            Ok((Session::new(stream, index, pipeline)?, pace))
+            Ok((Session::new(stream, index, pipeline, args.fast)?, pace))
         })
         .collect::<Result<_>>()?;
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -381,7 +397,7 @@ fn run_setup(
     let sessions = connect::open_sessions(servers, SETUP_SESSIONS, target.timeout)?
         .into_iter()
         .enumerate()
-        .map(|(index, stream)| Ok((Session::new(stream, index, SETUP_PIPELINE)?, Pace::AtWill)))
+        .map(|(index, stream)| Ok((Session::new(stream.into(), index, SETUP_PIPELINE, false)?, Pace::AtWill)))
         .collect::<Result<_>>()?;
     let plan = Plan { warmup: Duration::ZERO, duration: None, servers: server_pids };
     let outcome = finish(Generator::new(sessions, requests)?.run(plan)?)?;

@@ -1,0 +1,564 @@
+//! Direct clients: Stoa's own, which have a connection to each partition and carry timestamps themselves
+//! (AGORA, sections IV-A and IV-C). What is said is in `docs/client-protocol.md`.
+//!
+//! A client's first connection is its *main* one: to this it is a client as any other. A *side* connection
+//! belongs to the thread's own partition, and to the session of the main one as long as that is there.
+
+use super::{Home, Taken};
+use crate::config::Now;
+use crate::connection::{CloseReason, ConnectionId, Phase};
+use crate::frame::Frame;
+use crate::placement::FIRST;
+use crate::route::{Destination, Route, bits, destination_of, may_watch};
+use crate::server::ConnectError;
+use crate::timestamp::Timestamp;
+use crate::word::{Attached, ToPartition};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use stoa_wire::{
+    ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, Table, answer_side,
+    begin_frame, direct_op, direct_xid, end_frame, next_frame, stamp_of,
+};
+
+/// A client asks again when it was answered, so that it never has as many questions under way.
+const REACH_MAX: usize = 16;
+
+/// What a home knows of a connection of a direct client.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    is_side: bool,
+    /// The handshake is answered.
+    is_greeted: bool,
+    /// The stamp that it was told last.
+    told: Timestamp,
+    /// The version of the table by which it sends requests.
+    routed: u64,
+    /// One was given back, and all that follow are until it says by which table it sends them.
+    gives_back: bool,
+    /// What it wants to be told of, oldest first.
+    reach: VecDeque<Timestamp>,
+    /// Frames of several partitions that are given at once, as of one moment.
+    collected: Option<(Timestamp, Vec<u8>)>,
+}
+
+/// Proves of a stamp that a thread of this server has told it. Without that a client could claim to have
+/// seen what nobody has: it would be written with its updates, and whoever reads those would wait for it.
+pub(super) struct Seal(Hmac<Sha256>);
+
+impl Seal {
+    pub(super) fn new(secret: &[u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
+    }
+
+    fn token(&self, stamp: &Timestamp) -> Vec<u8> {
+        let mut token = Vec::new();
+        stamp.encode(&mut token);
+        let tag = self.0.clone().chain_update(&token).finalize().into_bytes();
+        token.extend_from_slice(&tag[..TAG_LEN]);
+        token
+    }
+
+    fn open(&self, token: &[u8]) -> Option<Timestamp> {
+        let (stamp, end) = stamp_of(token).ok()?;
+        let (said, tag) = token.split_at_checked(end)?;
+        self.0.clone().chain_update(said).verify_truncated_left(tag).ok()?;
+        Some(stamp)
+    }
+}
+
+impl Direct {
+    fn new(is_side: bool, partitions: u8) -> Self {
+        let told = Timestamp::new(partitions);
+        Self {
+            is_side,
+            is_greeted: false,
+            told,
+            routed: 0,
+            gives_back: false,
+            reach: VecDeque::new(),
+            collected: None,
+        }
+    }
+
+    pub(crate) fn is_side(&self) -> bool {
+        self.is_side
+    }
+
+    /// Takes frames that are a part of what is given at once, if there is such.
+    pub(super) fn collects(&mut self, stamp: &Timestamp, frames: &mut Vec<u8>) -> bool {
+        let Some((moment, collected)) = &mut self.collected else { return false };
+        moment.merge(stamp);
+        collected.append(frames);
+        true
+    }
+
+    /// What has to be said before these frames, which rest on this. The first are the answer to the
+    /// handshake, and what is offered stands in it.
+    pub(super) fn before(
+        &mut self,
+        stamp: &Timestamp,
+        frames: &mut Vec<u8>,
+        (seal, own, table): (&Seal, u8, &Table),
+        partitions: u8,
+    ) -> Vec<u8> {
+        let mut news = Vec::new();
+        if self.is_greeted && self.told == *stamp {
+            return news;
+        }
+        self.told.clone_from(stamp);
+        let token = seal.token(stamp);
+        if self.is_greeted {
+            let start = begin_frame(&mut news);
+            ReplyHeader { xid: direct_xid::STAMP, zxid: 0, err: 0 }.encode(&mut news);
+            Stamped { covers: frames.len(), token: &token }.encode(&mut news);
+            end_frame(&mut news, start);
+        } else {
+            self.is_greeted = true;
+            let end =
+                next_frame(frames, usize::MAX >> 1).ok().flatten().map(|(_, rest)| frames.len() - rest.len());
+            let behind = frames.split_off(end.unwrap_or(frames.len()));
+            Offer { partitions, own, token: &token, table: table.clone() }.encode(frames);
+            end_frame(frames, 0);
+            frames.extend_from_slice(&behind);
+        }
+        news
+    }
+}
+
+impl Home {
+    /// What is handed out from now on is given at once: of the parts of one operation each says that the others
+    /// are there, and a client must not take that for true before it has all of them.
+    pub(super) fn collect(&mut self, id: ConnectionId) {
+        let partitions = self.placement.partitions();
+        if let Some(direct) = self.direct(id) {
+            direct.collected = Some((Timestamp::new(partitions), Vec::new()));
+        }
+    }
+
+    /// Gives what was collected.
+    pub(super) fn give_collected(&mut self, id: ConnectionId) {
+        let (own, partitions) = (self.config.partition, self.placement.partitions());
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        let Some(direct) = &mut route.direct else { return };
+        let Some((stamp, mut frames)) = direct.collected.take().filter(|(_, frames)| !frames.is_empty())
+        else {
+            return;
+        };
+        let mut news = direct.before(&stamp, &mut frames, (&self.seal, own, &self.table), partitions);
+        self.connections.append(id, &mut news);
+        self.connections.append(id, &mut frames);
+    }
+
+    /// Somebody has connected who says that this is a side connection of his.
+    pub(crate) fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+        let id = self.connect(peer, now)?;
+        let partitions = self.placement.partitions();
+        if let Some(connection) = self.connections.get_mut(id) {
+            let mut route = Route::new(&self.placed_stamp);
+            route.direct = Some(Box::new(Direct::new(true, partitions)));
+            (route.joined, route.at) = (0, self.config.partition);
+            // It does not keep the session alive: the main connection does.
+            route.is_heard = true;
+            connection.route = Some(Box::new(route));
+        }
+        Ok(id)
+    }
+
+    /// The client asks for direct connections.
+    pub(super) fn offer_direct(&mut self, id: ConnectionId) {
+        let partitions = self.placement.partitions();
+        if let Some(route) = self.route(id) {
+            route.direct = Some(Box::new(Direct::new(false, partitions)));
+        }
+    }
+
+    /// The first frame of a side connection. The first partition knows whose it is.
+    pub(super) fn open_side(&mut self, id: ConnectionId, frame: &[u8]) {
+        let Ok(SideHello { session_id, password }) = SideHello::decode(frame) else {
+            self.close(id, CloseReason::Malformed);
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
+        self.send(FIRST, id, ToPartition::Attach { session: session_id, password: password.into() });
+    }
+
+    /// Whether this is a side connection.
+    pub(crate) fn is_side(&self, id: ConnectionId) -> bool {
+        let route = self.connections.get(id).and_then(|connection| connection.route.as_ref());
+        route.and_then(|route| route.direct.as_ref()).is_some_and(|direct| direct.is_side)
+    }
+
+    /// A direct client's connection has its session: it comes to this thread's own partition.
+    pub(super) fn attached(&mut self, id: ConnectionId, session: Attached) {
+        let own = self.config.partition;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let peer = connection.peer;
+        let Some(route) = connection.route.as_deref_mut() else { return };
+        let Some(direct) = &mut route.direct else { return };
+        let is_side = direct.is_side;
+        if is_side {
+            direct.is_greeted = true;
+        }
+        if route.joined & (1 << own) == 0 {
+            route.joined |= 1 << own;
+            self.send(own, id, ToPartition::Join { peer, session });
+        }
+        if is_side {
+            self.answer_side(id, 0);
+            self.resume(id);
+        }
+    }
+
+    /// A request on a side connection has come back from the partition.
+    pub(crate) fn gives_back(&mut self, id: ConnectionId) {
+        if let Some(direct) = self.direct(id) {
+            direct.gives_back = true;
+        }
+    }
+
+    /// A side connection is about to be closed: says so where its handshake was not answered.
+    pub(super) fn refuse_side(&mut self, id: ConnectionId, reason: CloseReason) {
+        let is_opening = self
+            .connections
+            .get(id)
+            .is_some_and(|connection| matches!(connection.phase, Phase::Opening { .. }));
+        if is_opening && self.is_side(id) {
+            let code = match reason {
+                CloseReason::SessionExpired => ErrorCode::SessionExpired,
+                _ => ErrorCode::SessionMoved,
+            };
+            self.answer_side(id, code as i32);
+        }
+    }
+
+    /// Something that is watched on a direct client's connection lives elsewhere from now on.
+    pub(crate) fn tell_moved(&mut self, id: ConnectionId) {
+        if self.direct(id).is_none() {
+            return;
+        }
+        let Some(output) = self.connections.output(id) else { return };
+        let start = begin_frame(output);
+        ReplyHeader { xid: direct_xid::MOVED, zxid: 0, err: 0 }.encode(output);
+        self.table.encode(output);
+        end_frame(output, start);
+    }
+
+    fn answer_side(&mut self, id: ConnectionId, err: i32) {
+        let Some(output) = self.connections.output(id) else { return };
+        let start = begin_frame(output);
+        answer_side(output, err);
+        end_frame(output, start);
+    }
+
+    /// A request of a direct client; `None` when it is taken as anybody's.
+    pub(super) fn direct_request<'a>(
+        &mut self,
+        id: ConnectionId,
+        frame: &Frame<'a>,
+        now: Now,
+    ) -> Option<Taken<'a>> {
+        let (header, mut body) = (frame.header, frame.body());
+        let done = match header.opcode {
+            direct_op::SEEN => self.has_seen(id, body.rest()),
+            direct_op::REACH => self.wants_to_reach(id, body.rest()),
+            direct_op::TABLE => self.tell_table(id),
+            direct_op::ROUTED => body.i64().ok().and_then(|version| {
+                let direct = self.direct(id)?;
+                (direct.routed, direct.gives_back) = (version.cast_unsigned(), false);
+                Some(())
+            }),
+            direct_op::FAST => return Some(self.fast(id, frame)),
+            // What is watched may live elsewhere by now: they go through all partitions.
+            _ if matches!(frame.opcode, Some(Opcode::RemoveWatches | Opcode::CheckWatches))
+                && self.placement.version() > 0 =>
+            {
+                return None;
+            }
+            _ if self.is_side(id) => return Some(self.side_request(id, frame, now)),
+            _ => return None,
+        };
+        if done.is_none() {
+            self.close(id, CloseReason::Malformed);
+        }
+        Some(Taken::Done)
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut Direct> {
+        self.route(id)?.direct.as_deref_mut()
+    }
+
+    fn has_seen(&mut self, id: ConnectionId, token: &[u8]) -> Option<()> {
+        let seen = self.seal.open(token)?;
+        let route = self.route(id)?;
+        route.seen.merge(&seen);
+        route.informed = 0;
+        Some(())
+    }
+
+    fn wants_to_reach(&mut self, id: ConnectionId, token: &[u8]) -> Option<()> {
+        let stamp = self.seal.open(token)?;
+        let direct = self.direct(id)?;
+        if direct.reach.len() >= REACH_MAX {
+            return None;
+        }
+        direct.reach.push_back(stamp);
+        self.say_what_is_reached(id);
+        // Those before it are waited for already.
+        if self.direct(id)?.reach.len() == 1 {
+            self.reaching.push(id);
+        }
+        Some(())
+    }
+
+    /// Tells a client what it wants to know as far as it is so: no event is on its way here, or waits here,
+    /// that comes before what it asked for.
+    pub(super) fn say_what_is_reached(&mut self, id: ConnectionId) {
+        while let Some((missing, waits)) = self.lacks_to_reach(id) {
+            if waits || !missing.is_empty() {
+                missing.into_iter().for_each(|(of, position)| self.tell_me(of, position));
+                return;
+            }
+            if let Some(direct) = self.direct(id) {
+                direct.reach.pop_front();
+            }
+            let Some(output) = self.connections.output(id) else { return };
+            let start = begin_frame(output);
+            ReplyHeader { xid: direct_xid::REACHED, zxid: 0, err: 0 }.encode(output);
+            end_frame(output, start);
+        }
+    }
+
+    /// What a client wants to be told of next: how far which partitions still have to come, and whether
+    /// something waits here that comes before.
+    fn lacks_to_reach(&self, id: ConnectionId) -> Option<(Vec<(u8, u64)>, bool)> {
+        let route = self.connections.get(id)?.route.as_ref()?;
+        let stamp = route.direct.as_ref()?.reach.front()?;
+        let concerned = route.watched | 1 << self.config.partition | 1 << route.at;
+        let missing = bits(concerned).filter(|of| stamp.at(*of) > self.reached.at(*of));
+        let missing = missing.map(|of| (of, stamp.at(of))).collect();
+        let waits = route.late.iter().any(|late| late.stamp.at(late.from) <= stamp.at(late.from));
+        Some((missing, waits))
+    }
+
+    /// A partition has come further.
+    pub(super) fn say_to_all_what_is_reached(&mut self) {
+        let mut asking = core::mem::take(&mut self.reaching);
+        asking.retain(|id| {
+            self.say_what_is_reached(*id);
+            self.direct(*id).is_some_and(|direct| !direct.reach.is_empty())
+        });
+        asking.append(&mut self.reaching);
+        self.reaching = asking;
+    }
+
+    /// An answer that was put together rests on all that its client has seen by now.
+    pub(super) fn stamp_gathered(&mut self, id: ConnectionId, answer: &mut Vec<u8>) {
+        let (own, partitions) = (self.config.partition, self.placement.partitions());
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        let Some(direct) = &mut route.direct else { return };
+        if core::mem::take(&mut route.sees_own) {
+            route.seen.merge(&self.own_stamp);
+        }
+        let mut news = direct.before(&route.seen, answer, (&self.seal, own, &self.table), partitions);
+        self.connections.append(id, &mut news);
+    }
+
+    fn tell_table(&mut self, id: ConnectionId) -> Option<()> {
+        let output = self.connections.output(id)?;
+        let start = begin_frame(output);
+        ReplyHeader { xid: direct_xid::TABLE, zxid: 0, err: 0 }.encode(output);
+        self.table.encode(output);
+        end_frame(output, start);
+        Some(())
+    }
+
+    /// A read that waits for nothing: neither for what its client has seen nor for what it has asked before.
+    fn fast<'a>(&mut self, id: ConnectionId, frame: &Frame<'a>) -> Taken<'a> {
+        let own = self.config.partition;
+        let bytes = frame.bytes.get(4..).unwrap_or_default();
+        let inner = Frame::read(bytes);
+        let opcode = inner.as_ref().and_then(|inner| inner.opcode);
+        let is_here = opcode.is_some_and(|opcode| {
+            let reads = matches!(
+                opcode,
+                Opcode::GetData
+                    | Opcode::Exists
+                    | Opcode::GetChildren
+                    | Opcode::GetChildren2
+                    | Opcode::GetAcl
+            );
+            reads && inner.as_ref().is_some_and(|inner| self.is_here(inner))
+        });
+        let watches = inner.as_ref().is_some_and(may_watch);
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
+            return Taken::Done;
+        };
+        let Some(guest) = route.guest else { return Taken::Done };
+        Self::count(&mut self.under_way, route, frame.bytes);
+        self.stats.kept += 1;
+        let xid = frame.header.xid;
+        if is_here {
+            route.watched |= u64::from(watches) << own;
+            Taken::Fast { guest, xid, frame: bytes }
+        } else {
+            Taken::Elsewhere { guest, xid }
+        }
+    }
+
+    /// Whether a request is one for this thread's own partition.
+    fn is_here(&self, frame: &Frame<'_>) -> bool {
+        destination_of(&self.placement, frame) == Destination::Partition(self.config.partition)
+    }
+
+    /// A request on a side connection: it is for this thread's own partition, or was sent to the wrong one.
+    fn side_request<'a>(&mut self, id: ConnectionId, frame: &Frame<'a>, now: Now) -> Taken<'a> {
+        let own = self.config.partition;
+        let Frame { header, opcode, .. } = *frame;
+        let (is_here, watches) = match (opcode, destination_of(&self.placement, frame)) {
+            (_, Destination::Home) => {
+                self.answer_ping(id, header.xid, now);
+                return Taken::Done;
+            }
+            (_, Destination::Proof) => (true, false),
+            // Of the watches it sets those that are its own.
+            (Some(Opcode::SetWatches | Opcode::SetWatches2), _) => (true, true),
+            (Some(Opcode::CloseSession | Opcode::Reconfig | Opcode::WhoAmI) | None, _) => (false, false),
+            (_, Destination::All(_)) => (false, false),
+            // Whoever reads what cannot be understood refuses it.
+            (_, Destination::Partition(_)) if frame.body().buffer().is_err() => (true, false),
+            (_, Destination::Partition(partition)) => (partition == own, may_watch(frame)),
+        };
+        let (version, placed) = (self.table.version, self.placement.version());
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
+            return Taken::Done;
+        };
+        let (Some(guest), Some(direct)) = (route.guest, &mut route.direct) else { return Taken::Done };
+        // All behind what goes back goes back too, or it would overtake that.
+        let is_proof = opcode == Some(Opcode::Auth);
+        // Of watches that belong here by a table which this thread does not have none would be set.
+        let sets = matches!(opcode, Some(Opcode::SetWatches | Opcode::SetWatches2));
+        let knows = if sets { direct.routed == version } else { direct.routed >= version };
+        let is_current = is_proof || knows && !direct.gives_back;
+        direct.gives_back |= !is_here || !is_current;
+        Self::count(&mut self.under_way, route, frame.bytes);
+        self.stats.kept += 1;
+        if !is_here || !is_current {
+            return Taken::Elsewhere { guest, xid: header.xid };
+        }
+        let has_news = route.asks(own, placed, watches);
+        Taken::Own { guest, frame: *frame, has_news }
+    }
+}
+
+/// A request on a side connection belongs to another partition by now: its client sends it there.
+pub(crate) fn told_elsewhere(frame: &[u8]) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let start = begin_frame(&mut answer);
+    let xid = Frame::read(frame).map_or(0, |frame| frame.header.xid);
+    ReplyHeader { xid, zxid: 0, err: ELSEWHERE }.encode(&mut answer);
+    end_frame(&mut answer, start);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use alloc::format;
+    use alloc::string::String;
+    use stoa_wire::{RequestHeader, request::encode};
+
+    #[test]
+    fn only_what_was_said_here_can_be_claimed() {
+        let (seal, other) = (Seal::new(&[1; 32]), Seal::new(&[2; 32]));
+        let mut stamp = Timestamp::new(3);
+        stamp.raise(1, 7);
+        stamp.raise_zxid(9);
+        let token = seal.token(&stamp);
+        assert_eq!(seal.open(&token), Some(stamp));
+        assert_eq!(other.open(&token), None);
+        for at in 0..token.len() {
+            let mut forged = token.clone();
+            forged[at] ^= 1;
+            assert_eq!(seal.open(&forged), None);
+            assert_eq!(seal.open(&token[..at]), None);
+        }
+    }
+
+    /// A side connection of a thread that has the second of two partitions, and a path there.
+    fn side() -> (Home, ConnectionId, String) {
+        let mut home = Home::new(Config { partition: 1, partitions: 2, ..Config::default() });
+        let peer = SocketAddr::from(([10, 0, 0, 1], 4000));
+        let id = home.connect_side(peer, Now::default()).unwrap();
+        let connection = home.connections.get_mut(id).unwrap();
+        connection.phase = Phase::Guest;
+        connection.route.as_mut().unwrap().guest = Some(ConnectionId(7));
+        let here = |number: &u32| home.placement.of(&format!("/top-{number}")) == 1;
+        let path = format!("/top-{}", (0..).find(here).unwrap());
+        (home, id, path)
+    }
+
+    fn frame(opcode: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        let start = begin_frame(&mut out);
+        RequestHeader { xid: 1, opcode }.encode(&mut out);
+        body(&mut out);
+        end_frame(&mut out, start);
+        out
+    }
+
+    #[test]
+    fn what_was_sent_by_an_old_table_goes_back_until_the_client_has_the_new_one() {
+        let (mut home, id, path) = side();
+        let get = frame(Opcode::GetData as i32, |out| encode::path_watch(out, &path, false));
+        let routed = |version: i64| frame(direct_op::ROUTED, |out| out.extend(version.to_be_bytes()));
+        let take = |home: &mut Home, mut bytes: &[u8]| {
+            let taken = home.take_frame(id, &mut bytes, Now::default());
+            matches!(taken, Some(Taken::Own { .. }))
+        };
+        assert!(take(&mut home, &get));
+        home.table.version = 5;
+        assert!(!take(&mut home, &get));
+        take(&mut home, &routed(4));
+        assert!(!take(&mut home, &get));
+        take(&mut home, &routed(5));
+        assert!(take(&mut home, &get));
+        take(&mut home, &routed(6));
+        assert!(take(&mut home, &get), "the client may know more than this thread");
+        let proof = frame(Opcode::Auth as i32, |out| encode::auth(out, "digest", b"me:secret"));
+        home.table.version = 9;
+        assert!(take(&mut home, &proof), "identities have no place");
+    }
+
+    #[test]
+    fn questions_have_a_limit_and_leave_nothing_behind() {
+        let (mut home, id, _) = side();
+        let mut stamp = Timestamp::new(2);
+        stamp.raise(1, 1);
+        let token = home.seal.token(&stamp);
+        let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
+        for _ in 0..REACH_MAX {
+            home.take_frame(id, &mut reach.as_slice(), Now::default());
+        }
+        assert_eq!(home.reaching, [id]);
+        home.reached(1, 1, 0);
+        assert_eq!(home.reaching, []);
+        let answers = home.connections.get(id).unwrap().unsent().len();
+        assert_eq!(answers, REACH_MAX * (4 + ReplyHeader::LEN));
+        // What is so already needs no waiting.
+        home.take_frame(id, &mut reach.as_slice(), Now::default());
+        assert_eq!(home.reaching, []);
+        stamp.raise(1, 2);
+        let token = home.seal.token(&stamp);
+        let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
+        for _ in 0..=REACH_MAX {
+            home.take_frame(id, &mut reach.as_slice(), Now::default());
+        }
+        assert_eq!(home.connections.get(id).unwrap().close_reason, Some(CloseReason::Malformed));
+    }
+}
