@@ -5,6 +5,7 @@ Results go to bench/results/<date>-agora.{json,md} with plots beside them.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import re
@@ -15,10 +16,11 @@ import measure
 import prediction
 import report
 import servers
+import shift
 from ensembles import Ensemble, pin
 from servers import Server
 
-PARTS = ["size", "latency", "switch", "cpu", "cores"]
+PARTS = ["size", "latency", "switch", "cpu", "cores", "shift"]
 # So that each of 1, 2, 4 or 8 partitions has as many.
 TOPS = 16
 PEER = "zookeeper"
@@ -43,9 +45,11 @@ class Size:
         self.warmup_jvm = 2 if quick else 20
         self.warmup = 0.1 if quick else 0.5
         self.duration = 0.2 if quick else 1.5
-        self.turns = {"size": 2, "latency": 1, "switch": 1, "cpu": 5, "cores": 5}
+        self.turns = {"size": 2, "latency": 1, "switch": 1, "cpu": 5, "cores": 5, "shift": 1}
         if quick:
             self.turns = dict.fromkeys(self.turns, 1)
+        # As in the paper.
+        self.shifts, self.shifting = ([1, 3], 5) if quick else ([10, 30, 50], 70)
 
 
 def name_of(partitions):
@@ -81,6 +85,8 @@ class Run(measure.Samples):
         if args.alternations:
             self.size.turns = dict.fromkeys(self.size.turns, args.alternations)
         self.cores = len(os.sched_getaffinity(0))
+        # Throughput while the load shifts, of the last turn, by operation and kind of server.
+        self.over_time = {}
 
     @contextlib.contextmanager
     def systems(self):
@@ -208,8 +214,19 @@ class Run(measure.Samples):
         for what, value in inside.log().items():
             self.note(f"{title}: {what}", "log", value)
 
+    def load_shifts(self, _):
+        """Figure 10, each time with a server that has not moved anything yet."""
+        for op in OPS:
+            for partitions in shift.PARTITIONS:
+                for is_balanced in [True, False] * self.size.turns["shift"]:
+                    name = shift.name_of(partitions, is_balanced)
+                    figures, series = shift.run(partitions, op, is_balanced, self.size.shifts, self.size.shifting)
+                    for what, value in figures.items():
+                        self.note(f"{op}, {what}", name, value)
+                    self.over_time[op, name] = series
+
     def all(self):
-        works = [self.sizes, self.latencies, self.switches, self.cpu, self.all_cores]
+        works = [self.sizes, self.latencies, self.switches, self.cpu, self.all_cores, self.load_shifts]
         with self.systems() as systems:
             for part, work in zip(PARTS, works):
                 if part in self.parts:
@@ -474,12 +491,48 @@ class Results:
             lines(["cores", "kept (predicted)", "spread (predicted)", "ZooKeeper (measured)"], rows), *plots,
         )
 
+    def load_shifts(self):
+        rows, back, plots = [], [], []
+        shifts = range(1, len(self.run.size.shifts) + 1)
+        for op in OPS:
+            series = []
+            for partitions in shift.PARTITIONS:
+                for is_balanced in [True, False]:
+                    name = shift.name_of(partitions, is_balanced)
+                    of = {what: self.medians[f"{op}, {what}"][name] for what in ["before, ops/s", "moves", "failed"]}
+                    for number in shifts:
+                        after = [
+                            self.medians[f"{op}, shift {number}: {what}"][name]
+                            for what in ["at first, ops/s", "settled, ops/s", "back after, s", "equal after, s"]
+                        ]
+                        if not is_balanced:
+                            after[2:] = ["", ""]
+                        else:
+                            back.append(after[2])
+                        after = ["never" if value == math.inf else value for value in after]
+                        rows.append([f"{op}, {name}, shift {number}", of["before, ops/s"], *after, of["moves"], of["failed"]])
+                    series.append((name, self.run.over_time[op, name], not is_balanced))
+            axes = ["seconds", "operations a second", series]
+            plots.append(self.plot(f"{op}s-shifting", f"{op}s of 8 B, load that shifts", *axes, dots=False))
+        head = ["8 B", "before the first shift, /s", "in the half second after", "settled", "back after, s", "equal after, s", "moves in all", "failed"]
+        sessions, pipeline = shift.SHAPE
+        intro = f"""{sessions} sessions, {pipeline} outstanding each, on {shift.TOPS} znodes right below the root with 100 below each: at first as many on each partition, and after {spoken_times(self.run.size.shifts)} s as many others that are all on one, another one each time. A server alone; each time one that has not moved anything yet. Partitions' threads have a share of a core each, the same whatever the others do: {shift.shares()}. With free threads two cores show nothing: what one thread leaves the others take.
+
+Settled is the mean of the last quarter of the time until the next shift. Back: from when on the mean of half a second is at least {shift.BACK:.0%} of that. Equal: from when on the busiest partition has at most {shift.EQUAL:g} times the mean to do, for at least {shift.EQUAL_SECONDS:g} s, as the server says itself (`stoa_load_imbalance`). Not balanced: `balance = false`. Failed: errors, and requests that were never answered."""
+        worst = report.Row("longest time until throughput is back after a shift", "under 2 s", max(back), None, "s", 2)
+        self.section("shift", "Load that shifts to one partition (Figure 10)", intro, lines(head, rows), report.table([worst]), *plots)
+
     def all(self):
-        works = [self.sizes, self.latencies, self.switches, self.cpu, self.all_cores]
+        works = [self.sizes, self.latencies, self.switches, self.cpu, self.all_cores, self.load_shifts]
         for part, work in zip(PARTS, works):
             if part in self.run.parts:
                 work()
         return "\n\n".join(self.sections)
+
+
+def spoken_times(times):
+    *first, last = map(str, times)
+    return f"{', '.join(first)} and {last}"
 
 
 def spoken(costs):
@@ -507,7 +560,9 @@ def main():
     args = parser.parse_args()
     if args.servers == 3:
         # What is inside is looked at in one server only.
-        args.parts = [part for part in args.parts if part != "cores"]
+        args.parts = [part for part in args.parts if part not in ["cores", "shift"]]
+    if "shift" in args.parts:
+        shift.check_machine()
     measure.prepare(args)
     run = Run(args)
     machine = measure.measured_machine(run.all)

@@ -179,7 +179,7 @@ def short(value):
     return f"{value:g}"
 
 
-def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None):
+def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None, dots=True):
     """Lines through points: `series` is [(name, [(x, y)], dashed)]. An axis with a base is logarithmic.
     What has the same name but for what stands behind a comma has the same color."""
     width, height, left, top = 520, 320, 70, 34
@@ -210,7 +210,8 @@ def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None):
         places = [(xs.place(x), ys.place(y)) for x, y in line]
         along = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         out.append(f'<polyline points="{along}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
-        out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
+        if dots:
+            out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
         y, x = top + 8 + 18 * index, left + width + 12
         out.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="2"{dash}/>')
         out.append(f'<text x="{x + 30}" y="{y + 4}">{html.escape(name)}</text>')

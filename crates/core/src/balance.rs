@@ -32,15 +32,21 @@ const END_PERCENT: u64 = 107;
 /// nothing had to be moved for so long, since a thread that could do no more shows only then what it is asked.
 const BEGIN_US: u64 = 250_000;
 const END_US: u64 = 1_500_000;
+/// Nothing is divided for the sake of a partition that has less to do than this, and nothing that has not this part
+/// of the mean, percent: a client that works on all of it, with many requests outstanding, would wait at each step
+/// from one side to the other, and everybody would do less, so that reports would differ even more. What has a
+/// partition for itself is asked more than what has to share one, without being too big.
+const DIVIDE_NS: u64 = THREAD_NS / 10;
+const DIVIDE_PERCENT: u64 = 150;
 /// A move that brings less than one part in so many of the mean, or of what is moved, is not worth it: all
 /// partitions stand still for it. That is no time of a thread, because a thread does less while others move.
 const MEAN_PARTS: u64 = 128;
 const MOVED_PARTS: u64 = 8;
 /// Who was moved is left alone for so long, twice as long when it comes back soon, and so on.
-const REST_US: u64 = 4_000_000;
+const REST_US: u64 = 2_000_000;
 const REST_MAX_US: u64 = 600_000_000;
 /// What counts as soon: within so many times its rest.
-const SOON: u64 = 3;
+const SOON: u64 = 4;
 /// What was refused is not asked again for so long.
 const REFUSED_US: u64 = 60_000_000;
 /// An exception that is asked less is cold, and goes back when it has been for so long.
@@ -68,6 +74,8 @@ pub(crate) struct Balancer {
     unequal_since_us: Option<u64>,
     /// Until when it is being relieved.
     relieves_until_us: u64,
+    /// Whether it had so much to do meanwhile that subtrees may be divided for it.
+    divides: bool,
     rests: BTreeMap<String, Rest>,
     /// Until when not to ask again.
     refused: BTreeMap<String, u64>,
@@ -165,9 +173,13 @@ impl Balancer {
             self.unequal_since_us = None;
         }
         let begins = is_unequal && now_us >= since_us + BEGIN_US;
-        if !begins && now_us >= self.relieves_until_us {
-            return None;
+        if now_us >= self.relieves_until_us {
+            if !begins {
+                return None;
+            }
+            self.divides = false;
         }
+        self.divides |= picture.busiest() > DIVIDE_NS;
         let next = picture.busiest_first().find_map(|from| {
             let busy = picture.busy[from];
             let is_too_much = busy * 100 > picture.mean() * END_PERCENT;
@@ -192,7 +204,10 @@ impl Balancer {
         let mut best: Option<((u64, u64), &str)> = None;
         for path in picture.subtrees_at(from) {
             let Some(value) = self.value(path, (from, to), picture, placement, hints) else { continue };
-            if best.is_none_or(|(least, _)| value > least) && self.may_move(path, now_us, hints) {
+            if best.is_none_or(|(least, _)| value > least)
+                && self.may_move(path, now_us, hints)
+                && self.may_divide(path, picture, placement)
+            {
                 best = Some((value, path));
             }
         }
@@ -231,8 +246,18 @@ impl Balancer {
         Some((before.saturating_sub(after) * shallowness / 4, gain))
     }
 
+    /// Whether a subtree lives apart from its parent already, or may from now on.
+    fn may_divide(&self, path: &str, picture: &Picture<'_>, placement: &Placement) -> bool {
+        let is_apart = depth(path) == 1 || placement.of(path) != placement.default_of(path);
+        is_apart || self.divides && picture.of_all(above(path)) * 100 > picture.mean() * DIVIDE_PERCENT
+    }
+
     fn may_move(&self, path: &str, now_us: u64, hints: &Hints) -> bool {
-        let rests = self.rests.get(path).is_some_and(|rest| now_us < rest.since_us + rest.rest_us);
+        let is_resting =
+            |path| self.rests.get(path).is_some_and(|rest| now_us < rest.since_us + rest.rest_us);
+        // What has come with something else rests with it.
+        let around = core::iter::successors(Some(path), |path| Some(above(path)));
+        let rests = around.take_while(|path| !path.is_empty()).any(is_resting);
         let is_held = match hints.group(path) {
             Some(group) => group.iter().any(|member| is_fixed(member, hints)),
             None => hints.hold(path),
@@ -242,13 +267,22 @@ impl Balancer {
 
     /// Takes back an exception that has been cold for long.
     fn merge(&self, now_us: u64, placement: &Placement, hints: &Hints) -> Option<Move> {
-        let is_cold = |path: &str| self.warm_us.get(path).is_some_and(|warm| now_us >= warm + COLD_US);
+        let (cold_us, path) = self.coldest(placement, hints)?;
+        let to = placement.default_of(path);
+        (now_us >= cold_us).then(|| Move { path: path.to_owned(), to })
+    }
+
+    /// When there will be an exception to take back, if nothing is asked any more.
+    pub(crate) fn next_merge_us(&self, placement: &Placement, hints: &Hints) -> Option<u64> {
+        if hints.is_off { None } else { self.coldest(placement, hints).map(|(cold_us, _)| cold_us) }
+    }
+
+    /// The exception that was not asked for the longest time, and when it counts as cold.
+    fn coldest<'a>(&self, placement: &'a Placement, hints: &Hints) -> Option<(u64, &'a str)> {
         let may = |path: &str| !hints.hold(path) && !self.refused.contains_key(path);
-        let mut cold = placement.exceptions().filter(|(path, _)| is_cold(path) && may(path));
-        cold.find_map(|(path, to)| {
-            let home = placement.default_of(path);
-            (home != to).then(|| Move { path: path.to_owned(), to: home })
-        })
+        let away = placement.exceptions().filter(|(path, to)| placement.default_of(path) != *to && may(path));
+        let cold_us = |path: &str| Some(self.warm_us.get(path)? + COLD_US);
+        away.filter_map(|(path, _)| Some((cold_us(path)?, path))).min_by_key(|(cold_us, _)| *cold_us)
     }
 }
 
@@ -343,13 +377,24 @@ impl<'a> Picture<'a> {
 
     /// What goes with a subtree: all below it that lives where it does.
     fn of_subtree(&self, path: &str) -> u64 {
-        let Some(&(own, place)) = self.own.get(path) else { return 0 };
+        let Some(&(_, place)) = self.own.get(path) else { return 0 };
+        self.of_all_at(path, |at| at == place)
+    }
+
+    /// What a subtree and all below it is asked, wherever it lives.
+    fn of_all(&self, path: &str) -> u64 {
+        self.of_all_at(path, |_| true)
+    }
+
+    fn of_all_at(&self, path: &str, is_meant: impl Fn(usize) -> bool) -> u64 {
+        let own = self.own.get(path);
         let (first, end) = (format!("{path}/"), format!("{path}0"));
         let below = self.own.range::<str, _>((
             core::ops::Bound::Included(first.as_str()),
             core::ops::Bound::Excluded(end.as_str()),
         ));
-        own + below.filter(|(_, (_, at))| *at == place).map(|(_, (busy, _))| busy).sum::<u64>()
+        let all = own.into_iter().chain(below.map(|(_, of)| of));
+        all.filter(|(_, at)| is_meant(*at)).map(|(busy, _)| busy).sum()
     }
 }
 

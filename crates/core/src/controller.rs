@@ -24,7 +24,7 @@ use bytes::Bytes;
 use core::fmt;
 use stoa_wire::{Reader, path};
 
-/// Without anything new, things are looked at so often; nobody is woken for it.
+/// Without anything new, things are looked at so often; nobody is woken for it, but for what has become cold.
 const LOOK_US: u64 = 1_000_000;
 /// Windows end at the same moment everywhere, and this much later everybody has told.
 const ARRIVAL_US: u64 = 20_000;
@@ -247,8 +247,11 @@ impl Server {
         let Controller { balancer, loads, hints, .. } = &mut self.controller;
         let Some(hints) = hints else { return };
         let next = balancer.tick(now_us, loads, &self.placement, hints);
-        if let Some(next) = next {
-            self.begin_move(next);
+        let next_merge_us = balancer.next_merge_us(&self.placement, hints);
+        match (next, next_merge_us) {
+            (Some(next), _) => self.begin_move(next),
+            (None, Some(merge_us)) => self.controller.due_at(merge_us.max(now_us + LOOK_US)),
+            (None, None) => {}
         }
     }
 

@@ -304,7 +304,7 @@ impl Source for &Driver {
         let moved = |of: &RecentMove| view::Moved {
             path: of.path.clone(),
             to: of.to.into(),
-            refused: of.refused.map(|code| format!("{code:?}")),
+            refused: of.refused.map(|code| code.to_string()),
             at_ms: of.at_ms,
         };
         view::Balance {

@@ -16,7 +16,8 @@ fn nothing_goes_wrong_that_must_not() {
 }
 
 /// Seeds that found bugs: a lone server that went on standing still when its log had no room, sessions that
-/// were taken for a partition's own, leaders that could not apply what they led with.
+/// were taken for a partition's own, leaders that could not apply what they led with, watches that were asked for
+/// by two tables or waited for in vain, and answers before those that came back.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for (kind, partitions, seed) in [
@@ -25,6 +26,10 @@ fn what_went_wrong_once_does_not_again() {
         ("snapshots", 4, 10),
         ("members", 3, 1230),
         ("reshaped", 4, 1178),
+        ("moving", 2, 122),
+        ("moving", 2, 147),
+        ("moving", 3, 26),
+        ("alone", 2, 108),
     ] {
         if let Err(violation) = World::new(seed, named(kind), partitions, &|_| ()).run() {
             panic!("seed {seed}, {kind}, {partitions} partitions: {violation}");

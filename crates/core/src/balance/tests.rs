@@ -172,6 +172,33 @@ fn a_hot_directory_is_divided() {
 }
 
 #[test]
+fn what_is_not_too_big_is_not_divided() {
+    // Each client works on all of its top, and its load comes in bursts, as those of pipelines do.
+    for (partitions, tops) in [(2, 16), (4, 16), (8, 16), (8, 64)] {
+        let mut world = World::new(partitions);
+        let tops = world.tops("worst", tops, Some(0));
+        let mut state = 7_u64;
+        for _ in 0..200 {
+            let weighted = tops.iter().flat_map(|top| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let burst = 0.5 + (state >> 40) as f64 / (1_u64 << 24) as f64;
+                (0..20).map(move |leaf| (format!("{top}/d/n-{leaf}"), burst))
+            });
+            world.ask_weighted(&weighted.collect::<Vec<_>>());
+            world.run(100);
+        }
+        let divided: Vec<_> = world.moves.iter().filter(|it| depth(&it.path) > 1).collect();
+        assert!(
+            divided.is_empty(),
+            "{partitions}, {}: {} cuts of {}",
+            tops.len(),
+            divided.len(),
+            world.moves.len()
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_divided_stays_where_it_is() {
     let mut world = World::new(4);
     world.ask(&["/hot".into()]);
@@ -262,8 +289,12 @@ fn cold_cuts_are_merged_again() {
     world.clients.clear();
     world.run(50_000);
     assert_eq!(world.placement.exceptions().count(), cut);
+    // Somebody has to be woken for it.
+    let next_merge_us = world.balancer.next_merge_us(&world.placement, &world.hints);
+    assert!(next_merge_us.is_some_and(|at_us| (1..15_000_000).contains(&(at_us - world.now_us))));
     world.run(20_000);
     assert_eq!(world.placement.exceptions().count(), 0, "{:?}", world.moves);
+    assert_eq!(world.balancer.next_merge_us(&world.placement, &world.hints), None);
 }
 
 #[test]

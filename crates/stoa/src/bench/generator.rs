@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -36,12 +36,16 @@ pub(crate) enum Pace {
 }
 
 /// How long a run goes on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
     /// Time before anything counts.
     pub(crate) warmup: Duration,
     /// Time that counts. `None`: until there are no more requests.
     pub(crate) duration: Option<Duration>,
+    /// When, in the time that counts, all sessions go over to something else.
+    pub(crate) shifts: Vec<Duration>,
+    /// Counts what is answered in each of so long parts of the time that counts, too.
+    pub(crate) interval: Option<Duration>,
     /// Whose CPU time and memory are taken, and added up, at both ends of the time that counts.
     pub(crate) servers: Vec<u32>,
 }
@@ -51,6 +55,8 @@ pub(crate) struct Plan {
 pub(crate) struct Outcome {
     /// Latencies, errors, bytes.
     pub(crate) record: Record,
+    /// When the time that counts began.
+    pub(crate) began: SystemTime,
     /// The time that counted.
     pub(crate) elapsed: Duration,
     /// The servers' use of the machine before and after.
@@ -122,13 +128,20 @@ impl<R: Requests> Generator<R> {
             }
         };
         let mut record = Record::new(window);
+        if let Some(interval) = plan.interval {
+            record.count_in_parts(nanos(interval));
+        }
         for index in 0..self.sessions.len() {
             self.send(index, 0)?;
         }
         self.turn_until(window.start, &mut record)?;
-        let started = self.clock.now();
+        let (started, began) = (self.clock.now(), SystemTime::now());
         let usage = || -> Result<_> { Ok((Usage::of_all(&plan.servers)?, Usage::of(std::process::id())?)) };
         let (server_before, generator_before) = usage()?;
+        for shift in &plan.shifts {
+            self.turn_until(window.start + nanos(*shift), &mut record)?;
+            self.requests.shift();
+        }
         self.turn_until(window.end, &mut record)?;
         let elapsed = Duration::from_nanos(self.clock.now() - started);
         let (server_after, generator_after) = usage()?;
@@ -139,6 +152,7 @@ impl<R: Requests> Generator<R> {
             .fold((0, 0), |(bytes, frames), s| (bytes + s.sent_bytes, frames + s.sent_frames));
         let outcome = Outcome {
             record,
+            began,
             elapsed,
             server: server_before.zip(server_after),
             generator: (generator_before, generator_after),

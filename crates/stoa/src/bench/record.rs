@@ -37,10 +37,21 @@ impl Window {
     }
 }
 
+/// What came in equal parts of a window, one after the other.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// How long each is.
+    pub(crate) interval: Nanos,
+    /// Replies, those to probes left out, and errors among them.
+    pub(crate) replies: Vec<(u64, u64)>,
+}
+
 /// Collects the results of a run.
 #[derive(Debug)]
 pub(crate) struct Record {
     window: Window,
+    /// If that is wanted.
+    pub(crate) parts: Option<Parts>,
     latencies: Vec<Option<Histogram<u64>>>,
     /// Errors by the code's number.
     pub(crate) errors: BTreeMap<i32, u64>,
@@ -57,12 +68,19 @@ impl Record {
     pub(crate) fn new(window: Window) -> Self {
         Self {
             window,
+            parts: None,
             latencies: Op::ALL.iter().map(|_| None).collect(),
             errors: BTreeMap::new(),
             replies: 0,
             reply_bytes: 0,
             unanswered: 0,
         }
+    }
+
+    /// Counts what comes in each `interval` of the window by itself, too. The window must have an end.
+    pub(crate) fn count_in_parts(&mut self, interval: Nanos) {
+        let count = (self.window.end - self.window.start).div_ceil(interval);
+        self.parts = Some(Parts { interval, replies: vec![(0, 0); count as usize] });
     }
 
     /// A reply came at `now` to a request that was (or should have been) sent at `sent`. Throughput
@@ -75,6 +93,11 @@ impl Record {
             self.reply_bytes += frame_bytes as u64;
             if err != 0 {
                 *self.errors.entry(err).or_default() += 1;
+            }
+            if let Some(parts) = &mut self.parts {
+                let part = &mut parts.replies[((now - self.window.start) / parts.interval) as usize];
+                part.0 += 1;
+                part.1 += u64::from(err != 0);
             }
         }
         if self.window.contains(sent) {
@@ -127,6 +150,17 @@ mod tests {
         assert_eq!((record.replies, record.reply_bytes), (1, 10));
         assert_eq!(record.errors_of(ErrorCode::NoNode), 1);
         assert_eq!(record.latencies().count(), 0);
+    }
+
+    #[test]
+    fn what_comes_in_parts_of_the_window_is_counted_apart() {
+        let mut record = Record::new(Window { start: 100, end: 205 });
+        record.count_in_parts(10);
+        for (now, err) in [(99, 0), (100, 0), (109, -101), (110, 0), (204, 0), (205, 0)] {
+            record.reply(Op::Get, 90, now, 10, err);
+        }
+        let replies = record.parts.unwrap().replies;
+        assert_eq!((replies.len(), &replies[..3], replies[10]), (11, &[(2, 1), (1, 0), (0, 0)][..], (1, 0)));
     }
 
     #[test]

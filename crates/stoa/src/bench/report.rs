@@ -1,6 +1,7 @@
 //! The results of a run, for people and for scripts.
 
 use std::fmt::Write as _;
+use std::time::SystemTime;
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -55,6 +56,17 @@ impl Report<'_> {
             "reply_bytes": reply_bytes(record),
             "generator_cpu_us_per_operation": self.per_reply(after.cpu_us - before.cpu_us),
         });
+        if let Some(parts) = &record.parts {
+            let (replies, errors): (Vec<u64>, Vec<u64>) = parts.replies.iter().copied().unzip();
+            let interval_ms = parts.interval as f64 / 1e6;
+            let began = self.outcome.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            report["parts"] = json!({
+                "began_unix_ms": began.as_secs_f64() * 1e3,
+                "interval_ms": interval_ms,
+                "operations": replies,
+                "errors": errors,
+            });
+        }
         if let Some((before, after)) = self.outcome.server {
             let cpu_us = after.cpu_us.saturating_sub(before.cpu_us);
             report["server"] = json!({

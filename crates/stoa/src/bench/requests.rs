@@ -3,6 +3,8 @@
 use stoa_wire::request::encode;
 use stoa_wire::{OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, xid};
 
+use super::tops::Tops;
+
 /// What one request asks for, and the row of the report that its latency goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -46,6 +48,9 @@ pub(crate) trait Requests {
     fn finish(&mut self, _session: usize, _xid: i32, _out: &mut Vec<u8>) -> Option<Op> {
         None
     }
+
+    /// From now on all sessions ask for something else.
+    fn shift(&mut self) {}
 
     /// Whether replies begin with a reply header. Only an echo server's do not.
     fn has_reply_header(&self) -> bool {
@@ -204,6 +209,8 @@ pub(crate) struct Mix {
     slots: Vec<Slots>,
     /// Requests of a session on one top before it goes on to the next.
     stay: u64,
+    /// How many tops are worked on before the load shifts.
+    at_a_time: usize,
 }
 
 /// Where a session works now.
@@ -218,7 +225,7 @@ struct Walk {
 #[derive(Debug)]
 pub(crate) struct Ground<'a> {
     /// Below these.
-    pub(crate) tops: &'a [String],
+    pub(crate) tops: &'a Tops,
     /// Numbered znodes of each.
     pub(crate) znodes: u64,
     /// The number of the top that each session begins with.
@@ -255,7 +262,7 @@ impl Mix {
             })
             .collect();
         let slots = |(session, first): (usize, &usize)| {
-            let directory = session_directory(&ground.tops[*first], session);
+            let directory = session_directory(&ground.tops.paths[*first], session);
             Slots {
                 create: Template::on_slot(Opcode::Create, &directory, |out, path| create(path, &data, out)),
                 delete: Template::on_slot(Opcode::Delete, &directory, |out, path| {
@@ -266,7 +273,7 @@ impl Mix {
             }
         };
         let read = |opcode| {
-            Template::on_znode(opcode, ground.tops, |out, path| encode::path_watch(out, path, false))
+            Template::on_znode(opcode, &ground.tops.paths, |out, path| encode::path_watch(out, path, false))
         };
         let stay = ground.stay.unwrap_or(u64::MAX);
         Self {
@@ -275,13 +282,14 @@ impl Mix {
             znodes: ground.znodes.max(1),
             random: Random::new(7),
             get: read(Opcode::GetData),
-            set: Template::on_znode(Opcode::SetData, ground.tops, |out, path| {
+            set: Template::on_znode(Opcode::SetData, &ground.tops.paths, |out, path| {
                 encode::set_data(out, path, Some(&data), -1);
             }),
             exists: read(Opcode::Exists),
             walks: ground.firsts.iter().map(|&top| Walk { top, left: stay }).collect(),
             slots: ground.firsts.iter().enumerate().map(slots).collect(),
             stay,
+            at_a_time: ground.tops.at_a_time,
         }
     }
 
@@ -335,6 +343,10 @@ impl Requests for Mix {
     fn finish(&mut self, session: usize, xid: i32, out: &mut Vec<u8>) -> Option<Op> {
         let slots = self.slots.get_mut(session).filter(|slots| slots.occupied)?;
         Some(slots.append(xid, out))
+    }
+
+    fn shift(&mut self) {
+        self.walks.iter_mut().for_each(|walk| walk.top += self.at_a_time);
     }
 }
 
@@ -500,19 +512,20 @@ mod tests {
         (header, request)
     }
 
-    fn tops(count: usize) -> Vec<String> {
-        (0..count).map(|number| format!("/top-{number}")).collect()
+    /// A mix of two sessions, which begin on two tops, `/bench-1` and `/bench-2`.
+    fn mix(weights: &[(MixPart, u32)], stay: Option<u64>, first_slot: u64) -> Mix {
+        mix_that_shifts(weights, stay, first_slot, 0)
     }
 
-    /// A mix of two sessions, which begin on two tops.
-    fn mix(weights: &[(MixPart, u32)], stay: Option<u64>, first_slot: u64) -> Mix {
-        let ground = Ground { tops: &tops(2), znodes: 1000, firsts: vec![0, 1], stay };
+    fn mix_that_shifts(weights: &[(MixPart, u32)], stay: Option<u64>, first_slot: u64, shifts: usize) -> Mix {
+        let tops = Tops::new(2, 1, shifts);
+        let ground = Ground { tops: &tops, znodes: 1000, firsts: vec![0, 1], stay };
         Mix::new(weights, &ground, 10, first_slot)
     }
 
     #[test]
     fn fill_names_every_znode_once() {
-        let mut fill = Fill::create(&tops(2), 2002, 5);
+        let mut fill = Fill::create(&["/top-0".to_owned(), "/top-1".to_owned()], 2002, 5);
         let mut paths = Vec::new();
         let mut xid = 0;
         loop {
@@ -542,11 +555,11 @@ mod tests {
             let mut out = Vec::new();
             assert_eq!(mix.append(1, 1, &mut out), Some(Op::Create));
             let (_, Request::Create(create)) = decode(&out) else { panic!() };
-            assert_eq!(create.path, format!("/top-1/session-00001/{slot}"));
+            assert_eq!(create.path, format!("/bench-2/session-00001/{slot}"));
             let mut out = Vec::new();
             assert_eq!(mix.finish(1, 2, &mut out), Some(Op::Delete));
             let (_, Request::Delete { path, version }) = decode(&out) else { panic!() };
-            assert_eq!((path, version), (format!("/top-1/session-00001/{slot}").as_str(), -1));
+            assert_eq!((path, version), (format!("/bench-2/session-00001/{slot}").as_str(), -1));
             assert_eq!(mix.finish(1, 3, &mut out), None);
         }
     }
@@ -586,17 +599,27 @@ mod tests {
             let mut out = Vec::new();
             mix.append(session, 1, &mut out);
             let (_, Request::GetData { path, .. }) = decode(&out) else { panic!() };
-            path.strip_prefix("/top-").and_then(|rest| rest.chars().next()).unwrap()
+            path.strip_prefix("/bench-").and_then(|rest| rest.chars().next()).unwrap()
         })
     }
 
     #[test]
     fn a_session_stays_on_a_top_as_long_as_it_is_told() {
         let get = [(MixPart::Get, 1)];
-        assert_eq!(walk(&mut mix(&get, None, 0), 1), ['1'; 9]);
-        assert_eq!(walk(&mut mix(&get, Some(1), 0), 1), ['1', '0', '1', '0']);
+        assert_eq!(walk(&mut mix(&get, None, 0), 1), ['2'; 9]);
+        assert_eq!(walk(&mut mix(&get, Some(1), 0), 1), ['2', '1', '2', '1']);
         let mut by_threes = mix(&get, Some(3), 0);
-        assert_eq!(walk(&mut by_threes, 0), ['0', '0', '0', '1', '1', '1', '0']);
-        assert_eq!(walk(&mut by_threes, 1), ['1', '1', '1', '0', '0', '0', '1'], "each by itself");
+        assert_eq!(walk(&mut by_threes, 0), ['1', '1', '1', '2', '2', '2', '1']);
+        assert_eq!(walk(&mut by_threes, 1), ['2', '2', '2', '1', '1', '1', '2'], "each by itself");
+    }
+
+    #[test]
+    fn all_sessions_go_over_to_other_tops_when_the_load_shifts() {
+        let mut mix = mix_that_shifts(&[(MixPart::Get, 1)], None, 0, 2);
+        for tops in [['1', '2'], ['3', '4'], ['5', '6']] {
+            assert_eq!([walk(&mut mix, 0), walk(&mut mix, 1)], tops.map(|top| [top; 3]));
+            mix.shift();
+        }
+        assert_eq!(mix.append(2, 1, &mut Vec::new()), Some(Op::Probe));
     }
 }

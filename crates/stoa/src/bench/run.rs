@@ -109,6 +109,15 @@ pub(crate) struct RunArgs {
     /// Their reads are fast reads, which wait for nothing on other partitions
     #[arg(long, requires = "direct")]
     fast: bool,
+    /// Seconds of the measurement at which all sessions go over to as many other tops, all on one
+    /// partition unless the servers move them, another one each time; what is under way ends as usual
+    #[arg(long, value_name = "SECONDS,...", value_delimiter = ',', value_parser = seconds)]
+    #[arg(conflicts_with_all = ["stay", "operations"])]
+    shift: Vec<Duration>,
+    /// Also counts answers and errors in each of so many milliseconds, for the report as JSON
+    #[arg(long, value_name = "MS", conflicts_with = "operations")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    interval: Option<u64>,
     /// The znodes are there already, with data of this size: do not create them
     #[arg(long)]
     prepared: bool,
@@ -198,6 +207,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if args.remote && args.partitions == 1 {
         return Err(Failure::usage("--remote needs several --partitions"));
     }
+    if !args.shift.iter().chain([&args.duration]).is_sorted_by(|earlier, later| earlier < later) {
+        return Err(Failure::usage("--shift takes times that grow, all before the end of the measurement"));
+    }
     let outcome = match args.op {
         Workload::Echo => run_echo(args, servers)?,
         Workload::Idle => run_idle(args, servers)?,
@@ -233,6 +245,7 @@ fn settings(args: &RunArgs) -> Value {
         "tops": args.tops,
         "partitions": args.partitions,
         "stay": args.stay,
+        "shift_s": args.shift.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
         "local": args.local,
         "remote": args.remote,
         "direct": args.direct,
@@ -249,8 +262,14 @@ fn settings(args: &RunArgs) -> Value {
 fn plan(args: &RunArgs) -> Plan {
     let servers = args.target.server_pid.clone();
     match args.operations {
-        None => Plan { warmup: args.warmup, duration: Some(args.duration), servers },
-        Some(_) => Plan { warmup: Duration::ZERO, duration: None, servers },
+        None => Plan {
+            warmup: args.warmup,
+            duration: Some(args.duration),
+            shifts: args.shift.clone(),
+            interval: args.interval.map(Duration::from_millis),
+            servers,
+        },
+        Some(_) => Plan { servers, ..Plan::default() },
     }
 }
 
@@ -288,7 +307,11 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         Workload::Mixed => args.mix.0.clone(),
         Workload::Get | Workload::Idle | Workload::Echo => vec![(MixPart::Get, 1)],
     };
-    let tops = Tops::new(args.tops as usize, args.partitions);
+    let creates = weights.iter().any(|(part, _)| *part == MixPart::CreateDelete);
+    if creates && !args.shift.is_empty() {
+        return Err(Failure::usage("creates and deletes stay where they are: --shift is for others"));
+    }
+    let tops = Tops::new(args.tops as usize, args.partitions, args.shift.len());
     if !args.prepared {
         prepare(args, servers, &tops.paths)?;
     }
@@ -301,7 +324,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         let firsts = firsts(args, &tops, &streams)?;
         (streams.into_iter().map(Streams::from).collect(), firsts)
     };
-    if weights.iter().any(|(part, _)| *part == MixPart::CreateDelete) {
+    if creates {
         let paths =
             firsts.iter().enumerate().map(|(session, &top)| session_directory(&tops.paths[top], session));
         run_setup(servers, &args.target, Paths::new(tops.paths.clone()), Vec::new())?;
@@ -324,7 +347,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Fifty thousand slots a second: enough that the slots of two runs do not meet.
     let first_slot = since_epoch.as_secs() % 100_000 * 50_000;
-    let ground = Ground { tops: &tops.paths, znodes: args.znodes, firsts, stay: args.stay };
+    let ground = Ground { tops: &tops, znodes: args.znodes, firsts, stay: args.stay };
     let mix = Mix::new(&weights, &ground, args.payload, first_slot);
     match args.operations {
         None => finish(Generator::new(sessions, mix)?.run(plan(args))?),
@@ -399,7 +422,7 @@ fn run_setup(
         .enumerate()
         .map(|(index, stream)| Ok((Session::new(stream.into(), index, SETUP_PIPELINE, false)?, Pace::AtWill)))
         .collect::<Result<_>>()?;
-    let plan = Plan { warmup: Duration::ZERO, duration: None, servers: server_pids };
+    let plan = Plan { servers: server_pids, ..Plan::default() };
     let outcome = finish(Generator::new(sessions, requests)?.run(plan)?)?;
     let harmless = ErrorCode::NodeExists as i32;
     match outcome.record.errors.iter().find(|&(&code, _)| code != harmless) {
