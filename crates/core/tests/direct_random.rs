@@ -346,7 +346,7 @@ fn what_clients_are_told_makes_sense() {
     let mut all = [0; 3];
     let seeds = std::env::var("DIRECT_SEEDS").map_or(400, |seeds| seeds.parse().unwrap());
     let first = std::env::var("DIRECT_FIRST").map_or(0, |seed| seed.parse().unwrap());
-    // With moves not all is right yet: about one run in five hundred misses an event.
+    // With moves not all is right yet: in about one run of a thousand an event comes too late.
     let moves = std::env::var("DIRECT_MOVES").is_ok();
     for seed in first..first + seeds {
         let told = run(seed, seed % 2 == 1, moves && seed % 4 >= 2);

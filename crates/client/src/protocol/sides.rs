@@ -111,13 +111,10 @@ impl Protocol {
         let main = &mut self.lanes[MAIN];
         main.meet(partitions, &moment);
         main.moment = Some(moment);
-        // Where subtrees have been moved the server alone knows in time what lives where: whoever had a
-        // connection to each partition would have to learn of each move before anything follows from it.
-        let is_settled = table.version == 0;
         self.places = Some(Places { partitions, own, table });
         self.phase = Phase::Attaching;
         for partition in 0..partitions {
-            let stage = if partition == own || !is_settled { Stage::Closed } else { Stage::Opening };
+            let stage = if partition == own { Stage::Closed } else { Stage::Opening };
             let mut lane = Lane::new(stage, partitions);
             lane.sent_ms = now_ms;
             self.lanes.push(lane);
@@ -287,17 +284,16 @@ impl Protocol {
 
     fn learn(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let table = Table::decode(reader)?;
-        let has_sides = self.lanes.iter().skip(1).any(|lane| lane.stage != Stage::Closed);
-        if table.version > 0 && has_sides {
-            return Err(Fault::SideLost);
-        }
+        // Threads learn of a move one after the other.
         if let Some(places) = self.places.as_mut().filter(|places| places.table.version <= table.version) {
             places.table = table;
         }
         Ok(())
     }
 
-    /// What is watched on a connection has been moved: the main one goes on telling of it, wherever it lives.
+    /// What is watched on a connection has been moved. The main one goes on telling of it, wherever it lives.
+    /// Where it lives now something may have been said already that comes after what happens to it: so who
+    /// watched it on a side connection starts anew, and is told what has happened since.
     pub(super) fn watches_moved(&mut self, at: usize, reader: &mut Reader<'_>) -> Result<(), Fault> {
         self.learn(reader)?;
         if at == MAIN { Ok(()) } else { Err(Fault::SideLost) }
