@@ -575,7 +575,6 @@ impl Server {
         }
         if let (Some(origin), Asked::Write { after, .. }) = (origin, &asked)
             && after.placed != self.placement.version()
-            && !self.planted.is(Bug::OldTableIsUsed)
         {
             self.partition.propose_elsewhere(origin);
             return true;

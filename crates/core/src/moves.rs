@@ -90,7 +90,6 @@ impl Server {
     pub(crate) fn is_misplaced(&self, id: ConnectionId) -> bool {
         let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
         guest.is_some_and(|guest| guest.placed < self.placement.version())
-            && !self.planted.is(Bug::OldTableIsUsed)
     }
 
     /// Gives a guest's request back to its home, behind all that was answered before it.

@@ -69,7 +69,7 @@ pub enum Bug {
     HalfIsEnough,
     /// An answer's zxid is not lowered for the sake of what other partitions have for the client.
     HighestZxid,
-    /// A partition carries out requests that were routed by an older table of what lives where.
+    /// Requests are routed as if nothing had been moved.
     OldTableIsUsed,
     /// What is moved leaves without the watches on it.
     WatchesStay,

@@ -4,6 +4,7 @@ use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId};
 use crate::guest::ForClient;
 use crate::home::{Home, HomeStats, Taken};
+use crate::planted::Bug;
 use crate::restore::Recovered;
 use crate::server::{ConnectError, Output, Server};
 use crate::word::{ToClient, ToPartition, Word};
@@ -144,7 +145,8 @@ impl Shard {
 
     /// The home knows what lives where as soon as the partition does.
     fn place_home(&mut self) {
-        if self.home.placed() != self.server.placement().version() {
+        let is_news = self.home.placed() != self.server.placement().version();
+        if is_news && !self.home.planted.is(Bug::OldTableIsUsed) {
             self.home.place(self.server.placement().clone(), self.server.stamp());
         }
     }

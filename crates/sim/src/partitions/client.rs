@@ -15,6 +15,7 @@ use crate::ensemble::settings::SUPER;
 use crate::rng::Rng;
 
 const FRAME_BYTES_MAX: usize = 16 << 20;
+const NO_NODE: i32 = -101;
 const EPHEMERAL: i32 = 1;
 const SEQUENTIAL: i32 = 2;
 
@@ -411,6 +412,13 @@ impl Client {
                 let version = Stat::decode(&mut reader).map_err(broken)?.version;
                 self.acknowledge(index, version);
                 self.seen(map, index, version, "written")?;
+            }
+            // Nobody deletes it.
+            (What::Set { index }, NO_NODE) if self.known.get(&index).is_some_and(|version| *version > 0) => {
+                let path = map.path(index);
+                return Err(Violation::new(format!(
+                    "a write of {path} was answered as if that were not there"
+                )));
             }
             (What::Group, 0) => {
                 let results = MultiResults::decode(&mut reader).map_err(broken)?;
