@@ -285,7 +285,7 @@ impl Shard {
 
     /// Plants a bug, in the partition and among its clients.
     #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: crate::Bug) {
+    pub fn plant(&mut self, bug: Bug) {
         self.server.plant(bug);
         self.home.planted = self.server.planted;
     }
