@@ -239,7 +239,7 @@ fn what_is_sent_to_the_wrong_partition_comes_back_in_its_turn() {
     let back = |xid| (xid, ELSEWHERE);
     assert_eq!(answers, [vec![(1, 0)], (2..=9).map(back).collect()].concat());
     let routed = frame(|out| {
-        stoa_wire::RequestHeader { xid: 0, opcode: stoa_wire::direct_op::ROUTED }.encode(out);
+        RequestHeader { xid: 0, opcode: direct_op::ROUTED }.encode(out);
         out.extend_from_slice(&[0; 8]);
     });
     threads.send(side, &[routed, get(9, &tops[2], false)].concat());
