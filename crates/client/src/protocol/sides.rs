@@ -122,7 +122,6 @@ impl Protocol {
                 self.outputs.push_back(Output::Side(SideWish::Open { partition }));
             }
         }
-        self.is_attached(now_ms);
         Ok(())
     }
 
