@@ -63,13 +63,13 @@ class Watcher:
             self.seen.append((time.time(), {name: float(values[metric]) for name, metric in self.METRICS.items()}))
 
 
-def share_cores(server, partitions):
-    """Gives each partition's thread the same share of a core."""
+def share_cores(server, share):
+    """Gives each partition's thread so much of a core."""
     for thread in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
         name = (thread / "comm").read_text().strip()
         # The first partition's is the one that the process began with.
         if name == "stoa" or name.startswith("partition-"):
-            share_core(int(PERIOD_NS * SHARED_CORES / partitions), "--pid", "0", thread.name)
+            share_core(int(PERIOD_NS * share), "--pid", "0", thread.name)
 
 
 def share_core(runtime_ns, *what):
@@ -91,7 +91,7 @@ def run(partitions, op, is_balanced, shifts, seconds):
     options += ["--tops", TOPS, "--partitions", partitions, "--remote", "--warmup", 1, "--duration", seconds]
     options += ["--shift", ",".join(map(str, shifts)), "--interval", INTERVAL_MS]
     with Server("stoa", None, flags=flags) as server:
-        share_cores(server, partitions)
+        share_cores(server, SHARED_CORES / partitions)
         with Watcher(server) as watcher:
             result = measure.generate(None, [server], *options)
     parts = result["parts"]
