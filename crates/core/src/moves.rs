@@ -298,7 +298,9 @@ impl Server {
     /// have watches where nobody tells them of anything.
     pub(crate) fn placement_replaced(&mut self) {
         let at = self.replica.applied.0;
-        self.moves.coming.retain(|taken, _| taken.position > at);
+        // Watches leave for here when the part here is committed, and what is committed is no news to a snapshot.
+        debug_assert!(self.moves.coming.keys().all(|taken| taken.position <= at));
+        self.moves.coming.clear();
         self.moves.begun = at;
         for (given, taken) in core::mem::take(&mut self.moves.followers) {
             self.is_followed(given, taken);

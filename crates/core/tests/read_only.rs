@@ -241,3 +241,30 @@ fn who_waits_for_what_a_server_that_is_cut_off_never_gets_is_sent_away() {
         assert_eq!(data(&trio.server(3).ask_after_pings(content, &get(6, &tops[1], false))), b"first");
     }
 }
+
+#[test]
+fn who_comes_after_a_move_is_not_told_that_what_moved_is_nowhere() {
+    let mut trio = Trio::new();
+    let tops = tops(PARTITIONS);
+    let (writer, _) = trio.connect(1, 0, NOBODY, 0);
+    assert_eq!(trio.ask(1, writer, &create(1, &tops[1])).err, 0);
+    // At the third server the first partition, which takes it, waits for the watches that come with it: one of
+    // the homes is slow to speak.
+    trio.server(3).silent = Some((2, 0));
+    trio.server(1).shard(0).server_mut().ask_move(&tops[1], 0).unwrap();
+    trio.pass(&[1, 2, 3], 100);
+    let shards = &trio.server(3).shards;
+    let lives = [0, 1].map(|partition: usize| shards[partition].server().placement().of(&tops[1]));
+    assert_eq!(lives, [1, 0], "of the two the giver alone knows it");
+    trio.cut_off();
+    // Such a session has no place on the timeline, so that the taker need not have come as far as the giver.
+    let (client, response) = trio.connect(3, 1, NOBODY, 0);
+    assert_eq!(response.unwrap().read_only, Some(true));
+    trio.server(3).send(client, &get(4, &tops[1], false));
+    trio.settle();
+    assert_eq!(trio.server(3).take(client), []);
+    trio.server(3).silent = None;
+    trio.settle();
+    let answers = trio.server(3).take(client);
+    assert_eq!(answers.iter().map(data).collect::<Vec<_>>(), [b"first"]);
+}

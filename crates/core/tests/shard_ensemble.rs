@@ -5,12 +5,12 @@
 
 mod threads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use stoa_core::{
-    Config, ConnectionId, Items, Now, Outcome, PeerOutput, Placement, Recovered, Role, Shard, Share, Word,
-    digest_id,
+    Config, ConnectionId, Items, Now, Outcome, PeerOutput, Placement, Recovered, Role, Shard, Share,
+    SnapshotOutput, StateLoader, Word, digest_id,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
@@ -32,9 +32,11 @@ struct Servers {
     cuts: BTreeSet<(u8, u8, u8)>,
     /// These have ended.
     dead: BTreeSet<u8>,
-    /// What this thread of the first server says to its siblings is held back, and what it has said.
-    silent: Option<u8>,
-    kept: Vec<(u8, Word)>,
+    /// On this server, what one thread says to another one is held back, and what it has said.
+    silent: Option<(u8, u8, u8)>,
+    kept: Vec<Word>,
+    /// The newest snapshot of each server's partitions.
+    snapshots: BTreeMap<(u8, u8), Vec<Vec<u8>>>,
     /// Who was told that there is another list of servers.
     told: Vec<(u8, u8)>,
 }
@@ -42,6 +44,11 @@ struct Servers {
 impl Servers {
     /// The first server leads all partitions.
     fn new(partitions: u8) -> Self {
+        Self::keeping(partitions, Config::default().kept_bytes)
+    }
+
+    /// The same, with so much kept of each timeline for servers that lag.
+    fn keeping(partitions: u8, kept_bytes: u64) -> Self {
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let shard = |id: u8, partition: u8| {
             let config = Config {
@@ -49,6 +56,7 @@ impl Servers {
                 partition,
                 partitions,
                 heartbeat_ms: 20,
+                kept_bytes,
                 servers: LIST.into(),
                 reconfig_enabled: true,
                 super_digest: Some(digest_id(SUPER)),
@@ -65,6 +73,7 @@ impl Servers {
             dead: BTreeSet::new(),
             silent: None,
             kept: Vec::new(),
+            snapshots: BTreeMap::new(),
             told: Vec::new(),
         };
         for (id, peer) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
@@ -132,14 +141,19 @@ impl Servers {
                     server.peer_message(id, message.join(), now).unwrap();
                     moved = true;
                 }
+                PeerOutput::Snapshot { to, message, .. } => {
+                    self.send_snapshot((id, to), partition, message);
+                    moved = true;
+                }
                 PeerOutput::Servers => self.told.push((id, partition)),
                 _ => {}
             }
         }
+        self.take_snapshot(id, partition);
         self.shard(id, partition).settle(now);
         while let Some((to, word)) = self.shard(id, partition).poll_word() {
-            if id == 1 && self.silent == Some(partition) {
-                self.kept.push((to, word));
+            if self.silent == Some((id, partition, to)) {
+                self.kept.push(word);
                 continue;
             }
             self.shard(id, to).hear(partition, word, now);
@@ -151,11 +165,46 @@ impl Servers {
     /// What was held back arrives.
     fn speak(&mut self) {
         let now = self.now();
-        let from = self.silent.take().unwrap();
-        for (to, word) in std::mem::take(&mut self.kept) {
-            self.shard(1, to).hear(from, word, now);
+        let (id, from, to) = self.silent.take().unwrap();
+        for word in std::mem::take(&mut self.kept) {
+            self.shard(id, to).hear(from, word, now);
         }
         self.settle();
+    }
+
+    /// Writes the snapshot of a partition that is due.
+    fn take_snapshot(&mut self, id: u8, partition: u8) {
+        let server = self.shard(id, partition).server_mut();
+        let mut chunks = Vec::new();
+        while let Some(piece) = server.poll_snapshot() {
+            match piece {
+                SnapshotOutput::Begin { .. } => {}
+                SnapshotOutput::Slice(chunk) => {
+                    chunks.push(chunk);
+                    server.snapshot_taken();
+                }
+                SnapshotOutput::End => server.snapshot_finished(true),
+                SnapshotOutput::Abort => panic!("it is written at once"),
+            }
+        }
+        if !chunks.is_empty() {
+            self.snapshots.insert((id, partition), chunks);
+        }
+    }
+
+    fn send_snapshot(&mut self, (from, to): (u8, u8), partition: u8, message: Vec<u8>) {
+        let now = self.now();
+        let arrives = !self.cuts.contains(&(from, to, partition)) && !self.dead.contains(&to);
+        if arrives {
+            let share = Share { partition, partitions: self.shards[0].len() as u8 };
+            let mut loader = StateLoader::new(Options::default(), share);
+            for chunk in &self.snapshots[&(from, partition)][1..] {
+                loader.chunk(chunk).unwrap();
+            }
+            let (message, state) = (message.into(), loader.finish().unwrap());
+            self.shard(to, partition).server_mut().take_over(from, message, state, now).unwrap();
+        }
+        self.shard(from, partition).server_mut().snapshot_sent(to, arrives, now);
     }
 
     fn cut(&mut self, one: u8, other: u8, partition: u8) {
@@ -179,6 +228,12 @@ impl Servers {
 
     fn last(&mut self, id: u8, partition: u8) -> u64 {
         self.shard(id, partition).server().standing().last
+    }
+
+    /// How far a server lags behind the first one in each partition.
+    fn lag(&self, id: u8) -> Vec<u64> {
+        let applied = |id: u8| self.shards[usize::from(id) - 1].iter().map(|shard| shard.server().applied());
+        applied(1).zip(applied(id)).map(|(leader, applied)| leader - applied).collect()
     }
 
     fn send(&mut self, (id, thread, connection): Client, bytes: &[u8]) {
@@ -346,7 +401,7 @@ fn a_partition_promises_no_place_while_its_members_change() {
     servers.pass(40);
     assert_eq!(servers.told, [(1, 1)]);
     assert_eq!(servers.shard(1, 1).server().servers(), Some(list.as_str()));
-    servers.silent = Some(1);
+    servers.silent = Some((1, 1, 0));
     servers.send(client, &all_of(3, &tops));
     servers.cuts.clear();
     servers.pass(100);
@@ -395,6 +450,42 @@ fn who_leads_and_waits_for_a_part_that_never_comes_passes_the_lead_on() {
     servers.pass(3000);
     let leader = servers.leader_of_all().expect("one server leads all partitions");
     assert_ne!(leader, 2);
+}
+
+#[test]
+fn who_takes_what_a_snapshot_has_taken_from_its_giver_waits_for_no_watches() {
+    let mut servers = Servers::keeping(3, 1 << 10);
+    let tops = tops(3);
+    let placement = Placement::new(3);
+    let stays = (0..).map(|number| format!("/stays-{number}")).find(|path| placement.of(path) == 1).unwrap();
+    let client = servers.connect(1, 0);
+    for (xid, path) in (1..).zip(tops.iter().chain([&stays])) {
+        servers.send(client, &create(xid, path));
+    }
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(1, 0), (2, 0), (3, 0), (4, 0)]);
+    // On server 2 the second partition does not hear what became of a part on the third one. What is moved away
+    // from it stands behind that, and who takes it wants to know of the watches.
+    servers.silent = Some((2, 2, 1));
+    servers.send(client, &all_of(5, &tops[1..]));
+    servers.shard(1, 0).server_mut().ask_move(&tops[1], 0).unwrap();
+    servers.pass(100);
+    assert_eq!(servers.shard(1, 0).server().placement().of(&tops[1]), 0);
+    assert_eq!(servers.lag(2), [1, 2, 2]);
+    // It is sent a snapshot with all of that.
+    servers.cut(1, 2, 1);
+    servers.cut(2, 3, 1);
+    for xid in 6..30 {
+        servers.send(client, &threads::set(xid, &stays, &[7; 200]));
+    }
+    servers.cuts.clear();
+    servers.pass(500);
+    assert_eq!(servers.lag(2), [0, 0, 2]);
+    servers.speak();
+    assert_eq!(servers.lag(2), [0, 0, 0]);
+    let client = servers.connect(2, 2);
+    servers.send(client, &exists(1, &tops[1]));
+    assert_eq!(servers.answers(client), [(1, 0)]);
 }
 
 #[test]
