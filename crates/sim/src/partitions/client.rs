@@ -66,10 +66,14 @@ enum What {
         index: usize,
         floor: i32,
     },
+    /// Whether it was sent when everything was there.
     Set {
         index: usize,
+        is_founded: bool,
     },
-    Group,
+    Group {
+        is_founded: bool,
+    },
     FailingGroup,
     Other,
     Watches,
@@ -95,6 +99,8 @@ pub(super) struct Client {
     /// The newest version of each znode that was acknowledged to it.
     pub(super) acknowledged: Known,
     pub(super) answers: u64,
+    /// What everybody writes to is there.
+    pub(super) is_founded: bool,
     /// How many servers there are, if it now and then asks for another list of them; as long as it does.
     servers: Option<u8>,
     pub(super) wishes: bool,
@@ -146,6 +152,7 @@ impl Client {
             last_zxid: 0,
             acknowledged: Known::new(),
             answers: 0,
+            is_founded: false,
             servers: None,
             wishes: false,
             reconfigs: 0,
@@ -260,14 +267,16 @@ impl Client {
 
     fn set(&mut self, map: &Map, index: usize) -> Vec<u8> {
         let data = remember(&self.known);
-        self.ask(What::Set { index }, Opcode::SetData, |out| {
+        let is_founded = self.is_founded;
+        self.ask(What::Set { index, is_founded }, Opcode::SetData, |out| {
             encode::set_data(out, &map.path(index), Some(&data), -1);
         })
     }
 
     fn group(&mut self, map: &Map, fails: bool) -> Vec<u8> {
         let data = remember(&self.known);
-        let what = if fails { What::FailingGroup } else { What::Group };
+        let is_founded = self.is_founded;
+        let what = if fails { What::FailingGroup } else { What::Group { is_founded } };
         self.ask(what, Opcode::Multi, |out| {
             for index in map.group() {
                 MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(out);
@@ -408,19 +417,22 @@ impl Client {
                 self.seen(map, index, version, "read")?;
                 known.into_iter().try_for_each(|(index, version)| self.learn(index, version))?;
             }
-            (What::Set { index }, 0) => {
+            (What::Set { index, .. }, 0) => {
                 let version = Stat::decode(&mut reader).map_err(broken)?.version;
                 self.acknowledge(index, version);
                 self.seen(map, index, version, "written")?;
             }
             // Nobody deletes it.
-            (What::Set { index }, NO_NODE) if self.known.get(&index).is_some_and(|version| *version > 0) => {
+            (What::Set { index, is_founded: true }, NO_NODE) => {
                 let path = map.path(index);
                 return Err(Violation::new(format!(
                     "a write of {path} was answered as if that were not there"
                 )));
             }
-            (What::Group, 0) => {
+            (What::Group { is_founded: true }, NO_NODE) => {
+                return Err(Violation::new("a write of the group was answered as if that were not there"));
+            }
+            (What::Group { .. }, 0) => {
                 let results = MultiResults::decode(&mut reader).map_err(broken)?;
                 for (index, result) in map.group().zip(results) {
                     if let MultiResult::DataSet { stat } = result {

@@ -217,6 +217,11 @@ impl World<'_> {
                 }
             }
         }
+        for path in (0..2 * self.map.tops.len()).map(|index| self.map.path(index)) {
+            if self.tree(one, placement.of(&path)).get(&path).is_none() {
+                return Err(Violation::new(format!("{path} was made in the beginning and is nowhere")));
+            }
+        }
         let version = |index: usize| {
             let path = self.map.path(index);
             self.tree(one, placement.of(&path)).get(&path).map_or(-1, |znode| znode.stat().version)

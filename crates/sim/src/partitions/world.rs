@@ -394,8 +394,11 @@ impl<'a> World<'a> {
             self.say(0, &bytes)?;
             self.until("the first requests are answered", |world| world.clients[0].is_idle())?;
             if self.clients[0].is_live {
-                return Ok(());
+                break;
             }
         }
+        // Whoever writes from now on finds it.
+        self.clients.iter_mut().for_each(|client| client.is_founded = true);
+        Ok(())
     }
 }
