@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
@@ -46,9 +47,6 @@ const CARRY_BYTES_MAX: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 /// With so much to store the log need not wait for more: a few hundred small writes.
 const ENTRY_BYTES_ENOUGH: usize = 32 << 10;
-/// Bounds of the time between two looks at the core's timers, if nothing comes in between.
-const TICK_MIN: Duration = Duration::from_millis(1);
-const TICK_MAX: Duration = Duration::from_secs(3600);
 
 /// One connection's socket and what its task must know.
 pub(crate) struct Peer {
@@ -132,10 +130,8 @@ pub(crate) struct Driver {
     taking_over: RefCell<Option<(String, Option<Append>)>>,
     /// The log holds the records up to this one.
     durable: Cell<u64>,
-    /// When the core's timers are looked at next.
-    wake_at_us: Cell<u64>,
-    /// One is due earlier than that.
-    earlier: Notify,
+    /// Rings when the core's timers have to be looked at.
+    alarm: Alarm,
 }
 
 /// What a connection's task was woken by.
@@ -170,8 +166,7 @@ impl Driver {
             serves: Cell::new(None),
             ensemble: OnceCell::new(),
             taking_over: RefCell::new(None),
-            wake_at_us: Cell::new(0),
-            earlier: Notify::new(),
+            alarm: Alarm::default(),
         })
     }
 
@@ -405,9 +400,7 @@ impl Driver {
         if self.server.borrow().is_snapshotting() {
             self.snapshot_due.notify_one();
         }
-        if self.server.borrow().next_wake_us() < self.wake_at_us.get() {
-            self.earlier.notify_one();
-        }
+        self.alarm.set(self.server.borrow().next_wake_us());
     }
 
     /// Says what this thread has to say to the others of this server.
@@ -711,17 +704,8 @@ impl Driver {
     /// Lets the core look at its timers, for ever.
     pub(crate) async fn keep_time(self: Rc<Self>) {
         loop {
+            self.alarm.rings(|| self.server.borrow().next_wake_us(), || self.now().mono_us).await;
             let now = self.now();
-            let wake_us = self.server.borrow().next_wake_us();
-            let wait = Duration::from_micros(wake_us.saturating_sub(now.mono_us)).clamp(TICK_MIN, TICK_MAX);
-            self.wake_at_us.set(wake_us);
-            // An input can make something due earlier: who loses its leader wants to lead at once.
-            let is_earlier = tokio::time::timeout(wait, self.earlier.notified()).await.is_ok();
-            let now = self.now();
-            if is_earlier && self.server.borrow().next_wake_us() > now.mono_us {
-                // Earlier, but not now.
-                continue;
-            }
             self.server.borrow_mut().tick(now);
             self.after_input();
         }

@@ -9,6 +9,7 @@
 //! | admin | HTTP for operators and metrics ([`admin`]) |
 
 pub mod admin;
+mod alarm;
 mod clock;
 pub mod config;
 mod date;
