@@ -95,10 +95,29 @@ impl Reports {
     }
 }
 
+/// A disk that the log is kept on.
+pub(crate) trait LogDisk: Disk + Send + 'static {
+    /// What is written is worth no room in the system's cache.
+    fn write_past_cache(&mut self);
+
+    /// Opens a file that is about to be removed, so that its space need not be given back at once.
+    fn hold(&self, file: &str) -> Option<File>;
+}
+
+impl LogDisk for FileDisk {
+    fn write_past_cache(&mut self) {
+        Self::write_past_cache(self);
+    }
+
+    fn hold(&self, file: &str) -> Option<File> {
+        OpenOptions::new().write(true).open(self.folder().join(file)).ok()
+    }
+}
+
 /// How the log's thread works.
-pub(crate) struct LogThread {
+pub(crate) struct LogThread<D> {
     pub(crate) log: Log,
-    pub(crate) disk: FileDisk,
+    pub(crate) disk: D,
     /// Whether entries are synced to disk before they count as durable.
     pub(crate) fsync: bool,
     pub(crate) slow: Duration,
@@ -107,7 +126,7 @@ pub(crate) struct LogThread {
     pub(crate) meter: Arc<Mutex<LogMeter>>,
 }
 
-impl LogThread {
+impl<D: LogDisk> LogThread<D> {
     /// Starts the thread; it ends when the senders of its requests are gone.
     pub(crate) fn spawn(self) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name("log".into()).spawn(move || self.run())
@@ -234,7 +253,7 @@ impl Growth {
 
 fn store(
     log: &mut Log,
-    disk: &mut TimedDisk,
+    disk: &mut TimedDisk<impl LogDisk>,
     batch: &[Append],
     slow: Duration,
     meter: &Mutex<LogMeter>,
@@ -277,7 +296,7 @@ fn last_of_each(batch: &[Append]) -> impl Iterator<Item = &Append> {
 }
 
 /// Removes what no kept snapshot needs, and returns the timelines that hold the rest.
-fn remove_old(log: &mut Log, disk: &mut TimedDisk) -> Vec<u32> {
+fn remove_old(log: &mut Log, disk: &mut TimedDisk<impl LogDisk>) -> Vec<u32> {
     let purged = log.purge(disk);
     let removed = std::mem::take(&mut disk.removed);
     if !removed.is_empty() {
@@ -326,14 +345,14 @@ fn free(removed: &[File]) {
 
 /// The disk, with the time that its syncs take, or without syncs. What is removed from it stays
 /// open, so that its space need not be given back at once.
-struct TimedDisk {
-    disk: FileDisk,
+struct TimedDisk<D> {
+    disk: D,
     fsync: bool,
     synced: Duration,
     removed: Vec<File>,
 }
 
-impl Disk for TimedDisk {
+impl<D: LogDisk> Disk for TimedDisk<D> {
     fn list(&mut self) -> Result<Vec<FileInfo>, DiskError> {
         self.disk.list()
     }
@@ -365,7 +384,7 @@ impl Disk for TimedDisk {
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
-        let open = OpenOptions::new().write(true).open(self.disk.folder().join(file));
+        let open = self.disk.hold(file);
         self.disk.remove(file)?;
         self.removed.extend(open);
         Ok(())
@@ -380,6 +399,89 @@ impl Disk for TimedDisk {
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::mpsc::channel;
+    use stoa_storage::faulty::FaultyDisk;
+    use stoa_storage::{Options, Recovery, SnapshotHeader, SnapshotWriter};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    impl LogDisk for FaultyDisk {
+        fn write_past_cache(&mut self) {}
+
+        fn hold(&self, _: &str) -> Option<File> {
+            None
+        }
+    }
+
+    /// For a folder that is new.
+    struct Nothing;
+
+    impl Recovery for Nothing {
+        fn snapshot_begin(&mut self, _: &SnapshotHeader) -> Result<(), String> {
+            Err("there is none".into())
+        }
+
+        fn snapshot_chunk(&mut self, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn snapshot_end(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn snapshot_discard(&mut self) {}
+
+        fn entry(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), String> {
+            Err("there is none".into())
+        }
+    }
+
+    /// What the threads of two timelines are told when the second one has another record, after a snapshot
+    /// that covers all before it, and the first one holds the log.
+    fn told(is_full: bool) -> [Vec<DiskEvent>; 2] {
+        const RECORD: &[u8] = &[7; 2000];
+        let mut disk = FaultyDisk::new(1);
+        let options = Options {
+            segment_bytes: 8 << 10,
+            ahead_bytes: 0,
+            block_bytes: 1,
+            snapshots_kept: 1,
+            ..Options::default()
+        };
+        let mut log = Log::open(&mut disk, &options, &mut Nothing).unwrap();
+        for position in 1..=20 {
+            let record = |timeline| Entry { timeline, position, payload: &[RECORD] };
+            log.append(&mut disk, &[record(0), record(1)]).unwrap();
+        }
+        let header = SnapshotHeader { sequence: 1, created_ms: 0, positions: vec![(1, 20)] };
+        SnapshotWriter::begin(&mut disk, header).unwrap().finish(&mut disk).unwrap();
+        if is_full {
+            disk.set_capacity(disk.used());
+        }
+        let (requests_in, requests) = channel();
+        let payload = Bytes::from_static(RECORD).into();
+        let append = Append { generation: 1, timeline: 1, position: 21, payload, snapshot: None };
+        requests_in.send(LogRequest::Append(append)).unwrap();
+        requests_in.send(LogRequest::Purge(1)).unwrap();
+        drop(requests_in);
+        let (reports, events): (Vec<_>, Vec<_>) = (0..2).map(|_| unbounded_channel()).unzip();
+        let reports = Reports(reports.into());
+        let (fsync, slow, meter) = (true, Duration::MAX, Arc::default());
+        LogThread { log, disk, fsync, slow, requests, reports, meter }.run();
+        let all = |mut events: tokio::sync::mpsc::UnboundedReceiver<_>| {
+            std::iter::from_fn(|| events.try_recv().ok()).collect()
+        };
+        <[_; 2]>::try_from(events.into_iter().map(all).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn who_holds_the_log_is_asked_for_a_snapshot_unless_the_disk_is_full() {
+        let [first, second] = told(false);
+        assert!(matches!(first[..], [DiskEvent::HoldsLog(_)]), "{first:?}");
+        assert!(matches!(second[..], [DiskEvent::Durable(21)]), "{second:?}");
+        let [first, second] = told(true);
+        assert!(matches!(first[..], []), "{first:?}");
+        assert!(matches!(second[..], [DiskEvent::Refused(1)]), "{second:?}");
+    }
 
     #[test]
     fn each_timeline_is_told_of_its_last_record() {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use stoa_core::Histogram;
-use stoa_storage::list_snapshots;
-
-use crate::file_disk::FileDisk;
+use stoa_storage::{Disk, list_snapshots};
 
 /// Figures of the log and of the snapshots.
 #[derive(Debug, Default)]
@@ -42,7 +40,7 @@ impl LogMeter {
 }
 
 /// Bytes of all whole snapshots on a disk; 0 if it cannot be told.
-pub(crate) fn snapshot_bytes(disk: &mut FileDisk) -> u64 {
+pub(crate) fn snapshot_bytes(disk: &mut impl Disk) -> u64 {
     let found = list_snapshots(disk).unwrap_or_default();
     found.iter().filter_map(|snapshot| snapshot.state.as_ref().ok()).map(|info| info.bytes).sum()
 }
