@@ -19,7 +19,6 @@ impl Home {
     /// Things live elsewhere from now on; `stamp` is what this thread's partition rests on, which knows it.
     /// Whom a client asks by this table must have come as far.
     pub(crate) fn place(&mut self, placement: Placement, stamp: &Timestamp) {
-        self.table = placement.table();
         self.placement = placement;
         self.placed_stamp.clone_from(stamp);
         for connection in self.connections.iter_mut() {

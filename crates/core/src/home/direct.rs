@@ -8,7 +8,7 @@ use super::{Home, Taken};
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::Frame;
-use crate::placement::FIRST;
+use crate::placement::{FIRST, Placement};
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
 use crate::server::ConnectError;
 use crate::timestamp::Timestamp;
@@ -20,8 +20,8 @@ use core::net::SocketAddr;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use stoa_wire::{
-    ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, Table, answer_side,
-    begin_frame, direct_op, direct_xid, end_frame, next_frame, stamp_of,
+    ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, answer_side, begin_frame,
+    direct_op, direct_xid, end_frame, next_frame, stamp_of,
 };
 
 /// A client asks again when it was answered, so that it never has as many questions under way.
@@ -102,8 +102,8 @@ impl Direct {
         &mut self,
         stamp: &Timestamp,
         frames: &mut Vec<u8>,
-        (seal, own, table): (&Seal, u8, &Table),
-        partitions: u8,
+        seal: &Seal,
+        (own, placement): (u8, &Placement),
     ) -> Vec<u8> {
         let mut news = Vec::new();
         if self.is_greeted && self.told == *stamp {
@@ -121,7 +121,8 @@ impl Direct {
             let end =
                 next_frame(frames, usize::MAX >> 1).ok().flatten().map(|(_, rest)| frames.len() - rest.len());
             let behind = frames.split_off(end.unwrap_or(frames.len()));
-            Offer { partitions, own, token: &token, table: table.clone() }.encode(frames);
+            Offer { partitions: placement.partitions(), own, token: &token, table: placement.table() }
+                .encode(frames);
             end_frame(frames, 0);
             frames.extend_from_slice(&behind);
         }
@@ -141,16 +142,17 @@ impl Home {
 
     /// Gives what was collected.
     pub(super) fn give_collected(&mut self, id: ConnectionId) {
-        let (own, partitions) = (self.config.partition, self.placement.partitions());
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         let Some(direct) = &mut route.direct else { return };
         let Some((stamp, mut frames)) = direct.collected.take().filter(|(_, frames)| !frames.is_empty())
         else {
             return;
         };
-        let mut news = direct.before(&stamp, &mut frames, (&self.seal, own, &self.table), partitions);
+        let here = (self.config.partition, &self.placement);
+        let mut news = direct.before(&stamp, &mut frames, &self.seal, here);
         self.connections.append(id, &mut news);
-        self.connections.append(id, &mut frames);
+        let waiting = self.connections.append(id, &mut frames);
+        self.close_slow_reader(id, waiting);
     }
 
     /// Somebody has connected who says that this is a side connection of his.
@@ -244,7 +246,7 @@ impl Home {
         let Some(output) = self.connections.output(id) else { return };
         let start = begin_frame(output);
         ReplyHeader { xid: direct_xid::MOVED, zxid: 0, err: 0 }.encode(output);
-        self.table.encode(output);
+        self.placement.table().encode(output);
         end_frame(output, start);
     }
 
@@ -358,13 +360,13 @@ impl Home {
 
     /// An answer that was put together rests on all that its client has seen by now.
     pub(super) fn stamp_gathered(&mut self, id: ConnectionId, answer: &mut Vec<u8>) {
-        let (own, partitions) = (self.config.partition, self.placement.partitions());
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         let Some(direct) = &mut route.direct else { return };
         if core::mem::take(&mut route.sees_own) {
             route.seen.merge(&self.own_stamp);
         }
-        let mut news = direct.before(&route.seen, answer, (&self.seal, own, &self.table), partitions);
+        let here = (self.config.partition, &self.placement);
+        let mut news = direct.before(&route.seen, answer, &self.seal, here);
         self.connections.append(id, &mut news);
     }
 
@@ -372,7 +374,7 @@ impl Home {
         let output = self.connections.output(id)?;
         let start = begin_frame(output);
         ReplyHeader { xid: direct_xid::TABLE, zxid: 0, err: 0 }.encode(output);
-        self.table.encode(output);
+        self.placement.table().encode(output);
         end_frame(output, start);
         Some(())
     }
@@ -433,7 +435,7 @@ impl Home {
             (_, Destination::Partition(_)) if frame.body().buffer().is_err() => (true, false),
             (_, Destination::Partition(partition)) => (partition == own, may_watch(frame)),
         };
-        let (version, placed) = (self.table.version, self.placement.version());
+        let placed = self.placement.version();
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return Taken::Done;
         };
@@ -442,7 +444,7 @@ impl Home {
         let is_proof = opcode == Some(Opcode::Auth);
         // Of watches that belong here by a table which this thread does not have none would be set.
         let sets = matches!(opcode, Some(Opcode::SetWatches | Opcode::SetWatches2));
-        let knows = if sets { direct.routed == version } else { direct.routed >= version };
+        let knows = if sets { direct.routed == placed } else { direct.routed >= placed };
         let is_current = is_proof || knows && !direct.gives_back;
         direct.gives_back |= !is_here || !is_current;
         Self::count(&mut self.under_way, route, frame.bytes);
@@ -522,7 +524,8 @@ mod tests {
             matches!(taken, Some(Taken::Own { .. }))
         };
         assert!(take(&mut home, &get));
-        home.table.version = 5;
+        let moves = |home: &mut Home| home.placement.place("/elsewhere", 1 - home.placement.of("/elsewhere"));
+        (0..5).for_each(|_| moves(&mut home));
         assert!(!take(&mut home, &get));
         take(&mut home, &routed(4));
         assert!(!take(&mut home, &get));
@@ -531,8 +534,21 @@ mod tests {
         take(&mut home, &routed(6));
         assert!(take(&mut home, &get), "the client may know more than this thread");
         let proof = frame(Opcode::Auth as i32, |out| encode::auth(out, "digest", b"me:secret"));
-        home.table.version = 9;
+        (0..2).for_each(|_| moves(&mut home));
         assert!(take(&mut home, &proof), "identities have no place");
+    }
+
+    #[test]
+    fn what_is_given_at_once_counts_as_unread_at_once() {
+        let (mut home, id, _) = side();
+        let size = home.config.limits.output_close_bytes;
+        for (given, reason) in [(size / 2, None), (size, Some(CloseReason::SlowReader))] {
+            home.collect(id);
+            home.hand_out(1, id, &Timestamp::new(2), 0, &mut vec![0; given]);
+            assert_eq!(home.connections.get(id).unwrap().close_reason, None);
+            home.give_collected(id);
+            assert_eq!(home.connections.get(id).unwrap().close_reason, reason);
+        }
     }
 
     #[test]
