@@ -480,10 +480,23 @@ impl Server {
                     self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                 }
                 Slot::Barrier { .. } => {}
+                // It would come back to its home, and those behind it are answered here and now.
+                Slot::Request { frame, arrived_us } if self.is_misplaced(id) && self.has_asked(id) => {
+                    if let Some(Frame { header, opcode: Some(opcode), .. }) = Frame::read(&frame) {
+                        self.reply(id, header.xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
+                    }
+                }
                 Slot::Request { frame, arrived_us } => self.queued(id, &frame, arrived_us),
             }
         }
         self.resume(id);
+    }
+
+    /// Whether a connection waits for the timeline.
+    fn has_asked(&self, id: ConnectionId) -> bool {
+        let queue = self.connections.get(id).map(|connection| &connection.queue);
+        let is_asked = |slot: &Slot| matches!(slot, Slot::Write { .. } | Slot::Answer { .. });
+        queue.is_some_and(|queue| queue.iter().any(is_asked))
     }
 
     pub(crate) fn warn(&mut self, warning: String) {
