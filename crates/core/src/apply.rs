@@ -95,6 +95,7 @@ impl Server {
             self.replica.group().compact(applied, keep);
             self.after_entries();
             self.stand_after(applied);
+            self.tend_balance_if_moved();
         }
     }
 

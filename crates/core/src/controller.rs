@@ -255,6 +255,14 @@ impl Server {
         }
     }
 
+    /// Entries were applied: what has become of a move may be known. The next one need not wait for the time to
+    /// look again.
+    pub(crate) fn tend_balance_if_moved(&mut self) {
+        if self.moves.has_outcomes() && !self.controller.under_way.is_empty() {
+            self.tend_balance();
+        }
+    }
+
     fn begin_move(&mut self, next: Move) {
         let asked = self.ask_move(&next.path, next.to);
         let Move { path, to } = next.clone();

@@ -284,7 +284,7 @@ impl Server {
         }
         self.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
-        self.is_moved(&active.asked);
+        self.is_kept(&active.asked);
         self.keep_own(active.origin, &active.asked, places, &reply);
     }
 }

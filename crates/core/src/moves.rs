@@ -40,7 +40,7 @@ pub struct Moved {
     pub path: String,
     /// Where it was to live.
     pub to: u8,
-    /// Whether it does, or is about to.
+    /// Whether it does.
     pub result: Result<(), MoveRefusal>,
 }
 
@@ -49,6 +49,8 @@ pub struct Moved {
 pub(crate) struct Moves {
     /// Asked for, and under way.
     waiting: usize,
+    /// The one that is under way, once all parts of it are prepared: where to.
+    kept: Option<(String, u8)>,
     outcomes: VecDeque<Moved>,
     /// What this partition is about to take, by where: the homes that have said whose watches come with it,
     /// and those.
@@ -64,6 +66,11 @@ impl Moves {
     /// For a state at this position.
     pub(crate) fn new(begun: u64) -> Self {
         Self { begun, ..Self::default() }
+    }
+
+    /// Whether there is something for [`Server::poll_moved`].
+    pub(crate) fn has_outcomes(&self) -> bool {
+        !self.outcomes.is_empty()
     }
 }
 
@@ -170,10 +177,18 @@ impl Server {
         }
     }
 
-    /// All parts of an operation are prepared: if it is a move, it is as good as done.
-    pub(crate) fn is_moved(&mut self, asked: &[u8]) {
+    /// All parts of an operation are prepared: if it is a move, it is done when this partition's is applied.
+    pub(crate) fn is_kept(&mut self, asked: &[u8]) {
         if let Ok(Asked::Move { path, to }) = Asked::decode(asked) {
-            self.move_ended(path, to, Ok(()));
+            self.moves.kept = Some((path.into(), to));
+        }
+    }
+
+    /// Whoever has asked for the move that was under way can build on it: the table says so.
+    fn kept_is_done(&mut self) {
+        let placement = &self.placement;
+        if let Some((path, to)) = self.moves.kept.take_if(|(path, to)| placement.of(path) == *to) {
+            self.move_ended(&path, to, Ok(()));
         }
     }
 
@@ -194,6 +209,7 @@ impl Server {
     /// This server does not lead any more: what was asked for is forgotten.
     pub(crate) fn forget_moves(&mut self) {
         self.moves.waiting = 0;
+        self.moves.kept = None;
         self.moves.outcomes.clear();
     }
 
@@ -231,6 +247,7 @@ impl Server {
 
     /// A move has been applied here.
     pub(crate) fn is_moved_here(&mut self, part: &Part<'_>) {
+        self.kept_is_done();
         let own = self.config.partition;
         match part.update.as_ref().and_then(stoa_tree::Update::moving) {
             Some(Moving::Given(path)) => {

@@ -136,6 +136,23 @@ fn requests_under_way_are_neither_lost_nor_doubled_nor_overtaken() {
 }
 
 #[test]
+fn a_move_is_done_when_the_table_says_so() {
+    // Whoever decides on the next one compares what the partitions have to do by the table.
+    for seed in 0..30 {
+        let mut threads = Threads::new(3);
+        threads.random = seed;
+        let top = tops(3)[1].clone();
+        let client = threads.open(0);
+        threads.must(client, &create(1, &top));
+        threads.shard(0).server_mut().ask_move(&top, 2).unwrap();
+        while threads.shard(0).server_mut().poll_moved().is_none() {
+            assert!(threads.step(), "seed {seed}: it is never done");
+        }
+        assert_eq!(threads.shard(0).server().placement().of(&top), 2, "seed {seed}");
+    }
+}
+
+#[test]
 fn watches_of_every_kind_move_with_what_they_are_for() {
     let mut threads = Threads::new(4);
     let top = tops(4)[2].clone();
