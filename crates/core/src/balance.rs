@@ -11,7 +11,7 @@
 //! what is compared is right from the moment that a move is done.
 
 use crate::hints::{Hints, is_at_or_below};
-use crate::load::{DEPTH_MAX, LoadReport, above, depth};
+use crate::load::{DEPTH_MAX, LoadReport, WINDOW_US, above, depth};
 use crate::placement::Placement;
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ const BUSY_NS: u64 = THREAD_NS / 100;
 /// Relief begins when the busiest has more than this part of the mean, and goes on down to that one; percent.
 const BEGIN_PERCENT: u64 = 125;
 const END_PERCENT: u64 = 107;
-/// It begins when things have looked like that for so long, not because of one report; and it is over when
-/// nothing had to be moved for so long, since a thread that could do no more shows only then what it is asked.
-const BEGIN_US: u64 = 250_000;
+/// It begins when two reports in a row have looked like that; and it is over when nothing had to be moved for so
+/// long, since a thread that could do no more shows only then what it is asked.
+const BEGIN_US: u64 = WINDOW_US;
 const END_US: u64 = 1_500_000;
 /// Nothing is divided for the sake of a partition that has less to do than this, and nothing that has not this part
 /// of the mean, percent: a client that works on all of it, with many requests outstanding, would wait at each step
@@ -45,6 +45,9 @@ const MOVED_PARTS: u64 = 8;
 /// Who was moved is left alone for so long, twice as long when it comes back soon, and so on.
 const REST_US: u64 = 2_000_000;
 const REST_MAX_US: u64 = 600_000_000;
+/// What was moved when it was hardly asked, and is asked so many times as much now, need not rest. What has come
+/// from where it had to share a thread grows too, but not so much.
+const GROWN: u64 = 16;
 /// What counts as soon: within so many times its rest.
 const SOON: u64 = 4;
 /// What was refused is not asked again for so long.
@@ -65,6 +68,8 @@ pub(crate) struct Move {
 struct Rest {
     since_us: u64,
     rest_us: u64,
+    /// What it was asked when it was moved, once that is looked at.
+    busy_ns: Option<u64>,
 }
 
 /// Decides, and remembers what it has to for that.
@@ -98,6 +103,9 @@ impl Balancer {
         self.refused.retain(|_, until_us| now_us < *until_us);
         let picture = Picture::new(loads, placement);
         self.imbalance_percent = picture.busiest_percent();
+        for (path, rest) in &mut self.rests {
+            rest.busy_ns.get_or_insert_with(|| picture.of_subtree(path));
+        }
         self.note_warm(now_us, &picture, placement);
         let hinted = self.hinted(placement, hints);
         if hinted.is_some() || hints.is_off {
@@ -110,7 +118,7 @@ impl Balancer {
     pub(crate) fn moved(&mut self, path: &str, now_us: u64) {
         let before = self.rests.remove(path);
         let rest_us = before.map_or(REST_US, |rest| (rest.rest_us * 2).min(REST_MAX_US));
-        self.rests.insert(path.to_owned(), Rest { since_us: now_us, rest_us });
+        self.rests.insert(path.to_owned(), Rest { since_us: now_us, rest_us, busy_ns: None });
         self.warm_us.insert(path.to_owned(), now_us);
     }
 
@@ -168,7 +176,8 @@ impl Balancer {
         hints: &Hints,
     ) -> Option<Move> {
         let is_unequal = picture.busiest_percent() > BEGIN_PERCENT && picture.busiest() > BUSY_NS;
-        let since_us = *self.unequal_since_us.get_or_insert(now_us);
+        // Since the end of the window that has told it, so that the next one's report is not a moment too early.
+        let since_us = *self.unequal_since_us.get_or_insert(now_us - now_us % WINDOW_US);
         if !is_unequal {
             self.unequal_since_us = None;
         }
@@ -205,7 +214,7 @@ impl Balancer {
         for path in picture.subtrees_at(from) {
             let Some(value) = self.value(path, (from, to), picture, placement, hints) else { continue };
             if best.is_none_or(|(least, _)| value > least)
-                && self.may_move(path, now_us, hints)
+                && self.may_move(path, now_us, picture, hints)
                 && self.may_divide(path, picture, placement)
             {
                 best = Some((value, path));
@@ -252,9 +261,15 @@ impl Balancer {
         is_apart || self.divides && picture.of_all(above(path)) * 100 > picture.mean() * DIVIDE_PERCENT
     }
 
-    fn may_move(&self, path: &str, now_us: u64, hints: &Hints) -> bool {
-        let is_resting =
-            |path| self.rests.get(path).is_some_and(|rest| now_us < rest.since_us + rest.rest_us);
+    fn may_move(&self, path: &str, now_us: u64, picture: &Picture<'_>, hints: &Hints) -> bool {
+        let is_resting = |path| {
+            let rests = |rest: &Rest| {
+                let before_ns = rest.busy_ns.unwrap_or(u64::MAX).max(WARM_NS);
+                now_us < rest.since_us + rest.rest_us
+                    && picture.of_subtree(path) < before_ns.saturating_mul(GROWN)
+            };
+            self.rests.get(path).is_some_and(rests)
+        };
         // What has come with something else rests with it.
         let around = core::iter::successors(Some(path), |path| Some(above(path)));
         let rests = around.take_while(|path| !path.is_empty()).any(is_resting);

@@ -151,6 +151,20 @@ fn after_the_worst_shift_throughput_is_back_within_two_seconds() {
 }
 
 #[test]
+fn what_was_moved_when_nobody_asked_for_it_does_not_rest_when_it_is_hot() {
+    let mut world = World::new(4);
+    world.ask(&world.tops("before", 16, None));
+    world.run(3000);
+    let hot = world.tops("hot", 8, Some(1));
+    hot.iter().for_each(|path| world.balancer.moved(path, world.now_us));
+    world.run(50);
+    world.ask(&hot);
+    world.run(1500);
+    let rate = world.run(250);
+    assert!(rate > 0.9 * 4.0 * CAPACITY, "{rate}");
+}
+
+#[test]
 fn a_hot_directory_is_divided() {
     for (partitions, dirs) in [(2, 8), (4, 16), (4, 40)] {
         let mut world = World::new(partitions);
