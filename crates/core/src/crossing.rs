@@ -123,6 +123,12 @@ impl Crossing {
 }
 
 impl Server {
+    /// Whether this partition has written its part of an operation, and stands still until that is applied.
+    #[must_use]
+    pub fn has_written_part(&self) -> bool {
+        self.crossing.stand.as_ref().is_some_and(Stand::is_written)
+    }
+
     /// Says something to another thread of this server, or hears it itself.
     pub(crate) fn say(&mut self, to: u8, word: Word) {
         self.words.push_back((to, word));

@@ -1,4 +1,5 @@
-//! What the threads of one server say to each other. It arrives, whole and in order between any two.
+//! What the threads of one server say to each other. It arrives, whole and in order between any two, but for
+//! what is urgent.
 
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
@@ -126,6 +127,23 @@ pub enum Word {
     Follows(i64),
     /// To the first partition of the leader: what is asked of the sender's.
     Load(LoadReport),
+}
+
+impl Word {
+    /// Whether it may be heard before what the sender has said earlier, which may be thousands of requests. What
+    /// follows from the steps of an operation over several partitions, and from watches that do not exist, is told
+    /// to clients with timestamps, which wait for whatever they rest on. Words of what became of sessions stay in
+    /// their order, those that end an operation on one among them: an older one must not be the last that is heard.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        match self {
+            Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
+            Self::Whether(_) | Self::Fate { .. } | Self::Load(_) => true,
+            Self::Verdict(_, verdict) => verdict.session.is_none(),
+            Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),
+            _ => false,
+        }
+    }
 }
 
 /// From a client's home to a partition.

@@ -136,6 +136,33 @@ fn requests_under_way_are_neither_lost_nor_doubled_nor_overtaken() {
 }
 
 #[test]
+fn a_subtree_leaves_a_partition_that_has_more_to_do_than_it_can() {
+    for seed in 0..30 {
+        let mut threads = Threads::new(3);
+        threads.random = seed;
+        let top = tops(3)[1].clone();
+        let clients: Vec<_> = (0..3).map(|thread| threads.open_from(thread)).collect();
+        threads.must(clients[0], &create(1, &top));
+        // What they ask now waits where the subtree lives.
+        threads.busy = Some(1);
+        for client in &clients {
+            let asked: Vec<_> = (0..20).flat_map(|xid| set(xid, &top, b"x")).collect();
+            threads.send(*client, &asked);
+        }
+        threads.moves(&top, 2);
+        for client in [clients[0], clients[2]] {
+            assert_eq!(threads.take(client), [], "seed {seed}: nobody was heard");
+        }
+        threads.busy = None;
+        threads.settle();
+        for client in &clients {
+            let answered: Vec<_> = threads.take(*client).iter().map(|frame| (frame.xid, frame.err)).collect();
+            assert_eq!(answered, (0..20).map(|xid| (xid, 0)).collect::<Vec<_>>(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_move_is_done_when_the_table_says_so() {
     // Whoever decides on the next one compares what the partitions have to do by the table.
     for seed in 0..30 {

@@ -404,7 +404,7 @@ impl Driver {
     }
 
     /// Says what this thread has to say to the others of this server.
-    fn speak(&self) {
+    pub(crate) fn speak(&self) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         let mut server = self.server.borrow_mut();
         server.settle(self.now.get());
@@ -529,17 +529,25 @@ impl Driver {
                 // Behind the sockets: a task that yields runs again when they have been asked.
                 tokio::task::yield_now().await;
             }
-            loop {
-                let append = self.server.borrow_mut().poll_append();
-                let Some(append) = append else { break };
-                if !self.hand_to_log(append) {
-                    return;
-                }
+            if !self.log_entries() {
+                return;
             }
-            // The others store it at the same time.
-            self.carry_to_peers();
-            self.speak();
         }
+    }
+
+    /// Hands the log what there is for it; false when its thread is gone.
+    pub(crate) fn log_entries(&self) -> bool {
+        loop {
+            let append = self.server.borrow_mut().poll_append();
+            let Some(append) = append else { break };
+            if !self.hand_to_log(append) {
+                return false;
+            }
+        }
+        // The others store it at the same time.
+        self.carry_to_peers();
+        self.speak();
+        true
     }
 
     /// Hands a record to the log; false when its thread is gone.

@@ -17,6 +17,7 @@ mod driven;
 mod driver;
 mod ensemble;
 pub mod file_disk;
+mod inbox;
 mod known_disks;
 mod listen;
 mod log_thread;

@@ -21,6 +21,7 @@ use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings, accept};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
+use crate::inbox::inbox;
 use crate::log_thread::{LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::peers::Port;
@@ -257,7 +258,7 @@ fn run(
     .map_err(failed("the log thread"))?;
 
     let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
-    let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
+    let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| inbox()).unzip();
     let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door) };
     let (port, meetings) = recovered.meeting.take().unzip();
     let mut meetings = meetings.into_iter().flatten();

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stoa_core::{ConnectError, TIMELINE, Word};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -21,27 +21,17 @@ use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::Meeting;
+use crate::inbox::{Inbox, InboxSender, Message};
 use crate::log_thread::DiskEvent;
 use crate::peers::PeerEvent;
 use crate::process::Process;
 use crate::together::Together;
-use crate::view::Question;
 
 /// How often threads that are to end look whether they can.
 pub(crate) const END_CHECK: Duration = Duration::from_millis(10);
 
-/// What a thread is told by others of the same server.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// Something between two partitions, and which one says it.
-    Word(u8, Word),
-    /// A client that has connected: it is this thread's from now on.
-    Client(TcpStream, SocketAddr, Pass),
-    /// A side connection of a direct client, for this thread's partition.
-    Side(TcpStream, SocketAddr, Pass),
-    /// Somebody wants to know something.
-    Question(Question),
-}
+/// So many messages are heard before sockets and timers have their turn: about a millisecond's work.
+const TURN_MESSAGES: usize = 1024;
 
 /// The others, as one of the threads sees them.
 pub(crate) struct Neighbours {
@@ -62,8 +52,7 @@ impl Neighbours {
     /// Says something to another thread.
     pub(crate) fn say(&self, to: u8, word: Word) {
         if let Some(inbox) = self.together.inboxes.get(usize::from(to)) {
-            // If it has ended, so has the server.
-            let _ = inbox.send(Message::Word(self.own, word));
+            inbox.tell(Message::Word(self.own, word));
         }
     }
 
@@ -73,7 +62,7 @@ impl Neighbours {
     }
 
     /// Whose the next client is: where it goes, or `None` if it is this thread's own.
-    pub(crate) fn next(&self) -> Option<&UnboundedSender<Message>> {
+    pub(crate) fn next(&self) -> Option<&InboxSender> {
         let inboxes = &self.together.inboxes;
         let turn = self.together.door.turn.fetch_add(1, Ordering::Relaxed) % inboxes.len();
         inboxes.get(turn).filter(|_| turn != usize::from(self.own))
@@ -141,23 +130,34 @@ impl Drop for Pass {
 }
 
 impl Driver {
-    /// Everything that other threads of this server have said by now.
-    pub(crate) fn heed(self: &Rc<Self>, first: Message, inbox: &mut UnboundedReceiver<Message>) {
+    /// Hears what other threads of this server have said, as much of it as is for one turn.
+    pub(crate) fn heed(self: &Rc<Self>, inbox: &mut Inbox) {
         let now = self.now();
-        let mut left = inbox.len();
-        let mut message = Some(first);
-        while let Some(next) = message {
-            match next {
+        for _ in 0..TURN_MESSAGES {
+            let Some(message) = inbox.take() else { break };
+            let is_urgent = message.is_urgent();
+            match message {
                 Message::Word(from, word) => self.server.borrow_mut().hear(from, word, now),
                 Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
                 Message::Side(socket, address, pass) => self.take_side(socket, address, pass),
                 Message::Question(question) => question.answer(&mut &**self),
             }
-            message = if left > 0 { inbox.try_recv().ok() } else { None };
-            left = left.saturating_sub(1);
+            if is_urgent {
+                self.speak_at_once();
+            }
         }
         self.server.borrow_mut().turn_ended(self.now());
         self.after_input();
+    }
+
+    /// What follows from an urgent word does not wait for the end of a turn, nor does a part that was written for
+    /// an operation over several partitions wait for more that goes to the log with it: nothing comes before it is
+    /// applied.
+    fn speak_at_once(&self) {
+        self.speak();
+        if self.server.borrow().has_written_part() {
+            self.log_entries();
+        }
     }
 
     fn take_client(self: &Rc<Self>, socket: TcpStream, address: SocketAddr, pass: Pass) {
@@ -192,7 +192,7 @@ impl Driver {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         neighbours.is_no_client();
         match (neighbours.together.inboxes.get(usize::from(partition)), socket.into_std()) {
-            (Some(inbox), Ok(socket)) => drop(inbox.send(Message::Side(socket, address, pass))),
+            (Some(inbox), Ok(socket)) => inbox.tell(Message::Side(socket, address, pass)),
             (None, _) => {
                 tracing::info!("connection from {address} closed: there is no partition {partition}");
             }
@@ -209,7 +209,7 @@ impl Driver {
             Ok(pass) => match (neighbours.next(), socket.into_std()) {
                 (None, Ok(socket)) => self.take_client(socket, address, pass),
                 (Some(inbox), Ok(socket)) => {
-                    let _ = inbox.send(Message::Client(socket, address, pass));
+                    inbox.tell(Message::Client(socket, address, pass));
                 }
                 (_, Err(error)) => tracing::warn!("connection from {address} is lost: {error}"),
             },
@@ -289,13 +289,13 @@ pub(crate) struct Beginning {
     /// Where there are other servers.
     pub(crate) meeting: Option<Meeting>,
     pub(crate) events: UnboundedReceiver<DiskEvent>,
-    pub(crate) inbox: UnboundedReceiver<Message>,
+    pub(crate) inbox: Inbox,
 }
 
 /// What a thread is told.
 pub(crate) struct Inputs {
     events: UnboundedReceiver<DiskEvent>,
-    inbox: UnboundedReceiver<Message>,
+    inbox: Inbox,
     peer_events: UnboundedReceiver<PeerEvent>,
 }
 
@@ -307,8 +307,12 @@ impl Inputs {
             biased;
             event = self.events.recv() => driver.disk_events(event, &mut self.events),
             // Of a server with one partition nobody is told anything: then this never comes.
-            Some(message) = self.inbox.recv() => {
-                driver.heed(message, &mut self.inbox);
+            true = self.inbox.wait() => {
+                driver.heed(&mut self.inbox);
+                if self.inbox.has_more() {
+                    // Sockets and timers have their turn first.
+                    tokio::task::yield_now().await;
+                }
                 Ok(())
             }
             // Alone nobody tells: then this never comes.
@@ -372,6 +376,7 @@ async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inbox::inbox;
 
     #[test]
     fn limits_hold_for_all_threads_together() {
@@ -391,17 +396,18 @@ mod tests {
 
     #[test]
     fn clients_go_to_all_threads_in_turn() {
-        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| unbounded_channel()).unzip();
+        let (senders, mut inboxes): (Vec<_>, Vec<_>) = (0..3).map(|_| inbox()).unzip();
         let together = Together { inboxes: senders.into(), door: Arc::default() };
         let neighbours = Neighbours::new(0, together);
         let mut own = 0;
         for _ in 0..9 {
             match neighbours.next() {
-                Some(inbox) => inbox.send(Message::Word(0, Word::Clock(1))).unwrap(),
+                Some(inbox) => inbox.tell(Message::Word(0, Word::Clock(1))),
                 None => own += 1,
             }
         }
-        let given: Vec<_> = receivers.iter_mut().map(|inbox| inbox.len()).collect();
+        let given: Vec<_> =
+            inboxes.iter_mut().map(|inbox| std::iter::from_fn(|| inbox.take()).count()).collect();
         assert_eq!((own, given), (3, vec![0, 3, 3]));
     }
 }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
+use crate::inbox::{InboxSender, Message};
 use crate::process::Process;
-use crate::threads::{Door, Message};
+use crate::threads::Door;
 use crate::view::{
     Balance, Connection, Digest, Partition, Question, Session, SessionWatches, SnapshotDone, Source, Stats,
     WatchSummary, merge,
@@ -17,7 +18,7 @@ use crate::words::{self, Word};
 /// All threads of a server, to be asked by whoever may wait.
 #[derive(Clone)]
 pub(crate) struct Together {
-    pub(crate) inboxes: Arc<[UnboundedSender<Message>]>,
+    pub(crate) inboxes: Arc<[InboxSender]>,
     pub(crate) door: Arc<Door>,
 }
 
@@ -50,10 +51,9 @@ impl Together {
     }
 
     fn ask<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Question) -> Awaited<T> {
-        let ask = |inbox: &UnboundedSender<Message>| {
+        let ask = |inbox: &InboxSender| {
             let (reply, answer) = oneshot::channel();
-            // If it has ended, so has the server.
-            let _ = inbox.send(Message::Question(question(reply)));
+            inbox.tell(Message::Question(question(reply)));
             answer
         };
         self.inboxes.iter().map(ask).collect()
@@ -63,7 +63,7 @@ impl Together {
     fn ask_first<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> oneshot::Receiver<T> {
         let (reply, answer) = oneshot::channel();
         if let Some(inbox) = self.inboxes.first() {
-            let _ = inbox.send(Message::Question(question(reply)));
+            inbox.tell(Message::Question(question(reply)));
         }
         answer
     }
@@ -166,20 +166,24 @@ fn all_done(asked: Awaited<Result<SnapshotDone, String>>) -> Result<SnapshotDone
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inbox::inbox;
     use crate::view::tests::Example;
 
     /// Asks threads that all answer as the example does.
     fn asked_of<T>(threads: usize, ask: impl FnOnce(&mut Together) -> T) -> T {
-        let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| unbounded_channel()).unzip();
-        for mut inbox in receivers {
+        let (senders, inboxes): (Vec<_>, Vec<_>) = (0..threads).map(|_| inbox()).unzip();
+        for mut inbox in inboxes {
             std::thread::spawn(move || {
                 let mut example = Example::default();
-                while let Some(Message::Question(question)) = inbox.blocking_recv() {
-                    question.answer(&mut example);
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                while runtime.block_on(inbox.wait()) {
+                    if let Some(Message::Question(question)) = inbox.take() {
+                        question.answer(&mut example);
+                    }
                 }
             });
         }
-        ask(&mut Together { inboxes: inboxes.into(), door: Arc::default() })
+        ask(&mut Together { inboxes: senders.into(), door: Arc::default() })
     }
 
     #[test]
@@ -199,8 +203,8 @@ mod tests {
 
     #[test]
     fn who_has_ended_keeps_nobody_waiting() {
-        let (inbox, _) = unbounded_channel();
-        let mut gone = Together { inboxes: Arc::new([inbox]), door: Arc::default() };
+        let (sender, _) = inbox();
+        let mut gone = Together { inboxes: Arc::new([sender]), door: Arc::default() };
         assert_eq!((gone.stats().znodes, gone.connections().len()), (0, 0));
         let (reply, answer) = oneshot::channel();
         gone.snapshot(reply);

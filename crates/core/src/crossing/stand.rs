@@ -33,6 +33,10 @@ impl Stand {
     pub(super) fn has_open_part(&self) -> bool {
         self.part.is_some()
     }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.is_written
+    }
 }
 
 impl Server {

@@ -30,6 +30,8 @@ pub(crate) struct Threads {
     pub(crate) closed: Vec<(Client, CloseReason)>,
     /// From one thread to another nothing arrives.
     pub(crate) silent: Option<(u8, u8)>,
+    /// This thread has so much to do that it only comes to hear what is urgent.
+    pub(crate) busy: Option<u8>,
     pub(crate) random: u64,
     /// Which address the next client has.
     pub(crate) peers: u8,
@@ -74,6 +76,7 @@ impl Threads {
             unstored: vec![0; usize::from(partitions)],
             closed: Vec::new(),
             silent: None,
+            busy: None,
             random: 1,
             peers: 0,
             records: Vec::new(),
@@ -141,7 +144,14 @@ impl Threads {
         let now = self.now;
         let words =
             self.words.iter().filter(|(between, words)| !words.is_empty() && self.silent != Some(**between));
-        let words: Vec<_> = words.map(|(between, _)| *between).collect();
+        // The oldest one between two of them, or the oldest that is urgent.
+        let words: Vec<_> = words
+            .flat_map(|(between, words)| {
+                let urgent = words.iter().position(Word::is_urgent).filter(|at| *at > 0);
+                [0].into_iter().chain(urgent).map(|at| (*between, at))
+            })
+            .filter(|((from, to), at)| self.busy != Some(*to) || self.words[&(*from, *to)][*at].is_urgent())
+            .collect();
         let stores: Vec<_> = (0..self.shards.len() as u8)
             .filter(|partition| self.unstored[usize::from(*partition)] > 0)
             .collect();
@@ -150,8 +160,8 @@ impl Threads {
             return false;
         }
         let drawn = self.draw(count);
-        if let Some(&(from, to)) = words.get(drawn) {
-            let word = self.words.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        if let Some(&((from, to), at)) = words.get(drawn) {
+            let word = self.words.get_mut(&(from, to)).unwrap().remove(at).unwrap();
             self.shard(to).hear(from, word, now);
         } else {
             let partition = stores[drawn - words.len()];

@@ -46,6 +46,13 @@ impl Lane {
     }
 }
 
+/// A word that may arrive: between which threads, and whether it is the oldest urgent one or the oldest of all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NextWord {
+    pub(super) between: (u8, u8),
+    is_urgent: bool,
+}
+
 /// A server that runs.
 pub(super) struct Server {
     pub(super) shards: Vec<Shard>,
@@ -109,15 +116,22 @@ impl Server {
         Ok(out)
     }
 
-    /// Between which threads something is on its way.
-    pub(super) fn talking(&self) -> impl Iterator<Item = (u8, u8)> {
-        self.words.iter().filter(|(_, words)| !words.is_empty()).map(|(between, _)| *between)
+    /// What may arrive next between two threads: the oldest word, or the oldest urgent one.
+    pub(super) fn next_words(&self) -> impl Iterator<Item = NextWord> {
+        self.words.iter().flat_map(|(between, words)| {
+            let next = |is_urgent| NextWord { between: *between, is_urgent };
+            let oldest = (!words.is_empty()).then(|| next(false));
+            let urgent = words.iter().skip(1).any(Word::is_urgent).then(|| next(true));
+            oldest.into_iter().chain(urgent)
+        })
     }
 
-    /// The oldest word between two threads arrives.
-    pub(super) fn deliver(&mut self, (from, to): (u8, u8), now: Now) {
-        if let Some(word) = self.words.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
-            self.shard(to).hear(from, word, now);
+    /// A word arrives.
+    pub(super) fn deliver(&mut self, NextWord { between, is_urgent }: NextWord, now: Now) {
+        let Some(words) = self.words.get_mut(&between) else { return };
+        let at = if is_urgent { words.iter().position(Word::is_urgent) } else { Some(0) };
+        if let Some(word) = at.and_then(|at| words.remove(at)) {
+            self.shard(between.1).hear(between.0, word, now);
         }
     }
 

@@ -219,8 +219,8 @@ impl<'a> World<'a> {
     pub(super) fn step(&mut self) -> Done {
         let words: Vec<_> = self
             .running()
-            .flat_map(|(id, server)| server.talking().map(move |between| (id, between)))
-            .filter(|(id, (_, to))| !self.slow.contains(&(*id, *to)))
+            .flat_map(|(id, server)| server.next_words().map(move |word| (id, word)))
+            .filter(|(id, word)| !self.slow.contains(&(*id, word.between.1)))
             .collect();
         let links: Vec<_> = self
             .links
@@ -249,13 +249,13 @@ impl<'a> World<'a> {
         ];
         match self.rng.weighted(&weights) {
             0 => {
-                let (id, between) = *self.rng.pick(&words);
+                let (id, word) = *self.rng.pick(&words);
                 for _ in 0..self.rng.range(1, 6) {
                     let now = self.now(id);
                     if let Some(server) = self.process(id) {
-                        server.deliver(between, now);
+                        server.deliver(word, now);
                     }
-                    self.poll(id, between.1)?;
+                    self.poll(id, word.between.1)?;
                 }
                 Ok(())
             }
