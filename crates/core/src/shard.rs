@@ -184,14 +184,18 @@ impl Shard {
             self.listen_to_itself(now);
             self.place_home();
             self.pass_on();
-            if self.home.is_quiet() && self.server.words.is_empty() {
+            if self.is_quiet() {
+                let (position, clock) = (self.server.applied(), self.server.clock());
+                // Clients that have waited for that may go on, and what they ask next comes before whatever
+                // is received from now on.
+                self.home.reached(self.own, position, clock);
+            }
+            if self.is_quiet() {
                 break;
             }
             self.pass_on_words(now);
         }
         let (position, clock) = (self.server.applied(), self.server.clock());
-        self.home.reached(self.own, position, clock);
-        self.pass_on_words(now);
         self.tell.retain(|(home, until)| {
             let is_there = *until <= position;
             if is_there && *home != self.own {
@@ -199,6 +203,10 @@ impl Shard {
             }
             !is_there
         });
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.home.is_quiet() && self.server.words.is_empty()
     }
 
     /// What the partition has for clients.
