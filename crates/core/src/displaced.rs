@@ -25,6 +25,9 @@ impl Home {
             if let Some(route) = &mut connection.route {
                 route.seen.merge(stamp);
                 route.informed = 0;
+                // What was asked by the old table may come back, and nothing may overtake it.
+                let is_under_way = route.under_way > 0;
+                route.direct.iter_mut().for_each(|direct| direct.gives_back |= is_under_way);
             }
         }
         for id in core::mem::take(&mut self.displaced) {

@@ -2,6 +2,7 @@
 //! put together. What is asked later carries what the earlier ones had seen.
 
 use crate::placement::{FIRST, Placement};
+use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_wire::{
@@ -18,8 +19,9 @@ pub(crate) struct Gather {
     pub(crate) watches: u64,
     xid: i32,
     placement: Placement,
-    /// The answers so far, without their lengths.
+    /// The answers so far, without their lengths, and what they rest on.
     replies: Vec<Vec<u8>>,
+    stamp: Timestamp,
     /// When it had to begin again, a watch had been removed.
     found: Option<Vec<u8>>,
 }
@@ -27,7 +29,8 @@ pub(crate) struct Gather {
 impl Gather {
     pub(crate) fn new(frame: Box<[u8]>, opcode: Opcode, xid: i32, placement: Placement) -> Self {
         let watches = watches(&placement, opcode, frame.get(REQUEST_HEADER_BYTES..).unwrap_or_default());
-        Self { frame, opcode, watches, xid, placement, replies: Vec::new(), found: None }
+        let stamp = Timestamp::new(placement.partitions());
+        Self { frame, opcode, watches, xid, placement, replies: Vec::new(), stamp, found: None }
     }
 
     /// The same from the beginning, by this table.
@@ -44,18 +47,24 @@ impl Gather {
         self.placement.version()
     }
 
+    /// What the answer rests on.
+    pub(crate) fn stamp(&self) -> &Timestamp {
+        &self.stamp
+    }
+
     /// The partition that is asked next.
     pub(crate) fn next(&self) -> u8 {
         u8::try_from(self.replies.len()).unwrap_or(u8::MAX)
     }
 
     /// Takes the answer out of what a partition has said, if it is there; what remains is for the client.
-    pub(crate) fn take(&mut self, bytes: &mut Vec<u8>) -> bool {
+    pub(crate) fn take(&mut self, bytes: &mut Vec<u8>, stamp: &Timestamp) -> bool {
         let (mut rest, mut at) = (bytes.as_slice(), 0);
         while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX >> 1) {
             let end = bytes.len() - tail.len();
             if ReplyHeader::decode(&mut Reader::new(frame)).is_ok_and(|it| it.xid == self.xid) {
                 self.replies.push(frame.into());
+                self.stamp.merge(stamp);
                 bytes.drain(at..end);
                 return true;
             }

@@ -346,8 +346,7 @@ impl Home {
             if let Some(route) = connection.route.as_mut().filter(|_| !self.planted.is(Bug::HighestZxid)) {
                 self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
             }
-            self.stamp_gathered(id, &mut answer);
-            let waiting = self.connections.append(id, &mut answer);
+            let waiting = self.put_out(id, gather.stamp(), &mut answer);
             self.close_slow_reader(id, waiting);
         }
     }
@@ -523,17 +522,13 @@ impl Home {
             self.behind |= route.mark(from, &self.clocks, bytes);
         }
         connection.sent += u64::from(answers);
-        let gather = route.gather.take_if(|gather| gather.take(bytes));
+        let gather = route.gather.take_if(|gather| gather.take(bytes, stamp));
         if gather.is_some() {
             connection.sent -= 1;
         }
-        if let Some(direct) = &mut route.direct
-            && !direct.collects(stamp, bytes)
-        {
-            let mut news = direct.before(stamp, bytes, &self.seal, (self.config.partition, &self.placement));
-            self.connections.append(id, &mut news);
-        }
-        let waiting = self.connections.append(id, bytes);
+        let is_direct = route.direct.is_some();
+        let waiting =
+            if is_direct { self.put_out(id, stamp, bytes) } else { self.connections.append(id, bytes) };
         if let Some(gather) = gather {
             self.ask_all(id, gather);
         }
@@ -614,7 +609,8 @@ impl Home {
             self.waiting.push(id);
             return None;
         }
-        let event = || firsts.iter().find(|first| route.late[**first].answers == 0).copied();
+        // Besides events others than the partition that was asked have at most answers to fast reads.
+        let event = || firsts.iter().find(|first| route.late[**first].from != route.at).copied();
         due.or_else(event).or(firsts.first().copied())
     }
 

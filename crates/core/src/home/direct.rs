@@ -37,12 +37,13 @@ pub(crate) struct Direct {
     told: Timestamp,
     /// The version of the table by which it sends requests.
     routed: u64,
-    /// One was given back, and all that follow are until it says by which table it sends them.
-    gives_back: bool,
+    /// On a side connection: one was given back, or may be, and all that follow are until it says by which
+    /// table it sends them.
+    pub(crate) gives_back: bool,
     /// What it wants to be told of, oldest first.
     reach: VecDeque<Timestamp>,
-    /// Frames of several partitions that are given at once, as of one moment.
-    collected: Option<(Timestamp, Vec<u8>)>,
+    /// Frames that are given at once, each with what it rests on.
+    collected: Option<Vec<(Timestamp, Vec<u8>)>>,
 }
 
 /// Proves of a stamp that a thread of this server has told it. Without that a client could claim to have
@@ -90,9 +91,11 @@ impl Direct {
 
     /// Takes frames that are a part of what is given at once, if there is such.
     pub(super) fn collects(&mut self, stamp: &Timestamp, frames: &mut Vec<u8>) -> bool {
-        let Some((moment, collected)) = &mut self.collected else { return false };
-        moment.merge(stamp);
-        collected.append(frames);
+        let Some(collected) = &mut self.collected else { return false };
+        match collected.last_mut().filter(|(last, _)| last == stamp) {
+            Some((_, last)) => last.append(frames),
+            None => collected.push((stamp.clone(), core::mem::take(frames))),
+        }
         true
     }
 
@@ -112,10 +115,7 @@ impl Direct {
         self.told.clone_from(stamp);
         let token = seal.token(stamp);
         if self.is_greeted {
-            let start = begin_frame(&mut news);
-            ReplyHeader { xid: direct_xid::STAMP, zxid: 0, err: 0 }.encode(&mut news);
-            Stamped { covers: frames.len(), token: &token }.encode(&mut news);
-            end_frame(&mut news, start);
+            put_stamp(&mut news, frames.len(), &token);
         } else {
             self.is_greeted = true;
             let end =
@@ -130,28 +130,44 @@ impl Direct {
     }
 }
 
+fn put_stamp(out: &mut Vec<u8>, covers: usize, token: &[u8]) {
+    let start = begin_frame(out);
+    ReplyHeader { xid: direct_xid::STAMP, zxid: 0, err: 0 }.encode(out);
+    Stamped { covers, token }.encode(out);
+    end_frame(out, start);
+}
+
 impl Home {
     /// What is handed out from now on is given at once: of the parts of one operation each says that the others
     /// are there, and a client must not take that for true before it has all of them.
     pub(super) fn collect(&mut self, id: ConnectionId) {
-        let partitions = self.placement.partitions();
-        if let Some(direct) = self.direct(id) {
-            direct.collected = Some((Timestamp::new(partitions), Vec::new()));
+        if let Some(direct) = self.direct(id).filter(|direct| direct.is_greeted) {
+            direct.collected = Some(Vec::new());
         }
     }
 
-    /// Gives what was collected.
+    /// Gives what was collected: every stamp covers all that follows. Each frame keeps its own, because a
+    /// client compares them to find out what comes before what.
     pub(super) fn give_collected(&mut self, id: ConnectionId) {
-        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
-        let Some(direct) = &mut route.direct else { return };
-        let Some((stamp, mut frames)) = direct.collected.take().filter(|(_, frames)| !frames.is_empty())
-        else {
-            return;
-        };
-        let here = (self.config.partition, &self.placement);
-        let mut news = direct.before(&stamp, &mut frames, &self.seal, here);
-        self.connections.append(id, &mut news);
-        let waiting = self.connections.append(id, &mut frames);
+        let Some(direct) = self.direct(id) else { return };
+        let collected = direct.collected.take().unwrap_or_default();
+        let Some((last, _)) = collected.last() else { return };
+        direct.told.clone_from(last);
+        let mut covers = 0;
+        let mut tokens = Vec::with_capacity(collected.len());
+        for (stamp, frames) in collected.iter().rev() {
+            let token = self.seal.token(stamp);
+            covers += frames.len();
+            let mut news = Vec::new();
+            put_stamp(&mut news, covers, &token);
+            covers += news.len();
+            tokens.push(news);
+        }
+        let mut waiting = 0;
+        for ((_, mut frames), mut news) in collected.into_iter().zip(tokens.into_iter().rev()) {
+            self.connections.append(id, &mut news);
+            waiting = self.connections.append(id, &mut frames);
+        }
         self.close_slow_reader(id, waiting);
     }
 
@@ -296,14 +312,22 @@ impl Home {
 
     fn has_seen(&mut self, id: ConnectionId, token: &[u8]) -> Option<()> {
         let seen = self.seal.open(token)?;
-        let route = self.route(id)?;
-        route.seen.merge(&seen);
-        route.informed = 0;
+        self.sees(id, &seen);
         Some(())
+    }
+
+    /// What a client asks from now on is asked by somebody who has seen this.
+    fn sees(&mut self, id: ConnectionId, seen: &Timestamp) {
+        if let Some(route) = self.route(id) {
+            route.seen.merge(seen);
+            route.informed = 0;
+        }
     }
 
     fn wants_to_reach(&mut self, id: ConnectionId, token: &[u8]) -> Option<()> {
         let stamp = self.seal.open(token)?;
+        // Where it sets a watch from now on nothing may be missing up to there either.
+        self.sees(id, &stamp);
         let direct = self.direct(id)?;
         if direct.reach.len() >= REACH_MAX {
             return None;
@@ -358,16 +382,16 @@ impl Home {
         self.reaching = asking;
     }
 
-    /// An answer that was put together rests on all that its client has seen by now.
-    pub(super) fn stamp_gathered(&mut self, id: ConnectionId, answer: &mut Vec<u8>) {
-        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
-        let Some(direct) = &mut route.direct else { return };
-        if core::mem::take(&mut route.sees_own) {
-            route.seen.merge(&self.own_stamp);
+    /// Frames that rest on a stamp go into a client's output; returns how much is there.
+    pub(super) fn put_out(&mut self, id: ConnectionId, stamp: &Timestamp, frames: &mut Vec<u8>) -> usize {
+        let route = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut());
+        if let Some(direct) = route.and_then(|route| route.direct.as_deref_mut())
+            && !direct.collects(stamp, frames)
+        {
+            let mut news = direct.before(stamp, frames, &self.seal, (self.config.partition, &self.placement));
+            self.connections.append(id, &mut news);
         }
-        let here = (self.config.partition, &self.placement);
-        let mut news = direct.before(&route.seen, answer, &self.seal, here);
-        self.connections.append(id, &mut news);
+        self.connections.append(id, frames)
     }
 
     fn tell_table(&mut self, id: ConnectionId) -> Option<()> {
@@ -471,9 +495,11 @@ pub(crate) fn told_elsewhere(frame: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::gather::Gather;
+    use crate::word::ToClient;
     use alloc::format;
     use alloc::string::String;
-    use stoa_wire::{RequestHeader, request::encode};
+    use stoa_wire::{Reader, RequestHeader, request::encode};
 
     #[test]
     fn only_what_was_said_here_can_be_claimed() {
@@ -576,5 +602,82 @@ mod tests {
             home.take_frame(id, &mut reach.as_slice(), Now::default());
         }
         assert_eq!(home.connections.get(id).unwrap().close_reason, Some(CloseReason::Malformed));
+    }
+
+    /// What was put out: xids, and of stamps what they cover and say.
+    fn put_out(home: &Home, id: ConnectionId) -> Vec<(i32, Option<(usize, Timestamp)>)> {
+        let mut rest = home.connections.get(id).unwrap().unsent();
+        let mut frames = Vec::new();
+        while let Some((frame, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let mut reader = Reader::new(frame);
+            let ReplyHeader { xid, .. } = ReplyHeader::decode(&mut reader).unwrap();
+            let is_stamp = xid == direct_xid::STAMP;
+            let stamped = is_stamp.then(|| Stamped::decode(&mut reader).unwrap());
+            frames.push((xid, stamped.map(|it| (it.covers, stamp_of(it.token).unwrap().0))));
+            rest = tail;
+        }
+        frames
+    }
+
+    fn said(xid: i32) -> Vec<u8> {
+        let mut out = Vec::new();
+        let start = begin_frame(&mut out);
+        ReplyHeader { xid, zxid: 5, err: 0 }.encode(&mut out);
+        end_frame(&mut out, start);
+        out
+    }
+
+    fn stamp(positions: [u64; 2]) -> Timestamp {
+        let mut stamp = Timestamp::new(2);
+        (0..).zip(positions).for_each(|(of, position)| stamp.raise(of, position));
+        stamp
+    }
+
+    #[test]
+    fn what_is_given_at_once_keeps_its_stamps_and_is_covered_as_a_whole() {
+        let (mut home, id, _) = side();
+        home.direct(id).unwrap().is_greeted = true;
+        home.collect(id);
+        let frame = said(1).len();
+        for (xid, positions) in [(1, [4, 1]), (2, [4, 1]), (3, [1, 3])] {
+            home.put_out(id, &stamp(positions), &mut said(xid));
+        }
+        assert!(home.connections.get(id).unwrap().unsent().is_empty());
+        home.give_collected(id);
+        let second = home.connections.get(id).unwrap().unsent().len() / 2 - frame / 2;
+        let given = put_out(&home, id);
+        let told = [(1, None), (2, None), (direct_xid::STAMP, Some((frame, stamp([1, 3])))), (3, None)];
+        assert_eq!(given[1..], told);
+        assert_eq!(given[0], (direct_xid::STAMP, Some((second + 2 * frame, stamp([4, 1])))));
+    }
+
+    #[test]
+    fn an_answer_that_was_put_together_is_the_last_and_rests_on_its_parts() {
+        let (mut home, id, _) = side();
+        home.direct(id).unwrap().is_greeted = true;
+        let sets = frame(Opcode::SetWatches as i32, |out| encode::set_watches(out, 0, &[&[], &[], &[]]));
+        home.ask_all(id, Gather::new(sets[4..].into(), Opcode::SetWatches, 1, home.placement.clone()));
+        // What the client has seen elsewhere meanwhile says nothing of what it was told here.
+        home.sees(id, &stamp([9, 9]));
+        for (from, positions) in [(0, [4, 1]), (1, [1, 3])] {
+            let bytes = [said(stoa_wire::xid::NOTIFICATION), said(1)].concat();
+            home.told(from, id, ToClient::Frames { answers: 1, bytes, stamp: stamp(positions) });
+        }
+        let given = put_out(&home, id);
+        assert_eq!(given.iter().filter(|(xid, _)| *xid == stoa_wire::xid::NOTIFICATION).count(), 2);
+        assert_eq!(given.last(), Some(&(1, None)), "events of the last one come before it");
+        let stamps: Vec<_> = given.iter().filter_map(|(_, stamped)| Some(&stamped.as_ref()?.1)).collect();
+        assert_eq!(stamps, [&stamp([4, 1]), &stamp([1, 3]), &stamp([4, 3])]);
+    }
+
+    #[test]
+    fn who_asks_to_reach_something_has_seen_it() {
+        let (mut home, id, _) = side();
+        let ahead = stamp([7, 1]);
+        let token = home.seal.token(&ahead);
+        let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
+        home.take_frame(id, &mut reach.as_slice(), Now::default());
+        assert!(home.seen(id).unwrap().covers(&ahead));
+        assert_eq!(home.route(id).unwrap().informed, 0);
     }
 }
