@@ -423,3 +423,113 @@ fn an_event_is_kept_behind_the_reply_that_sets_its_watch() {
         assert_eq!(outputs(&mut protocol), then);
     }
 }
+
+/// Nothing is missing on a side connection up to there.
+fn reaches(protocol: &mut Protocol, partition: u8, positions: [u64; 3]) {
+    protocol.side_receive(partition, &stamped(positions, &[]), 0).unwrap();
+}
+
+#[test]
+fn an_event_of_one_partition_may_stand_behind_one_of_another_that_waits() {
+    let mut protocol = direct();
+    for (partition, id) in [(0, 50), (1, 51), (2, 52)] {
+        watch(&mut protocol, partition, id, false);
+    }
+    (1..3).for_each(|of| reaches(&mut protocol, of, [1, 1, 1]));
+    // On the main connection two partitions speak. The first event waits for the third partition.
+    let of_third = stamped([1, 1, 5], &[event(EventKind::DataChanged, &top(0))]);
+    let of_first = stamped([3, 1, 1], &[event(EventKind::DataChanged, &top(0))]);
+    protocol.receive(&[of_third, of_first, stamped([3, 4, 1], &[])].concat(), 0).unwrap();
+    assert_eq!(outputs(&mut protocol), []);
+    // This one follows from the second event.
+    let follows = stamped([3, 4, 1], &[event(EventKind::DataChanged, &top(1))]);
+    protocol.side_receive(1, &follows, 0).unwrap();
+    assert_eq!(outputs(&mut protocol), []);
+    reaches(&mut protocol, 2, [1, 1, 5]);
+    assert_eq!(outputs(&mut protocol), [changed(50, 0), changed(50, 0), changed(51, 1)]);
+}
+
+#[test]
+fn an_event_that_was_missed_is_told_at_once() {
+    let mut protocol = direct();
+    watch(&mut protocol, 1, 51, false);
+    watch(&mut protocol, 2, 52, false);
+    let waits = stamped([1, 5, 5], &[event(EventKind::DataChanged, &top(1))]);
+    protocol.side_receive(1, &waits, 0).unwrap();
+    assert_eq!(outputs(&mut protocol), []);
+    // Nobody knows what it comes before, so it does not stand behind what waits.
+    let (kind, path) = (EventKind::DataChanged, top(1));
+    let missed = reply(xid::NOTIFICATION, ZXID_MISSED, 0, |out| {
+        let state = KeeperState::SyncConnected as i32;
+        WatcherEvent { kind: kind as i32, state, path: &path }.encode(out);
+    });
+    protocol.side_receive(1, &missed, 0).unwrap();
+    let event = Event { kind, path, zxid: ZXID_MISSED };
+    assert_eq!(outputs(&mut protocol), [Output::Event { watch: WatchId(51), event }]);
+}
+
+#[test]
+fn what_is_given_at_once_is_there_when_all_of_it_is() {
+    let mut protocol = direct();
+    watch(&mut protocol, 0, 50, false);
+    protocol.submit(1, get(1, None), 0);
+    let (xid, ..) = sent(&mut protocol, 2).pop().unwrap();
+    protocol.side_receive(1, &stamped([3, 4, 1], &[data_reply(xid)]), 0).unwrap();
+    // The first stamp covers the second one too.
+    let second = stamped([3, 4, 1], &[event(EventKind::DataChanged, &top(0))]);
+    let first = reply(direct_xid::STAMP, 0, 0, |out| {
+        Stamped { covers: second.len(), token: &token([3, 4, 5]) }.encode(out);
+    });
+    protocol.receive(&first, 0).unwrap();
+    assert_eq!(outputs(&mut protocol), []);
+    protocol.receive(&second, 0).unwrap();
+    assert_eq!(outputs(&mut protocol), [changed(50, 0), done(1)]);
+    assert_eq!(protocol.lanes[MAIN].reached.at(2), 5, "the first one's too");
+}
+
+#[test]
+fn every_partition_hears_of_all_that_others_have_told() {
+    let mut protocol = direct();
+    // On the main connection one that does not know of the other comes behind it.
+    protocol.receive(&[stamped([5, 1, 1], &[]), stamped([1, 6, 1], &[])].concat(), 0).unwrap();
+    reaches(&mut protocol, 1, [1, 7, 1]);
+    protocol.side_disconnected(1, 0).unwrap();
+    protocol.submit(1, get(2, None), 0);
+    let told = sent(&mut protocol, 3);
+    assert_eq!(opcodes(&told), [direct_op::SEEN, direct_op::SEEN, direct_op::SEEN, GET]);
+    let tokens: Vec<_> = told[..3].iter().map(|(_, _, token)| token.clone()).collect();
+    assert_eq!(tokens, [[5, 1, 1], [1, 6, 1], [1, 7, 1]].map(token), "also on a connection that is lost");
+}
+
+#[test]
+fn watches_that_were_moved_while_their_connection_was_lost_begin_anew() {
+    let mut protocol = direct();
+    watch(&mut protocol, 1, 51, false);
+    protocol.side_disconnected(1, 0).unwrap();
+    let table = Table { version: 1, exceptions: vec![(top(1), 2)] };
+    protocol.receive(&reply(direct_xid::TABLE, 0, 0, |out| table.encode(out)), 0).unwrap();
+    protocol.side_connected(1, 0);
+    let accepted = protocol.side_receive(1, &frame(|out| answer_side(out, 0)), 0);
+    assert_eq!(accepted, Err(Fault::SideLost));
+}
+
+#[test]
+fn a_fast_watch_is_set_again_by_what_its_partition_had_said() {
+    let mut protocol = direct();
+    watch(&mut protocol, 0, 50, false);
+    let read = |xid, zxid| {
+        reply(xid, zxid, 0, |out| {
+            stoa_wire::put::opt_buffer(out, Some(b""));
+            stoa_wire::Stat::default().encode(out);
+        })
+    };
+    protocol.submit(1, get(0, None), 0);
+    protocol.submit(2, Call::Fast(get(0, Some(53)).into()), 0);
+    let xids: Vec<_> =
+        sent(&mut protocol, MAIN).iter().map(|(xid, ..)| *xid).filter(|xid| *xid > 0).collect();
+    // The first answer is another partition's, by way of the main connection.
+    protocol.receive(&[read(xids[0], 40), read(xids[1], 30)].concat(), 0).unwrap();
+    outputs(&mut protocol);
+    protocol.disconnected();
+    assert_eq!(protocol.unset.iter().map(|(since, _)| *since).collect::<Vec<_>>(), [30]);
+}

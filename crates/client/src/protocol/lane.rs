@@ -78,8 +78,12 @@ pub(super) struct Lane {
     pub(super) received_ms: u64,
     /// What the frames that come rest on.
     pub(super) moment: Option<Arc<Moment>>,
-    /// So many bytes that are of this moment are still to come.
+    /// The moments so far but for those that a later one includes. On the main connection several partitions
+    /// speak, and the last one of them need not know of the others.
+    pub(super) news: Vec<Arc<Moment>>,
+    /// When so many more bytes have come, everything has that comes before `covered`.
     pub(super) covers: usize,
+    pub(super) covered: Timestamp,
     /// Everything has been received that comes before this.
     pub(super) reached: Timestamp,
     /// What the server was asked to reach.
@@ -107,7 +111,9 @@ impl Lane {
             sent_ms: 0,
             received_ms: 0,
             moment: None,
+            news: Vec::new(),
             covers: 0,
+            covered: Timestamp::new(partitions),
             reached: Timestamp::new(partitions),
             asked: None,
             forwarded: alloc::vec![0; usize::from(partitions) + 1],
@@ -116,9 +122,18 @@ impl Lane {
     }
 
     /// The server offers side connections: what the answer to the handshake rests on is not missing.
-    pub(super) fn meet(&mut self, partitions: u8, moment: &Moment) {
+    pub(super) fn meet(&mut self, partitions: u8, moment: Arc<Moment>) {
         self.reached = moment.stamp.clone();
+        self.covered = Timestamp::new(partitions);
         self.forwarded.resize(usize::from(partitions) + 1, 0);
+        self.comes_to(moment);
+    }
+
+    /// What comes from now on rests on this.
+    pub(super) fn comes_to(&mut self, moment: Arc<Moment>) {
+        self.news.retain(|before| !moment.stamp.covers(&before.stamp));
+        self.news.push(Arc::clone(&moment));
+        self.moment = Some(moment);
     }
 
     /// Calls without a result yet.
@@ -172,12 +187,19 @@ impl Lane {
         self.auth_in_flight.push_back(token);
     }
 
-    /// Tells the server what was seen on another connection, if that is news to it here.
-    pub(super) fn forward(&mut self, from: usize, moment: &Moment, now_ms: u64) {
-        if let Some(forwarded) = self.forwarded.get_mut(from).filter(|it| **it < moment.number) {
-            *forwarded = moment.number;
-            self.send_raw(0, direct_op::SEEN, now_ms, |out| out.extend_from_slice(&moment.token));
+    /// Tells the server what was seen on another connection, as far as that is news to it here.
+    pub(super) fn forward(&mut self, from: usize, news: &[Arc<Moment>], now_ms: u64) {
+        for moment in news {
+            if let Some(forwarded) = self.forwarded.get_mut(from).filter(|it| **it < moment.number) {
+                *forwarded = moment.number;
+                self.send_raw(0, direct_op::SEEN, now_ms, |out| out.extend_from_slice(&moment.token));
+            }
         }
+    }
+
+    /// There are watches here, of which everything has been told up to this zxid.
+    pub(super) fn watches_since(&mut self, zxid: i64) {
+        self.zxid = if self.watches.is_empty() { zxid } else { self.zxid.min(zxid) };
     }
 
     /// Tells the server by which table requests are sent from now on.
@@ -240,7 +262,6 @@ impl Lane {
             let opcode = if has_persistent { Opcode::SetWatches2 } else { Opcode::SetWatches };
             let body = |out: &mut Vec<u8>| encode::set_watches(out, since, &lists);
             self.send_raw(xid::SET_WATCHES, opcode as i32, now_ms, body);
-            self.zxid = if self.sets_in_flight == 0 { since } else { self.zxid.min(since) };
             self.sets_in_flight += 1;
         }
     }

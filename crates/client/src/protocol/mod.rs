@@ -520,7 +520,7 @@ impl Protocol {
             xid => match lane.fast.iter().position(|call| call.xid == xid) {
                 Some(position) => {
                     let call = lane.fast.swap_remove(position);
-                    self.answered(at, call, header.err, &mut reader)?;
+                    self.answered(at, call, header, &mut reader)?;
                 }
                 None => self.in_order(at, frame)?,
             },
@@ -539,7 +539,7 @@ impl Protocol {
         lane.has_told(header.zxid);
         let expected = lane.in_flight.front().map(|call| call.xid);
         match lane.in_flight.pop_front_if(|call| call.xid == header.xid) {
-            Some(call) => self.answered(at, call, header.err, &mut reader),
+            Some(call) => self.answered(at, call, header, &mut reader),
             // What was sent and will not be answered fails with the connection.
             None => Err(Fault::Unexpected { expected, got: header.xid }),
         }
@@ -549,10 +549,10 @@ impl Protocol {
         &mut self,
         at: usize,
         sent: InFlight,
-        err: i32,
+        header: ReplyHeader,
         reader: &mut Reader<'_>,
     ) -> Result<(), Fault> {
-        let result = match err {
+        let result = match header.err {
             0 => match sent.call.shape().decode(reader, &self.settings.chroot) {
                 Ok(reply) => Ok(reply),
                 Err(error) => {
@@ -567,8 +567,8 @@ impl Protocol {
             number => Err(error_code(number)),
         };
         let InFlight { token, call, watches, .. } = sent;
-        if !watches && let Some((slot, path, watch)) = call.sets_watch(err) {
-            self.watch(at, slot, path, &[(call.pace(), watch)]);
+        if !watches && let Some((slot, path, watch)) = call.sets_watch(header.err) {
+            self.watch(at, slot, path, &[(call.pace(), watch)], header.zxid);
         }
         if let (Call::RemoveWatches { path, kind }, Ok(_)) = (&call, &result) {
             for watch in self.lanes[at].watches.remove(path, *kind) {
@@ -583,15 +583,17 @@ impl Protocol {
         Ok(())
     }
 
-    /// There is a watch on a connection.
+    /// There is a watch on a connection, of which everything was told up to `zxid`.
     fn watch<'a>(
         &mut self,
         at: usize,
         slot: Slot,
         path: &str,
         watches: impl IntoIterator<Item = &'a (Pace, WatchId)>,
+        zxid: i64,
     ) {
         let lane = &mut self.lanes[at];
+        lane.watches_since(zxid);
         // A side connection tells of its own partition, the main one of whichever has it: the server knows.
         lane.watched |= if at == MAIN { u64::MAX } else { 1 << (at - 1) };
         for (pace, watch) in watches {
@@ -610,9 +612,10 @@ impl Protocol {
         self.fire(at, header, &event, Pace::Fast)?;
         // One that is set by a reply that waits is not known yet.
         let waits = self.held.iter().any(|held| held.lane == at);
-        if header.zxid == ZXID_MISSED && !waits {
-            // It has happened before the stamp that it comes with, nobody knows when. The answer to the
-            // request that set the watch again has not come, and others wait for that.
+        if header.zxid == ZXID_MISSED {
+            // It has happened before the stamp that it comes with, nobody knows when: so it cannot be put in
+            // order with what waits. The answer to the request that set the watch again has not come, and
+            // what comes on other connections waits for that.
             self.tell(at, frame)
         } else if self.places.is_none() || waits || self.lanes[at].watches.have_order() {
             self.in_order(at, frame)
@@ -705,7 +708,7 @@ impl Protocol {
             for (slot, path, ids) in watches.iter() {
                 let at = self.lane_of_watch(slot, path);
                 of_lane[at].push((slot, path.to_owned()));
-                self.watch(at, slot, path, ids);
+                self.watch(at, slot, path, ids, since);
             }
             for (at, watched) in of_lane.into_iter().enumerate().filter(|(_, watched)| !watched.is_empty()) {
                 self.tell_news(at, now_ms);

@@ -44,7 +44,10 @@ impl Protocol {
         let Stamped { covers, token } = Stamped::decode(reader)?;
         let moment = self.moment(token)?;
         let lane = &mut self.lanes[at];
-        (lane.moment, lane.covers) = (Some(moment), covers);
+        // If an earlier one covers more than has come, both end at the same byte.
+        lane.covered.merge(&moment.stamp);
+        lane.covers = covers;
+        lane.comes_to(moment);
         if covers == 0 { self.has_received_moment(at) } else { Ok(()) }
     }
 
@@ -66,9 +69,7 @@ impl Protocol {
 
     fn has_received_moment(&mut self, at: usize) -> Result<(), Fault> {
         let lane = &mut self.lanes[at];
-        if let Some(moment) = &lane.moment {
-            lane.reached.merge(&moment.stamp);
-        }
+        lane.reached.merge(&lane.covered);
         self.release()
     }
 
@@ -95,13 +96,13 @@ impl Protocol {
 
     /// Events of a fast watch do not wait until the reply is told that says that it is set.
     fn set_fast_watch(&mut self, at: usize, frame: &[u8]) {
-        let Ok(ReplyHeader { xid, err, .. }) = ReplyHeader::decode(&mut Reader::new(frame)) else { return };
+        let Ok(ReplyHeader { xid, zxid, err }) = ReplyHeader::decode(&mut Reader::new(frame)) else { return };
         let sent = self.lanes[at].in_flight.iter_mut().find(|sent| sent.xid == xid);
         let Some(sent) = sent.filter(|sent| sent.call.pace() == Pace::Fast) else { return };
         let Some((slot, path, watch)) = sent.call.sets_watch(err) else { return };
         sent.watches = true;
         let path = path.to_owned();
-        self.watch(at, slot, &path, &[(Pace::Fast, watch)]);
+        self.watch(at, slot, &path, &[(Pace::Fast, watch)], zxid);
     }
 
     /// Of which partitions more may come on a connection that has to be told in order.
@@ -150,15 +151,15 @@ impl Protocol {
             let stamp = held.moment.as_deref().map(|moment| &moment.stamp);
             missing = missing.or(self.lacks(held.lane, stamp).zip(held.moment.clone()));
         }
-        let is_before = |one: &Held, other: &Held| {
-            let of = self.concerns(one.lane);
-            one.lane != other.lane && of != 0 && bits(of).all(|of| one.stamp_at(of) <= other.stamp_at(of))
-        };
+        // On the main connection several partitions speak: an event may come before what waits on another
+        // connection, and stand behind one that does not.
+        let counts = |number: usize, held: &Held| firsts.contains(&number) || held.is_event();
         let is_due = |number: &&usize| {
             let held = &self.held[**number];
             let stamp = held.moment.as_deref().map(|moment| &moment.stamp);
+            let mut others = self.held.iter().enumerate();
             self.lacks(held.lane, stamp).is_none()
-                && !firsts.iter().any(|first| is_before(&self.held[*first], held))
+                && !others.any(|(number, other)| self.is_before(other, held) && counts(number, other))
         };
         let due = firsts.iter().find(is_due).copied();
         if let (None, Some((at, moment))) = (due, missing) {
@@ -169,5 +170,10 @@ impl Protocol {
         }
         let event = || firsts.iter().find(|first| self.held[**first].is_event()).copied();
         due.or_else(event).or(firsts.first().copied())
+    }
+
+    fn is_before(&self, one: &Held, other: &Held) -> bool {
+        let of = self.concerns(one.lane);
+        one.lane != other.lane && of != 0 && bits(of).all(|of| one.stamp_at(of) <= other.stamp_at(of))
     }
 }

@@ -90,6 +90,8 @@ impl Protocol {
                 // Nobody is told what may come after their events before the new connection has told these.
                 (lane.watches, lane.watched) = (core::mem::take(&mut lost.watches), lost.watched);
                 lane.zxid = lost.zxid;
+                // The others must hear of what it has told.
+                lane.news = core::mem::take(&mut lost.news);
                 self.held.retain(|held| held.lane != at);
                 self.lose(lost);
                 self.outputs.push_back(Output::Side(SideWish::Open { partition }));
@@ -109,8 +111,7 @@ impl Protocol {
         let Offer { partitions, own, token, table } = offer;
         let moment = self.moment(token)?;
         let main = &mut self.lanes[MAIN];
-        main.meet(partitions, &moment);
-        main.moment = Some(moment);
+        main.meet(partitions, moment);
         self.places = Some(Places { partitions, own, table });
         self.phase = Phase::Attaching;
         for partition in 0..partitions {
@@ -135,7 +136,13 @@ impl Protocol {
         lane.stage = Stage::Ready;
         lane.was_ready = true;
         if self.phase == Phase::Ready {
-            // It was lost and is there again.
+            // It was lost and is there again. What was moved meanwhile would be set on a connection where
+            // something may wait already that comes after what happened to it.
+            let is_here = |(slot, path, _)| self.lane_of_watch(slot, path) == at;
+            if !self.lanes[at].watches.iter().all(is_here) {
+                return Err(Fault::SideLost);
+            }
+            let lane = &mut self.lanes[at];
             self.unset.push((lane.zxid, core::mem::take(&mut lane.watches)));
             for credential in &self.credentials {
                 lane.send_credential(None, credential, now_ms);
@@ -228,8 +235,8 @@ impl Protocol {
         let Some(places) = &self.places else { return };
         let version = places.table.version;
         for from in (0..self.lanes.len()).filter(|from| *from != at) {
-            if let Some(moment) = self.lanes[from].moment.clone() {
-                self.lanes[at].forward(from, &moment, now_ms);
+            if let Ok([from_lane, lane]) = self.lanes.get_disjoint_mut([from, at]) {
+                lane.forward(from, &from_lane.news, now_ms);
             }
         }
         if at != MAIN {
