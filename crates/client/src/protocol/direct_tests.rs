@@ -450,6 +450,22 @@ fn an_event_of_one_partition_may_stand_behind_one_of_another_that_waits() {
 }
 
 #[test]
+fn what_follows_from_an_operation_comes_after_all_parts_of_it() {
+    let mut protocol = direct();
+    for (partition, id) in [(0, 50), (1, 51), (2, 52)] {
+        watch(&mut protocol, partition, id, false);
+    }
+    let part = |partition| stamped([1, 7, 4], &[event(EventKind::DataChanged, &top(partition))]);
+    let follows = stamped([3, 7, 5], &[event(EventKind::DataChanged, &top(0))]);
+    protocol.receive(&follows, 0).unwrap();
+    protocol.side_receive(1, &part(1), 0).unwrap();
+    protocol.side_receive(2, &part(2), 0).unwrap();
+    assert_eq!(outputs(&mut protocol), [], "more may come of the third one before the first event");
+    reaches(&mut protocol, 2, [1, 7, 5]);
+    assert_eq!(outputs(&mut protocol), [changed(51, 1), changed(52, 2), changed(50, 0)]);
+}
+
+#[test]
 fn an_event_that_was_missed_is_told_at_once() {
     let mut protocol = direct();
     watch(&mut protocol, 1, 51, false);

@@ -168,8 +168,15 @@ impl Protocol {
             }
             return None;
         }
-        let event = || firsts.iter().find(|first| self.held[**first].is_event()).copied();
-        due.or_else(event).or(firsts.first().copied())
+        let is_part_of_next = |number: &&usize| {
+            let held = &self.held[**number];
+            let others = firsts.iter().map(|first| &self.held[*first]);
+            let mut before = others.filter(|other| self.is_before(other, held));
+            before.all(|before| self.is_before(held, before))
+        };
+        let mut parts: Vec<_> = firsts.iter().filter(is_part_of_next).copied().collect();
+        parts.sort_by_key(|part| !self.held[*part].is_event());
+        due.or(parts.first().copied()).or(firsts.first().copied())
     }
 
     fn is_before(&self, one: &Held, other: &Held) -> bool {
