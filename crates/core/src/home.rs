@@ -609,9 +609,15 @@ impl Home {
             self.waiting.push(id);
             return None;
         }
+        let is_part_of_next = |at: &&usize| {
+            let late = &route.late[**at];
+            let mut before = firsts.iter().map(|first| &route.late[*first]).filter(|it| is_before(it, late));
+            before.all(|before| is_before(late, before))
+        };
         // Besides events others than the partition that was asked have at most answers to fast reads.
-        let event = || firsts.iter().find(|first| route.late[**first].from != route.at).copied();
-        due.or_else(event).or(firsts.first().copied())
+        let mut parts: Vec<_> = firsts.iter().filter(is_part_of_next).copied().collect();
+        parts.sort_by_key(|part| route.late[*part].from == route.at);
+        due.or(parts.first().copied()).or(firsts.first().copied())
     }
 
     /// Asks what had to wait for the answers before it.

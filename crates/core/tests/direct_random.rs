@@ -437,7 +437,7 @@ fn what_clients_are_told_makes_sense() {
 
 #[test]
 fn who_watches_everything_is_told_of_everything_first() {
-    let seeds = seeds(100, &[326]);
+    let seeds = seeds(100, &[326, 2956, 3137, 6158]);
     let all = run_all(&seeds, true);
     let [done, lost, events] = all;
     let enough = done > 4_000 && lost > 100 && events > 10_000;
