@@ -214,7 +214,9 @@ impl Server {
 
     fn begin_steps(&mut self) {
         let Some(active) = &mut self.crossing.active else { return };
-        let before = active.standing.iter().map(|standing| standing.zxid).max().unwrap_or(0);
+        // Its client may have come from a partition that has no share in it.
+        let standing = active.standing.iter().map(|standing| standing.zxid);
+        let before = standing.fold(active.seen.zxid(), i64::max);
         active.zxid = self.partition.zxid_after(before);
         self.next_step();
     }

@@ -223,7 +223,12 @@ impl Partition {
         let before = self.entry.len();
         if let Some((part, zxid)) = part {
             self.tree.part_keep(part, &mut self.entry);
-            self.proposed_zxid = zxid;
+            if self.entry.len() > before {
+                self.proposed_zxid = zxid;
+            } else {
+                // Nothing here will have it, so nobody may wait for that; and it is the others' alone.
+                self.rests_on.raise_zxid(zxid);
+            }
         }
         if self.entry.len() == before {
             self.entry.extend_from_slice(&[0; 4]);

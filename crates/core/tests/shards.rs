@@ -113,6 +113,41 @@ fn zxids_are_unique_and_those_of_dependent_updates_grow() {
 }
 
 #[test]
+fn an_operation_over_some_partitions_has_a_larger_zxid_than_what_its_client_was_shown_by_others() {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    let client = threads.open(1);
+    threads.ask(client, &create(1, &tops[1]));
+    let shown = (0..9).map(|_| threads.ask(client, &set(2, &tops[1], b"again")).zxid).max();
+    // The first and the third have a share in it.
+    let created = threads.ask(client, &create(3, &tops[2]));
+    assert_eq!(created.err, 0);
+    assert!(Some(created.zxid) > shown, "{} after {shown:?}", created.zxid);
+}
+
+#[test]
+fn a_refusal_does_not_wait_for_a_part_that_changes_nothing() {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    let client = threads.open(1);
+    for top in &tops[1..3] {
+        threads.ask(client, &create(1, top));
+    }
+    for round in 0..2 {
+        let created = multi(2, Opcode::Multi, |out| {
+            for top in &tops[1..3] {
+                let path = format!("{top}/{round}");
+                op(out, Opcode::Create, |out| encode::create(out, &path, None, OPEN_ACL, EPHEMERAL, None));
+            }
+        });
+        assert_eq!(threads.ask(client, &created).err, 0);
+    }
+    // The second time the first partition has a share, but knew already where the session has ephemerals.
+    let delete = request(3, Opcode::Delete, |out| encode::path_version(out, "/zookeeper", -1));
+    assert_eq!(threads.ask(client, &delete).err, ErrorCode::BadArguments as i32);
+}
+
+#[test]
 fn what_an_ended_or_moved_session_has_left_behind_is_refused_everywhere() {
     let mut threads = Threads::new(3);
     let tops = tops(3);
