@@ -146,7 +146,7 @@ fn everything(report: &mut Report) {
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));
     report.step("c", || suites::c(Against::Stoa));
-    report.step("oracle", || suites::oracle(&["--requests".to_owned(), ORACLE_REQUESTS.to_owned()]));
+    report.step("oracle", || suites::oracle(&oracle_options(1)));
     report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
     for server in 1..=3 {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
@@ -155,8 +155,13 @@ fn everything(report: &mut Report) {
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
+    report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));
     report.step("ensemble", || suites::ensemble(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
+}
+
+fn oracle_options(partitions: u8) -> [String; 4] {
+    ["--requests", ORACLE_REQUESTS, "--partitions", &partitions.to_string()].map(str::to_owned)
 }
 
 /// A cargo command that passes or fails as a whole.

@@ -27,6 +27,17 @@ pub enum Item {
     Ended(Ended),
 }
 
+impl Item {
+    /// Which call it answers.
+    #[must_use]
+    pub fn call(&self) -> Option<usize> {
+        match self {
+            Self::Reply(nth, _) => Some(*nth),
+            Self::Event(_) | Self::Ended(_) => None,
+        }
+    }
+}
+
 /// Whether a frame is a watch notification. The oracle never uses its xid for a request.
 #[must_use]
 pub fn is_event(frame: &[u8]) -> bool {
@@ -127,7 +138,8 @@ impl Fields<'_> {
         self.number("xid", header.xid);
         self.number("err", header.err);
         let unknown = opcode.is_none_or(|opcode| opcode == Opcode::Check);
-        if !(unknown && header.err == ErrorCode::Unimplemented as i32) {
+        let is_unrelated = unknown && header.err == ErrorCode::Unimplemented as i32;
+        if !is_unrelated && !self.ledger.is_divided() {
             // See `differences`: an unknown opcode has nothing to do with any zxid.
             let seen = self.ledger.seen(header.zxid);
             self.put("zxid", seen);

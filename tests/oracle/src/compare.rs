@@ -1,7 +1,7 @@
 //! Two sequences of answers, held against each other.
 
 use crate::answer::{Field, Item};
-use crate::pair::write_of;
+use crate::ledger::Value;
 
 /// The first place where two sequences part.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,29 +16,36 @@ pub struct Mismatch {
     pub right: Option<Item>,
 }
 
-/// Compares what one connection brought from each server, in order. Events of one write are in an
-/// order of their own only where that write is the end of a session (`closes` tells): it deletes
-/// znodes in the order of a hash set.
+/// What the order of events with one zxid must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The same.
+    Same,
+    /// The same for each subtree right below the root.
+    SamePerSubtree,
+    /// Any.
+    Any,
+}
+
+/// Compares what one connection brought from each server, in order; `order` tells how strict that is
+/// for events with one zxid.
 ///
 /// # Errors
 /// With the first difference.
 pub fn first_difference(
     mut left: Vec<Item>,
     mut right: Vec<Item>,
-    closes: impl Fn(usize) -> bool,
+    order: impl Fn(&Value) -> Order,
 ) -> Result<Vec<Item>, Box<Mismatch>> {
-    sort_events_of_closed_sessions(&mut left, &closes);
-    sort_events_of_closed_sessions(&mut right, &closes);
+    sort_events(&mut left, &order);
+    sort_events(&mut right, &order);
     let len = left.len().max(right.len());
     for at in 0..len {
         let (ours, theirs) = (left.get(at), right.get(at));
         if ours == theirs {
             continue;
         }
-        let call = [ours, theirs].into_iter().flatten().find_map(|item| match item {
-            Item::Reply(nth, _) => Some(*nth),
-            _ => None,
-        });
+        let call = [ours, theirs].into_iter().flatten().find_map(Item::call);
         return Err(Box::new(Mismatch {
             what: describe(ours, theirs),
             call,
@@ -70,16 +77,27 @@ fn first_field(left: &[Field], right: &[Field]) -> &'static str {
     left.get(at).or(right.get(at)).map_or("(none)", |field| field.name)
 }
 
-fn sort_events_of_closed_sessions(items: &mut [Item], closes: &impl Fn(usize) -> bool) {
-    let of_closed = |item: &Item| match item {
-        Item::Event(fields) => write_of(fields).filter(|write| closes(*write)),
-        _ => None,
-    };
-    for run in items.chunk_by_mut(|a, b| of_closed(a).is_some() && of_closed(a) == of_closed(b)) {
-        if run.len() > 1 {
-            run.sort();
+fn sort_events(items: &mut [Item], order: &impl Fn(&Value) -> Order) {
+    let zxid = |item: &Item| field(item, "zxid").filter(|_| matches!(item, Item::Event(_))).cloned();
+    for run in items.chunk_by_mut(|a, b| zxid(a).is_some() && zxid(a) == zxid(b)) {
+        match run.first().and_then(zxid).map(|zxid| order(&zxid)) {
+            Some(Order::SamePerSubtree) => run.sort_by_key(subtree),
+            Some(Order::Any) => run.sort(),
+            Some(Order::Same) | None => {}
         }
     }
+}
+
+fn field<'i>(item: &'i Item, name: &str) -> Option<&'i Value> {
+    let (Item::Reply(_, fields) | Item::Event(fields)) = item else { return None };
+    fields.iter().find(|field| field.name == name).map(|field| &field.value)
+}
+
+/// The znode right below the root that the path of an event begins with.
+fn subtree(event: &Item) -> Vec<u8> {
+    let Some(Value::Bytes(path)) = field(event, "path") else { return Vec::new() };
+    let end = path.iter().skip(1).position(|byte| *byte == b'/');
+    path[..end.map_or(path.len(), |end| end + 1)].to_vec()
 }
 
 #[cfg(test)]
@@ -144,9 +162,12 @@ mod tests {
     }
 
     fn differ(left: Vec<Vec<u8>>, right: Vec<Vec<u8>>) -> Option<String> {
-        first_difference(items(left, 1, None), items(right, 7, None), |write| write == 2)
-            .err()
-            .map(|mismatch| mismatch.what)
+        first_difference(items(left, 1, None), items(right, 7, None), |zxid| match zxid {
+            Value::Write(2) => Order::Any,
+            _ => Order::Same,
+        })
+        .err()
+        .map(|mismatch| mismatch.what)
     }
 
     #[test]
@@ -241,10 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn events_of_one_write_may_only_be_ordered_freely_between_subtrees() {
+        let differ = |left: [&str; 3], right: [&str; 3]| {
+            let events = |scale: i64, paths: [&str; 3]| {
+                items(paths.map(|path| event(10 * scale, 2, path)).to_vec(), scale, None)
+            };
+            first_difference(events(1, left), events(7, right), |_| Order::SamePerSubtree).is_err()
+        };
+        assert!(!differ(["/a", "/b/x", "/a/x"], ["/b/x", "/a", "/a/x"]));
+        assert!(differ(["/a", "/b/x", "/a/x"], ["/b/x", "/a/x", "/a"]));
+        assert!(differ(["/a", "/b/x", "/a/x"], ["/b/x", "/a", "/a/y"]));
+    }
+
+    #[test]
     fn a_closed_connection_is_seen() {
         let left = items(vec![exists(1, |_| {})], 1, None);
         let right = items(vec![exists(7, |_| {})], 7, Some(Ended::Closed));
-        let mismatch = first_difference(left, right, |_| false).expect_err("one of them closed");
+        let mismatch = first_difference(left, right, |_| Order::Same).expect_err("one of them closed");
         assert_eq!(mismatch.what, "the right server ends the connection");
     }
 

@@ -163,3 +163,38 @@ pub const DELIBERATE: &[Allowance] = &[
         reason: "Stoa answers MarshallingError, as both do for other requests; ZooKeeper has no use for them either",
     },
 ];
+
+/// What is not asked of a server with several partitions, besides.
+pub const SEVERAL_PARTITIONS: &[Allowance] = &[
+    Allowance {
+        subject: "the zxid of a reply header",
+        handling: "not compared; held to what it is good for, see `headers`",
+        reason: "each partition has its own last write, and while a client watches several of them the zxid \
+                 is lowered to where everything has been delivered; a ping is answered with 0",
+    },
+    Allowance {
+        subject: "the zxid of a write whose reply need not say it",
+        handling: "learned from the first Stat or event that shows it, in the order of the writes",
+        reason: "the zxid of the header may be lowered",
+    },
+    Allowance {
+        subject: "setWatches with the zxid of a write",
+        handling: "sent with zxids of writes that both servers have shown",
+        reason: "as above",
+    },
+    Allowance {
+        subject: "events of one multi, and those that one setWatches brings",
+        handling: "compared in order for each subtree right below the root",
+        reason: "each partition has an order of its own; what is right is that all come before the reply",
+    },
+    Allowance {
+        subject: "events of what another session did",
+        handling: "waited for until there are as many as ZooKeeper has sent",
+        reason: "they come from other threads, and a ping passes them",
+    },
+    Allowance {
+        subject: "sessions that take turns",
+        handling: "one besides the superuser's, and a sync of every subtree at each turn",
+        reason: "only what a session has been told itself is what it must be shown, as with several ZooKeepers",
+    },
+];

@@ -58,6 +58,14 @@ pub enum Step {
 }
 
 impl Step {
+    /// The session that it is about.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        match self {
+            Self::Burst { slot, .. } | Self::Dial { slot, .. } | Self::Garbage { slot, .. } => *slot,
+        }
+    }
+
     /// Requests in the step.
     #[must_use]
     pub fn requests(&self) -> u64 {
@@ -153,7 +161,7 @@ impl Generator {
         let everything =
             ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"].iter().chain(menu::TREE);
         for path in everything {
-            calls.push(set_acl(path));
+            calls.push(menu::set_acl(path));
         }
         calls.extend(menu::quota_paths().map(|path| delete(Name::Text(path))));
         for round in 0..2 {
@@ -162,7 +170,7 @@ impl Generator {
                 calls.extend(menu::TREE.iter().rev().map(|path| delete(Name::text(*path))));
             }
         }
-        let mut steps = vec![Step::Burst { slot, calls: vec![superuser()] }];
+        let mut steps = vec![Step::Burst { slot, calls: vec![menu::superuser()] }];
         // The superuser may do everything under any ACL, so its own requests need not wait for it.
         for chunk in calls.chunks(self.pipeline) {
             steps.push(Step::Burst { slot, calls: chunk.to_vec() });
@@ -621,15 +629,6 @@ fn avoid_misread_paths(op: &mut Op) {
         Op::Multi { ops, .. } => ops.iter_mut().for_each(avoid_misread_paths),
         _ => {}
     }
-}
-
-fn superuser() -> Call {
-    let (scheme, auth) = menu::SUPERUSER;
-    Op::Auth { scheme, auth }.into()
-}
-
-fn set_acl(path: &str) -> Call {
-    Op::SetAcl { path: Name::text(path), acl: menu::open_acl(), version: -1 }.into()
 }
 
 fn delete(path: Name) -> Call {

@@ -15,6 +15,7 @@ pub mod describe;
 pub mod differences;
 pub mod generate;
 pub mod golden;
+pub mod headers;
 pub mod ledger;
 pub mod link;
 pub mod menu;

@@ -67,6 +67,18 @@ impl Link {
         }
     }
 
+    /// Waits for the next frame, but not for long.
+    ///
+    /// # Errors
+    /// When there is none, with the reason.
+    pub fn receive_within(&mut self, limit: Duration) -> Result<Vec<u8>, Ended> {
+        let limited = self.stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
+        let frame = limited.map_err(|_| Ended::Closed).and_then(|()| self.receive());
+        // It was set when the connection was opened.
+        let _ = self.stream.set_read_timeout(Some(PATIENCE));
+        frame
+    }
+
     fn fill(&mut self) -> Result<(), Ended> {
         self.buffer.drain(..self.start);
         self.start = 0;

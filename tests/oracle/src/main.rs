@@ -21,9 +21,12 @@ struct Options {
     /// Gives the stream: the same seed, the same requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Sessions that take turns (the superuser's comes on top).
-    #[arg(long, default_value_t = 8)]
-    sessions: usize,
+    /// Sessions that take turns (the superuser's comes on top); 8, or 1 where there are several partitions.
+    #[arg(long)]
+    sessions: Option<usize>,
+    /// Partitions of the server to judge. With several, less can be said of zxids.
+    #[arg(long, env = "STOA_PARTITIONS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    partitions: u8,
     /// Most requests that a session has in flight.
     #[arg(long, default_value_t = 96)]
     pipeline: usize,
@@ -52,18 +55,24 @@ struct Options {
 
 impl Options {
     fn kinds(&self) -> (Kind, Kind) {
-        (Kind::ZooKeeper, if self.against_itself { Kind::ZooKeeper } else { Kind::Stoa })
+        (Kind::ZooKeeper, if self.against_itself { Kind::ZooKeeper } else { Kind::Stoa(self.partitions) })
     }
 
     fn generator(&self) -> Generator {
-        Generator::new(self.seed, self.sessions, self.pipeline)
+        Generator::new(self.seed, self.sessions(), self.pipeline)
+    }
+
+    fn sessions(&self) -> usize {
+        self.sessions.unwrap_or(if self.partitions > 1 { 1 } else { 8 })
     }
 
     fn replay(&self) -> String {
-        let Self { requests, seed, sessions, pipeline, .. } = self;
+        let Self { requests, seed, partitions, pipeline, .. } = self;
+        let sessions = self.sessions();
         let itself = if self.against_itself { " --against-itself" } else { "" };
         format!(
-            "stoa-oracle --requests {requests} --seed {seed} --sessions {sessions} --pipeline {pipeline}{itself} --shrink"
+            "stoa-oracle --requests {requests} --seed {seed} --partitions {partitions} --sessions {sessions} \
+             --pipeline {pipeline}{itself} --shrink"
         )
     }
 }
@@ -107,7 +116,8 @@ impl Setting {
             }
         };
         let (left, right) = (address(&options.left, left)?, address(&options.right, right)?);
-        Ok(Self { started, pair: Pair::new(left, right, Generator::slots(options.sessions)) })
+        let slots = Generator::slots(options.sessions());
+        Ok(Self { started, pair: Pair::new(left, right, slots, options.partitions) })
     }
 }
 
@@ -194,7 +204,7 @@ impl Trial for Fresh<'_> {
     fn fresh(&mut self) -> Result<Pair, String> {
         self.setting = None;
         let mut setting = Setting::new(self.options)?;
-        let spare = Pair::new(setting.started[0].address, setting.started[1].address, 0);
+        let spare = Pair::new(setting.started[0].address, setting.started[1].address, 0, 1);
         let pair = std::mem::replace(&mut setting.pair, spare);
         self.setting = Some(setting);
         Ok(pair)

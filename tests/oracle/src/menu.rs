@@ -1,7 +1,8 @@
 //! What the stream is made of: names, data, ACLs, credentials. Few of each, so that requests meet.
 
-use crate::call::{AclEntry, Name};
+use crate::call::{AclEntry, Call, Name, Op};
 use crate::random::Random;
+use stoa_wire::Opcode;
 
 /// The znodes that most requests are about, parents first.
 pub const TREE: &[&str] = &[
@@ -44,6 +45,9 @@ pub const TREE: &[&str] = &[
     "/ab",
     "/zookeeper/x",
 ];
+
+/// Where the subtrees right below the root begin, and the root.
+pub const SUBTREES: &[&str] = &["/", "/a", "/b", "/c", "/d", "/w", "/\u{e9}", "/...", "/ab"];
 
 /// The znodes that are there from the start.
 const RESERVED: &[&str] = &["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
@@ -227,6 +231,26 @@ pub fn version(random: &mut Random) -> i32 {
         80..=95 => random.below(6) as i32,
         _ => random.pick(&[-2, -3, 100, i32::MAX, i32::MIN]),
     }
+}
+
+/// Makes a session the superuser's.
+#[must_use]
+pub fn superuser() -> Call {
+    let (scheme, auth) = SUPERUSER;
+    Op::Auth { scheme, auth }.into()
+}
+
+/// Opens a znode to everybody.
+#[must_use]
+pub fn set_acl(path: &str) -> Call {
+    Op::SetAcl { path: Name::text(path), acl: open_acl(), version: -1 }.into()
+}
+
+/// Creates an open znode, and asks for its Stat.
+#[must_use]
+pub fn create(path: &str, flags: i32) -> Call {
+    let (opcode, path) = (Opcode::Create2, Name::text(path));
+    Op::Create { opcode, path, data: None, acl: open_acl(), flags, ttl_ms: 0 }.into()
 }
 
 /// Any path, mostly one of the tree's.

@@ -1,15 +1,17 @@
 //! Both servers, driven with one stream and compared after each step.
 
-use crate::answer::{self, Field, Item};
+use crate::answer::{self, Item};
 use crate::call::{Call, Name, Op};
-use crate::compare;
+use crate::compare::{self, Mismatch, Order};
 use crate::generate::{Dial, Step};
-use crate::ledger::{Ledger, Value};
+use crate::headers::{self, Headers};
+use crate::ledger::{Bounds, Ledger, Value};
 use crate::link::{Ended, Link};
+use crate::menu;
 use crate::side::{Greeting, Received, Sequentials, Session, Side};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stoa_wire::Opcode;
 
 /// Bursts that are remembered for a report.
@@ -17,6 +19,11 @@ const HISTORY: usize = 200;
 
 /// Sequential znodes that are remembered: the sweeps between phases delete the oldest.
 const SEQUENTIALS: usize = 512;
+
+/// When all is quiet, headers catch up within this time: it is some ticks.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
+
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(50);
 
 /// The servers answered differently, or one of them could not be reached.
 #[derive(Debug)]
@@ -63,6 +70,10 @@ pub struct Pair {
     sessions: usize,
     closing_writes: Vec<bool>,
     sequentials: Sequentials,
+    /// The right server's headers, if it has several partitions.
+    headers: Option<Headers>,
+    /// Who has sent requests last.
+    active: Option<usize>,
     /// The last bursts, oldest first.
     pub history: VecDeque<Past>,
     /// Requests sent so far.
@@ -76,17 +87,21 @@ pub struct Pair {
 type Outcome = Result<(), Stop>;
 
 impl Pair {
-    /// Two servers with the same, empty, tree.
+    /// Two servers with the same, empty, tree. The right one may have several partitions.
     #[must_use]
-    pub fn new(left: SocketAddr, right: SocketAddr, slots: usize) -> Self {
+    pub fn new(left: SocketAddr, right: SocketAddr, slots: usize, partitions: u8) -> Self {
+        let is_divided = partitions > 1;
+        let ledger = || if is_divided { Ledger::divided() } else { Ledger::default() };
         Self {
-            left: Side::new("left", left, slots),
-            right: Side::new("right", right, slots),
+            left: Side::new("left", left, slots, ledger()),
+            right: Side::new("right", right, slots, ledger()),
             connected: vec![false; slots],
             next_xid: vec![1; slots],
             sessions: 0,
             closing_writes: Vec::new(),
             sequentials: Sequentials::new(),
+            headers: is_divided.then(|| Headers::new(slots)),
+            active: None,
             history: VecDeque::new(),
             requests: 0,
             events: 0,
@@ -106,6 +121,9 @@ impl Pair {
     /// At the first difference.
     pub fn step(&mut self, step: Step) -> Outcome {
         self.requests += step.requests();
+        if self.headers.is_some() {
+            self.take_turn(step.slot())?;
+        }
         match step {
             Step::Burst { slot, calls } => self.burst(slot, calls),
             Step::Dial { slot, how } => self.redial(slot, how),
@@ -127,20 +145,42 @@ impl Pair {
         for slot in 0..self.connected.len() {
             self.settle(slot)?;
         }
-        Ok(())
+        if self.headers.is_some() { self.must_catch_up() } else { Ok(()) }
+    }
+
+    /// The zxids in headers fall behind while a client watches several partitions; when nothing more is
+    /// written, they catch up.
+    fn must_catch_up(&mut self) -> Outcome {
+        let slot = 0;
+        self.take_turn(slot)?;
+        self.burst(slot, vec![menu::superuser()])?;
+        let watch =
+            |path: &&str| Op::Number { opcode: Opcode::AddWatch, path: Name::text(*path), number: 0 }.into();
+        self.burst(slot, menu::SUBTREES.iter().map(watch).collect())?;
+        self.burst(slot, vec![menu::set_acl("/")])?;
+        self.burst(slot, vec![menu::create("/end-", 2)])?;
+        let wanted = self.right.ledger.last_zxid();
+        let look: Call = Op::Watch { opcode: Opcode::Exists, path: Name::text("/"), watch: false }.into();
+        let begun = Instant::now();
+        loop {
+            let (left, right) = self.exchange(slot, std::slice::from_ref(&look));
+            self.compare(slot, vec![look.clone()], &left, &right)?;
+            let (ours, theirs) = (left.replies().next(), right.replies().next());
+            let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(()) };
+            if answer::header(theirs).is_some_and(|header| header.zxid >= wanted) {
+                return Ok(());
+            }
+            if begun.elapsed() > CATCH_UP_LIMIT {
+                let what = "the zxid of a reply stays behind the last write";
+                return Err(self.difference(slot, what, &look, ours, theirs));
+            }
+            std::thread::sleep(CATCH_UP_PAUSE);
+        }
     }
 
     fn burst(&mut self, slot: usize, calls: Vec<Call>) -> Outcome {
         self.connect(slot)?;
-        let first_xid = self.next_xid[slot];
-        self.next_xid[slot] = first_xid + i32::try_from(calls.len()).unwrap_or(0);
-        if self.next_xid[slot] > 1 << 30 {
-            self.next_xid[slot] = 1;
-        }
-        self.left.send(slot, &calls, first_xid, &self.sequentials);
-        self.right.send(slot, &calls, first_xid, &self.sequentials);
-        let left = self.left.receive(slot, calls.len());
-        let right = self.right.receive(slot, calls.len());
+        let (left, right) = self.exchange(slot, &calls);
         self.note_writes(slot, &calls, &left, &right)?;
         self.note_names(&calls, &left);
         let may_end = calls.iter().any(|call| call.op.may_end_connection());
@@ -165,6 +205,24 @@ impl Pair {
         Ok(())
     }
 
+    /// Sends calls together, and reads until all are answered.
+    fn exchange(&mut self, slot: usize, calls: &[Call]) -> (Received, Received) {
+        let first_xid = self.next_xid[slot];
+        self.next_xid[slot] = first_xid + i32::try_from(calls.len()).unwrap_or(0);
+        if self.next_xid[slot] > 1 << 30 {
+            self.next_xid[slot] = 1;
+        }
+        if let Some(headers) = &mut self.headers {
+            calls.iter().for_each(|call| headers.asks(slot, &call.op));
+        }
+        let told = &self.right.ledger;
+        let left = self.left.encode(calls, first_xid, &self.sequentials, told);
+        let right = self.right.encode(calls, first_xid, &self.sequentials, told);
+        self.left.send_raw(slot, &left);
+        self.right.send_raw(slot, &right);
+        (self.left.receive(slot, calls.len()), self.right.receive(slot, calls.len()))
+    }
+
     /// Notes which zxids belong to the same write.
     fn note_writes(&mut self, slot: usize, calls: &[Call], left: &Received, right: &Received) -> Outcome {
         for ((call, ours), theirs) in calls.iter().zip(left.replies()).zip(right.replies()) {
@@ -176,12 +234,11 @@ impl Pair {
             *self.answers.entry((call.op.opcode(), err)).or_default() += 1;
             let closes = call.op.opcode() == Opcode::CloseSession as i32;
             let wrote = answer::shows_write(&call.op, ours) && answer::shows_write(&call.op, theirs);
-            let grew = left_zxid > self.left.ledger.last_zxid() && right_zxid > self.right.ledger.last_zxid();
             // The end of a session is a write only if it had ephemeral znodes, which shows in the
             // Stats of their parents: a server need not give it a zxid otherwise.
-            if (closes || wrote) && grew {
+            let is_new = (closes || wrote) && left_zxid > self.left.ledger.last_zxid();
+            if is_new && self.note_right(slot, right_zxid, closes) {
                 self.left.ledger.wrote(left_zxid);
-                self.right.ledger.wrote(right_zxid);
                 self.closing_writes.push(closes);
             } else if wrote {
                 return Err(self.difference(
@@ -192,8 +249,25 @@ impl Pair {
                     theirs,
                 ));
             }
+            if let Some(headers) = &mut self.headers {
+                headers.says(right_zxid);
+            }
         }
         Ok(())
+    }
+
+    /// Notes the right server's next write, in whose reply this zxid stands. Answers whether it can be one.
+    fn note_right(&mut self, slot: usize, zxid: i64, closes: bool) -> bool {
+        let ledger = &mut self.right.ledger;
+        let Some(headers) = &self.headers else {
+            let grew = zxid > ledger.last_zxid();
+            if grew {
+                ledger.wrote(zxid);
+            }
+            return grew;
+        };
+        let write = ledger.wrote_within(Bounds { above: headers.newest(), least: zxid });
+        closes || !headers.is_exact(slot) || ledger.learn(write, zxid)
     }
 
     fn difference(&mut self, slot: usize, what: &str, call: &Call, left: &[u8], right: &[u8]) -> Stop {
@@ -232,10 +306,20 @@ impl Pair {
     }
 
     fn compare(&mut self, slot: usize, calls: Vec<Call>, left: &Received, right: &Received) -> Outcome {
-        let left = left.items(calls.iter().map(|call| &call.op), &mut self.left.ledger);
-        let right = right.items(calls.iter().map(|call| &call.op), &mut self.right.ledger);
-        let closing = &self.closing_writes;
-        match compare::first_difference(left, right, |write| closing.get(write) == Some(&true)) {
+        let ops = || calls.iter().map(|call| &call.op);
+        let left = left.items(ops(), &mut self.left.ledger);
+        let mut theirs = right.items(ops(), &mut self.right.ledger);
+        if self.headers.is_some() && headers::learn(&left, &theirs, &mut self.right.ledger) {
+            theirs = right.items(ops(), &mut self.right.ledger);
+        }
+        // See `differences`.
+        let usual = if self.headers.is_some() { Order::SamePerSubtree } else { Order::Same };
+        let outcome = compare::first_difference(left, theirs, |zxid| match zxid {
+            Value::Write(write) if self.closing_writes.get(*write) == Some(&true) => Order::Any,
+            _ => usual,
+        });
+        let outcome = outcome.and_then(|items| self.judge_headers(slot, right, items));
+        match outcome {
             Ok(items) => {
                 self.events += items.iter().filter(|item| matches!(item, Item::Event(_))).count() as u64;
                 if self.history.len() == HISTORY {
@@ -254,12 +338,54 @@ impl Pair {
         }
     }
 
+    fn judge_headers(
+        &mut self,
+        slot: usize,
+        right: &Received,
+        items: Vec<Item>,
+    ) -> Result<Vec<Item>, Box<Mismatch>> {
+        let Some(headers) = &mut self.headers else { return Ok(items) };
+        match headers.judge(slot, right, &items, &self.right.ledger) {
+            None => Ok(items),
+            Some((at, what)) => Err(Box::new(Mismatch {
+                what,
+                call: items.get(at).and_then(Item::call),
+                left: None,
+                right: items.get(at).cloned(),
+            })),
+        }
+    }
+
     /// Waits for everything that was sent before on this connection, and compares it.
     fn settle(&mut self, slot: usize) -> Outcome {
         if !self.connected[slot] {
             return Ok(());
         }
-        self.probe(slot)
+        if self.headers.is_some() { self.catch_up(slot) } else { self.probe(slot) }
+    }
+
+    /// Another session goes on: what it is shown from now on includes what the others have been told.
+    fn take_turn(&mut self, slot: usize) -> Outcome {
+        if self.active.replace(slot) == Some(slot) {
+            return Ok(());
+        }
+        self.connect(slot)?;
+        self.catch_up(slot)
+    }
+
+    /// Waits for everything that was sent before on this connection, of whatever partition. Nothing says
+    /// how far the events of other sessions have come; so as many are waited for as the left server has sent.
+    fn catch_up(&mut self, slot: usize) -> Outcome {
+        let sync = |path: &&str| Op::Path { opcode: Opcode::Sync, path: Name::text(*path) }.into();
+        let calls: Vec<Call> = menu::SUBTREES.iter().map(sync).collect();
+        let (left, mut right) = self.exchange(slot, &calls);
+        self.right.await_events(slot, &mut right, left.events());
+        let ended = left.ended.is_some();
+        self.compare(slot, calls, &left, &right)?;
+        if ended {
+            self.hang_up(slot);
+        }
+        Ok(())
     }
 
     /// A ping: answered by a connection that is open.
@@ -293,6 +419,13 @@ impl Pair {
         self.connected[slot] = false;
         self.left.hang_up(slot);
         self.right.hang_up(slot);
+        self.forget_watches(slot);
+    }
+
+    fn forget_watches(&mut self, slot: usize) {
+        if let Some(headers) = &mut self.headers {
+            headers.hangs_up(slot);
+        }
     }
 
     /// Makes sure that `slot` has a connection and a session.
@@ -319,6 +452,7 @@ impl Pair {
         self.settle(slot)?;
         if how == Dial::Over && self.connected[slot] {
             let old = (self.left.hang_up(slot), self.right.hang_up(slot));
+            self.forget_watches(slot);
             self.greet(slot, &Manner::default())?;
             return self.must_have_ended(slot, old);
         }
@@ -448,13 +582,4 @@ impl Manner {
             read_only: self.read_only,
         }
     }
-}
-
-/// The write that an event tells of.
-#[must_use]
-pub fn write_of(event: &[Field]) -> Option<usize> {
-    event.iter().find_map(|field| match field.value {
-        Value::Write(write) if field.name == "zxid" => Some(write),
-        _ => None,
-    })
 }

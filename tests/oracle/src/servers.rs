@@ -15,8 +15,8 @@ const OUTPUT_LINES: usize = 12;
 pub enum Kind {
     /// Apache ZooKeeper.
     ZooKeeper,
-    /// Stoa.
-    Stoa,
+    /// Stoa with so many partitions.
+    Stoa(u8),
 }
 
 /// A running server; it is killed and its folder removed when dropped.
@@ -114,9 +114,9 @@ fn is_ready(address: SocketAddr) -> bool {
 fn command(kind: Kind, port: u16, data: &Path) -> Command {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo.cfg");
     let mut command = match kind {
-        Kind::Stoa => {
+        Kind::Stoa(partitions) => {
             let mut command = Command::new(beside_us("stoa", "release"));
-            command.args(["serve", "--admin-port", "0"]);
+            command.args(["serve", "--admin-port", "0", "--partitions", &partitions.to_string()]);
             command
         }
         Kind::ZooKeeper => {

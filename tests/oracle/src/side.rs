@@ -14,6 +14,9 @@ pub type Sequentials = std::collections::VecDeque<String>;
 /// A connection that answers so many pings, one after the other, is not about to end.
 pub const PINGS_BEFORE_END: usize = 3;
 
+/// A notification that the other server has sent comes within this time.
+const EVENT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A session as its client knows it.
 #[derive(Debug, Clone, Copy)]
 pub struct Session {
@@ -54,6 +57,7 @@ pub struct Side {
 
 struct Known<'a> {
     ledger: &'a Ledger,
+    told: &'a Ledger,
     sequentials: &'a Sequentials,
 }
 
@@ -65,20 +69,22 @@ impl Resolve for Known<'_> {
 
     fn zxid(&self, moment: Moment) -> i64 {
         match moment {
-            Moment::WritesAgo(count) => self.ledger.writes_ago(count),
+            Moment::WritesAgo(count) => {
+                self.told.writes_ago(count).and_then(|write| self.ledger.zxid_of(write)).unwrap_or(0)
+            }
             Moment::Fixed(zxid) => zxid,
         }
     }
 }
 
 impl Side {
-    /// A server at `address` that so many sessions will talk to.
+    /// A server at `address` that so many sessions will talk to, with an empty ledger.
     #[must_use]
-    pub fn new(name: &'static str, address: SocketAddr, slots: usize) -> Self {
+    pub fn new(name: &'static str, address: SocketAddr, slots: usize, ledger: Ledger) -> Self {
         Self {
             name,
             address,
-            ledger: Ledger::default(),
+            ledger,
             links: (0..slots).map(|_| None).collect(),
             sessions: vec![None; slots],
             last_seen: 0,
@@ -154,14 +160,23 @@ impl Side {
         self.sessions[slot] = Some(Session { id: response.session_id, password: response.password });
     }
 
-    /// Sends calls together. Their xids count up from `first_xid`, save for those that have their own.
-    pub fn send(&mut self, slot: usize, calls: &[Call], first_xid: i32, sequentials: &Sequentials) {
-        let known = Known { ledger: &self.ledger, sequentials };
+    /// The bytes of calls that are sent together. Their xids count up from `first_xid`, save for those
+    /// that have their own. `told` knows which writes requests may refer to: those whose zxids both
+    /// servers have shown.
+    #[must_use]
+    pub fn encode(
+        &self,
+        calls: &[Call],
+        first_xid: i32,
+        sequentials: &Sequentials,
+        told: &Ledger,
+    ) -> Vec<u8> {
+        let known = Known { ledger: &self.ledger, told, sequentials };
         let mut bytes = Vec::with_capacity(calls.len() * 64);
         for (next_xid, call) in (first_xid..).zip(calls) {
             call.encode(&mut bytes, call.op.fixed_xid().unwrap_or(next_xid), &known);
         }
-        self.send_raw(slot, &bytes);
+        bytes
     }
 
     /// Sends bytes as they are.
@@ -201,6 +216,23 @@ impl Side {
         let received = self.receive_now(slot, replies);
         self.waited += begun.elapsed();
         received
+    }
+
+    /// Waits until there are so many watch notifications among what was received, but not for ever. They
+    /// go before the replies.
+    pub fn await_events(&mut self, slot: usize, received: &mut Received, wanted: usize) {
+        let begun = Instant::now();
+        let Some(link) = &mut self.links[slot] else { return };
+        while received.ended.is_none() && received.events() < wanted {
+            let Some(left) = EVENT_PATIENCE.checked_sub(begun.elapsed()) else { break };
+            match link.receive_within(left) {
+                Ok(frame) => received.frames.push(frame),
+                Err(Ended::Silent) => break,
+                Err(ended) => received.ended = Some(ended),
+            }
+        }
+        received.frames.sort_by_key(|frame| !answer::is_event(frame));
+        self.waited += begun.elapsed();
     }
 
     fn receive_now(&mut self, slot: usize, replies: usize) -> Received {
@@ -245,6 +277,12 @@ impl Received {
     /// The replies alone, in order.
     pub fn replies(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.iter().map(Vec::as_slice).filter(|frame| !answer::is_event(frame))
+    }
+
+    /// How many watch notifications there are.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        self.frames.iter().filter(|frame| answer::is_event(frame)).count()
     }
 
     /// What is compared. The nth reply answers the nth of `ops`; there may be fewer of either.
