@@ -291,6 +291,7 @@ impl Tree {
         let zxid = part.stamp.zxid;
         self.overlay.touch(zxid, parent_path, parent_hash, parent, 1, None);
         self.overlay.touch(zxid, &path, hash, Projected::AWAY, 0, None);
+        self.link_created(&path, hash);
         Ok(PartResult::Adopted { path: path.into_owned() })
     }
 
@@ -317,7 +318,7 @@ impl Tree {
         let (data, acl) = (create.data, acl.as_deref());
         Op::Create(CreateOp { path, data, acl, kind, parent_cversion: None, with_stat })
             .encode(&mut part.ops);
-        self.propose_znode((path, hash), kind, acl, data_len, part.stamp);
+        self.propose_znode((path, hash), kind, acl, data, part.stamp);
         Ok(PartResult::Created { path: path.into(), stat: self.proposed_stat(path), with_stat })
     }
 
@@ -427,7 +428,7 @@ impl Tree {
     fn proposed_stat(&self, path: &str) -> Stat {
         let hash = self.hasher.path(path);
         let state = self.project(path, hash).expect("an operation on it was just prepared");
-        let (num_children, pzxid) = self.proposed_children(path, hash, state.pzxid);
+        let (num_children, pzxid) = self.proposed_child_count(path, hash, state.pzxid);
         Stat {
             czxid: state.czxid,
             mzxid: state.mzxid,
@@ -448,7 +449,7 @@ impl Tree {
 
     /// How many children a znode will have, and its pzxid. Children that go with their sessions are in
     /// neither of what is noted, so while a session is closing all children are looked at.
-    fn proposed_children(&self, path: &str, hash: u32, noted_pzxid: i64) -> (i32, i64) {
+    fn proposed_child_count(&self, path: &str, hash: u32, noted_pzxid: i64) -> (i32, i64) {
         let id = self.lookup_hashed(path, hash);
         let (applied, pzxid) = id.map_or((0, 0), |id| {
             let ext = self.ext_of(&self.nodes[id]);

@@ -172,6 +172,7 @@ impl Tree {
         update::end(batch, start);
         let state = Projected { version: CONFIG_VERSION, data_len: config.len(), ..state }.set_at(stamp);
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        self.overlay.keep_data(path, hash, Some(config));
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl Tree {
         let parent_cversion = Some(parent.cversion);
         Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
         self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
-        self.propose_znode((path, hash), kind, acl, data_len, stamp);
+        self.propose_znode((path, hash), kind, acl, data, stamp);
         Ok(())
     }
 
@@ -306,9 +307,10 @@ impl Tree {
         (path, hash): (&str, u32),
         kind: ZnodeKind,
         acl: Option<&[u8]>,
-        data_len: usize,
+        data: Option<&[u8]>,
         stamp: Stamp,
     ) {
+        let data_len = data.map_or(0, <[u8]>::len);
         let acl = self.intern_resolved(acl);
         let state = Projected {
             presence: Presence::Here,
@@ -325,6 +327,18 @@ impl Tree {
             pzxid: stamp.zxid,
         };
         self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
+        if self.overlay.keeps_contents() {
+            self.overlay.keep_data(path, hash, data);
+            self.link_created(path, hash);
+        }
+    }
+
+    /// Notes below its parent that a child will be created, while contents are kept.
+    pub(crate) fn link_created(&mut self, path: &str, hash: u32) {
+        if let Some((parent, _)) = path::split(path).filter(|_| self.overlay.keeps_contents()) {
+            let parent_hash = self.hasher.path(parent);
+            self.overlay.link_child((parent, parent_hash), (path, hash));
+        }
     }
 
     /// What to create. For the opcodes of containers and TTL znodes, the opcode decides and not
@@ -495,6 +509,7 @@ impl Tree {
         Op::SetData { path, data, version }.encode(batch);
         let state = Projected { version, data_len, ..state }.set_at(stamp);
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        self.overlay.keep_data(path, hash, data);
         Ok(())
     }
 
@@ -554,7 +569,12 @@ impl Tree {
         !self.is_first() && self.overlay.session(session).is_none()
     }
 
-    fn check_acl(&self, state: &Projected, perms: i32, caller: &Caller<'_>) -> Result<(), ErrorCode> {
+    pub(crate) fn check_acl(
+        &self,
+        state: &Projected,
+        perms: i32,
+        caller: &Caller<'_>,
+    ) -> Result<(), ErrorCode> {
         if self.acls.view(state.acl).permits(perms, caller) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
@@ -610,7 +630,7 @@ impl Tree {
         if self.overlay.is_closing(state.kind) { Presence::Gone } else { state.presence }
     }
 
-    fn project_applied(&self, id: u32) -> Projected {
+    pub(crate) fn project_applied(&self, id: u32) -> Projected {
         let node = &self.nodes[id];
         let ext = self.ext_of(node);
         Projected {

@@ -7,6 +7,9 @@
 //! Closing a session touches nothing here but the session: a znode that it owns counts as deleted
 //! from then on.
 //!
+//! What the data of outstanding updates is, and which children they create, is kept only where programs ask
+//! ([`Overlay::keep_contents`]): preparing a request needs neither.
+//!
 //! Of a subtree that moves to another partition, or comes from one, nothing is kept but that it does: it may
 //! have many znodes, and nothing is prepared before that is applied. Of the table of what lives elsewhere than
 //! the rule says, too, no more than that it changes.
@@ -86,6 +89,28 @@ struct Entry {
     /// in the applied state. Children that go with a closing session are not in it.
     child_delta: i64,
     state: Projected,
+    /// The data that outstanding updates set; `None` when none does, or when contents are not kept.
+    data: Option<Data>,
+    links: Links,
+}
+
+/// The data of a znode; null is kept apart from empty.
+type Data = Option<Box<[u8]>>;
+
+/// The children that outstanding updates create, as a list from their parent's entry, while contents are
+/// kept. Slots of entries; [`NO_SLOT`] ends a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Links {
+    parent: u32,
+    first_child: u32,
+    next: u32,
+    prev: u32,
+}
+
+const NO_SLOT: u32 = u32::MAX;
+
+impl Links {
+    const NONE: Self = Self { parent: NO_SLOT, first_child: NO_SLOT, next: NO_SLOT, prev: NO_SLOT };
 }
 
 /// As many entries stay allocated when none is in use.
@@ -131,6 +156,7 @@ struct QuotaTouch {
 enum Undo {
     Created(u32),
     Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
+    Data { slot: u32, before: Option<Data> },
     Session { session: i64, before: Option<ProposedSession> },
 }
 
@@ -159,6 +185,9 @@ pub(crate) struct Overlay {
     /// The update that changes the table of what lives elsewhere than the rule says.
     placing: Option<i64>,
     undo: Option<Vec<Undo>>,
+    keeps_contents: bool,
+    /// The last update of which no contents were kept.
+    contents_unknown: i64,
 }
 
 impl Overlay {
@@ -281,7 +310,8 @@ impl Overlay {
             entry.state = state;
             slot
         } else {
-            self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state });
+            let (data, links) = (None, Links::NONE);
+            self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state, data, links });
             u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
         };
         let entries = &self.entries;
@@ -292,6 +322,7 @@ impl Overlay {
     fn drop_entry(&mut self, slot: u32) {
         /// A path this long does not keep its allocation.
         const PATH_BYTES_KEPT: usize = 256;
+        self.drop_contents(slot);
         let entry = &mut self.entries[slot as usize];
         if let Ok(found) = self.by_path.find_entry(spread(entry.hash), |other| *other == slot) {
             found.remove();
@@ -303,6 +334,114 @@ impl Overlay {
             entry.path.clear();
         }
         self.free.push(slot);
+    }
+
+    // Contents.
+
+    /// Whether the data of outstanding updates, and the children that they create, are to be kept.
+    pub(crate) fn keep_contents(&mut self, keep: bool) {
+        debug_assert!(self.undo.is_none(), "what is undone was kept as it is");
+        if keep == self.keeps_contents {
+            return;
+        }
+        self.keeps_contents = keep;
+        self.contents_unknown = self.touches.back().map_or(0, |touch| touch.zxid);
+        for entry in &mut self.entries {
+            // What is not kept any more would be wrong when contents are kept again.
+            (entry.data, entry.links) = (None, Links::NONE);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn keeps_contents(&self) -> bool {
+        self.keeps_contents
+    }
+
+    /// Whether the contents of all outstanding updates are known.
+    pub(crate) fn knows_contents(&self) -> bool {
+        let oldest = self.touches.front();
+        self.keeps_contents && oldest.is_none_or(|touch| touch.zxid > self.contents_unknown)
+    }
+
+    /// Notes the data that an outstanding update, which has touched the path, sets.
+    pub(crate) fn keep_data(&mut self, path: &str, hash: u32, data: Option<&[u8]>) {
+        if !self.keeps_contents {
+            return;
+        }
+        let Some(slot) = self.slot_of(path, hash) else {
+            return;
+        };
+        let before = self.entries[slot as usize].data.replace(data.map(Box::from));
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Data { slot, before });
+        }
+    }
+
+    /// The data that outstanding updates set, if any does.
+    pub(crate) fn data(&self, path: &str, hash: u32) -> Option<Option<&[u8]>> {
+        let slot = self.slot_of(path, hash)?;
+        self.entries[slot as usize].data.as_ref().map(Option::as_deref)
+    }
+
+    /// Notes that an outstanding update, which has touched both, creates a child. That is not undone: a child
+    /// that is not there after all is known to be gone.
+    pub(crate) fn link_child(&mut self, parent: (&str, u32), child: (&str, u32)) {
+        if !self.keeps_contents {
+            return;
+        }
+        let slots = (self.slot_of(parent.0, parent.1), self.slot_of(child.0, child.1));
+        let (Some(parent), Some(child)) = slots else {
+            return;
+        };
+        if self.entries[child as usize].links.parent != NO_SLOT {
+            return;
+        }
+        let next = core::mem::replace(&mut self.entries[parent as usize].links.first_child, child);
+        let links = &mut self.entries[child as usize].links;
+        (links.parent, links.next, links.prev) = (parent, next, NO_SLOT);
+        if next != NO_SLOT {
+            self.entries[next as usize].links.prev = child;
+        }
+    }
+
+    /// Children of a path that outstanding updates have created; they may be gone again, or be in the applied
+    /// state by now.
+    pub(crate) fn created_below(
+        &self,
+        path: &str,
+        hash: u32,
+    ) -> impl Iterator<Item = (&str, u32, Projected)> {
+        let slot = self.slot_of(path, hash);
+        let mut next = slot.map_or(NO_SLOT, |slot| self.entries[slot as usize].links.first_child);
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(next as usize)?;
+            next = entry.links.next;
+            Some((entry.path.as_str(), entry.hash, entry.state))
+        })
+    }
+
+    /// Forgets the contents of an entry that is dropped. The children that it links stay, as those of a
+    /// parent whose updates are all applied: so are they created, then.
+    fn drop_contents(&mut self, slot: u32) {
+        let entry = &mut self.entries[slot as usize];
+        entry.data = None;
+        if entry.links == Links::NONE {
+            return;
+        }
+        let Links { parent, first_child, next, prev } = core::mem::replace(&mut entry.links, Links::NONE);
+        let mut child = first_child;
+        while let Some(entry) = self.entries.get_mut(child as usize) {
+            child = entry.links.next;
+            (entry.links.parent, entry.links.next, entry.links.prev) = (NO_SLOT, NO_SLOT, NO_SLOT);
+        }
+        if let Some(entry) = self.entries.get_mut(next as usize) {
+            entry.links.prev = prev;
+        }
+        if let Some(entry) = self.entries.get_mut(prev as usize) {
+            entry.links.next = next;
+        } else if let Some(entry) = self.entries.get_mut(parent as usize) {
+            entry.links.first_child = next;
+        }
     }
 
     // Sessions.
@@ -406,7 +545,7 @@ impl Overlay {
     /// Forgets everything.
     pub(crate) fn abandon(&mut self, release: impl FnMut(u32)) {
         self.touches.drain(..).filter_map(|touch| touch.acl).for_each(release);
-        *self = Self::default();
+        *self = Self { keeps_contents: self.keeps_contents, ..Self::default() };
     }
 
     /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back.
@@ -443,6 +582,7 @@ impl Overlay {
                     entry.child_delta = child_delta;
                     entry.state = state;
                 }
+                Undo::Data { slot, before } => self.entries[slot as usize].data = before,
                 Undo::Session { session, before } => {
                     let after = match before {
                         Some(before) => self.sessions.insert(session, before),

@@ -3,14 +3,18 @@
 use crate::naive::{At, Naive};
 use crate::world::*;
 use proptest::prelude::*;
-use stoa_tree::{Loader, Options, Refusal, Tree, Updates};
+use stoa_tree::{Caller, Loader, Options, PartOp, ProposedZnode, Refusal, Tree, Updates, multi_op};
 use stoa_wire::CreateMode::{self, *};
-use stoa_wire::{OPEN_ACL, READ_ACL};
+use stoa_wire::{Acl, ErrorCode, OPEN_ACL, READ_ACL, perms};
 
 #[derive(Debug, Clone)]
 enum Step {
     /// By the session with this number among those ever created.
     Request(usize, Frame),
+    /// Operations in one update, of which each sees those before it; kept in the end, or undone.
+    Call(usize, Vec<Frame>, bool),
+    /// Whether the state can be read as it will be.
+    KeepContents(bool),
     CreateSession,
     CloseSession(usize),
     Apply(usize),
@@ -73,6 +77,9 @@ pub(crate) fn request(path: fn() -> BoxedStrategy<String>) -> impl Strategy<Valu
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         60 => (any::<usize>(), request(path)).prop_map(|(session, frame)| Step::Request(session, frame)),
+        8 => (any::<usize>(), prop::collection::vec(write(path), 0..6), any::<bool>())
+            .prop_map(|(session, ops, keep)| Step::Call(session, ops, keep)),
+        2 => any::<bool>().prop_map(Step::KeepContents),
         3 => Just(Step::CreateSession),
         3 => any::<usize>().prop_map(Step::CloseSession),
         12 => (1_usize..8).prop_map(Step::Apply),
@@ -88,13 +95,17 @@ fn narrow_step() -> impl Strategy<Value = Step> {
     let path = || prop::sample::select(vec!["/a", "/a/a", "/a/b", "/a/a/a"]);
     let mode = prop_oneof![3 => Just(Persistent), 2 => Just(Ephemeral)];
     let write = prop_oneof![
-        (path(), mode).prop_map(|(path, mode)| create(path, b"", mode)),
-        path().prop_map(|path| delete(path, -1)),
+        2 => (path(), data(), mode).prop_map(|(path, data, mode)| create(path, &data, mode)),
+        2 => path().prop_map(|path| delete(path, -1)),
+        1 => (path(), data()).prop_map(|(path, data)| set(path, &data, -1)),
     ];
     let pair = (write.clone(), write.clone()).prop_map(|(first, second)| multi(&[first, second]));
     prop_oneof![
-        20 => (any::<usize>(), prop_oneof![4 => write, 1 => pair])
+        20 => (any::<usize>(), prop_oneof![4 => write.clone(), 1 => pair])
             .prop_map(|(session, frame)| Step::Request(session, frame)),
+        5 => (any::<usize>(), prop::collection::vec(write, 0..6), any::<bool>())
+            .prop_map(|(session, ops, keep)| Step::Call(session, ops, keep)),
+        1 => any::<bool>().prop_map(Step::KeepContents),
         1 => Just(Step::CreateSession),
         1 => any::<usize>().prop_map(Step::CloseSession),
         12 => Just(Step::Apply(1)),
@@ -140,6 +151,8 @@ struct Run {
     next_session: i64,
     snapshot: Option<Snapshot>,
     loaded: usize,
+    /// How often the state was read as it will be.
+    views: usize,
 }
 
 impl Run {
@@ -153,6 +166,7 @@ impl Run {
             next_session: 1,
             snapshot: None,
             loaded: 0,
+            views: 0,
         }
     }
 
@@ -168,6 +182,10 @@ impl Run {
                     self.agreed.push(Agreed::Request(frame.clone(), at));
                 }
             }
+            Step::Call(session, ops, keep) => {
+                self.call(self.sessions[session % self.sessions.len()], ops, *keep)
+            }
+            Step::KeepContents(keep) => self.world.tree.keep_proposed_contents(*keep),
             Step::CreateSession => {
                 self.world.propose_session(self.next_session);
                 self.sessions.push(self.next_session);
@@ -205,6 +223,43 @@ impl Run {
         for session in &self.sessions {
             let live = self.proposed.sessions.contains(session);
             assert_eq!(self.world.tree.session_is_live(*session), live);
+        }
+        if self.world.tree.knows_proposed_contents() {
+            self.proposed.assert_proposed(&self.world.tree);
+            self.views += 1;
+        }
+    }
+
+    fn call(&mut self, session: i64, ops: &[Frame], keep: bool) {
+        let stamp = self.world.stamp();
+        let at = At { session, zxid: stamp.zxid, time_ms: stamp.time_ms };
+        let before = self.proposed.clone();
+        let tree = &mut self.world.tree;
+        let mut part = tree.part_begin(stamp, session);
+        let mut done = Vec::new();
+        for op in ops {
+            let request = multi_op(op.request()).expect("no reads and no TTLs are made");
+            let caller = Caller { session, identities: &[] };
+            let prepared = tree.part_op(&mut part, PartOp::Whole(&request), &caller).map(|_| ());
+            let wanted = self.proposed.execute(op, at).map(|_| ());
+            assert_eq!(prepared.map_err(Refusal::Error), wanted, "{request:?}");
+            if prepared.is_ok() {
+                done.push(op.clone());
+            }
+            if tree.knows_proposed_contents() {
+                self.proposed.assert_proposed(tree);
+            }
+        }
+        if keep {
+            let mut batch = Vec::new();
+            tree.part_keep(part, &mut batch);
+            if !done.is_empty() {
+                self.world.log.push(batch);
+                self.agreed.push(Agreed::Request(multi(&done), at));
+            }
+        } else {
+            tree.part_undo(part);
+            self.proposed = before;
         }
     }
 
@@ -264,6 +319,7 @@ proptest! {
     #[test]
     fn proposed_and_applied_meet_at_every_distance(steps in prop::collection::vec(narrow_step(), 1..80)) {
         let mut run = Run::new(Options::default());
+        run.step(&Step::KeepContents(true));
         run.step(&Step::CreateSession);
         for step in &steps {
             run.step(step);
@@ -272,6 +328,7 @@ proptest! {
             run.apply();
         }
         run.applied.assert_same(&run.world.tree);
+        prop_assert!(run.views > 0);
     }
 
     #[test]
@@ -309,4 +366,54 @@ fn a_refused_request_leaves_no_trace() {
     assert!(!world.tree.has_proposed());
     world.apply_all();
     assert_eq!(world.tree.digest(), digest);
+}
+
+#[test]
+fn what_was_outstanding_when_contents_were_not_kept_is_not_known() {
+    let mut world = World::new();
+    world.propose(&create("/a", b"1", Persistent), 0).unwrap();
+    world.tree.keep_proposed_contents(true);
+    world.propose(&create("/b", b"2", Persistent), 0).unwrap();
+    let read = |world: &World, path| {
+        let znode = world.tree.proposed_znode(path, &Caller::SERVER);
+        znode.map(|znode| znode.data.unwrap().to_vec())
+    };
+    assert!(!world.tree.knows_proposed_contents());
+    assert_eq!(read(&world, "/b"), Err(ErrorCode::OperationTimeout));
+    world.apply_next(&mut Notes::default());
+    assert!(world.tree.knows_proposed_contents() && world.tree.has_proposed());
+    assert_eq!(read(&world, "/a").unwrap(), b"1");
+    assert_eq!(read(&world, "/b").unwrap(), b"2");
+
+    // While it is off, what was kept grows old.
+    world.propose(&set("/b", b"3", -1), 0).unwrap();
+    world.tree.keep_proposed_contents(false);
+    world.propose(&set("/b", b"4", -1), 0).unwrap();
+    world.tree.keep_proposed_contents(true);
+    world.propose(&set_acl("/b", READ_ACL, -1), 0).unwrap();
+    (0..3).for_each(|_| assert!(world.apply_next(&mut Notes::default())));
+    assert_eq!(read(&world, "/b").unwrap(), b"4");
+}
+
+#[test]
+fn the_state_as_it_will_be_is_read_with_the_rights_of_the_caller() {
+    let mut world = World::new();
+    world.tree.keep_proposed_contents(true);
+    world.propose_session(1);
+    let nobody = [Acl { perms: perms::WRITE, scheme: "world", id: "anyone" }];
+    world.propose(&create("/a", b"", Persistent), 0).unwrap();
+    world.propose(&create_acl("/a/b", b"", Persistent, &nobody), 0).unwrap();
+    let tree = &world.tree;
+    let caller = Caller { session: 1, identities: &[] };
+    assert!(tree.proposed_znode("/a", &caller).is_ok());
+    assert_eq!(tree.proposed_znode("/a/b", &caller).unwrap_err(), ErrorCode::NoAuth);
+    assert_eq!(tree.proposed_exists("/a/b", &caller), Ok(true));
+    let mut each = |_: &str, _: ProposedZnode<'_>| true;
+    assert_eq!(tree.proposed_children("/a", &caller, &mut each), Err(ErrorCode::NoAuth));
+    assert_eq!(tree.proposed_children("/a/b", &caller, &mut each), Err(ErrorCode::NoAuth));
+    assert_eq!(tree.proposed_children("/a", &Caller::SERVER, &mut each), Ok(()));
+    assert_eq!(tree.proposed_znode("/a/c", &caller).unwrap_err(), ErrorCode::NoNode);
+    world.propose_close(1);
+    assert_eq!(world.tree.proposed_znode("/a", &caller).unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(world.tree.proposed_exists("/a", &caller), Err(ErrorCode::SessionExpired));
 }

@@ -2,7 +2,7 @@
 
 use crate::world::{Answer, Frame};
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_tree::{Refusal, Tree, ZnodeKind};
+use stoa_tree::{Caller, ProposedZnode, Refusal, Tree, ZnodeKind};
 use stoa_wire::{AclList, Create, CreateMode, ErrorCode, Request, Stat, path, perms};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +94,37 @@ impl Naive {
             data_length: znode.data.as_ref().map_or(0, Vec::len) as i32,
             num_children,
             pzxid: znode.pzxid,
+        }
+    }
+
+    /// Compares with how a tree says that it will be.
+    pub(crate) fn assert_proposed(&self, tree: &Tree) {
+        for (path, znode) in &self.znodes {
+            let stat = self.stat(path);
+            let seen = tree.proposed_znode(path, &Caller::SERVER).unwrap();
+            assert_eq!(seen.data, znode.data.as_deref(), "{path}");
+            let numbers = (seen.version, seen.czxid, seen.mzxid, seen.ephemeral_owner, seen.num_children);
+            let wanted = (stat.version, stat.czxid, stat.mzxid, stat.ephemeral_owner, stat.num_children);
+            assert_eq!(numbers, (wanted.0, wanted.1, wanted.2, wanted.3, i64::from(wanted.4)), "{path}");
+            let mut children = Vec::new();
+            let mut each = |name: &str, child: ProposedZnode<'_>| {
+                children.push((name.to_string(), child.data.map(<[u8]>::to_vec), child.czxid));
+                true
+            };
+            tree.proposed_children(path, &Caller::SERVER, &mut each).unwrap();
+            children.sort();
+            let known = self.children(path).map(|child| {
+                let (_, name) = path::split(child).unwrap();
+                (name.to_string(), self.znodes[child].data.clone(), self.znodes[child].czxid)
+            });
+            let mut known: Vec<_> = known.collect();
+            known.sort();
+            assert_eq!(children, known, "{path}");
+        }
+        for path in ["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/c/c"] {
+            let there = self.znodes.contains_key(path);
+            assert_eq!(tree.proposed_exists(path, &Caller::SERVER), Ok(there), "{path}");
+            assert_eq!(tree.proposed_znode(path, &Caller::SERVER).is_ok(), there, "{path}");
         }
     }
 

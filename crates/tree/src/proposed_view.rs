@@ -1,0 +1,172 @@
+//! Reading the state as it will be, for programs that run where requests are prepared.
+
+use crate::acl::AclView;
+use crate::node::ZnodeKind;
+use crate::proposed::{Presence, Projected};
+use crate::tree::{Tree, reserved};
+use crate::{Caller, prepare};
+use alloc::string::String;
+use stoa_wire::{ErrorCode, perms};
+
+/// A znode as it will be once everything proposed has been applied.
+#[derive(Debug, Clone, Copy)]
+pub struct ProposedZnode<'a> {
+    /// Its data; null is kept apart from empty.
+    pub data: Option<&'a [u8]>,
+    /// How often its data was set.
+    pub version: i32,
+    /// The update that created it.
+    pub czxid: i64,
+    /// The update that set its data last.
+    pub mzxid: i64,
+    /// The session that it goes with; 0 if it stays.
+    pub ephemeral_owner: i64,
+    /// Number of children.
+    pub num_children: i64,
+}
+
+impl Tree {
+    /// Says whether this tree can be read as it will be. That costs a copy of the data of each outstanding
+    /// update, so it is off until somebody needs it.
+    ///
+    /// What was outstanding when it was switched on is not known: wait until that is applied.
+    pub fn keep_proposed_contents(&mut self, keep: bool) {
+        self.overlay.keep_contents(keep);
+    }
+
+    /// Whether it can be read as it will be: contents are kept, and those of all outstanding updates are.
+    #[must_use]
+    pub fn knows_proposed_contents(&self) -> bool {
+        self.overlay.knows_contents()
+    }
+
+    /// Whether there will be a znode at a path, here or on another partition.
+    ///
+    /// # Errors
+    /// `SessionExpired` and `BadArguments`, as of a write.
+    pub fn proposed_exists(&self, path: &str, caller: &Caller<'_>) -> Result<bool, ErrorCode> {
+        self.check_session(caller)?;
+        prepare::check_path(path)?;
+        Ok(self.is_taken(path, self.hasher.path(path)))
+    }
+
+    /// The znode at a path as it will be, for who may READ it.
+    ///
+    /// # Errors
+    /// `NoNode` and `NoAuth` as of a getData, `SessionExpired` and `BadArguments` as of a write,
+    /// `Unimplemented` for a znode on another partition, and `OperationTimeout` as long as
+    /// [`Tree::knows_proposed_contents`] says no.
+    pub fn proposed_znode(&self, path: &str, caller: &Caller<'_>) -> Result<ProposedZnode<'_>, ErrorCode> {
+        let (hash, state) = self.readable(path, caller)?;
+        Ok(self.view(path, hash, &state))
+    }
+
+    /// The children of a znode as they will be, with their names and in no particular order, until `each`
+    /// says that it is enough; for who may READ the znode and each of them.
+    ///
+    /// # Errors
+    /// As of [`Tree::proposed_znode`], for the znode and each child.
+    pub fn proposed_children(
+        &self,
+        path: &str,
+        caller: &Caller<'_>,
+        each: &mut dyn FnMut(&str, ProposedZnode<'_>) -> bool,
+    ) -> Result<(), ErrorCode> {
+        let (hash, _) = self.readable(path, caller)?;
+        let parent = if path == reserved::ROOT { "" } else { path };
+        let mut child_path = String::from(parent);
+        child_path.push('/');
+        let prefix_len = child_path.len();
+        for (name, child_hash, state) in self.children_to_be(path, hash) {
+            let Some(state) = state else {
+                return Err(ErrorCode::Unimplemented);
+            };
+            self.check_acl(&state, perms::READ, caller)?;
+            child_path.truncate(prefix_len);
+            child_path.push_str(name);
+            if !each(name, self.view(&child_path, child_hash, &state)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ACL that a znode will have, if it will be here.
+    #[must_use]
+    pub fn proposed_acl(&self, path: &str) -> Option<AclView<'_>> {
+        self.project(path, self.hasher.path(path)).map(|state| self.acls.view(state.acl))
+    }
+
+    fn readable(&self, path: &str, caller: &Caller<'_>) -> Result<(u32, Projected), ErrorCode> {
+        self.check_session(caller)?;
+        prepare::check_path(path)?;
+        if !self.overlay.knows_contents() {
+            return Err(ErrorCode::OperationTimeout);
+        }
+        let hash = self.hasher.path(path);
+        match self.presence(path, hash) {
+            Presence::Away => return Err(ErrorCode::Unimplemented),
+            Presence::Gone => return Err(ErrorCode::NoNode),
+            Presence::Here => {}
+        }
+        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        self.check_acl(&state, perms::READ, caller)?;
+        Ok((hash, state))
+    }
+
+    fn view(&self, path: &str, hash: u32, state: &Projected) -> ProposedZnode<'_> {
+        let data = match self.overlay.data(path, hash) {
+            Some(data) => data,
+            None => self.lookup_hashed(path, hash).and_then(|id| self.nodes[id].data()),
+        };
+        ProposedZnode {
+            data,
+            version: state.version,
+            czxid: state.czxid,
+            mzxid: state.mzxid,
+            ephemeral_owner: match state.kind {
+                ZnodeKind::Ephemeral { session } => session,
+                _ => 0,
+            },
+            num_children: self.count_children(path, hash),
+        }
+    }
+
+    fn count_children(&self, path: &str, hash: u32) -> i64 {
+        if self.overlay.is_any_closing() {
+            return self.children_to_be(path, hash).count() as i64;
+        }
+        let id = self.lookup_hashed(path, hash);
+        let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
+        applied + self.overlay.child_delta(path, hash)
+    }
+
+    /// Name and hash of each child that will be there, and how it will be, unless it is away.
+    fn children_to_be<'t>(
+        &'t self,
+        path: &'t str,
+        hash: u32,
+    ) -> impl Iterator<Item = (&'t str, u32, Option<Projected>)> {
+        let parent = if path == reserved::ROOT { "" } else { path };
+        let stays =
+            |state: &Projected| state.presence != Presence::Gone && !self.overlay.is_closing(state.kind);
+        let here = |state: Projected| (state.presence == Presence::Here).then_some(state);
+        let applied = self.lookup_hashed(path, hash).into_iter().flat_map(|id| self.child_ids(id));
+        let applied = applied.filter_map(move |id| {
+            let node = &self.nodes[id];
+            let state = match self.overlay.get_child(parent, node.name(), node.hash) {
+                Some(state) => state,
+                None if node.is_away() => Projected::AWAY,
+                None if node.is_scaffold() => return None,
+                None => self.project_applied(id),
+            };
+            stays(&state).then(|| (node.name(), node.hash, here(state)))
+        });
+        let created = self.overlay.created_below(path, hash).filter_map(move |(path, hash, state)| {
+            let (_, name) = stoa_wire::path::split(path)?;
+            // What is in the applied state has been looked at.
+            (stays(&state) && self.find_hashed(path, hash).is_none()).then(|| (name, hash, here(state)))
+        });
+        applied.chain(created)
+    }
+}
