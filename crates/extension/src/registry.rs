@@ -1,0 +1,171 @@
+//! Which programs there are, and whom they concern.
+
+use crate::pattern::Pattern;
+use crate::program::{EventKind, OperationKind, Program, Subscription};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The place of a program in the order of registration.
+type Place = u64;
+
+/// There is a program of this name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameTaken;
+
+impl fmt::Display for NameTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is a program of this name already")
+    }
+}
+
+impl core::error::Error for NameTaken {}
+
+/// The programs that are registered, in the order in which they were, and the sessions that have
+/// acknowledged them. No operation of a session runs a program that it has not acknowledged.
+#[derive(Debug, Default)]
+pub struct Registry {
+    programs: BTreeMap<Place, Arc<Program>>,
+    places: BTreeMap<Box<str>, Place>,
+    next: Place,
+    /// What each session has acknowledged.
+    acknowledged: HashMap<i64, BTreeSet<Place>, FixedState>,
+    operations: Index,
+    events: Index,
+}
+
+/// Places of programs by the first name of their patterns.
+#[derive(Debug, Default)]
+struct Index {
+    by_first_name: BTreeMap<Box<str>, BTreeSet<Place>>,
+    /// Those whose pattern begins with `*`, or is the root.
+    others: BTreeSet<Place>,
+}
+
+impl Index {
+    fn insert(&mut self, pattern: &Pattern, place: Place) {
+        let places = match pattern.first_name() {
+            Some(name) => self.by_first_name.entry(name.into()).or_default(),
+            None => &mut self.others,
+        };
+        places.insert(place);
+    }
+
+    fn remove(&mut self, pattern: &Pattern, place: Place) {
+        let Some(name) = pattern.first_name() else {
+            self.others.remove(&place);
+            return;
+        };
+        if let Some(places) = self.by_first_name.get_mut(name) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.by_first_name.remove(name);
+            }
+        }
+    }
+
+    /// The programs that may be concerned with a path: two ascending lists.
+    fn candidates(&self, path: &str) -> [impl DoubleEndedIterator<Item = Place> + '_; 2] {
+        let first = path.split('/').nth(1).unwrap_or_default();
+        let named = self.by_first_name.get(first);
+        [named.into_iter().flatten().copied(), Some(&self.others).into_iter().flatten().copied()]
+    }
+}
+
+impl Registry {
+    /// Registers a program, behind all others. Nobody has acknowledged it yet.
+    ///
+    /// # Errors
+    /// When there is one of its name.
+    pub fn register(&mut self, program: Arc<Program>) -> Result<(), NameTaken> {
+        if self.places.contains_key(program.name()) {
+            return Err(NameTaken);
+        }
+        let place = self.next;
+        self.next += 1;
+        self.places.insert(program.name().into(), place);
+        for subscription in program.subscriptions() {
+            match subscription {
+                Subscription::Operation { pattern, .. } => self.operations.insert(pattern, place),
+                Subscription::Event { pattern, .. } => self.events.insert(pattern, place),
+            }
+        }
+        self.programs.insert(place, program);
+        Ok(())
+    }
+
+    /// Removes a program, and all that was acknowledged of it. Returns whether there was one.
+    pub fn deregister(&mut self, name: &str) -> bool {
+        let Some(place) = self.places.remove(name) else {
+            return false;
+        };
+        if let Some(program) = self.programs.remove(&place) {
+            for subscription in program.subscriptions() {
+                match subscription {
+                    Subscription::Operation { pattern, .. } => self.operations.remove(pattern, place),
+                    Subscription::Event { pattern, .. } => self.events.remove(pattern, place),
+                }
+            }
+        }
+        self.acknowledged.retain(|_, places| {
+            places.remove(&place);
+            !places.is_empty()
+        });
+        true
+    }
+
+    /// Notes that a session wants a program to run for it. Returns whether there is one of this name.
+    pub fn acknowledge(&mut self, session: i64, name: &str) -> bool {
+        let Some(place) = self.places.get(name) else {
+            return false;
+        };
+        self.acknowledged.entry(session).or_default().insert(*place);
+        true
+    }
+
+    /// Whether a session has acknowledged a program.
+    #[must_use]
+    pub fn has_acknowledged(&self, session: i64, name: &str) -> bool {
+        let place = self.places.get(name);
+        place
+            .is_some_and(|place| self.acknowledged.get(&session).is_some_and(|places| places.contains(place)))
+    }
+
+    /// Forgets what a session has acknowledged: it has ended.
+    pub fn forget_session(&mut self, session: i64) {
+        self.acknowledged.remove(&session);
+    }
+
+    /// The program that carries out an operation of a session in place of the service: the last that was
+    /// registered of those that match.
+    #[must_use]
+    pub fn operation_for(&self, session: i64, kind: OperationKind, path: &str) -> Option<&Arc<Program>> {
+        let acknowledged = self.acknowledged.get(&session)?;
+        let last = self.operations.candidates(path).into_iter().filter_map(|places| {
+            places.rev().find(|place| {
+                acknowledged.contains(place) && self.programs[place].handles_operation(kind, path)
+            })
+        });
+        last.max().map(|place| &self.programs[&place])
+    }
+
+    /// The programs that react to an event, in the order in which they were registered.
+    pub fn events_for(&self, kind: EventKind, path: &str) -> impl Iterator<Item = &Arc<Program>> {
+        let mut places: Vec<Place> = Vec::new();
+        for candidates in self.events.candidates(path) {
+            places.extend(candidates.filter(|place| self.programs[place].handles_event(kind, path)));
+        }
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|place| &self.programs[&place])
+    }
+
+    /// All programs, in the order in which they were registered.
+    pub fn programs(&self) -> impl Iterator<Item = &Arc<Program>> {
+        self.programs.values()
+    }
+}
