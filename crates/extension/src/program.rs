@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::limits::{Limits, Meter};
 use crate::lower::{Lowered, lower};
 use crate::pattern::Pattern;
-use crate::run::{Outcome, Run};
+use crate::run::{Occasion, Outcome, Run};
 use crate::value::{ALLOCATION_BYTES, DATA, ITEM_BYTES, Value};
 use alloc::boxed::Box;
 use alloc::format;
@@ -120,8 +120,6 @@ pub struct Event<'a> {
     pub kind: EventKind,
     /// To which znode.
     pub path: &'a str,
-    /// The session that the znode goes with, or went with; 0 if none.
-    pub owner: i64,
 }
 
 /// What a client is answered.
@@ -226,8 +224,8 @@ impl Program {
         let mut meter = Meter::new(self.limits);
         let argument =
             request_value(request, &mut meter).map_err(|trouble| trouble.at(Position::default()))?;
-        let outcome =
-            self.call(self.handlers.operations[request.kind as usize], argument, host, &mut meter)?;
+        let handler = self.handlers.operations[request.kind as usize];
+        let outcome = self.call(handler, Occasion::Operation, argument, host, &mut meter)?;
         let at = outcome.returned_at;
         match outcome.blocked {
             Some(path) if matches!(outcome.value, Value::Unit) => Ok(Reply::Blocked(path)),
@@ -243,13 +241,15 @@ impl Program {
     pub fn event(&self, host: &mut impl Host, event: &Event<'_>) -> Result<Notify, CallError> {
         let mut meter = Meter::new(self.limits);
         let argument = event_value(event, &mut meter).map_err(|trouble| trouble.at(Position::default()))?;
-        let outcome = self.call(self.handlers.events[event.kind as usize], argument, host, &mut meter)?;
+        let handler = self.handlers.events[event.kind as usize];
+        let outcome = self.call(handler, Occasion::Event, argument, host, &mut meter)?;
         Ok(outcome.notify)
     }
 
     fn call(
         &self,
         handler: Option<usize>,
+        occasion: Occasion,
         argument: Value,
         host: &mut impl Host,
         meter: &mut Meter,
@@ -258,7 +258,7 @@ impl Program {
             let failure = Failure::Wrong(format!("`{}` handles nothing of this kind", self.name));
             return Err(CallError { at: Position::default(), failure });
         };
-        Run::new(&self.functions, host, meter).handle(handler, argument)
+        Run::new(&self.functions, occasion, host, meter).handle(handler, argument)
     }
 }
 
@@ -290,11 +290,10 @@ fn request_value(request: &Request<'_>, meter: &mut Meter) -> Result<Value, Trou
 }
 
 fn event_value(event: &Event<'_>, meter: &mut Meter) -> Result<Value, Trouble> {
-    let mut fields = Vec::with_capacity(4);
+    let mut fields = Vec::with_capacity(3);
     fields.push(("kind", Value::text(event.kind.name(), meter)?));
     fields.push(("path", Value::text(event.path, meter)?));
     fields.push(("name", Value::text(split_path(event.path).1, meter)?));
-    fields.push(("owner", Value::Int(event.owner)));
     record(fields, meter)
 }
 

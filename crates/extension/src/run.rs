@@ -28,6 +28,13 @@ pub(crate) struct Outcome {
     pub(crate) notify: Notify,
 }
 
+/// What a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    Operation,
+    Event,
+}
+
 /// How a block ends.
 enum Flow {
     /// At its end. With the value of its last statement, if that is one.
@@ -46,17 +53,24 @@ pub(crate) struct Run<'r, H> {
     stack: Vec<Value>,
     /// Where those of the innermost one begin.
     base: usize,
+    occasion: Occasion,
     returned_at: Position,
     blocked: Option<String>,
     notify: Notify,
 }
 
 impl<'r, H: Host> Run<'r, H> {
-    pub(crate) fn new(functions: &'r [Function], host: &'r mut H, meter: &'r mut Meter) -> Self {
+    pub(crate) fn new(
+        functions: &'r [Function],
+        occasion: Occasion,
+        host: &'r mut H,
+        meter: &'r mut Meter,
+    ) -> Self {
         Self {
             functions,
             host,
             meter,
+            occasion,
             stack: Vec::new(),
             base: 0,
             returned_at: Position::default(),

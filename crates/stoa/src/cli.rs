@@ -8,6 +8,7 @@ use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
 use crate::dev::{self, DevArgs};
+use crate::extension::{self, ExtensionCommand};
 use crate::failure::{Failure, Result};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::partitions::{self, PartitionsArgs};
@@ -39,6 +40,9 @@ enum Command {
     /// Looks into a server's snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Checks and tries out programs that are to run inside the service
+    #[command(subcommand)]
+    Extension(ExtensionCommand),
     /// A word of the shell: `--help` lists them
     #[command(external_subcommand)]
     Word(Vec<OsString>),
@@ -86,6 +90,7 @@ impl Cli {
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),
             Command::Snapshot(command) => inspect::snapshot(&command).map(|()| ExitCode::SUCCESS),
+            Command::Extension(command) => extension::run(&command).map(|()| ExitCode::SUCCESS),
             Command::Word(parts) => word(parts),
         }
     }

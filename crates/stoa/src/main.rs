@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod dev;
+mod extension;
 mod failure;
 mod inspect;
 mod partitions;

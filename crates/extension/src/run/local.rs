@@ -1,6 +1,6 @@
 //! The methods of `local`.
 
-use super::{Result, Run};
+use super::{Occasion, Result, Run};
 use crate::code::{Expr, Local};
 use crate::error::{CallError, Failure, Position, Trouble};
 use crate::host::{CreateKind, Host, Object};
@@ -46,6 +46,17 @@ impl<'r, H: Host> Run<'r, H> {
     }
 
     fn carry_out(&mut self, local: Local, arguments: &[Value]) -> Done<Value> {
+        let occasion = match local {
+            Local::Suppress | Local::Notify => Occasion::Event,
+            Local::Block => Occasion::Operation,
+            _ => self.occasion,
+        };
+        if occasion != self.occasion {
+            let whose = if occasion == Occasion::Event { "an event" } else { "an operation" };
+            return Err(
+                Trouble::wrong(format!("local.{} is for handlers of {whose} only", local.name())).into()
+            );
+        }
         match local {
             Local::Suppress => {
                 self.notify.suppress = true;

@@ -220,14 +220,27 @@ fn events_can_be_kept_back_and_replaced() {
         "on_event(\"created\", \"/d/*\"); on_event(\"changed\", \"/d/*\"); on_event(\"deleted\", \"/d/*\");
          fn created(e) { }
          fn changed(e) { local.suppress(); }
-         fn deleted(e) { local.suppress(); local.notify(2, e.path + \"-gone\"); local.create(\"/d/log\", `${e.kind} ${e.name} ${e.owner}`); }",
+         fn deleted(e) { local.suppress(); local.notify(2, e.path + \"-gone\"); local.create(\"/d/log\", `${e.kind} ${e.name}`); }",
     );
     let mut at = |kind| world.event(&program, &event(kind, "/d/a")).unwrap();
     assert_eq!((at(EventKind::Created).suppress, at(EventKind::Changed).suppress), (false, true));
     let notify = at(EventKind::Deleted);
     assert!(notify.suppress);
     assert_eq!(notify.send, [Notification { session: 2, path: "/d/a-gone".into() }]);
-    assert_eq!(world.data("/d/log").unwrap(), b"deleted a 0");
+    assert_eq!(world.data("/d/log").unwrap(), b"deleted a");
+}
+
+#[test]
+fn who_handles_an_event_cannot_wait_nor_tell_without_end() {
+    for (body, wanted) in [
+        ("local.block(\"/a\");", "local.block is for handlers of an operation only"),
+        ("for i in 0..100 { local.notify(1, \"/a\"); }", "its limit `notifications` of 16"),
+        ("local.notify(1, \"/zookeeper/config\");", "is closed to programs"),
+    ] {
+        let program = compiled(&format!("on_event(\"created\", \"/x\"); fn created(event) {{ {body} }}"));
+        let error = World::new().event(&program, &event(EventKind::Created, "/x")).unwrap_err();
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
 }
 
 #[test]

@@ -242,6 +242,15 @@ fn towers() -> Vec<Case> {
             "more than the limit `call_depth` of 8",
         ),
         whole(
+            "negations in each of a chain of functions",
+            (0..6)
+                .map(|n| format!("fn f{n}(n) {{ return {}f{}(n); }}\n", "!".repeat(54), n + 1))
+                .collect::<String>()
+                + "fn f6(n) { return n; }"
+                + &*reading("return f0(true);"),
+            "true",
+        ),
+        whole(
             "depth in each of a chain of functions that is short enough",
             (0..6)
                 .map(|n| {
@@ -355,7 +364,12 @@ fn trespassers() -> Vec<Case> {
         body("another program", "local.create(\"/em/evil\", \"x\");", CLOSED),
         body("itself", "local.delete(\"/em/test\");", CLOSED),
         body("all programs", "local.sub_objects(\"/em\");", CLOSED),
-        body("told of what is closed", "local.notify(1, \"/zookeeper/config\");", CLOSED),
+        body("telling others", "local.notify(1, \"/a\");", "local.notify is for handlers of an event only"),
+        body(
+            "keeping back what is no event",
+            "local.suppress();",
+            "local.suppress is for handlers of an event only",
+        ),
         body("the root", "local.delete(\"/\");", "BadArguments"),
         body(
             "an ephemeral of somebody else",
@@ -382,11 +396,6 @@ fn trespassers() -> Vec<Case> {
             "a long name",
             "let s = \"xxxxxxxxxxxxxxxx\"; for i in 0..13 { s += s; } local.create(\"/\" + s);",
             "BadArguments",
-        ),
-        body(
-            "too many told",
-            "for i in 0..100 { local.notify(1, \"/a\"); }",
-            "its limit `notifications` of 16",
         ),
         body("itself, again", "local.create(\"/x\"); local.create(\"/x\");", "NodeExists"),
         body("its own trigger", "return local.read(\"/x\").data;", "NoNode"),

@@ -28,7 +28,7 @@ fn read(request) {
     return path.name_of().sub_string(1, 3) + path.parent_of() + texts.join(";") + "ab".index_of("b");
 }
 fn create(request) { local.block("/in/" + request.name); }
-fn deleted(event) { local.suppress(); local.notify(event.owner, event.path); }
+fn deleted(event) { local.suppress(); local.notify(event.name.len(), event.path); }
 "#;
 
 const WORDS: &[&str] = &[

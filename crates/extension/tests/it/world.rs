@@ -92,7 +92,7 @@ pub(crate) fn request(kind: OperationKind, path: &str) -> Request<'_> {
 }
 
 pub(crate) fn event(kind: EventKind, path: &str) -> Event<'_> {
-    Event { kind, path, owner: 0 }
+    Event { kind, path }
 }
 
 /// A program that reads at `/x`, with this body.
