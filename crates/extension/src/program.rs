@@ -271,29 +271,34 @@ pub(crate) fn split_path(path: &str) -> (&str, &str) {
     }
 }
 
-pub(crate) fn record(fields: Vec<(&'static str, Value)>, meter: &mut Meter) -> Result<Value, Trouble> {
-    meter.memory(fields.len() * ITEM_BYTES + ALLOCATION_BYTES)?;
-    Ok(Value::Record(fields.into()))
+pub(crate) fn record<const FIELDS: usize>(
+    fields: [(&'static str, Value); FIELDS],
+    meter: &mut Meter,
+) -> Result<Value, Trouble> {
+    meter.memory(FIELDS * ITEM_BYTES + ALLOCATION_BYTES)?;
+    Ok(Value::Record(Arc::new(fields)))
 }
 
 fn request_value(request: &Request<'_>, meter: &mut Meter) -> Result<Value, Trouble> {
-    let mut fields = Vec::with_capacity(8);
-    fields.push(("kind", Value::text(request.kind.name(), meter)?));
-    fields.push(("path", Value::text(request.path, meter)?));
-    fields.push(("name", Value::text(split_path(request.path).1, meter)?));
-    fields.push((DATA, Value::blob(request.data, meter)?));
-    fields.push(("version", Value::Int(i64::from(request.version))));
-    fields.push(("session", Value::Int(request.session)));
-    fields.push(("ephemeral", Value::Bool(request.ephemeral)));
-    fields.push(("sequential", Value::Bool(request.sequential)));
+    let fields = [
+        ("kind", Value::text(request.kind.name(), meter)?),
+        ("path", Value::text(request.path, meter)?),
+        ("name", Value::text(split_path(request.path).1, meter)?),
+        (DATA, Value::blob(request.data, meter)?),
+        ("version", Value::Int(i64::from(request.version))),
+        ("session", Value::Int(request.session)),
+        ("ephemeral", Value::Bool(request.ephemeral)),
+        ("sequential", Value::Bool(request.sequential)),
+    ];
     record(fields, meter)
 }
 
 fn event_value(event: &Event<'_>, meter: &mut Meter) -> Result<Value, Trouble> {
-    let mut fields = Vec::with_capacity(3);
-    fields.push(("kind", Value::text(event.kind.name(), meter)?));
-    fields.push(("path", Value::text(event.path, meter)?));
-    fields.push(("name", Value::text(split_path(event.path).1, meter)?));
+    let fields = [
+        ("kind", Value::text(event.kind.name(), meter)?),
+        ("path", Value::text(event.path, meter)?),
+        ("name", Value::text(split_path(event.path).1, meter)?),
+    ];
     record(fields, meter)
 }
 

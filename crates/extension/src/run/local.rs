@@ -236,14 +236,15 @@ fn object_value(
     meter: &mut Meter,
 ) -> core::result::Result<Value, Trouble> {
     meter.read(object.data.len())?;
-    let mut fields = Vec::with_capacity(8);
-    fields.push(("path", Value::text(path, meter)?));
-    fields.push(("name", Value::text(name, meter)?));
-    fields.push((DATA, Value::blob(object.data, meter)?));
-    fields.push(("version", Value::Int(i64::from(object.version))));
-    fields.push(("created", Value::Int(object.created)));
-    fields.push(("modified", Value::Int(object.modified)));
-    fields.push(("children", Value::Int(object.children)));
-    fields.push(("owner", Value::Int(object.owner)));
+    let fields = [
+        ("path", Value::text(path, meter)?),
+        ("name", Value::text(name, meter)?),
+        (DATA, Value::blob(object.data, meter)?),
+        ("version", Value::Int(i64::from(object.version))),
+        ("created", Value::Int(object.created)),
+        ("modified", Value::Int(object.modified)),
+        ("children", Value::Int(object.children)),
+        ("owner", Value::Int(object.owner)),
+    ];
     record(fields, meter)
 }

@@ -75,9 +75,11 @@ fn describe(program: &Program) -> io::Result<()> {
     for subscription in program.subscriptions() {
         match subscription {
             Subscription::Operation { kind, pattern } => {
-                writeln!(out, "  operation {} {pattern}", kind.name())?
+                writeln!(out, "  operation {} {pattern}", kind.name())?;
             }
-            Subscription::Event { kind, pattern } => writeln!(out, "  event {} {pattern}", kind.name())?,
+            Subscription::Event { kind, pattern } => {
+                writeln!(out, "  event {} {pattern}", kind.name())?;
+            }
         }
     }
     out.flush()

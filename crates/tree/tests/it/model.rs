@@ -183,7 +183,7 @@ impl Run {
                 }
             }
             Step::Call(session, ops, keep) => {
-                self.call(self.sessions[session % self.sessions.len()], ops, *keep)
+                self.call(self.sessions[session % self.sessions.len()], ops, *keep);
             }
             Step::KeepContents(keep) => self.world.tree.keep_proposed_contents(*keep),
             Step::CreateSession => {
