@@ -169,6 +169,30 @@ fn what_an_ended_or_moved_session_has_left_behind_is_refused_everywhere() {
     assert_eq!(expired.session_id, 0);
 }
 
+#[test]
+fn what_is_urgent_does_not_overtake_the_news_of_sessions() {
+    // The session comes and goes to another connection while a partition hears only what is urgent. What its first
+    // connection had asked there must not be carried out when it is heard at last.
+    for seed in 0..30 {
+        let mut threads = Threads::new(2);
+        threads.random = seed;
+        let [_, top] = tops(2).try_into().unwrap();
+        let other = threads.open(0);
+        assert_eq!(threads.ask(other, &create(1, &top)).err, 0);
+        threads.busy = Some(1);
+        let (first, response) = threads.connect(0, 0, &[0; 16]);
+        threads.send(first, &set(1, &top, b"left behind"));
+        threads.settle();
+        let (_, again) = threads.connect(0, response.session_id, &response.password);
+        assert_eq!(again.session_id, response.session_id);
+        assert_eq!(threads.closed, [(first, CloseReason::SessionMoved)]);
+        threads.busy = None;
+        threads.settle();
+        let found = threads.ask(other, &get(2, &top, false));
+        assert_ne!(data(&found), b"left behind", "seed {seed}");
+    }
+}
+
 const EPHEMERAL: i32 = 1;
 const SEQUENTIAL: i32 = 2;
 
