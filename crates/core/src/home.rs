@@ -581,7 +581,7 @@ impl Home {
 
     /// Which of what a client waits for is next: the first of its partition, with no event before it that
     /// has not come, or has not been given yet. (Parts of one operation are each before the others: then
-    /// events come before the reply.)
+    /// events come before the reply, and what is behind the operation comes after all of them.)
     fn next_due(&mut self, id: ConnectionId) -> Option<usize> {
         let route = self.connections.get(id)?.route.as_ref()?;
         let mut missing = None;

@@ -92,6 +92,35 @@ fn an_event_comes_before_any_reply_that_shows_what_followed_it() {
 }
 
 #[test]
+fn an_event_comes_behind_an_operation_over_others_that_it_follows() {
+    for seed in 1..100 {
+        let mut threads = Threads::new(4);
+        let tops = tops(4);
+        let client = threads.open(0);
+        for top in &tops[1..] {
+            threads.ask(client, &create(1, top));
+            threads.ask(client, &get(2, top, true));
+        }
+        let both = |xid, tops: [&String; 2]| {
+            multi(xid, Opcode::Multi, |out| {
+                for top in tops {
+                    op(out, Opcode::SetData, |out| encode::set_data(out, top, Some(b"again"), -1));
+                }
+            })
+        };
+        threads.random = seed;
+        let first = both(3, [&tops[1], &tops[2]]);
+        threads.send(client, &[first, both(4, [&tops[1], &tops[3]])].concat());
+        threads.settle();
+        let frames = threads.take(client);
+        let xids: Vec<_> = frames.iter().map(|frame| frame.xid).collect();
+        assert_eq!(xids, [xid::NOTIFICATION, xid::NOTIFICATION, 3, xid::NOTIFICATION, 4], "seed {seed}");
+        let event = WatcherEvent::decode(&mut Reader::new(&frames[3].body)).unwrap();
+        assert_eq!(event.path, tops[3], "seed {seed}");
+    }
+}
+
+#[test]
 fn zxids_are_unique_and_those_of_dependent_updates_grow() {
     let mut threads = Threads::new(4);
     let tops = tops(4);
