@@ -193,8 +193,13 @@ pub const SEVERAL_PARTITIONS: &[Allowance] = &[
         reason: "they come from other threads, and a ping passes them",
     },
     Allowance {
+        subject: "the end of a connection that a request asks for",
+        handling: "waited for where ZooKeeper has ended it",
+        reason: "it comes from the thread that answers the request; pings are answered until then",
+    },
+    Allowance {
         subject: "sessions that take turns",
-        handling: "one besides the superuser's, and a sync of every subtree at each turn",
+        handling: "one besides the superuser's, and a sync on every partition at each turn",
         reason: "only what a session has been told itself is what it must be shown, as with several ZooKeepers",
     },
 ];

@@ -8,7 +8,7 @@
 //! - No later write of a client has a zxid that is not above it, and no later event either: nothing would
 //!   be missed.
 //! - It is not above the zxid of the write that is answered; and where the client can have no watches, it is
-//!   that zxid, and not below any that the answer itself shows.
+//!   that zxid, and not below any that the answer itself shows (but for a multiRead).
 //! - It catches up: see [`crate::pair::Pair::finish`].
 
 use crate::answer::{self, Field, Item};
@@ -95,8 +95,12 @@ impl Headers {
     }
 }
 
-/// The largest zxid among the fields of a reply.
+/// The largest zxid among the fields of a reply, if it comes from one partition: a multiRead is put together
+/// of what several say, and has the header of one of them.
 fn shown(fields: &[Field], ledger: &Ledger) -> Option<i64> {
+    if fields.iter().any(|field| field.name == "result type") {
+        return None;
+    }
     let zxid = |field: &Field| match field.value {
         Value::Write(nth) => ledger.zxid_of(nth),
         _ => None,

@@ -49,6 +49,11 @@ pub const TREE: &[&str] = &[
 /// Where the subtrees right below the root begin, and the root.
 pub const SUBTREES: &[&str] = &["/", "/a", "/b", "/c", "/d", "/w", "/\u{e9}", "/...", "/ab"];
 
+/// Enough names to find one on every partition.
+pub fn names_everywhere() -> impl Iterator<Item = Name> {
+    (0..64).map(|nth| Name::text(format!("/p{nth}")))
+}
+
 /// The znodes that are there from the start.
 const RESERVED: &[&str] = &["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 

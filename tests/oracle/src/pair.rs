@@ -376,8 +376,8 @@ impl Pair {
     /// Waits for everything that was sent before on this connection, of whatever partition. Nothing says
     /// how far the events of other sessions have come; so as many are waited for as the left server has sent.
     fn catch_up(&mut self, slot: usize) -> Outcome {
-        let sync = |path: &&str| Op::Path { opcode: Opcode::Sync, path: Name::text(*path) }.into();
-        let calls: Vec<Call> = menu::SUBTREES.iter().map(sync).collect();
+        let sync = |path| Op::Path { opcode: Opcode::Sync, path }.into();
+        let calls: Vec<Call> = menu::names_everywhere().map(sync).collect();
         let (left, mut right) = self.exchange(slot, &calls);
         self.right.await_events(slot, &mut right, left.events());
         let ended = left.ended.is_some();
@@ -406,7 +406,10 @@ impl Pair {
     /// another ping or two, so only what an open one brings is compared.
     fn probe_for_end(&mut self, slot: usize) -> Outcome {
         let left = self.left.ping_until_end(slot);
-        let right = self.right.ping_until_end(slot);
+        let mut right = self.right.ping_until_end(slot);
+        if self.headers.is_some() && left.ended.is_some() {
+            self.right.await_end(slot, &mut right);
+        }
         if left.ended.is_some() && right.ended.is_some() {
             self.hang_up(slot);
             return Ok(());

@@ -14,8 +14,10 @@ pub type Sequentials = std::collections::VecDeque<String>;
 /// A connection that answers so many pings, one after the other, is not about to end.
 pub const PINGS_BEFORE_END: usize = 3;
 
-/// A notification that the other server has sent comes within this time.
-const EVENT_PATIENCE: Duration = Duration::from_secs(5);
+/// What the other server has done this one does within this time.
+const OTHER_PATIENCE: Duration = Duration::from_secs(5);
+
+const END_PAUSE: Duration = Duration::from_millis(1);
 
 /// A session as its client knows it.
 #[derive(Debug, Clone, Copy)]
@@ -210,6 +212,16 @@ impl Side {
         all
     }
 
+    /// Pings a connection that the other server has ended, until it ends as well, but not for ever.
+    pub fn await_end(&mut self, slot: usize, received: &mut Received) {
+        let begun = Instant::now();
+        while received.ended.is_none() && begun.elapsed() < OTHER_PATIENCE {
+            std::thread::sleep(END_PAUSE);
+            self.send_ping(slot);
+            received.ended = self.receive(slot, 1).ended;
+        }
+    }
+
     /// Reads until so many replies have come, or the connection has ended.
     pub fn receive(&mut self, slot: usize, replies: usize) -> Received {
         let begun = Instant::now();
@@ -224,7 +236,7 @@ impl Side {
         let begun = Instant::now();
         let Some(link) = &mut self.links[slot] else { return };
         while received.ended.is_none() && received.events() < wanted {
-            let Some(left) = EVENT_PATIENCE.checked_sub(begun.elapsed()) else { break };
+            let Some(left) = OTHER_PATIENCE.checked_sub(begun.elapsed()) else { break };
             match link.receive_within(left) {
                 Ok(frame) => received.frames.push(frame),
                 Err(Ended::Silent) => break,
