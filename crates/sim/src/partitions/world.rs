@@ -380,9 +380,10 @@ impl<'a> World<'a> {
         self.ids().into_iter().try_for_each(|id| self.start(id))?;
         self.poll_all()?;
         self.until("one server leads everything", Self::is_led)?;
-        loop {
+        // One server after the other: the first may be taken out of the list before it is done.
+        for id in (1..=self.settings.servers()).cycle() {
             if self.clients[0].at.is_none() {
-                self.bring(0, 1, 0)?;
+                self.bring(0, id, 0)?;
             }
             self.until("a client is served", |world| {
                 world.clients[0].is_live || world.clients[0].at.is_none()
