@@ -408,9 +408,7 @@ impl Driver {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         let mut server = self.server.borrow_mut();
         server.settle(self.now.get());
-        while let Some((to, word)) = server.poll_word() {
-            neighbours.say(to, word);
-        }
+        neighbours.say_all(core::iter::from_fn(|| server.poll_word()));
     }
 
     /// Carries what the core has for the other servers.

@@ -18,6 +18,8 @@ use crate::view::Question;
 pub(crate) enum Message {
     /// Something between two partitions, and which one says it.
     Word(u8, Word),
+    /// What one of them says in a turn, if nothing of it is urgent.
+    Words(u8, Vec<Word>),
     /// A client that has connected: it is this thread's from now on.
     Client(TcpStream, SocketAddr, Pass),
     /// A side connection of a direct client, for this thread's partition.
@@ -54,33 +56,58 @@ pub(crate) struct Inbox {
     others: UnboundedReceiver<Message>,
     /// Taken out of a channel already.
     next: Option<Message>,
+    /// What comes next of the others, and who says it.
+    opened: (u8, std::vec::IntoIter<Word>),
 }
 
 /// A thread's inbox, and where it is told something.
 pub(crate) fn inbox() -> (InboxSender, Inbox) {
     let ((urgent_in, urgent), (others_in, others)) = (unbounded_channel(), unbounded_channel());
-    (InboxSender { urgent: urgent_in, others: others_in }, Inbox { urgent, others, next: None })
+    let opened = (0, Vec::new().into_iter());
+    (InboxSender { urgent: urgent_in, others: others_in }, Inbox { urgent, others, next: None, opened })
 }
 
 impl Inbox {
     /// Waits until there is something; false when there never will be. Who stops waiting misses nothing.
     pub(crate) async fn wait(&mut self) -> bool {
+        self.next = self.next.take().or_else(|| self.next_opened());
         if self.next.is_none() {
-            self.next = tokio::select! {
+            let next = tokio::select! {
                 biased;
                 Some(urgent) = self.urgent.recv() => Some(urgent),
                 Some(other) = self.others.recv() => Some(other),
                 else => None,
             };
+            self.next = next.and_then(|next| self.open(next));
         }
         self.next.is_some()
+    }
+
+    fn next_opened(&mut self) -> Option<Message> {
+        let (from, words) = &mut self.opened;
+        words.next().map(|word| Message::Word(*from, word))
+    }
+
+    /// The first of several words, which are not empty.
+    fn open(&mut self, message: Message) -> Option<Message> {
+        match message {
+            Message::Words(from, words) => {
+                self.opened = (from, words.into_iter());
+                self.next_opened()
+            }
+            message => Some(message),
+        }
     }
 
     /// What is to be heard next, if there is something now.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Message> {
         if self.next.is_none() {
-            self.next = self.others.try_recv().ok();
+            self.next = self.next_opened();
+        }
+        if self.next.is_none() {
+            let next = self.others.try_recv().ok();
+            self.next = next.and_then(|next| self.open(next));
         }
         if self.next.as_ref().is_some_and(Message::is_urgent) {
             return self.next.take();
@@ -91,7 +118,8 @@ impl Inbox {
 
     /// Whether there is more to hear.
     pub(crate) fn has_more(&self) -> bool {
-        self.next.is_some() || !self.urgent.is_empty() || !self.others.is_empty()
+        let has_opened = self.next.is_some() || self.opened.1.len() > 0;
+        has_opened || !self.urgent.is_empty() || !self.others.is_empty()
     }
 }
 
@@ -140,6 +168,12 @@ mod tests {
         sender.tell(word(3, true));
         assert!(inbox.wait().await);
         assert_eq!(heard(&mut inbox), [1, 3, 2]);
+        let words = [4, 5].map(|position| Word::Reached { position, clock: 0 });
+        sender.tell(Message::Words(1, words.to_vec()));
+        assert!(inbox.wait().await);
+        sender.tell(word(6, false));
+        sender.tell(word(7, true));
+        assert_eq!(heard(&mut inbox), [7, 4, 5, 6], "what several words hold is overtaken too");
         sender.tell(word(4, false));
         drop(sender);
         assert!(inbox.wait().await);

@@ -4,6 +4,7 @@
 //! The first partition's thread is the one that the server began on. It accepts the connections and
 //! gives them to all threads in turn, itself among them; from then on a connection stays where it is.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -37,11 +38,14 @@ const TURN_MESSAGES: usize = 1024;
 pub(crate) struct Neighbours {
     own: u8,
     pub(crate) together: Together,
+    /// What is said to each, and not told yet.
+    said: RefCell<Vec<Vec<Word>>>,
 }
 
 impl Neighbours {
     pub(crate) fn new(own: u8, together: Together) -> Self {
-        Self { own, together }
+        let said = together.inboxes.iter().map(|_| Vec::new()).collect();
+        Self { own, together, said: RefCell::new(said) }
     }
 
     /// The partition of the thread whose neighbours they are.
@@ -49,10 +53,22 @@ impl Neighbours {
         self.own
     }
 
-    /// Says something to another thread.
-    pub(crate) fn say(&self, to: u8, word: Word) {
-        if let Some(inbox) = self.together.inboxes.get(usize::from(to)) {
-            inbox.tell(Message::Word(self.own, word));
+    /// Tells the other threads what there is for them: what is urgent at once, and then to each the rest, which
+    /// costs one look at whether it sleeps.
+    pub(crate) fn say_all(&self, words: impl Iterator<Item = (u8, Word)>) {
+        let mut said = self.said.borrow_mut();
+        for (to, word) in words {
+            match (self.together.inboxes.get(usize::from(to)), said.get_mut(usize::from(to))) {
+                (Some(inbox), _) if word.is_urgent() => inbox.tell(Message::Word(self.own, word)),
+                (_, Some(said)) => said.push(word),
+                _ => {}
+            }
+        }
+        for (said, inbox) in
+            said.iter_mut().zip(self.together.inboxes.iter()).filter(|(said, _)| !said.is_empty())
+        {
+            let next = Vec::with_capacity(said.len().min(TURN_MESSAGES));
+            inbox.tell(Message::Words(self.own, core::mem::replace(said, next)));
         }
     }
 
@@ -138,6 +154,10 @@ impl Driver {
             let is_urgent = message.is_urgent();
             match message {
                 Message::Word(from, word) => self.server.borrow_mut().hear(from, word, now),
+                Message::Words(from, words) => {
+                    let mut server = self.server.borrow_mut();
+                    words.into_iter().for_each(|word| server.hear(from, word, now));
+                }
                 Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
                 Message::Side(socket, address, pass) => self.take_side(socket, address, pass),
                 Message::Question(question) => question.answer(&mut &**self),
