@@ -41,6 +41,7 @@ impl Server {
                     Outcome::Update(update) => self.apply_update(&update, own, None),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
+                    Outcome::After(_) => {}
                     Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
                     Outcome::Seen(seen) => {
                         seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
@@ -67,13 +68,20 @@ impl Server {
         self.settle_term();
     }
 
-    /// Applies what is committed, up to a part of which it is not known whether the others are there.
+    /// Applies what is committed, up to what may be void, or a part of which it is not known whether the others
+    /// are there.
     pub(crate) fn apply_committed(&mut self) {
         let before = self.replica.applied;
         // A part is prepared against what is applied when it begins.
         while !self.crossing.has_open_part()
-            && let Some(entry) = self.committed.front()
+            && let Some(entry) = self.committed.front().filter(|it| it.position <= self.fates.decided())
         {
+            if self.fates.is_void(entry.position, entry.term) {
+                if let Some(entry) = self.committed.pop_front() {
+                    self.entry_is_applied(&entry);
+                }
+                continue;
+            }
             let places = part_places(&entry.payload);
             let part = if places.is_empty() { Bytes::new() } else { entry.payload.clone() };
             let Some(all) = self.are_all_there(&places) else { break };

@@ -437,18 +437,19 @@ impl Connections {
     /// Appends to a connection's output, without a copy where nothing waits there, and leaves `bytes` empty.
     /// Returns how many bytes wait then.
     pub(crate) fn append(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
+        if !bytes.is_empty() {
+            self.announce(id);
+        }
+        self.append_quietly(id, bytes)
+    }
+
+    /// The same, and nobody need send it yet.
+    pub(crate) fn append_quietly(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
         let found = self.slots.get_mut(id.index());
         let Some((_, connection)) = found.filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
         else {
             return 0;
         };
-        if bytes.is_empty() {
-            return connection.output_bytes();
-        }
-        if !connection.announced {
-            connection.announced = true;
-            self.announced.push_back(id);
-        }
         if connection.output.is_empty() {
             core::mem::swap(&mut connection.output, bytes);
         } else {
@@ -481,6 +482,14 @@ impl Connections {
     }
 
     /// Has the driver told again that there is output.
+    pub(crate) fn announce(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.announced) {
+            connection.announced = true;
+            self.announced.push_back(id);
+        }
+    }
+
+    /// The same, before all others.
     pub(crate) fn announce_first(&mut self, id: ConnectionId) {
         if let Some(connection) = self.get_mut(id).filter(|connection| !connection.announced) {
             connection.announced = true;

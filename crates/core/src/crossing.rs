@@ -116,6 +116,11 @@ impl Crossing {
         self.stand.as_ref().is_some_and(Stand::has_open_part)
     }
 
+    /// Whether an operation is under way that this partition coordinates.
+    pub(crate) fn is_coordinating(&self) -> bool {
+        self.active.is_some()
+    }
+
     /// Whether this partition stands still, or is about to, as soon as all that is prepared is applied.
     pub(crate) fn is_standing(&self) -> bool {
         self.stand.is_some() || self.waiting.front().is_some_and(|next| next.is_quiet)
@@ -138,9 +143,6 @@ impl Server {
     pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
         if self.placement.partitions() == 1 {
             return false;
-        }
-        if self.crossing.active.is_some() {
-            return true;
         }
         let Some(plan) = self.plan(origin, decoded) else { return false };
         let mut seen = Timestamp::new(self.placement.partitions());

@@ -56,12 +56,15 @@ impl Home {
             let (bytes, stamp) = (told_elsewhere(&frame), stamp.clone());
             return self.told(from, id, ToClient::Frames { answers: 1, bytes, stamp });
         }
+        // What comes back of reads that were asked ahead is known here.
+        let is_kept = self.begin_again(id);
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         Self::uncount(&mut self.under_way, route, 1);
+        route.came_back();
         route.seen.merge(stamp);
         route.informed &= 1 << from;
         route.needs = route.needs.max(version);
-        if route.gather.is_none() {
+        if route.gather.is_none() && !is_kept {
             route.back.push(frame);
         }
         if version > self.placement.version() {

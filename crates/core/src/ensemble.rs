@@ -297,7 +297,7 @@ impl Server {
         self.stamp.merge(&stamp);
         self.stamp.raise(self.config.partition, at.0);
         self.fates.replaced(terms, at.0);
-        self.partition.abandon();
+        self.partition.abandon(&self.stamp);
         self.replica.applied = at;
         self.placement_replaced();
         self.sessions.clear();
@@ -330,6 +330,7 @@ impl Server {
                     }
                     self.committed.extend(entries);
                     self.answer_the_curious();
+                    self.decide_committed();
                     self.apply_committed();
                 }
                 Output::Committed(entries) => {
@@ -406,6 +407,9 @@ impl Server {
         self.ensemble.in_flight_heard.clear();
         self.follow_mode();
         self.settle_term();
+        if role != Role::Leader && core::mem::take(&mut self.fates.leads_again) {
+            self.replica.lead_if_alone();
+        }
     }
 
     pub(crate) fn stop_leading(&mut self) {
@@ -415,7 +419,7 @@ impl Server {
         self.pending.clear();
         self.stop_standing();
         self.forget_moves();
-        self.partition.abandon();
+        self.partition.abandon(&self.stamp);
         self.sessions.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
         // next leader's term is applied.
@@ -453,11 +457,8 @@ impl Server {
         self.members_settled();
         self.replica.lead = Lead::Active;
         self.ensemble.streams.clear();
-        self.partition.begin_to_lead();
-        if !self.stamp.is_empty() {
-            // Updates are larger than what was promised before.
-            self.partition.depends_on(&self.stamp);
-        }
+        // Updates are larger than what was promised before.
+        self.partition.abandon(&self.stamp);
         let silent_since = Now { mono_us: 0, ..self.now };
         let is_planted = self.planted.is(Bug::SilentBeforeLead);
         self.sessions.judge(if is_planted { silent_since } else { self.now });
@@ -536,7 +537,9 @@ impl Server {
 
     /// Takes a request, unless it has to wait.
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
-        if self.crossing.is_standing() {
+        // An operation that is being coordinated is decided already: whoever speaks for its session by now, and
+        // wherever things live.
+        if self.crossing.is_standing() || self.crossing.is_coordinating() {
             return false;
         }
         let Ok(asked) = Asked::decode(bytes) else {

@@ -10,6 +10,8 @@
 //!          | 4, count u8, (partition u8, term u64, position u64)*, length u32, reply, length u32, [update]
 //!                                                   a part of an operation that concerns several partitions
 //!          | 5                                       it was sent to where its znode does not live any more
+//!          | 6, count u8, (partition u8, term u64, position u64)*    nobody's, and first in its entry: nothing of
+//!                                                   the entry comes to be if one of these places holds something else
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
@@ -28,6 +30,7 @@ const REFUSED_MULTI: u8 = 2;
 const SEEN: u8 = 3;
 const PART: u8 = 4;
 const ELSEWHERE: u8 = 5;
+const AFTER: u8 = 6;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +63,30 @@ pub enum Outcome<'a> {
     Part(Part<'a>),
     /// It has to be asked again, of where its znode lives now.
     Elsewhere,
+    /// The entry follows others, on other partitions: see [`crate::fate`].
+    After(Places<'a>),
+}
+
+/// Encoded places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places<'a>(&'a [u8]);
+
+impl Places<'_> {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Place> {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        self.0.chunks_exact(PLACE_BYTES).map(move |place| Place {
+            partition: place[0],
+            term: number(&place[1..9]),
+            position: number(&place[9..]),
+        })
+    }
 }
 
 /// A partition's part of an operation that concerns several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part<'a> {
-    places: &'a [u8],
+    places: Places<'a>,
     /// The body of the client's reply.
     pub reply: &'a [u8],
     /// What changes here, if anything does.
@@ -77,12 +98,7 @@ const PLACE_BYTES: usize = 17;
 impl Part<'_> {
     /// Where all its parts are.
     pub fn places(&self) -> impl Iterator<Item = Place> {
-        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-        self.places.chunks_exact(PLACE_BYTES).map(move |place| Place {
-            partition: place[0],
-            term: number(&place[1..9]),
-            position: number(&place[9..]),
-        })
+        self.places.iter()
     }
 }
 
@@ -110,6 +126,12 @@ impl fmt::Display for Item<'_> {
             Outcome::Refused(refusal) => write!(f, "refused: {refusal}")?,
             Outcome::Elsewhere => f.write_str("to be asked elsewhere")?,
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
+            Outcome::After(places) => {
+                f.write_str("only with")?;
+                for Place { partition, term, position } in places.iter() {
+                    write!(f, " {position} of term {term} on partition {partition}")?;
+                }
+            }
             Outcome::Part(part) => {
                 write!(f, "part of an operation on {} partitions", part.places().count())?;
                 if let Some(update) = &part.update {
@@ -170,15 +192,26 @@ pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
 pub(crate) fn begin_part(entry: &mut Vec<u8>, origin: Option<Origin>, places: &[Place], reply: &[u8]) {
     put_origin(entry, origin);
     entry.push(PART);
+    put_places(entry, places);
+    let len = u32::try_from(reply.len()).expect("a reply is not much longer than its request");
+    entry.extend_from_slice(&len.to_le_bytes());
+    entry.extend_from_slice(reply);
+}
+
+/// What stands first in an entry that follows others.
+pub(crate) fn put_after(entry: &mut Vec<u8>, places: &[Place]) {
+    put_origin(entry, None);
+    entry.push(AFTER);
+    put_places(entry, places);
+}
+
+fn put_places(entry: &mut Vec<u8>, places: &[Place]) {
     entry.push(u8::try_from(places.len()).expect("there are few partitions"));
     for Place { partition, term, position } in places {
         entry.push(*partition);
         entry.extend_from_slice(&term.to_le_bytes());
         entry.extend_from_slice(&position.to_le_bytes());
     }
-    let len = u32::try_from(reply.len()).expect("a reply is not much longer than its request");
-    entry.extend_from_slice(&len.to_le_bytes());
-    entry.extend_from_slice(reply);
 }
 
 fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
@@ -194,17 +227,30 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
 /// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
 /// is no part.
 pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
-    let kind = match entry.split_first() {
-        Some((0, rest)) => rest.first(),
-        Some((_, rest)) => rest.get(size_of::<u64>()),
-        None => None,
-    };
-    if kind != Some(&PART) {
+    if first_kind(entry) != Some(PART) {
         return Vec::new();
     }
     match Items::new(entry).next() {
         Some(Ok(Item { outcome: Outcome::Part(part), .. })) => part.places().collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Which entries of other partitions an entry follows.
+pub(crate) fn after_places(entry: &[u8]) -> Vec<Place> {
+    if first_kind(entry) != Some(AFTER) {
+        return Vec::new();
+    }
+    match Items::new(entry).next() {
+        Some(Ok(Item { outcome: Outcome::After(places), .. })) => places.iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn first_kind(entry: &[u8]) -> Option<u8> {
+    match entry.split_first()? {
+        (0, rest) => rest.first().copied(),
+        (_, rest) => rest.get(size_of::<u64>()).copied(),
     }
 }
 
@@ -242,6 +288,13 @@ impl<'a> Items<'a> {
         ErrorCode::from_i32(i32::from_le_bytes(self.take()?))
     }
 
+    fn places(&mut self) -> Option<Places<'a>> {
+        let [count] = self.take()?;
+        let (places, rest) = self.rest.split_at_checked(usize::from(count) * PLACE_BYTES)?;
+        self.rest = rest;
+        Some(Places(places))
+    }
+
     fn item(&mut self) -> Result<Item<'a>, CorruptUpdate> {
         const CUT: CorruptUpdate =
             CorruptUpdate { zxid: 0, reason: "an item of its entry is not well formed" };
@@ -254,15 +307,13 @@ impl<'a> Items<'a> {
         let outcome = match kind {
             UPDATE => Outcome::Update(Update::decode(self.bytes().ok_or(CUT)?)?),
             PART => {
-                let [count] = self.take().ok_or(CUT)?;
-                let len = usize::from(count) * PLACE_BYTES;
-                let (places, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
-                self.rest = rest;
+                let places = self.places().ok_or(CUT)?;
                 let (reply, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
                 Outcome::Part(Part { places, reply, update })
             }
             ELSEWHERE => Outcome::Elsewhere,
+            AFTER => Outcome::After(self.places().ok_or(CUT)?),
             SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {

@@ -41,6 +41,8 @@ pub(crate) struct Guest {
     pub(crate) last_zxid: i64,
     /// Its session is new, and its client has seen something that this server may not have.
     pub(crate) catches_up: bool,
+    /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
+    pub(crate) gives_back: bool,
 }
 
 /// Something for a client of a home.
@@ -80,10 +82,13 @@ impl Server {
                 let Some(&id) = self.guests.get(&(home, client)) else { return };
                 match said {
                     ToPartition::Identify(frame) => self.identify_guest(id, &frame),
-                    ToPartition::Request { seen, placed, frame } => {
+                    ToPartition::Request { seen, placed, frame, ahead } => {
                         // The home has read its header.
                         let Some(frame) = Frame::read(&frame) else { return };
-                        self.guest_request(id, seen.as_ref(), placed, &frame, now);
+                        match ahead {
+                            Some(ahead) => self.guest_ahead(id, seen.as_ref(), placed, &ahead, &frame, now),
+                            None => self.guest_request(id, seen.as_ref(), placed, &frame, now),
+                        }
                     }
                     ToPartition::Heard => self.heard_on(id),
                     _ => self.disconnected(id, now),
@@ -105,7 +110,7 @@ impl Server {
             Word::Stepped(op, stepped) => self.stepped(op, stepped),
             Word::Verdict(op, verdict) => self.verdict(from, op, verdict),
             Word::Whether(place) => self.is_asked_for(from, place),
-            Word::Fate { place, is_there } => self.fate_told(place, is_there),
+            Word::Fate { place, is_there, follows } => self.fate_told(place, is_there, follows),
             Word::Clock(zxid) => self.read_only.seen(zxid),
             Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
             Word::Follows(version) => self.follows_told(from, version),
@@ -138,6 +143,7 @@ impl Server {
                 is_told: false,
                 last_zxid: 0,
                 catches_up: false,
+                gives_back: false,
             };
             connection.guest = Some(Box::new(guest));
         }
@@ -226,6 +232,7 @@ impl Server {
         connection.received += 1;
         let Some(guest) = &mut connection.guest else { return };
         guest.placed = placed;
+        guest.gives_back = false;
         if let Some(seen) = seen {
             guest.seen.merge(seen);
             let ahead = guest.seen.at(own);

@@ -6,10 +6,12 @@
 //! answered, so that it carries what they have seen. What a client is told carries what the partition had
 //! seen, and waits for the events of those partitions that the client watches (section IV-G).
 
+mod ahead;
 mod direct;
 mod run;
 mod time;
 
+use crate::ahead::Ahead;
 use crate::auth::IDENTITIES_MAX;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
@@ -30,6 +32,8 @@ use stoa_wire::{
     Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,
 };
 
+pub(crate) use ahead::AskedAhead;
+use ahead::{RoutedBy, Way};
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
 
@@ -73,6 +77,13 @@ pub(crate) struct Home {
     /// Direct clients that want to know how far partitions have come.
     reaching: Vec<ConnectionId>,
     seal: Seal,
+    now_us: u64,
+    /// Whose answers are held back for a moment, and until when, microseconds.
+    held: VecDeque<(u64, ConnectionId)>,
+    /// Whether this thread's partition prepares writes; the others do then, most likely.
+    pub(crate) prepares: bool,
+    /// Writes that were asked ahead.
+    asked_ahead: u64,
     /// Bytes of requests that may be under way.
     bytes_max: usize,
     pub(crate) stats: HomeStats,
@@ -124,6 +135,10 @@ impl Home {
             bytes_max: share.max(config.limits.frame_bytes),
             clocks: vec![0; usize::from(config.partitions)],
             behind: 0,
+            now_us: 0,
+            held: VecDeque::new(),
+            prepares: false,
+            asked_ahead: 0,
             newest: 0,
             own_stamp: Timestamp::new(config.partitions),
             placed_stamp: Timestamp::new(config.partitions),
@@ -237,7 +252,8 @@ impl Home {
         if let Taken::Own { has_news, .. } = self.request(id, &frame, now) {
             let seen = self.seen(id).filter(|_| has_news).cloned();
             let placed = self.placement.version();
-            self.own.push_back((id, ToPartition::Request { seen, placed, frame: frame.into() }));
+            let request = ToPartition::Request { seen, placed, frame: frame.into(), ahead: None };
+            self.own.push_back((id, request));
         }
         true
     }
@@ -284,14 +300,23 @@ impl Home {
         let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
         let destination = route.destination(&self.placement, &frame);
+        let way = match destination {
+            Destination::Home | Destination::Proof => Way::InTurn,
+            _ if !connection.queue.is_empty() => Way::Waits,
+            _ => route.way(destination, &frame, &RoutedBy { placed, prepares: self.prepares }),
+        };
         match destination {
             Destination::Home => self.answer_ping(id, xid, now),
             Destination::Proof => self.prove(id, bytes),
-            _ if !connection.queue.is_empty() || !route.is_free_for(destination, placed) => {
+            _ if way == Way::Waits => {
                 let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {
+                if let Way::Ahead(kind) = way {
+                    self.ask_ahead(id, partition, bytes.into(), kind);
+                    return Taken::Done;
+                }
                 let watches = may_watch(&frame);
                 if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
                     let has_news = route.asks(partition, placed, watches);
@@ -324,7 +349,10 @@ impl Home {
         for partition in bits(route.joined & !(1 << FIRST)) {
             self.send(partition, id, ToPartition::Identify(frame.into()));
         }
-        self.hand_in(FIRST, id, None, frame);
+        if let Some(route) = self.route(id) {
+            route.proves();
+        }
+        self.hand_in(FIRST, id, None, frame, None);
     }
 
     /// Asks the next partition of all, or answers when all have.
@@ -359,7 +387,7 @@ impl Home {
         }
         let seen = route.asks(partition, self.placement.version(), watches).then(|| route.seen.clone());
         self.join(id, partition);
-        self.hand_in(partition, id, seen, frame);
+        self.hand_in(partition, id, seen, frame, None);
     }
 
     /// Makes a client known to a partition, if it is not.
@@ -377,7 +405,14 @@ impl Home {
     }
 
     /// One more request is under way.
-    fn hand_in(&mut self, partition: u8, id: ConnectionId, seen: Option<Timestamp>, frame: &[u8]) {
+    fn hand_in(
+        &mut self,
+        partition: u8,
+        id: ConnectionId,
+        seen: Option<Timestamp>,
+        frame: &[u8],
+        ahead: Option<Box<Ahead>>,
+    ) {
         let is_own = partition == self.config.partition;
         self.stats.kept += u64::from(is_own);
         self.stats.handed_over += u64::from(!is_own);
@@ -385,7 +420,7 @@ impl Home {
             Self::count(&mut self.under_way, route, frame);
         }
         let placed = self.placement.version();
-        self.send(partition, id, ToPartition::Request { seen, placed, frame: frame.into() });
+        self.send(partition, id, ToPartition::Request { seen, placed, frame: frame.into(), ahead });
     }
 
     /// One more request is under way.
@@ -453,15 +488,14 @@ impl Home {
             }
             ToClient::Frames { answers, mut bytes, stamp } => {
                 let position = stamp.at(from);
-                if !self.give(from, id, &stamp, answers, &mut bytes)
-                    && let Some(route) = self.route(id)
-                {
-                    route.late.push_back(Late { from, answers, bytes, stamp });
+                if !self.give(from, id, &stamp, answers, &mut bytes) {
+                    self.keep_for_later(from, id, answers, bytes, stamp);
                     self.deliver(id);
                 }
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
             }
+            ToClient::Put { number, place, zxid } => self.is_put(id, number, place, zxid),
             ToClient::Elsewhere { version, frame, stamp } => {
                 self.comes_back(from, id, version, frame, &stamp);
             }
@@ -491,7 +525,7 @@ impl Home {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let is_due = route.late.is_empty() && route.gather.is_none();
+        let is_due = route.late.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
         if !is_due || !route.lacks_nothing(from, stamp, &self.reached) {
             return false;
         }
@@ -517,6 +551,7 @@ impl Home {
         } else {
             route.seen.merge(stamp);
         }
+        route.told_ahead(answers, stamp);
         self.newest = self.newest.max(stamp.zxid());
         if !self.planted.is(Bug::HighestZxid) {
             self.behind |= route.mark(from, &self.clocks, bytes);
@@ -526,9 +561,13 @@ impl Home {
         if gather.is_some() {
             connection.sent -= 1;
         }
-        let is_direct = route.direct.is_some();
-        let waiting =
-            if is_direct { self.put_out(id, stamp, bytes) } else { self.connections.append(id, bytes) };
+        let (is_direct, left) = (route.direct.is_some(), route.under_way as usize + connection.queue.len());
+        let holds = route.ahead.as_mut().is_some_and(|ahead| ahead.holds(answers, left));
+        let waiting = match is_direct {
+            true => self.put_out(id, stamp, bytes),
+            false if holds => self.hold(id, bytes),
+            false => self.connections.append(id, bytes),
+        };
         if let Some(gather) = gather {
             self.ask_all(id, gather);
         }
@@ -568,6 +607,13 @@ impl Home {
     fn deliver(&mut self, id: ConnectionId) {
         self.collect(id);
         while let Some(next) = self.next_due(id) {
+            let Some(route) = self.route(id) else { break };
+            if route.late.get(next).is_some_and(|late| route.is_too_old(late))
+                && !self.planted.is(Bug::OldReadIsTold)
+                && self.begin_again(id)
+            {
+                continue;
+            }
             let late = self.route(id).and_then(|route| route.late.remove(next));
             let Some(Late { from, answers, mut bytes, stamp }) = late else { break };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
@@ -584,10 +630,12 @@ impl Home {
     /// events come before the reply, and what is behind the operation comes after all of them.)
     fn next_due(&mut self, id: ConnectionId) -> Option<usize> {
         let route = self.connections.get(id)?.route.as_ref()?;
-        let mut missing = None;
+        let (mut missing, mut behind) = (None, 0);
         let mut firsts: Vec<usize> = Vec::new();
         for (at, late) in route.late.iter().enumerate() {
-            if firsts.iter().any(|first| route.late[*first].from == late.from) {
+            if route.is_held_back(late, &mut behind)
+                || firsts.iter().any(|first| route.late[*first].from == late.from)
+            {
                 continue;
             }
             firsts.push(at);
@@ -616,7 +664,7 @@ impl Home {
         };
         // Besides events others than the partition that was asked have at most answers to fast reads.
         let mut parts: Vec<_> = firsts.iter().filter(is_part_of_next).copied().collect();
-        parts.sort_by_key(|part| route.late[*part].from == route.at);
+        parts.sort_by_key(|part| route.is_answer(&route.late[*part]));
         due.or(parts.first().copied()).or(firsts.first().copied())
     }
 
@@ -638,12 +686,17 @@ impl Home {
             // It was read before it had to wait.
             let (Some(frame), Some(route)) = (Frame::read(frame), &mut connection.route) else { break };
             let destination = route.destination(&self.placement, &frame);
-            if !route.is_free_for(destination, self.placement.version()) {
+            let by = RoutedBy { placed: self.placement.version(), prepares: self.prepares };
+            let way = route.way(destination, &frame, &by);
+            if way == Way::Waits {
                 break;
             }
             let (xid, watches) = (frame.header.xid, may_watch(&frame));
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             match destination {
+                Destination::Partition(partition) if let Way::Ahead(kind) = way => {
+                    self.ask_ahead(id, partition, frame, kind);
+                }
                 Destination::Partition(partition) => self.ask(id, partition, &frame, watches),
                 Destination::All(opcode) => {
                     self.ask_all(id, Gather::new(frame, opcode, xid, self.placement.clone()));

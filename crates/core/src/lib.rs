@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod ahead;
 mod apply;
 mod auth;
 mod balance;
@@ -70,6 +71,7 @@ mod stats;
 mod timestamp;
 mod word;
 
+pub use ahead::Ahead;
 pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now};
 pub use connection::{CloseReason, Connection, ConnectionId};

@@ -344,7 +344,11 @@ impl Server {
         };
         let follows = members.voters.iter().chain(&members.learners).all(is_wanted);
         if !changes.is_empty() {
-            // What cannot be done now is tried again at the next heartbeat.
+            // What cannot be done now is tried again at the next heartbeat. Others may follow what stands next.
+            self.propose_entry();
+            if self.partition.promised().is_some() {
+                return None;
+            }
             let _ = self.replica.group().propose_changes(&changes);
         } else if self.has_sessions() && !wanted.votes(me) {
             // Somebody else takes this server out.

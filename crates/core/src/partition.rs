@@ -1,7 +1,7 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
 use crate::config::Now;
-use crate::entry::{Origin, begin_part, begin_update, put_elsewhere, put_refusal, put_seen};
+use crate::entry::{Origin, begin_part, begin_update, put_after, put_elsewhere, put_refusal, put_seen};
 use crate::fate::Place;
 use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
@@ -30,6 +30,12 @@ pub(crate) struct Partition {
     partitions: u8,
     /// What the entry under construction rests on.
     rests_on: Timestamp,
+    /// Which entries of other partitions it follows: the last of each, which may not be committed.
+    follows: Vec<Place>,
+    /// Up to this position entries may follow such.
+    followed_until: u64,
+    /// Where the entry under construction must stand, because others follow it.
+    promised: Option<u64>,
     pub(crate) planted: Planted,
 }
 
@@ -48,6 +54,9 @@ impl Partition {
             own,
             partitions,
             rests_on: Timestamp::new(partitions),
+            follows: Vec::new(),
+            followed_until: 0,
+            promised: None,
             planted: Planted::default(),
         }
     }
@@ -251,6 +260,45 @@ impl Partition {
         true
     }
 
+    /// What is proposed next follows entries of other partitions that may not be committed, with zxids up to
+    /// that. False if it follows other terms' already.
+    pub(crate) fn follow(&mut self, places: &[Place], zxid: i64) -> bool {
+        let is_other = |known: &Place| {
+            places.iter().any(|place| place.partition == known.partition && place.term != known.term)
+        };
+        if self.held_up.is_some() || self.follows.iter().any(is_other) {
+            return false;
+        }
+        for place in places {
+            self.rests_on.raise(place.partition, place.position);
+            match self.follows.iter_mut().find(|known| known.partition == place.partition) {
+                Some(known) => known.position = known.position.max(place.position),
+                None => self.follows.push(*place),
+            }
+        }
+        self.rests_on.raise_zxid(zxid);
+        true
+    }
+
+    /// Promises where the entry under construction will stand, if there is one.
+    pub(crate) fn promises(&mut self, position: u64) -> bool {
+        let is_there = !self.entry.is_empty();
+        if is_there {
+            self.promised = Some(position);
+        }
+        is_there
+    }
+
+    /// Where the next entry must stand, if that was promised.
+    pub(crate) fn promised(&self) -> Option<u64> {
+        self.promised
+    }
+
+    /// Whether something that is proposed follows what may not be committed.
+    pub(crate) fn follows_something(&self, applied: u64) -> bool {
+        !self.follows.is_empty() || self.followed_until > applied
+    }
+
     /// What the next entry depends on.
     pub(crate) fn rests_on(&self) -> &Timestamp {
         &self.rests_on
@@ -263,6 +311,8 @@ impl Partition {
             return Some(held_up);
         }
         if self.entry.is_empty() {
+            // Who would have followed something was refused.
+            self.follows.clear();
             return None;
         }
         if !self.rests_on.is_empty() {
@@ -274,6 +324,14 @@ impl Partition {
         let expected = (len + len / 4).max(room - room / 8);
         let next = Vec::with_capacity(expected.min(ENTRY_BYTES_FIRST));
         let mut entry = core::mem::replace(&mut self.entry, next);
+        if !self.follows.is_empty() {
+            let mut whole = Vec::with_capacity(entry.len() + 32 * self.follows.len());
+            put_after(&mut whole, &self.follows);
+            whole.extend_from_slice(&entry);
+            entry = whole;
+            self.follows.clear();
+            self.followed_until = u64::MAX;
+        }
         // The log and those that lag behind keep it for a while, and with it all of its room.
         if entry.capacity() / 2 > entry.len() {
             entry.shrink_to_fit();
@@ -289,6 +347,10 @@ impl Partition {
     pub(crate) fn proposed(&mut self, position: u64, bytes: usize) {
         self.proposed.push_back((position, bytes));
         self.proposed_bytes += bytes;
+        self.promised = None;
+        if self.followed_until == u64::MAX {
+            self.followed_until = position;
+        }
     }
 
     /// Everything up to this position has been applied.
@@ -298,13 +360,9 @@ impl Partition {
         }
     }
 
-    /// Requests are prepared here from now on: against what has been applied.
-    pub(crate) fn begin_to_lead(&mut self) {
-        self.abandon();
-    }
-
-    /// What is proposed and not applied may never be, or comes by way of another leader.
-    pub(crate) fn abandon(&mut self) {
+    /// What is proposed and not applied may never be, or comes by way of another leader. What is applied rests
+    /// on `stamp`.
+    pub(crate) fn abandon(&mut self, stamp: &Timestamp) {
         if self.planted.is(Bug::ProposedIsKept) {
             return;
         }
@@ -314,6 +372,14 @@ impl Partition {
         self.proposed_bytes = 0;
         self.proposed_zxid = self.tree.last_zxid();
         self.tree.abandon_proposed();
+        self.follows.clear();
+        self.followed_until = 0;
+        self.promised = None;
+        // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
+        let zxid = self.rests_on.zxid();
+        self.rests_on = Timestamp::new(self.partitions);
+        self.rests_on.merge(stamp);
+        self.rests_on.raise_zxid(zxid);
     }
 }
 

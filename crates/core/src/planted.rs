@@ -79,6 +79,10 @@ pub enum Bug {
     StandsInChange,
     /// A snapshot counts what is committed and waits for other partitions as if it were in it.
     SnapshotBeforeParts,
+    /// A write that was asked ahead does not wait for what becomes of those before it.
+    AheadOfNothing,
+    /// A read that was asked ahead is told however old it is.
+    OldReadIsTold,
     /// A new leader counts clients as silent for as long as it did not lead.
     SilentBeforeLead,
 }

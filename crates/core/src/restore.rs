@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stoa_group::{EntryKind, Mark, Members, Restored};
 use stoa_tree::{Options, Tree};
 
-use crate::entry::{Items, Outcome, part_places};
+use crate::entry::{Items, Outcome, after_places, part_places};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
 
@@ -167,8 +167,13 @@ impl Restore {
             if entry.position > restored.vote.committed || entry.kind != EntryKind::Payload {
                 break;
             }
-            // What became of the other parts is known to the server's other threads.
-            if is_one_of_several && !part_places(&entry.payload).is_empty() {
+            // What became of other parts, and of what an entry follows, is known to the server's other threads.
+            let rests_on_others = [part_places(&entry.payload), after_places(&entry.payload)];
+            if is_one_of_several && rests_on_others.iter().any(|places| !places.is_empty()) {
+                break;
+            }
+            // Then its term has ended before it.
+            if terms.last().is_some_and(|(_, last)| *last > entry.term) {
                 break;
             }
             if terms.last().is_none_or(|(_, last)| *last < entry.term) {
@@ -181,7 +186,7 @@ impl Restore {
                         *updates += 1;
                     }
                     Outcome::Seen(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
-                    Outcome::Refused(_) | Outcome::Elsewhere | Outcome::Part(_) => {}
+                    Outcome::Refused(_) | Outcome::Elsewhere | Outcome::Part(_) | Outcome::After(_) => {}
                 }
             }
             (restored.base.position, restored.base.term) = (entry.position, entry.term);

@@ -3,7 +3,7 @@
 use crate::connection::{CloseReason, ConnectionId};
 use crate::frame::Frame;
 use crate::gather::{Gather, is_for_all};
-use crate::home::Direct;
+use crate::home::{AskedAhead, Direct};
 use crate::mark;
 use crate::placement::{FIRST, Placement, Recent};
 use crate::timestamp::Timestamp;
@@ -50,6 +50,8 @@ pub(crate) struct Route {
     pub(crate) ends: Option<CloseReason>,
     /// What goes through all partitions just now; nothing else is under way then.
     pub(crate) gather: Option<Gather>,
+    /// What it has asked of one partition before others have answered.
+    pub(crate) ahead: Option<Box<AskedAhead>>,
     /// Its client was heard of since the first partition was told.
     pub(crate) is_heard: bool,
     /// A read-only client: since when it was seen to wait, microseconds.
@@ -103,6 +105,7 @@ impl Route {
             late: VecDeque::new(),
             ends: None,
             gather: None,
+            ahead: None,
             is_heard: false,
             waits_us: None,
             direct: None,
@@ -138,7 +141,10 @@ impl Route {
     /// Whether requests to a partition may go there as they come, and nothing has to be told with them.
     pub(crate) fn has_only_to_ask(&self, partition: u8, placed: u64) -> bool {
         let is_informed = self.informed & (1 << partition) != 0;
-        self.is_heard && is_informed && self.is_free_for(Destination::Partition(partition), placed)
+        self.is_heard
+            && is_informed
+            && self.ahead.is_none()
+            && self.is_free_for(Destination::Partition(partition), placed)
     }
 
     /// It asks a partition, and may watch something there. Whether that must be told what it has seen.

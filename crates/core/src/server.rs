@@ -445,7 +445,7 @@ impl Server {
             self.pending.clear();
             self.forget_moves();
             self.stop_standing();
-            self.partition.abandon();
+            self.partition.abandon(&self.stamp);
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
             self.requests.forget(|id| refused.push(id));
             for id in refused {

@@ -145,6 +145,7 @@ impl Shard {
 
     /// The home knows what lives where as soon as the partition does.
     fn place_home(&mut self) {
+        self.home.prepares = self.server.prepares();
         let is_news = self.home.placed() != self.server.placement().version();
         if is_news && !self.home.planted.is(Bug::OldTableIsUsed) {
             self.home.place(self.server.placement().clone(), self.server.stamp());
@@ -179,6 +180,7 @@ impl Shard {
 
     /// Passes on what the partition has for clients and the other way round.
     pub fn settle(&mut self, now: Now) {
+        self.home.let_go(now);
         loop {
             self.serve_own(now);
             self.listen_to_itself(now);

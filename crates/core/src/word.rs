@@ -1,6 +1,7 @@
 //! What the threads of one server say to each other. It arrives, whole and in order between any two, but for
 //! what is urgent.
 
+use crate::ahead::Ahead;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
 use crate::fate::Place;
@@ -63,14 +64,16 @@ pub enum Word {
     Stepped(u64, Stepped),
     /// The operation is done or undone.
     Verdict(u64, Verdict),
-    /// Is there a part at this place, once that is decided?
+    /// Is this place held by an entry of its term, once that is decided?
     Whether(Place),
     /// It is decided.
     Fate {
         /// The place.
         place: Place,
-        /// Whether the part is there.
+        /// Whether it is committed with an entry of its term.
         is_there: bool,
+        /// What that, and those before it, follow on other partitions, where it is not known whether that is held.
+        follows: Vec<Place>,
     },
     /// Says so when it has applied its timeline up to here.
     Tell {
@@ -173,6 +176,8 @@ pub enum ToPartition {
         placed: u64,
         /// The frame.
         frame: Box<[u8]>,
+        /// It is a write before which others of its client are not answered yet.
+        ahead: Option<Box<Ahead>>,
     },
     /// To the first partition: a side connection to this session's.
     Attach {
@@ -218,8 +223,17 @@ pub enum ToClient {
         /// What the partition had seen.
         stamp: Timestamp,
     },
-    /// A request that has to be asked again: by the table that it came by it does not belong here. All
-    /// later ones come back as well.
+    /// Where a write stands that was asked ahead; it has been prepared, and so have all before it.
+    Put {
+        /// The home's number for it.
+        number: u64,
+        /// Where it will stand, unless this server loses the lead; none if nothing of it will.
+        place: Option<Place>,
+        /// The zxid that its own does not exceed.
+        zxid: i64,
+    },
+    /// A request that has to be asked again: by the table that it came by it does not belong here, or it was
+    /// asked too early. All later ones come back as well.
     Elsewhere {
         /// The table's version here.
         version: u64,

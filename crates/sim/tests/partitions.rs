@@ -17,7 +17,8 @@ fn nothing_goes_wrong_that_must_not() {
 
 /// Seeds that found bugs: a lone server that went on standing still when its log had no room, sessions that
 /// were taken for a partition's own, leaders that could not apply what they led with, watches that were asked for
-/// by two tables or waited for in vain, and answers before those that came back, also when the log had no room.
+/// by two tables or waited for in vain, and answers before those that came back, also when the log had no room; and the request behind
+/// an operation over several partitions whose session moved meanwhile.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for (kind, partitions, seed) in [
@@ -31,6 +32,7 @@ fn what_went_wrong_once_does_not_again() {
         ("moving", 3, 26),
         ("alone", 2, 108),
         ("alone", 4, 13_000_334),
+        ("snapshots", 2, 31_001_584),
     ] {
         if let Err(violation) = World::new(seed, named(kind), partitions, &|_| ()).run() {
             panic!("seed {seed}, {kind}, {partitions} partitions: {violation}");
@@ -72,6 +74,18 @@ fn found(bug: Bug, kind: &str, partitions: u8, seeds: u64) -> (usize, String) {
 fn a_partition_that_shows_less_than_its_client_has_seen_is_found() {
     let (count, says) = found(Bug::TimestampIgnored, "default", 4, 30);
     assert!(count >= 3 && says.contains("which knows of version"), "{count} of 30: {says}");
+}
+
+#[test]
+fn a_write_that_outlives_an_earlier_one_of_its_client_is_found() {
+    let (count, says) = found(Bug::AheadOfNothing, "default", 4, 240);
+    assert!(count >= 3 && says.contains("which knows of version"), "{count} of 240: {says}");
+}
+
+#[test]
+fn a_read_that_is_older_than_what_its_client_was_told_before_is_found() {
+    let (count, says) = found(Bug::OldReadIsTold, "default", 4, 60);
+    assert!(count >= 3 && says.contains("which knows of version"), "{count} of 60: {says}");
 }
 
 #[test]

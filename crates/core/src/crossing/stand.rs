@@ -62,7 +62,9 @@ impl Server {
             return;
         }
         self.propose_entry();
-        if self.partition.entry_bytes() > 0 {
+        // What all parts rest on must be what will be; then it is.
+        let applied = self.replica.applied.0;
+        if self.partition.entry_bytes() > 0 || self.partition.follows_something(applied) {
             return;
         }
         let has_proposed = self.partition.tree.has_proposed();
@@ -77,14 +79,16 @@ impl Server {
         self.say(coordinator, Word::Stands(op, Some(Standing { place, zxid, rests_on })));
     }
 
-    /// Whether an entry proposed now would be a part in another place than was promised, or something behind
-    /// a part that may turn out to be void. Neither can be: everybody decides by the place alone whether a part
+    /// Whether an entry proposed now would be in another place than was promised, or something behind a part that
+    /// may turn out to be void. Neither can be: everybody decides by the place alone whether a part
     /// is there.
     pub(crate) fn would_break_promise(&mut self) -> bool {
-        let Some(stand) = self.crossing.stand.as_ref().filter(|stand| stand.is_written) else { return false };
-        let (term, position) = (stand.place.term, stand.place.position);
-        let is_kept = (term, position) == (self.replica.term, self.replica.group().last() + 1);
-        !is_kept && !self.planted.is(Bug::StandsInChange)
+        let next = (self.replica.term, self.replica.group().last() + 1);
+        let part = self.crossing.stand.as_ref().filter(|stand| stand.is_written).map(|stand| stand.place);
+        let promised = part.map(|place| (place.term, place.position));
+        let others = self.partition.promised().map(|position| (self.replica.term, position));
+        let is_broken = [promised, others].into_iter().flatten().any(|promised| promised != next);
+        is_broken && !self.planted.is(Bug::StandsInChange)
     }
 
     /// Prepares a step of the operation that this partition stands still for.
@@ -240,7 +244,7 @@ impl Server {
     /// The part of this partition is void: what was prepared of it is taken back, and nothing was after it.
     /// The request has no outcome in this term, and must have one.
     pub(crate) fn part_is_void(&mut self, position: u64) {
-        self.partition.abandon();
+        self.partition.abandon(&self.stamp);
         let stand = self.crossing.stand.as_mut().filter(|stand| stand.place.position == position);
         if let Some(request) = stand.and_then(|stand| stand.request.take()) {
             self.pending.push_front(request);

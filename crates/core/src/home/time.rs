@@ -54,7 +54,8 @@ impl Home {
         let tell_ms = tick_ms.min(session_timeout_min_ms.unsigned_abs() / 2) / 2;
         let tell = self.heard_us.map(|since| since + u64::from(tell_ms) * 1000);
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
-        [tell, handshake].into_iter().flatten().min()
+        let held = self.held.front().map(|(until, _)| *until);
+        [tell, handshake, held].into_iter().flatten().min()
     }
 
     /// Tells the first partition whom this thread has heard of since the last time. A client that is not

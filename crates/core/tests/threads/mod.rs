@@ -28,8 +28,12 @@ pub(crate) struct Threads {
     /// What the log was given and has not stored, by partition.
     pub(crate) unstored: Vec<u64>,
     pub(crate) closed: Vec<(Client, CloseReason)>,
+    /// For whom there was something to send.
+    pub(crate) to_send: Vec<Client>,
     /// From one thread to another nothing arrives.
     pub(crate) silent: Option<(u8, u8)>,
+    /// What the log was given of these partitions it does not store yet.
+    pub(crate) slow_log: Vec<u8>,
     /// This thread has so much to do that it only comes to hear what is urgent.
     pub(crate) busy: Option<u8>,
     pub(crate) random: u64,
@@ -75,7 +79,9 @@ impl Threads {
             words: BTreeMap::new(),
             unstored: vec![0; usize::from(partitions)],
             closed: Vec::new(),
+            to_send: Vec::new(),
             silent: None,
+            slow_log: Vec::new(),
             busy: None,
             random: 1,
             peers: 0,
@@ -125,8 +131,10 @@ impl Threads {
             self.words.entry((partition, to)).or_default().push_back(word);
         }
         while let Some(output) = shard.poll_output() {
-            if let Output::Close(id, reason) = output {
-                self.closed.push(((partition, id), reason));
+            match output {
+                Output::Close(id, reason) => self.closed.push(((partition, id), reason)),
+                Output::Send(id) => self.to_send.push((partition, id)),
+                Output::Resume(_) => {}
             }
         }
         while let Some(append) = shard.server_mut().poll_append() {
@@ -153,7 +161,9 @@ impl Threads {
             .filter(|((from, to), at)| self.busy != Some(*to) || self.words[&(*from, *to)][*at].is_urgent())
             .collect();
         let stores: Vec<_> = (0..self.shards.len() as u8)
-            .filter(|partition| self.unstored[usize::from(*partition)] > 0)
+            .filter(|partition| {
+                self.unstored[usize::from(*partition)] > 0 && !self.slow_log.contains(partition)
+            })
             .collect();
         let count = words.len() + stores.len();
         if count == 0 {

@@ -292,7 +292,7 @@ impl History {
                 Ok(())
             }
             Outcome::Update(update) => self.take(update, item.origin),
-            Outcome::Seen(_) | Outcome::Part(_) | Outcome::Elsewhere => {
+            Outcome::Seen(_) | Outcome::Part(_) | Outcome::Elsewhere | Outcome::After(_) => {
                 Err(Violation::new("an entry of a server with one partition concerns others"))
             }
         }

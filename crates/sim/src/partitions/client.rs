@@ -26,6 +26,8 @@ pub(super) type Known = BTreeMap<usize, i32>;
 /// only ever written together.
 pub(super) struct Map {
     pub(super) tops: Vec<String>,
+    /// A write may be refused for lack of room, and the next be carried out because there is some again.
+    pub(super) skips_writes: bool,
 }
 
 impl Map {
@@ -265,8 +267,25 @@ impl Client {
         request(xid, opcode, body)
     }
 
+    /// What it knows will be there before whatever it writes next: its own writes that are under way too.
+    fn before_next(&self, map: &Map) -> Known {
+        let mut known = self.known.clone();
+        if map.skips_writes {
+            return known;
+        }
+        let mut once_more = |index| *known.entry(index).or_insert(0) += 1;
+        for (_, what) in &self.under_way {
+            match what {
+                What::Set { index, is_founded: true } => once_more(*index),
+                What::Group { is_founded: true } => map.group().for_each(&mut once_more),
+                _ => {}
+            }
+        }
+        known
+    }
+
     fn set(&mut self, map: &Map, index: usize) -> Vec<u8> {
-        let data = remember(&self.known);
+        let data = remember(&self.before_next(map));
         let is_founded = self.is_founded;
         self.ask(What::Set { index, is_founded }, Opcode::SetData, |out| {
             encode::set_data(out, &map.path(index), Some(&data), -1);
@@ -274,7 +293,7 @@ impl Client {
     }
 
     fn group(&mut self, map: &Map, fails: bool) -> Vec<u8> {
-        let data = remember(&self.known);
+        let data = remember(&self.before_next(map));
         let is_founded = self.is_founded;
         let what = if fails { What::FailingGroup } else { What::Group { is_founded } };
         self.ask(what, Opcode::Multi, |out| {
@@ -290,6 +309,12 @@ impl Client {
         })
     }
 
+    fn get(&mut self, map: &Map, index: usize, watch: bool) -> Vec<u8> {
+        self.ask(What::Get { index, watch }, Opcode::GetData, |out| {
+            encode::path_watch(out, &map.path(index), watch);
+        })
+    }
+
     /// A burst of requests, sent one right after the other.
     pub(super) fn act(&mut self, map: &Map, number: u64, newest: &Known) -> Vec<u8> {
         if let Some(servers) = self.servers.filter(|_| self.wishes)
@@ -298,14 +323,29 @@ impl Client {
             return self.reshape(servers);
         }
         let mut bytes = Vec::new();
+        match self.rng.weighted(&[60, 20, 20]) {
+            1 => {
+                for _ in 0..self.rng.range(2, 9) {
+                    let index = self.rng.index(map.count());
+                    bytes.extend(self.set(map, index));
+                }
+                return bytes;
+            }
+            2 => {
+                for _ in 0..self.rng.range(2, 9) {
+                    let index = self.rng.index(2 * map.count());
+                    bytes.extend(self.get(map, index, false));
+                }
+                return bytes;
+            }
+            _ => {}
+        }
         for _ in 0..self.rng.range(1, 6) {
             let index = self.rng.index(2 * map.count());
             bytes.extend(match self.rng.weighted(&[40, 25, 12, 4, 8, 6, 4, 1, 6]) {
                 0 => {
                     let watch = self.rng.percent(40);
-                    self.ask(What::Get { index, watch }, Opcode::GetData, |out| {
-                        encode::path_watch(out, &map.path(index), watch);
-                    })
+                    self.get(map, index, watch)
                 }
                 1 => self.set(map, index % map.count()),
                 2 => self.group(map, false),

@@ -108,7 +108,8 @@ impl<'a> World<'a> {
         let placement = Placement::new(partitions);
         let names = || (0..).map(|number| format!("/top-{number}"));
         let top = |of| names().find(|name| placement.of(name) == of).unwrap_or_default();
-        let map = Map { tops: (0..partitions).map(top).collect() };
+        let tops = (0..partitions).map(top).collect();
+        let map = Map { tops, skips_writes: settings.troubles.full > 0 };
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::new(rng.fork())).collect();
         if settings.spares > 0 {
             clients.push(Client::operator(rng.fork(), settings.servers()));

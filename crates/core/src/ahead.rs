@@ -1,0 +1,114 @@
+//! Writes that a client asks of one partition before its earlier ones on others are answered.
+//!
+//! A client's writes take effect in their order. In AGORA (section IV-D) a client that goes on to another
+//! partition waits until all before that is answered, so each such step costs a round of replication. Here the
+//! home only waits until the earlier write has been *prepared* by its partition, which promises where it will
+//! stand; the next one is prepared with that place named in its entry, and comes to be only if the place is held
+//! ([`crate::fate`]). So there is nothing of which the later one exists and the earlier does not, whoever
+//! dies, and none is shown before the earlier is committed.
+//!
+//! A partition takes such a write at once or gives it back: then the home asks again, behind all that is under
+//! way. That is the case wherever its order among other requests would have to be thought about: another
+//! server leads, the client has seen what is not applied here yet, several partitions are concerned.
+
+use crate::config::Now;
+use crate::connection::{ConnectionId, Phase};
+use crate::fate::Place;
+use crate::frame::Frame;
+use crate::owners::Known;
+use crate::planted::Bug;
+use crate::server::Server;
+use crate::timestamp::Timestamp;
+use crate::word::ToClient;
+use alloc::vec::Vec;
+use stoa_tree::Contact;
+use stoa_wire::{Opcode, Request};
+
+/// A write that is asked before earlier ones of its client are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// The home's number for it, by which it is told where the write stands.
+    pub number: u64,
+    /// Where the earlier ones stand: the last of each other partition.
+    pub after: Vec<Place>,
+    /// The zxid that their zxids do not exceed.
+    pub zxid: i64,
+}
+
+/// Whether a request is a write that may be asked ahead; whether it can be taken so, its partition knows.
+pub(crate) fn is_plain_write(opcode: Option<Opcode>) -> bool {
+    matches!(
+        opcode,
+        Some(
+            Opcode::SetData
+                | Opcode::SetAcl
+                | Opcode::Create
+                | Opcode::Create2
+                | Opcode::CreateContainer
+                | Opcode::CreateTtl
+                | Opcode::Delete
+        )
+    )
+}
+
+impl Server {
+    /// A write of a guest, asked ahead.
+    pub(crate) fn guest_ahead(
+        &mut self,
+        id: ConnectionId,
+        seen: Option<&Timestamp>,
+        placed: u64,
+        ahead: &Ahead,
+        frame: &Frame<'_>,
+        now: Now,
+    ) {
+        self.now = now;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        let Some(guest) = &mut connection.guest else { return };
+        guest.placed = placed;
+        seen.into_iter().for_each(|seen| guest.seen.merge(seen));
+        let (home, client) = (guest.home, guest.client);
+        let after = if self.planted.is(Bug::AheadOfNothing) { &[][..] } else { &ahead.after };
+        if !self.can_take_ahead(id, frame) || !self.partition.follow(after, ahead.zxid) {
+            if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
+                guest.gives_back = true;
+            }
+            self.stats.packets_received += 1;
+            return self.send_back(id, frame.bytes.into());
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.received += 1;
+        }
+        self.stats.packets_received += 1;
+        self.load.request(frame.bytes, now);
+        self.request(id, frame, now.mono_us);
+        let (number, zxid) = (ahead.number, self.partition.proposed_zxid());
+        let position = self.replica.group().last() + 1;
+        let is_put = self.partition.promises(position);
+        let place = Place { partition: self.config.partition, term: self.replica.term, position };
+        self.said.push_back((home, client, ToClient::Put { number, place: is_put.then_some(place), zxid }));
+    }
+
+    /// Whether a write can be prepared here and now, behind all that its client has asked before.
+    fn can_take_ahead(&mut self, id: ConnectionId, frame: &Frame<'_>) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
+        let (session, opening, opcode) = (connection.session, connection.opening, frame.opcode);
+        let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
+        let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
+        let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
+        let has_seen_more = guest.seen.at(self.config.partition) > self.replica.applied.0;
+        // The end of a change of members would take the place that is promised.
+        let is_changing = self.replica.group().is_changing() && !self.planted.is(Bug::StandsInChange);
+        let can_prepare = self.no_room_until_us.is_none() && self.can_prepare() && !is_changing;
+        if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
+            return false;
+        }
+        let contact = Contact { server: self.config.server_id, opening };
+        let is_known = self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes;
+        let request = opcode.and_then(|opcode| Request::decode(opcode, &mut frame.body()).ok());
+        is_known && request.is_some_and(|request| !self.concerns_others(session, &request))
+    }
+}

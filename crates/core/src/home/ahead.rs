@@ -1,0 +1,398 @@
+//! Requests that a home asks ahead: of one partition, before those of the same client to others are answered.
+//!
+//! A client that pipelines requests to many partitions would otherwise have one of them under way at a time.
+//! Either all that is asked ahead are reads, or all are writes; what is neither waits, as ever, until everything
+//! before it is answered.
+//!
+//! - **Reads** go out at once. They are told in their order, and only if each is as new as what its client has been
+//!   told before it: if not, it and all behind it are asked again. So what a client is told is what it would have
+//!   been told had it asked one after the other.
+//! - **Writes** go out when it is known where those before them stand: see [`crate::ahead`].
+
+use super::Home;
+use crate::ahead::{Ahead, is_plain_write};
+use crate::config::Now;
+use crate::connection::ConnectionId;
+use crate::fate::Place;
+use crate::frame::Frame;
+use crate::route::{Destination, Late, Route, may_watch};
+use crate::timestamp::Timestamp;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
+
+/// After so many requests to one partition it is cheaper to ask in turn.
+const STREAK_MAX: u32 = 32;
+
+/// Answers are held back for no longer than this, microseconds.
+const HELD_US: u64 = 5_000;
+
+/// What can be asked ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+impl Kind {
+    /// `None` if a request has to wait for its turn.
+    fn of(frame: &Frame<'_>) -> Option<Self> {
+        match frame.opcode {
+            opcode if is_plain_write(opcode) => Some(Self::Write),
+            Some(
+                Opcode::GetData
+                | Opcode::Exists
+                | Opcode::GetChildren
+                | Opcode::GetChildren2
+                | Opcode::GetAcl
+                | Opcode::GetAllChildrenNumber,
+            ) if !may_watch(frame) => Some(Self::Read),
+            _ => None,
+        }
+    }
+}
+
+/// Which way a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It has to wait for what is under way.
+    Waits,
+    /// To where everything under way has gone.
+    InTurn,
+    Ahead(Kind),
+}
+
+/// By what a home decides which way a request goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoutedBy {
+    /// The version of the table of what lives where.
+    pub(crate) placed: u64,
+    /// Whether writes are prepared by this server.
+    pub(crate) prepares: bool,
+}
+
+/// What a client has asked ahead. It is there, and empty, from when a request has had to wait because of
+/// another partition; then the first can be asked ahead when nothing is under way.
+#[derive(Debug, Default)]
+pub(crate) struct AskedAhead {
+    /// What it is; `None` before it begins.
+    kind: Option<Kind>,
+    /// What the client has not been told yet, in order.
+    runs: VecDeque<Run>,
+    /// So many of the last ones went to one partition.
+    streak: u32,
+    /// The last write's number, whether it is known where it stands, and where the last of each partition does.
+    number: u64,
+    is_put: bool,
+    places: Vec<Place>,
+    zxid: i64,
+    /// Reads are asked again as soon as nothing is under way: what still arrives is dropped.
+    begins_again: bool,
+    /// Answers may be among what arrives that were not asked ahead.
+    has_others: bool,
+    /// Answers that the client is not sent yet.
+    held: u32,
+}
+
+/// Requests to one partition, one behind the other.
+#[derive(Debug)]
+struct Run {
+    partition: u8,
+    left: u32,
+    /// Reads may have to be asked again.
+    frames: VecDeque<Box<[u8]>>,
+}
+
+impl AskedAhead {
+    /// Nothing is under way: begins, unless it is better to ask in turn.
+    fn begin(&mut self, kind: Kind) -> bool {
+        let streak = self.streak;
+        *self = Self { kind: Some(kind), streak, is_put: true, ..Self::default() };
+        streak < STREAK_MAX
+    }
+
+    /// Whether one more request may go to a partition now.
+    fn takes(&self, partition: u8, kind: Kind) -> bool {
+        let is_last = self.runs.back().is_some_and(|run| run.partition == partition);
+        let is_free = kind == Kind::Read || self.is_put || is_last;
+        self.kind == Some(kind) && is_free && !self.begins_again && !(is_last && self.streak >= STREAK_MAX)
+    }
+
+    fn add(&mut self, partition: u8, frame: Option<Box<[u8]>>) {
+        if self.runs.back().is_none_or(|run| run.partition != partition) {
+            self.streak = 0;
+            self.runs.push_back(Run { partition, left: 0, frames: VecDeque::new() });
+        }
+        self.streak += 1;
+        if let Some(run) = self.runs.back_mut() {
+            run.left += 1;
+            run.frames.extend(frame);
+        }
+    }
+
+    /// The partition whose answer is told next.
+    fn head(&self) -> Option<u8> {
+        self.runs.front().map(|run| run.partition)
+    }
+
+    /// Whether these answers of a partition can be told at once.
+    fn is_next(&self, from: u8, answers: u32) -> bool {
+        let is_head = |run: &Run| run.partition == from && answers <= run.left;
+        !self.has_others && !self.begins_again && self.runs.front().is_none_or(is_head)
+    }
+
+    /// The client has been told.
+    fn told(&mut self, mut answers: u32) {
+        while answers > 0
+            && let Some(run) = self.runs.front_mut()
+        {
+            let told = answers.min(run.left);
+            run.left -= told;
+            run.frames.drain(..run.frames.len().min(told as usize));
+            answers -= told;
+            if run.left == 0 {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    /// Whether answers are held back for a moment, because soon there will be more: as many as are `left`.
+    /// Each partition has its own in its own time, and to send each by itself would cost more than all else.
+    pub(super) fn holds(&mut self, answers: u32, left: usize) -> bool {
+        self.held += answers;
+        let holds = answers > 0 && self.kind.is_some() && (self.held as usize) < left;
+        if !holds {
+            self.held = 0;
+        }
+        holds
+    }
+
+    /// The last write was given back: it is asked in turn then.
+    fn came_back(&mut self) {
+        self.streak = STREAK_MAX;
+        if let Some(run) = self.runs.back_mut() {
+            run.left -= 1;
+            if run.left == 0 {
+                self.runs.pop_back();
+            }
+        }
+    }
+}
+
+impl Route {
+    /// Which way a request goes.
+    #[inline]
+    pub(crate) fn way(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
+        if self.ahead.is_none() && self.is_free_for(destination, by.placed) {
+            return Way::InTurn;
+        }
+        self.way_ahead(destination, frame, by)
+    }
+
+    fn way_ahead(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
+        let placed = by.placed;
+        if self.needs > placed {
+            return Way::Waits;
+        }
+        let kind = Kind::of(frame).filter(|kind| *kind == Kind::Read || by.prepares);
+        let (partition, kind) = match (destination, kind) {
+            (Destination::Partition(partition), Some(kind)) => (partition, kind),
+            _ if self.under_way > 0 => return Way::Waits,
+            _ => {
+                self.ahead = None;
+                return Way::InTurn;
+            }
+        };
+        match &mut self.ahead {
+            Some(ahead) if self.under_way == 0 => {
+                if ahead.begin(kind) {
+                    return Way::Ahead(kind);
+                }
+                self.ahead = None;
+                Way::InTurn
+            }
+            Some(ahead) if self.placed == placed && self.back.is_empty() && ahead.takes(partition, kind) => {
+                Way::Ahead(kind)
+            }
+            Some(_) => Way::Waits,
+            None => {
+                let is_lent = self.session.is_none_or(|session| session.read_only);
+                if !is_lent && self.direct.is_none() && self.gather.is_none() && self.back.is_empty() {
+                    self.ahead = Some(Box::default());
+                }
+                Way::Waits
+            }
+        }
+    }
+
+    /// What has been told to the client was asked ahead.
+    pub(crate) fn told_ahead(&mut self, answers: u32, stamp: &Timestamp) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.told(answers);
+            // What comes next must be as new as that, and not as what this thread's partition has come to.
+            self.seen.merge(stamp);
+        }
+    }
+
+    /// Whether what a partition has for the client may be told before all else that it waits for, as far as
+    /// the order of its requests goes.
+    pub(crate) fn is_next(&self, from: u8, answers: u32, stamp: &Timestamp) -> bool {
+        self.ahead.as_ref().is_none_or(|ahead| ahead.is_next(from, answers))
+            && self.is_new_enough(from, stamp)
+    }
+
+    /// Whether a read that was asked ahead shows at least what its client has seen.
+    fn is_new_enough(&self, from: u8, stamp: &Timestamp) -> bool {
+        let reads = self.ahead.as_ref().is_some_and(|ahead| ahead.kind == Some(Kind::Read));
+        !reads || stamp.at(from) >= self.seen.at(from)
+    }
+
+    /// The last of what was asked has come back.
+    pub(crate) fn came_back(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.came_back();
+        }
+    }
+
+    /// Whether this answers something, as far as that can be told from where it comes.
+    pub(crate) fn is_answer(&self, late: &Late) -> bool {
+        if self.ahead.is_some() { late.answers > 0 } else { late.from == self.at }
+    }
+
+    /// Whether this is the answer to a read which shows less than its client has seen meanwhile.
+    pub(crate) fn is_too_old(&self, late: &Late) -> bool {
+        late.answers > 0 && !self.is_new_enough(late.from, &late.stamp)
+    }
+
+    /// The client proves what it is, which is answered whatever is under way.
+    pub(crate) fn proves(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.has_others = true;
+        }
+    }
+
+    /// The partitions that have something for the client which stands behind answers that it is not told yet,
+    /// and whether this is such an answer.
+    pub(crate) fn is_held_back(&self, late: &Late, behind: &mut u64) -> bool {
+        let Some(ahead) = &self.ahead else { return false };
+        if late.answers > 0 && ahead.head().is_some_and(|head| head != late.from) {
+            // Events pass reads, which are asked again if they turn out to be older.
+            *behind |= u64::from(ahead.kind == Some(Kind::Write)) << late.from;
+            return true;
+        }
+        *behind & (1 << late.from) != 0
+    }
+}
+
+impl Home {
+    /// Asks a partition before all is answered that others were asked.
+    pub(super) fn ask_ahead(&mut self, id: ConnectionId, partition: u8, frame: Box<[u8]>, kind: Kind) {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        if core::mem::take(&mut route.sees_own) {
+            route.seen.merge(&self.own_stamp);
+        }
+        let seen = route.asks(partition, self.placement.version(), false).then(|| route.seen.clone());
+        let Some(asked) = &mut route.ahead else { return };
+        let ahead = match kind {
+            Kind::Read => {
+                asked.add(partition, Some(frame.clone()));
+                None
+            }
+            Kind::Write => {
+                asked.add(partition, None);
+                self.asked_ahead += 1;
+                (asked.number, asked.is_put) = (self.asked_ahead, false);
+                let others = asked.places.iter().filter(|place| place.partition != partition);
+                Some(Box::new(Ahead {
+                    number: asked.number,
+                    after: others.copied().collect(),
+                    zxid: asked.zxid,
+                }))
+            }
+        };
+        self.join(id, partition);
+        self.hand_in(partition, id, seen, &frame, ahead);
+    }
+
+    /// Puts answers into a client's output, to be sent with others.
+    pub(super) fn hold(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
+        let until = self.now_us + HELD_US;
+        if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
+            self.held.push_back((until, id));
+        }
+        self.connections.append_quietly(id, bytes)
+    }
+
+    /// Lets go what was held back for long enough.
+    pub(crate) fn let_go(&mut self, now: Now) {
+        self.now_us = now.mono_us;
+        while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now.mono_us) {
+            self.connections.announce(id);
+            if let Some(ahead) = self.route(id).and_then(|route| route.ahead.as_mut()) {
+                ahead.held = 0;
+            }
+        }
+    }
+
+    /// It is known where a write stands that was asked ahead.
+    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Option<Place>, zxid: i64) {
+        let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
+        let Some(ahead) = ahead.filter(|ahead| ahead.number == number) else { return };
+        ahead.is_put = true;
+        ahead.zxid = ahead.zxid.max(zxid);
+        if let Some(place) = place {
+            ahead.places.retain(|known| known.partition != place.partition);
+            ahead.places.push(place);
+        }
+        self.go_on(id);
+    }
+
+    /// Keeps what a partition has for a client until its turn comes: answers that were asked ahead each by itself.
+    pub(super) fn keep_for_later(
+        &mut self,
+        from: u8,
+        id: ConnectionId,
+        answers: u32,
+        bytes: Vec<u8>,
+        stamp: Timestamp,
+    ) {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        let Some(ahead) = route.ahead.as_ref().filter(|ahead| answers > 0 && ahead.kind.is_some()) else {
+            route.late.push_back(Late { from, answers, bytes, stamp });
+            return;
+        };
+        let begins_again = ahead.begins_again;
+        let mut rest = bytes.as_slice();
+        while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
+            let whole = rest.get(..rest.len() - tail.len()).unwrap_or_default();
+            rest = tail;
+            let xid = ReplyHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
+            let is_asked = !matches!(xid, xid::NOTIFICATION | xid::AUTH);
+            if xid == xid::AUTH || (is_asked && begins_again) {
+                Self::uncount(&mut self.under_way, route, 1);
+            }
+            if !(is_asked && begins_again) {
+                let answers = u32::from(is_asked);
+                route.late.push_back(Late { from, answers, bytes: whole.into(), stamp: stamp.clone() });
+            }
+        }
+    }
+
+    /// Reads that were asked ahead are asked again, from the first that has not been told. False where there
+    /// are none.
+    pub(crate) fn begin_again(&mut self, id: ConnectionId) -> bool {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
+            return false;
+        };
+        let Some(ahead) = route.ahead.as_mut().filter(|it| it.kind == Some(Kind::Read)) else { return false };
+        ahead.begins_again = true;
+        for run in ahead.runs.drain(..) {
+            route.back.extend(run.frames);
+        }
+        let dropped = route.late.iter().map(|late| late.answers).sum();
+        route.late.retain(|late| late.answers == 0);
+        Self::uncount(&mut self.under_way, route, dropped);
+        true
+    }
+}

@@ -1,0 +1,141 @@
+//! What a client asks of one partition before others have answered it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
+mod threads;
+
+use stoa_core::CloseReason;
+use threads::*;
+
+fn xids(frames: &[Frame]) -> Vec<i32> {
+    frames.iter().map(|frame| frame.xid).collect()
+}
+
+/// A server with four partitions, a directory on each, and a client of the first thread.
+fn furnished() -> (Threads, Vec<String>, Client) {
+    let mut threads = Threads::new(4);
+    let tops = tops(4);
+    let client = threads.open(0);
+    for top in &tops {
+        assert_eq!(threads.ask(client, &create(1, top)).err, 0);
+    }
+    (threads, tops, client)
+}
+
+#[test]
+fn writes_are_prepared_by_all_partitions_before_any_is_stored() {
+    let (mut threads, tops, client) = furnished();
+    let reader = threads.open(3);
+    threads.slow_log = vec![0, 1, 2, 3];
+    let bytes: Vec<_> =
+        (0..12).flat_map(|number| set(number + 10, &tops[number as usize % 4], &[number as u8])).collect();
+    threads.send(client, &bytes);
+    threads.settle();
+    // The first one showed that the client asks several partitions: so it went out by itself.
+    assert!(threads.unstored.iter().filter(|position| **position > 0).count() == 1);
+    threads.slow_log.clear();
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), (10..22).collect::<Vec<_>>());
+
+    threads.slow_log = vec![0, 1, 2, 3];
+    let bytes: Vec<_> =
+        (0..12).flat_map(|number| set(number + 30, &tops[number as usize % 4], &[number as u8])).collect();
+    threads.send(client, &[set(29, &tops[3], b"?"), bytes].concat());
+    threads.settle();
+    threads.slow_log = vec![0, 1, 2];
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [29]);
+    assert!(threads.unstored[..3].iter().all(|position| *position > 0), "{:?}", threads.unstored);
+    // Those of the last partition are stored, and must not be told, nor be seen, before the first ones.
+    assert_eq!(data(&threads.ask(reader, &get(1, &tops[3], false))), b"?");
+    threads.slow_log.clear();
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), (30..42).collect::<Vec<_>>());
+    for (number, top) in tops.iter().enumerate() {
+        assert_eq!(data(&threads.ask(reader, &get(2, top, false))), [number as u8 + 8]);
+    }
+}
+
+#[test]
+fn a_write_is_void_if_the_log_has_no_room_for_an_earlier_one_of_its_client() {
+    let (mut threads, tops, client) = furnished();
+    let other = threads.open(2);
+    threads.slow_log = vec![1, 2];
+    // The first one is answered, and shows that the client asks several partitions.
+    threads.send(
+        client,
+        &[set(9, &tops[3], b"?"), set(10, &tops[1], b"one"), set(11, &tops[2], b"two")].concat(),
+    );
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9]);
+    // What somebody else writes behind it was prepared on top of it.
+    threads.send(other, &set(12, &tops[2], b"three"));
+    threads.settle();
+    assert!(threads.unstored[1] > 0 && threads.unstored[2] > 0);
+    let now = threads.now;
+    threads.unstored[1] = 0;
+    let refused = threads.records.iter().rposition(|(partition, ..)| *partition == 1).unwrap();
+    threads.records.remove(refused);
+    assert!(threads.shard(1).server_mut().append_refused(0, now));
+    threads.slow_log.clear();
+    threads.settle();
+    threads.pass(600);
+    threads.pass(600);
+    let closed = |client| threads.closed.contains(&(client, CloseReason::LeaderChanged));
+    assert!(closed(client) && closed(other), "{:?}", threads.closed);
+    for is_restarted in [false, true] {
+        let client = threads.open(3);
+        for top in &tops[1..3] {
+            assert_eq!(data(&threads.ask(client, &get(2, top, false))), b"first", "{is_restarted}");
+        }
+        threads.restart();
+    }
+    let client = threads.open(1);
+    assert_eq!(threads.ask(client, &set(3, &tops[2], b"four")).err, 0);
+    threads.restart();
+    let client = threads.open(2);
+    assert_eq!(data(&threads.ask(client, &get(2, &tops[2], false))), b"four");
+}
+
+#[test]
+fn a_read_that_others_have_overtaken_is_asked_again() {
+    let (mut threads, tops, client) = furnished();
+    let writer = threads.open(3);
+    // What the client asks the second partition arrives late; the third answers at once.
+    threads.silent = Some((0, 1));
+    let reads = [get(9, &tops[3], false), get(10, &tops[1], false), get(11, &tops[2], false)];
+    threads.send(client, &reads.concat());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9]);
+    assert_eq!(threads.ask(writer, &set(2, &tops[2], b"new")).err, 0);
+    assert_eq!(threads.ask(writer, &set(3, &tops[1], b"after it")).err, 0);
+    threads.silent = None;
+    threads.settle();
+    let frames = threads.take(client);
+    assert_eq!(xids(&frames), [10, 11]);
+    assert_eq!((data(&frames[0]), data(&frames[1])), (b"after it".to_vec(), b"new".to_vec()));
+}
+
+#[test]
+fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
+    let (mut threads, tops, client) = furnished();
+    let order = [3, 1, 2, 3, 0, 3, 1, 2, 3];
+    let requests = (9..18).flat_map(|xid| set(xid, &tops[order[xid as usize - 9]], b"!"));
+    threads.slow_log = vec![0, 1, 2];
+    threads.send(client, &requests.collect::<Vec<_>>());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9], "one was asked in turn");
+    threads.to_send.clear();
+    threads.slow_log = vec![0];
+    threads.settle();
+    // Three that were asked ahead are answered, and five are to come.
+    threads.pass(4);
+    assert_eq!(threads.to_send, [], "it is not time yet");
+    threads.pass(1);
+    assert_eq!(threads.to_send, [client], "nobody waits for longer than that");
+    assert_eq!(xids(&threads.take(client)), [10, 11, 12]);
+    threads.slow_log.clear();
+    threads.settle();
+    assert_eq!(threads.to_send.last(), Some(&client), "nothing is to come any more");
+    assert_eq!(xids(&threads.take(client)), (13..18).collect::<Vec<_>>());
+}
