@@ -16,6 +16,7 @@ use crate::placement::{FIRST, MoveRefusal};
 use crate::server::Server;
 use crate::word::Word;
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
@@ -143,7 +144,7 @@ impl Server {
                 }
             }
         }
-        self.say(FIRST, Word::Load(report));
+        self.say(FIRST, Word::Load(Box::new(report)));
     }
 
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.

@@ -20,6 +20,7 @@ use crate::peer::Asked;
 use crate::server::Server;
 use crate::timestamp::Timestamp;
 use crate::word::Word;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -184,7 +185,7 @@ impl Server {
         let Some(active) = self.crossing.active.as_mut().filter(|active| active.id == op) else {
             // It was given up meanwhile.
             if standing.is_some() {
-                self.say(from, Word::Verdict(op, Verdict::undone()));
+                self.say(from, Word::Verdict(op, Box::new(Verdict::undone())));
             }
             return;
         };
@@ -210,7 +211,7 @@ impl Server {
     pub(crate) fn give_up(&mut self) {
         let Some(active) = self.crossing.active.take() else { return };
         for standing in &active.standing {
-            self.say(standing.place.partition, Word::Verdict(active.id, Verdict::undone()));
+            self.say(standing.place.partition, Word::Verdict(active.id, Box::new(Verdict::undone())));
         }
     }
 
@@ -231,7 +232,7 @@ impl Server {
             asked: active.asked.clone(),
             zxid: active.zxid,
             time_ms: active.now.wall_ms,
-            step: step.clone(),
+            step: Box::new(step.clone()),
         };
         self.say(step.partition, word);
     }
@@ -289,7 +290,7 @@ impl Server {
             let places = if is_writer(partition) { places.clone() } else { Vec::new() };
             self.say(
                 partition,
-                Word::Verdict(active.id, Verdict { places, rests_on: rests_on.clone(), session }),
+                Word::Verdict(active.id, Box::new(Verdict { places, rests_on: rests_on.clone(), session })),
             );
         }
         self.partition.depends_on(&rests_on);

@@ -103,12 +103,12 @@ impl Server {
         match word {
             Word::Leader { server, prepares } => self.leader_told(server, prepares),
             Word::Stand { op, is_quiet } => self.stand_for(from, op, is_quiet),
-            Word::Stands(op, standing) => self.stands(from, op, standing),
+            Word::Stands(op, standing) => self.stands(from, op, standing.map(|it| *it)),
             Word::Do { op, asked, zxid, time_ms, step } => {
                 self.do_step(from, op, &asked, Stamp { zxid, time_ms }, &step);
             }
-            Word::Stepped(op, stepped) => self.stepped(op, stepped),
-            Word::Verdict(op, verdict) => self.verdict(from, op, verdict),
+            Word::Stepped(op, stepped) => self.stepped(op, *stepped),
+            Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
             Word::Whether(place) => self.is_asked_for(from, place),
             Word::Fate { place, is_there, follows } => self.fate_told(place, is_there, follows),
             Word::Clock(zxid) => self.read_only.seen(zxid),
@@ -116,7 +116,7 @@ impl Server {
             Word::Follows(version) => self.follows_told(from, version),
             Word::Follow { given, taken } => self.is_followed(given, taken),
             Word::Comes { taken, watches } => self.watches_come(from, taken, watches),
-            Word::Load(report) => self.load_told(from, report),
+            Word::Load(report) => self.load_told(from, *report),
             // These are for the homes.
             Word::Client(..)
             | Word::Answer(..)

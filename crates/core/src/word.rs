@@ -14,7 +14,8 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use stoa_tree::{Contact, WatchMode};
 
-/// From one thread of a server to another one.
+/// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
+/// in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
     /// A client of the sender. The receiver answers to the client's name there.
@@ -46,7 +47,7 @@ pub enum Word {
         is_quiet: bool,
     },
     /// It stands still, or cannot.
-    Stands(u64, Option<Standing>),
+    Stands(u64, Option<Box<Standing>>),
     /// Prepare a step of an operation.
     Do {
         /// The operation.
@@ -58,12 +59,12 @@ pub enum Word {
         /// Their time, milliseconds since the epoch.
         time_ms: i64,
         /// The step.
-        step: Step,
+        step: Box<Step>,
     },
     /// A step is prepared, or refused.
-    Stepped(u64, Stepped),
+    Stepped(u64, Box<Stepped>),
     /// The operation is done or undone.
-    Verdict(u64, Verdict),
+    Verdict(u64, Box<Verdict>),
     /// Is this place held by an entry of its term, once that is decided?
     Whether(Place),
     /// It is decided.
@@ -129,7 +130,7 @@ pub enum Word {
     /// leads it here; 0 when that is not so.
     Follows(i64),
     /// To the first partition of the leader: what is asked of the sender's.
-    Load(LoadReport),
+    Load(Box<LoadReport>),
 }
 
 impl Word {

@@ -8,6 +8,7 @@ use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::Server;
 use crate::word::Word;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
@@ -76,7 +77,7 @@ impl Server {
         let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
         self.crossing.stand =
             Some(Stand { coordinator, op, place, part: None, is_written: false, request: None });
-        self.say(coordinator, Word::Stands(op, Some(Standing { place, zxid, rests_on })));
+        self.say(coordinator, Word::Stands(op, Some(Box::new(Standing { place, zxid, rests_on }))));
     }
 
     /// Whether an entry proposed now would be in another place than was promised, or something behind a part that
@@ -99,7 +100,7 @@ impl Server {
             let tree = &mut self.partition.tree;
             let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
             let result = tree.part_op(part, op_of_move, &Caller::SERVER);
-            return self.say(from, Word::Stepped(op, Stepped { result, at_cuts: Vec::new() }));
+            return self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts: Vec::new() })));
         }
         let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
         let Ok(request) = Request::decode(opcode, &mut Reader::new(body)) else { return };
@@ -133,7 +134,7 @@ impl Server {
             }
         };
         let result = tree.part_op(part, kind, &caller);
-        self.say(from, Word::Stepped(op, Stepped { result, at_cuts }));
+        self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts })));
     }
 
     /// The operation is done or undone.
