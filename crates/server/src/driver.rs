@@ -545,6 +545,10 @@ impl Driver {
         // The others store it at the same time.
         self.carry_to_peers();
         self.speak();
+        // What was asked meanwhile may have been taken only now.
+        if self.server.borrow().append_bytes() > 0 {
+            self.append_due.notify_one();
+        }
         true
     }
 

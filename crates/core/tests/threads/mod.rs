@@ -127,6 +127,12 @@ impl Threads {
             }
         }
         shard.settle(now);
+        while let Some(append) = shard.server_mut().poll_append() {
+            assert_eq!(append.timeline, u32::from(partition));
+            self.unstored[usize::from(partition)] = append.position;
+            self.records.push((partition, append.position, append.payload.join()));
+        }
+        shard.settle(now);
         while let Some((to, word)) = shard.poll_word() {
             self.words.entry((partition, to)).or_default().push_back(word);
         }
@@ -136,11 +142,6 @@ impl Threads {
                 Output::Send(id) => self.to_send.push((partition, id)),
                 Output::Resume(_) => {}
             }
-        }
-        while let Some(append) = shard.server_mut().poll_append() {
-            assert_eq!(append.timeline, u32::from(partition));
-            self.unstored[usize::from(partition)] = append.position;
-            self.records.push((partition, append.position, append.payload.join()));
         }
     }
 
