@@ -1,11 +1,14 @@
 //! The async client.
 
 use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stoa_wire::{AddWatchMode, CreateMode, ErrorCode, Stat, WatcherKind};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -13,6 +16,7 @@ use crate::driver::{Command, Driver, Status};
 use crate::fast::Fast;
 use crate::options::Options;
 use crate::protocol::{Call, Reply, WatchId};
+use crate::recipes::{Service, Situation};
 use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult, State};
 use crate::watch::Watch;
 
@@ -93,6 +97,8 @@ pub struct Client {
     status: watch::Receiver<Status>,
     next_watch: Arc<AtomicU64>,
     call_timeout: Option<Duration>,
+    /// Where its tasks run: handles of recipes may be dropped elsewhere.
+    runtime: Handle,
 }
 
 impl Client {
@@ -112,7 +118,8 @@ impl Client {
             Ok(Err(_)) | Err(_) => false,
         };
         if connected {
-            return Ok(Self { commands, status, next_watch: Arc::default(), call_timeout });
+            let (next_watch, runtime) = (Arc::default(), Handle::current());
+            return Ok(Self { commands, status, next_watch, call_timeout, runtime });
         }
         let status = status.borrow();
         let failure = match (&status.failure, status.state) {
@@ -440,6 +447,51 @@ impl Client {
     pub async fn close(&self) -> Result<()> {
         nothing(self.call(Call::Close).await?)
     }
+}
+
+impl Service for Client {
+    type Watch = Watch;
+
+    async fn call(&self, call: Call) -> Result<Reply> {
+        self.send(call, None).await
+    }
+
+    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Result<Reply>, Watch) {
+        Self::call_and_watch(self, call).await
+    }
+
+    fn situation(&self) -> Situation {
+        // The task ends only when the client has, or its runtime.
+        if self.commands.is_closed() {
+            let connections = self.status.borrow().reconnects;
+            return Situation { state: State::Closed, session: None, connections };
+        }
+        situation_of(&self.status.borrow())
+    }
+
+    async fn changed(&self, from: Situation) {
+        let mut status = self.status.clone();
+        if status.wait_for(|status| situation_of(status) != from).await.is_err() && self.situation() == from {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    fn unique(&self) -> u64 {
+        // Each has keys of its own, drawn from what the system has of chance.
+        RandomState::new().hash_one(0_u8)
+    }
+}
+
+fn situation_of(status: &Status) -> Situation {
+    Situation { state: status.state, session: status.session_id, connections: status.reconnects }
 }
 
 fn create_call(path: &str, data: &[u8], options: CreateOptions, with_stat: bool) -> Call {

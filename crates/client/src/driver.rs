@@ -39,6 +39,8 @@ pub struct Status {
     /// How many connections to it there are: more than one when the client is direct and the server has several
     /// partitions.
     pub connections: usize,
+    /// How often the session was connected to a server, or a new one was opened.
+    pub reconnects: u64,
     /// Why the last connection ended or could not be opened.
     pub failure: Option<String>,
 }
@@ -89,6 +91,7 @@ impl Driver {
             session_timeout: options.session_timeout,
             server: None,
             connections: 0,
+            reconnects: 0,
             failure: None,
         });
         let start = Instant::now();
@@ -310,6 +313,7 @@ impl Driver {
                 Output::Side(SideWish::Close { partition }) => self.sides.close(partition),
                 Output::State(state) => self.status.send_modify(|status| {
                     status.state = state;
+                    status.reconnects += u64::from(state.is_connected());
                     status.session_id = self.protocol.session_id();
                     status.session_timeout = Duration::from_millis(self.protocol.timeout_ms());
                 }),

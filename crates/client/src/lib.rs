@@ -1,7 +1,8 @@
 //! A client for ZooKeeper's protocol, for Stoa and for every server that speaks it.
 //!
 //! [`protocol`] is the core: bytes and time in, bytes and completions out. [`Client`] puts tokio
-//! around it; [`blocking::Client`] puts a thread around that.
+//! around it; [`blocking::Client`] puts a thread around that. [`recipes`] are locks, elections, queues and the
+//! like.
 //!
 //! ```no_run
 //! # #[cfg(feature = "net")]
@@ -21,7 +22,13 @@
 extern crate alloc;
 
 pub mod protocol;
+pub mod recipes;
 mod types;
+
+/// The examples of the guide, so that they are compiled.
+#[cfg(all(doctest, feature = "net"))]
+#[doc = include_str!("../../../docs/recipes.md")]
+struct Guide;
 
 #[cfg(feature = "net")]
 pub mod blocking;

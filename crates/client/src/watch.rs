@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 
+use crate::recipes::Events;
 use crate::types::{Event, WatchEnd};
 
 /// Events that wait for their reader, at most. A watch that falls further behind ends with
@@ -36,5 +37,11 @@ impl Watch {
         let next = self.events.recv().await.unwrap_or(Err(WatchEnd::Lagged));
         self.end = next.as_ref().err().copied();
         next
+    }
+}
+
+impl Events for Watch {
+    async fn next(&mut self) -> Result<Event, WatchEnd> {
+        Self::next(self).await
     }
 }

@@ -2,65 +2,14 @@
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
+mod script;
+
 use std::time::Duration;
 
+use script::{SESSION, accept, answer, next_request, options};
 use stoa_client::{Client, CreateMode, ErrorCode, EventKind, Options, State, WatchEnd, blocking};
-use stoa_wire::{
-    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader, Stat,
-    WatcherEvent, put,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-
-const SESSION: i64 = 99;
-
-async fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
-    let len = stream.read_i32().await.unwrap();
-    let mut frame = vec![0; usize::try_from(len).unwrap()];
-    stream.read_exact(&mut frame).await.unwrap();
-    frame
-}
-
-async fn write_frame(stream: &mut TcpStream, body: impl FnOnce(&mut Vec<u8>)) {
-    let mut frame = Vec::new();
-    body(&mut frame);
-    stream.write_i32(i32::try_from(frame.len()).unwrap()).await.unwrap();
-    stream.write_all(&frame).await.unwrap();
-}
-
-/// Accepts a connection and its handshake; returns the session that the client asked for.
-async fn accept(listener: &TcpListener) -> (TcpStream, i64) {
-    let (mut stream, _) = listener.accept().await.unwrap();
-    let hello = read_frame(&mut stream).await;
-    let session = ConnectRequest::decode(&hello).unwrap().session_id;
-    let response = ConnectResponse {
-        protocol_version: 0,
-        timeout_ms: 4000,
-        session_id: SESSION,
-        password: [1; PASSWORD_LEN],
-        read_only: Some(false),
-    };
-    write_frame(&mut stream, |out| response.encode(out)).await;
-    (stream, session)
-}
-
-async fn next_request(stream: &mut TcpStream) -> (i32, Opcode) {
-    let frame = read_frame(stream).await;
-    let header = RequestHeader::decode(&mut Reader::new(&frame)).unwrap();
-    (header.xid, Opcode::from_i32(header.opcode).unwrap())
-}
-
-async fn answer(stream: &mut TcpStream, xid: i32, err: i32, body: impl FnOnce(&mut Vec<u8>)) {
-    write_frame(stream, |out| {
-        ReplyHeader { xid, zxid: 7, err }.encode(out);
-        body(out);
-    })
-    .await;
-}
-
-fn options(listener: &TcpListener) -> Options {
-    Options::new(&listener.local_addr().unwrap().to_string()).unwrap()
-}
+use stoa_wire::{Opcode, Stat, WatcherEvent, put};
+use tokio::net::TcpListener;
 
 #[tokio::test]
 async fn the_session_goes_on_over_a_new_connection() {
@@ -73,10 +22,10 @@ async fn the_session_goes_on_over_a_new_connection() {
         drop(stream); // The request is never answered.
         let (mut stream, session) = accept(&listener).await;
         assert_eq!(session, SESSION);
-        let (xid, opcode) = next_request(&mut stream).await;
+        let (xid, opcode, _) = next_request(&mut stream).await;
         assert_eq!(opcode, Opcode::Create);
         answer(&mut stream, xid, 0, |out| put::str(out, "/b")).await;
-        let (xid, opcode) = next_request(&mut stream).await;
+        let (xid, opcode, _) = next_request(&mut stream).await;
         assert_eq!(opcode, Opcode::CloseSession);
         answer(&mut stream, xid, 0, |_| {}).await;
     });
@@ -95,11 +44,11 @@ async fn a_watch_tells_its_event_and_its_end() {
     let options = options(&listener);
     let server = tokio::spawn(async move {
         let (mut stream, _) = accept(&listener).await;
-        let (xid, _) = next_request(&mut stream).await;
+        let (xid, ..) = next_request(&mut stream).await;
         answer(&mut stream, xid, ErrorCode::NoNode as i32, |_| {}).await;
         let event = WatcherEvent { kind: EventKind::Created as i32, state: 3, path: "/a" };
         answer(&mut stream, -1, 0, |out| event.encode(out)).await;
-        let (xid, opcode) = next_request(&mut stream).await;
+        let (xid, opcode, _) = next_request(&mut stream).await;
         assert_eq!(opcode, Opcode::CloseSession, "dropping the client closes the session");
         answer(&mut stream, xid, 0, |_| {}).await;
     });
@@ -163,7 +112,7 @@ fn the_blocking_front_needs_no_runtime_and_closes_its_session() {
         runtime.block_on(async {
             let listener = TcpListener::from_std(listener).unwrap();
             let (mut stream, _) = accept(&listener).await;
-            let (xid, _) = next_request(&mut stream).await;
+            let (xid, ..) = next_request(&mut stream).await;
             answer(&mut stream, xid, 0, |out| put::str(out, "/a")).await;
             next_request(&mut stream).await.1
         })

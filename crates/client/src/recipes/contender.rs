@@ -1,0 +1,256 @@
+//! Places in a queue of znodes: what locks, elections and semaphores are made of.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use stoa_wire::{CreateMode, ErrorCode, Stat};
+
+use super::error::Error;
+use super::planted::{Bug, has};
+use super::service::{Events, Service};
+use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
+use crate::protocol::Reply;
+
+/// The name of a contender's znode: `ID-KIND-NUMBER`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rival {
+    pub(super) name: String,
+    pub(super) kind: String,
+    number: i32,
+}
+
+impl Rival {
+    /// `None` for the names of others.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.splitn(3, '-');
+        let (_id, kind, number) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { name: name.to_owned(), kind: kind.to_owned(), number: number.parse().ok()? })
+    }
+
+    /// How much later it came than the other one. Numbers begin anew behind the largest one.
+    pub(super) fn behind(&self, other: &Self) -> i32 {
+        self.number.wrapping_sub(other.number)
+    }
+}
+
+/// The first of some contenders.
+pub(super) fn oldest(names: &[String]) -> Option<Rival> {
+    names.iter().filter_map(|name| Rival::parse(name)).reduce(
+        |first, it| {
+            if first.behind(&it) > 0 { it } else { first }
+        },
+    )
+}
+
+/// Who stands before somebody, the nearest last.
+#[derive(Debug)]
+pub(super) struct Before(pub(super) Vec<Rival>);
+
+/// An ephemeral sequential znode of ours. It is deleted when this is dropped.
+///
+/// Its name begins with an id, by which it is found when the answer to its create is lost.
+#[derive(Debug)]
+pub(super) struct Contender<S: Service> {
+    znodes: Znodes<S>,
+    directory: String,
+    id: String,
+    /// What is known of it once it is known to be there.
+    place: Option<Place>,
+    is_over: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Place {
+    rival: Rival,
+    stat: Stat,
+}
+
+impl<S: Service> Contender<S> {
+    /// Creates a znode behind those that are there.
+    pub(super) async fn enter(
+        znodes: &Znodes<S>,
+        directory: &str,
+        kind: &str,
+        data: &[u8],
+    ) -> Result<Self, Error> {
+        // From here on whatever becomes of it is cleared away when it is dropped.
+        let (id, directory) = (znodes.id(), directory.to_owned());
+        let mut this = Self { znodes: znodes.clone(), directory, id, place: None, is_over: false };
+        let path = format!("{}/{}-{kind}-", this.directory, this.id);
+        let mut pause = PAUSE_MIN;
+        loop {
+            let create = this.znodes.create_call(&path, data, CreateMode::EphemeralSequential);
+            match this.znodes.service.call(create).await {
+                Ok(Reply::Created { path, stat }) => {
+                    let rival = path.rsplit('/').next().and_then(Rival::parse);
+                    let place = rival.map(|rival| Place { rival, stat });
+                    this.place = Some(place.ok_or_else(|| this.foreign())?);
+                    return Ok(this);
+                }
+                // A container goes when it has been empty for a while.
+                Err(ErrorCode::NoNode) => {
+                    this.znodes.make(&this.directory, b"", CreateMode::Container).await?;
+                }
+                Err(code) if is_lost(code) => {
+                    this.znodes.pause(&mut pause).await;
+                    if has(&this.znodes.service, Bug::CreateIsNotProtected) {
+                        this.id = this.znodes.id();
+                        continue;
+                    }
+                    this.place = this.find().await?;
+                    if this.place.is_some() {
+                        return Ok(this);
+                    }
+                }
+                other => return Err(unexpected(&this.directory, other)),
+            }
+        }
+    }
+
+    fn foreign(&self) -> Error {
+        Error::Foreign { path: self.directory.clone(), problem: "its children have no numbers" }
+    }
+
+    /// Looks for our znode, after a request to create it whose answer is lost.
+    ///
+    /// If it is not there now, it will not be: the request was made before on the same session, so whichever
+    /// server we ask now has it before this, or never.
+    async fn find(&self) -> Result<Option<Place>, Error> {
+        self.znodes.sync(&self.directory).await?;
+        let names = self.znodes.children(&self.directory).await?;
+        let Some(name) = names.iter().find(|name| name.starts_with(&self.id)) else { return Ok(None) };
+        let rival = Rival::parse(name).ok_or_else(|| self.foreign())?;
+        let stat = self.znodes.stat(&format!("{}/{name}", self.directory)).await?;
+        Ok(stat.map(|stat| Place { rival, stat }))
+    }
+
+    /// Its znode.
+    pub(super) fn path(&self) -> String {
+        let name = self.place.as_ref().map_or(self.id.as_str(), |place| &place.rival.name);
+        format!("{}/{name}", self.directory)
+    }
+
+    /// The zxid of its creation.
+    pub(super) fn created(&self) -> i64 {
+        self.place.as_ref().map_or(0, |place| place.stat.czxid)
+    }
+
+    /// The session that it lives as long as.
+    pub(super) fn session(&self) -> i64 {
+        self.place.as_ref().map_or(0, |place| place.stat.ephemeral_owner)
+    }
+
+    pub(super) fn service(&self) -> &S {
+        &self.znodes.service
+    }
+
+    /// The contenders before it among some children.
+    pub(super) fn before(&self, names: &[String]) -> Result<Before, Error> {
+        let own = self.place.as_ref().map(|place| &place.rival).filter(|own| names.contains(&own.name));
+        let own = own.ok_or_else(|| self.gone())?;
+        let all = names.iter().filter_map(|name| Rival::parse(name));
+        let mut before: Vec<Rival> = all.filter(|it| own.behind(it) > 0).collect();
+        before.sort_by_key(|it| core::cmp::Reverse(own.behind(it)));
+        Ok(Before(before))
+    }
+
+    /// Why its znode is not there any more.
+    pub(super) fn gone(&self) -> Error {
+        if self.service().situation().session == Some(self.session()) {
+            Error::Removed { path: self.path() }
+        } else {
+            Error::SessionLost
+        }
+    }
+
+    /// Waits as long as somebody is in the way of it, watching nobody else.
+    pub(super) async fn wait(
+        &self,
+        in_the_way: impl Fn(Before) -> Option<Rival> + Send + Sync,
+    ) -> Result<(), Error> {
+        loop {
+            let Some(rival) = self.look(&in_the_way).await? else { return Ok(()) };
+            let path = format!("{}/{}", self.directory, rival.name);
+            let (stat, mut watch) = self.znodes.stat_and_watch(&path).await?;
+            if stat.is_some() || has(self.service(), Bug::WatchIsLate) {
+                // Whatever it is, an event or the end of the watch: look again.
+                let event = watch.next().await;
+                if event.is_ok() && has(self.service(), Bug::EventIsTrusted) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Who is in the way of it now.
+    pub(super) async fn look(
+        &self,
+        in_the_way: impl Fn(Before) -> Option<Rival> + Send + Sync,
+    ) -> Result<Option<Rival>, Error> {
+        let names = self.znodes.children(&self.directory).await?;
+        Ok(in_the_way(self.before(&names)?))
+    }
+
+    /// Deletes its znode.
+    pub(super) async fn leave(mut self) -> Result<(), Error> {
+        let was_there = self.znodes.delete(&self.path()).await?;
+        self.is_over = true;
+        // If it is gone when it is deleted again, its session may have taken it away.
+        let is_over = self.service().situation().session != Some(self.session());
+        if was_there && !is_over { Ok(()) } else { Err(self.gone()) }
+    }
+
+    /// Deletes whatever there is of it.
+    async fn withdraw(self) {
+        if self.place.is_some() {
+            return self.znodes.delete_for_sure(&self.path()).await;
+        }
+        // Any error is the end of the session, or would be the same again.
+        if let Ok(Some(place)) = self.find().await {
+            let path = format!("{}/{}", self.directory, place.rival.name);
+            self.znodes.delete_for_sure(&path).await;
+        }
+    }
+}
+
+impl<S: Service> Drop for Contender<S> {
+    fn drop(&mut self) {
+        if self.is_over || has(self.service(), Bug::ContenderIsLeft) {
+            return;
+        }
+        let service = self.znodes.service.clone();
+        let rest = Self {
+            znodes: self.znodes.clone(),
+            directory: core::mem::take(&mut self.directory),
+            id: core::mem::take(&mut self.id),
+            place: self.place.take(),
+            // It is over when the task is, however that ends.
+            is_over: true,
+        };
+        service.spawn(rest.withdraw());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_no_rivals() {
+        let rival = Rival::parse("00ff-read-0000000007").unwrap();
+        assert_eq!((rival.kind.as_str(), rival.number), ("read", 7));
+        for name in ["", "a", "a-b", "a-b-c", "_c_1-2-3-lock-0000000001"] {
+            assert_eq!(Rival::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_order_goes_on_where_numbers_begin_anew() {
+        let names = ["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647", "other"];
+        let names = names.map(str::to_owned);
+        assert_eq!(oldest(&names).unwrap().name, "b-lock-2147483647");
+        assert_eq!(oldest(&names[3..]), None);
+    }
+}

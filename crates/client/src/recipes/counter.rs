@@ -1,0 +1,105 @@
+//! A counter.
+
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use stoa_wire::{CreateMode, ErrorCode};
+
+use super::error::Error;
+use super::planted::{Bug, has};
+use super::service::Service;
+use super::witness::{Outcome, Witness};
+use super::znodes::{Znodes, is_lost};
+use crate::protocol::Call;
+use crate::types::{Acl, Operation};
+
+/// A counter that many clients share: the data of its znode is a number, as text. It begins with 0.
+///
+/// Who adds reads the number and writes the sum if nobody else has written meanwhile (section 6.1.1 of
+/// *Extensible Distributed Coordination*). So that nothing is added twice when an answer is lost, the same
+/// request leaves a mark in a znode of its own below the counter. Only when the session ends at that moment is
+/// the error [`Error::Uncertain`]. One value does one thing at a time; make another one to do more.
+#[derive(Debug)]
+pub struct Counter<S: Service> {
+    znodes: Znodes<S>,
+    path: String,
+    witness: Option<Witness<S>>,
+}
+
+impl<S: Service> Counter<S> {
+    /// The counter at a path. It is made when it is first added to.
+    #[must_use]
+    pub fn new(service: &S, path: &str) -> Self {
+        Self { znodes: Znodes::new(service), path: path.to_owned(), witness: None }
+    }
+
+    /// Has its znodes made with this ACL, instead of open to everybody.
+    #[must_use]
+    pub fn acl(mut self, acl: Vec<Acl>) -> Self {
+        self.znodes.acl = acl;
+        self
+    }
+
+    /// The number now. It may be that of a moment ago, but not from before what this client has been told.
+    ///
+    /// # Errors
+    /// When the znode holds no number, or the service refuses.
+    pub async fn get(&self) -> Result<i64, Error> {
+        self.read().await.map(|read| read.map_or(0, |(number, _)| number))
+    }
+
+    /// Adds to the number, and returns the sum.
+    ///
+    /// When the future is dropped, it may have been added or not.
+    ///
+    /// # Errors
+    /// [`Error::Uncertain`] when nobody can say whether it was added; otherwise it was not: the sum is too large,
+    /// the znode holds no number, or the service refuses.
+    pub async fn add(&mut self, number: i64) -> Result<i64, Error> {
+        loop {
+            let Some((current, version)) = self.read().await? else {
+                self.znodes.make(&self.path, b"0", CreateMode::Persistent).await?;
+                continue;
+            };
+            let sum = current.checked_add(number).ok_or_else(|| self.foreign("the sum is too large"))?;
+            if self.write(sum, version).await? {
+                return Ok(sum);
+            }
+        }
+    }
+
+    /// Writes the number if nobody else has. Returns whether it has.
+    async fn write(&mut self, number: i64, version: i32) -> Result<bool, Error> {
+        let (path, data) = (self.path.clone(), number.to_string().into_bytes());
+        if has(&self.znodes.service, Bug::AddedTwice) {
+            let set = Call::SetData { path, data, version: Some(version) };
+            return match self.znodes.service.call(set).await {
+                Ok(_) => Ok(true),
+                Err(code) if is_lost(code) || code == ErrorCode::BadVersion => Ok(false),
+                Err(code) => Err(Error::of(&self.path, code)),
+            };
+        }
+        // While it works it is not ours: if this future is dropped, so is a witness whose version is not known.
+        let mut witness = self.witness.take().unwrap_or_else(|| Witness::new(&self.znodes, &self.path));
+        let set = Operation::SetData { path, data, version: Some(version) };
+        let outcome = witness.commit(&[set]).await?;
+        self.witness = Some(witness);
+        match outcome {
+            Outcome::Done => Ok(true),
+            Outcome::Refused(_, ErrorCode::BadVersion | ErrorCode::NoNode) => Ok(false),
+            Outcome::Refused(_, code) => Err(Error::of(&self.path, code)),
+        }
+    }
+
+    async fn read(&self) -> Result<Option<(i64, i32)>, Error> {
+        let Some((data, stat)) = self.znodes.data(&self.path).await? else { return Ok(None) };
+        let number = core::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
+        let number = number.ok_or_else(|| self.foreign("its data is no number of 64 bits"))?;
+        Ok(Some((number, stat.version)))
+    }
+
+    fn foreign(&self, problem: &'static str) -> Error {
+        Error::Foreign { path: self.path.clone(), problem }
+    }
+}

@@ -1,0 +1,201 @@
+//! Recipes with a service that answers what a test has written down.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::future::{Future, pending, ready};
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::{Arc, Mutex};
+
+use stoa_wire::{ErrorCode, Stat};
+
+use super::*;
+use crate::protocol::{Call, Reply, WatchId};
+use crate::types::{Event, State, WatchEnd};
+
+type Answer = Result<Reply, ErrorCode>;
+
+const SESSION: i64 = 5;
+
+#[derive(Clone)]
+struct Script(Arc<Mutex<Lines>>);
+
+struct Lines {
+    /// What is still to be answered, with the session in which it is.
+    answers: VecDeque<(i64, Answer)>,
+    session: i64,
+    asked: Vec<Call>,
+}
+
+struct NoEvents;
+
+impl Events for NoEvents {
+    async fn next(&mut self) -> Result<Event, WatchEnd> {
+        pending().await
+    }
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = (i64, Answer)>) -> Self {
+        let answers = answers.into_iter().collect();
+        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked: Vec::new() })))
+    }
+
+    fn asked(&self) -> Vec<Call> {
+        self.0.lock().unwrap().asked.clone()
+    }
+}
+
+impl Service for Script {
+    type Watch = NoEvents;
+
+    fn call(&self, call: Call) -> impl Future<Output = Answer> + Send {
+        let mut lines = self.0.lock().unwrap();
+        lines.asked.push(call);
+        let (session, answer) =
+            lines.answers.pop_front().unwrap_or((SESSION, Err(ErrorCode::SessionExpired)));
+        lines.session = session;
+        ready(answer)
+    }
+
+    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Answer, NoEvents) {
+        (self.call(call(WatchId(0))).await, NoEvents)
+    }
+
+    fn situation(&self) -> Situation {
+        Situation { state: State::Connected, session: Some(self.0.lock().unwrap().session), connections: 1 }
+    }
+
+    fn changed(&self, _: Situation) -> impl Future<Output = ()> + Send {
+        pending()
+    }
+
+    fn sleep(&self, _: Duration) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        now(task);
+    }
+
+    fn unique(&self) -> u64 {
+        0xff
+    }
+}
+
+/// What comes of a future that waits for nothing but the script.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the script has no answer"),
+    }
+}
+
+fn lost() -> (i64, Answer) {
+    (SESSION, Err(ErrorCode::ConnectionLoss))
+}
+
+fn created(path: &str) -> (i64, Answer) {
+    let stat = Stat { czxid: 9, ephemeral_owner: SESSION, ..Stat::default() };
+    (SESSION, Ok(Reply::Created { path: path.to_owned(), stat }))
+}
+
+fn listed(names: &[&str]) -> (i64, Answer) {
+    (SESSION, Ok(Reply::Children { names: names.iter().map(|&name| name.to_owned()).collect(), stat: None }))
+}
+
+const OWN: &str = "00000000000000ff-lock-0000000001";
+
+fn held(rest: impl IntoIterator<Item = (i64, Answer)>) -> (Script, Held<Script>) {
+    let script = Script::new([created(&format!("/lock/{OWN}")), listed(&[OWN])].into_iter().chain(rest));
+    let held = now(Lock::new(&script, "/lock").acquire()).unwrap();
+    assert_eq!((held.token(), held.session(), held.standing()), (Token(9), SESSION, Standing::Sure));
+    (script, held)
+}
+
+#[test]
+fn a_release_that_is_repeated_is_one() {
+    let (_, held) = held([lost(), (SESSION, Err(ErrorCode::NoNode))]);
+    assert_eq!(now(held.release()), Ok(()));
+}
+
+/// The delete is repeated in a new session, and finds nothing: the old session may have ended before it.
+#[test]
+fn a_release_after_the_end_of_the_session_is_none() {
+    let (_, held) = held([lost(), (SESSION + 1, Err(ErrorCode::NoNode))]);
+    assert_eq!(now(held.release()), Err(Error::SessionLost));
+}
+
+#[test]
+fn what_somebody_else_has_deleted_was_not_released() {
+    let (_, held) = held([(SESSION, Err(ErrorCode::NoNode))]);
+    assert_eq!(now(held.release()), Err(Error::Removed { path: format!("/lock/{OWN}") }));
+}
+
+/// A full disk refuses for a while: whoever has no use for the error does not see it, and it is tried again.
+#[test]
+fn what_is_refused_for_now_is_tried_again_in_the_background() {
+    let (script, held) =
+        held([(SESSION, Err(ErrorCode::SystemError)), lost(), (SESSION, Ok(Reply::Nothing))]);
+    drop(held);
+    let deletes = script.asked().into_iter().filter(|call| matches!(call, Call::Delete { .. }));
+    assert_eq!(deletes.count(), 3);
+}
+
+#[test]
+fn a_release_that_is_refused_says_so_and_is_tried_again() {
+    let (script, held) = held([(SESSION, Err(ErrorCode::SystemError)), (SESSION, Ok(Reply::Nothing))]);
+    let path = format!("/lock/{OWN}");
+    assert_eq!(now(held.release()), Err(Error::Refused { path, code: ErrorCode::SystemError }));
+    assert_eq!(script.asked().iter().filter(|call| matches!(call, Call::Delete { .. })).count(), 2);
+}
+
+/// Of the witness there is no trace: its session has ended, and nobody knows.
+#[test]
+fn an_update_whose_witness_is_gone_is_uncertain() {
+    let number = Reply::Data { data: b"1".to_vec(), stat: Stat::default() };
+    let script = Script::new([
+        (SESSION, Ok(number)),
+        created("/counter/00000000000000ff-witness"),
+        lost(),
+        (SESSION + 1, Ok(Reply::Path("/counter".to_owned()))),
+        (SESSION + 1, Err(ErrorCode::NoNode)),
+    ]);
+    assert_eq!(now(Counter::new(&script, "/counter").add(1)), Err(Error::Uncertain));
+}
+
+/// The answer says that it was not done, and the witness that it was.
+#[test]
+fn a_witness_is_believed_before_an_error() {
+    let number = Reply::Data { data: b"1".to_vec(), stat: Stat::default() };
+    for (version, expected) in [(1, Ok(2)), (0, Err(ErrorCode::SystemError))] {
+        let script = Script::new([
+            (SESSION, Ok(number.clone())),
+            created("/counter/00000000000000ff-witness"),
+            (SESSION, Err(ErrorCode::SystemError)),
+            (SESSION, Ok(Reply::Path("/counter".to_owned()))),
+            (SESSION, Ok(Reply::Stat(Stat { version, ..Stat::default() }))),
+        ]);
+        let result = now(Counter::new(&script, "/counter").add(1));
+        let path = "/counter/00000000000000ff-witness".to_owned();
+        assert_eq!(result, expected.map_err(|code| Error::Refused { path, code }));
+    }
+}
+
+#[test]
+fn znodes_above_are_made_from_the_top() {
+    let no_node = || (SESSION, Err(ErrorCode::NoNode));
+    let there = || (SESSION, Err(ErrorCode::NodeExists));
+    let script = Script::new([no_node(), no_node(), lost(), created("/a"), there(), created("/a/b/c")]);
+    assert_eq!(now(Barrier::new(&script, "/a/b/c").set()), Ok(()));
+    let made = script.asked().into_iter().filter_map(|call| match call {
+        Call::Create { path, .. } => Some(path),
+        _ => None,
+    });
+    let made: Vec<String> = made.collect();
+    assert_eq!(made, ["/a/b/c", "/a/b", "/a", "/a", "/a/b", "/a/b/c"]);
+}

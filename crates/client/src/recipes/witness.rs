@@ -1,0 +1,154 @@
+//! Updates that are carried out once, whatever becomes of their answers.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use stoa_wire::{CreateMode, ErrorCode};
+
+use super::error::Error;
+use super::service::Service;
+use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
+use crate::protocol::{Call, Reply};
+use crate::types::{Operation, OperationResult};
+
+/// An ephemeral znode of ours whose version counts the updates that we have made.
+///
+/// Each of them is a multi that sets the witness too, if its version is the one that we know. So when an answer is
+/// lost, the version says whether the update was carried out. That ends with the session, for the witness
+/// does.
+#[derive(Debug)]
+pub(super) struct Witness<S: Service> {
+    znodes: Znodes<S>,
+    directory: String,
+    path: String,
+    /// The version that it has; `None` while it is not known to be there.
+    version: Option<i32>,
+    is_over: bool,
+}
+
+/// What became of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// This operation of it was refused, and so nothing was done.
+    Refused(usize, ErrorCode),
+}
+
+impl<S: Service> Witness<S> {
+    /// One that is to be made in a directory.
+    pub(super) fn new(znodes: &Znodes<S>, directory: &str) -> Self {
+        let path = format!("{directory}/{}-witness", znodes.id());
+        Self { znodes: znodes.clone(), directory: directory.to_owned(), path, version: None, is_over: false }
+    }
+
+    /// Sees to it that the witness is there.
+    async fn appear(&mut self) -> Result<i32, Error> {
+        if let Some(version) = self.version {
+            return Ok(version);
+        }
+        let mut pause = PAUSE_MIN;
+        loop {
+            let create = self.znodes.create_call(&self.path, b"", CreateMode::Ephemeral);
+            let stat = match self.znodes.service.call(create).await {
+                Ok(Reply::Created { stat, .. }) => Some(stat),
+                Err(ErrorCode::NoNode) => {
+                    self.znodes.make(&self.directory, b"", CreateMode::Persistent).await?;
+                    continue;
+                }
+                // It was made by a request whose answer was lost.
+                Err(ErrorCode::NodeExists) => self.znodes.stat(&self.path).await?,
+                Err(code) if is_lost(code) => {
+                    self.znodes.pause(&mut pause).await;
+                    continue;
+                }
+                other => return Err(unexpected(&self.path, other)),
+            };
+            if let Some(stat) = stat {
+                self.version = Some(stat.version);
+                return Ok(stat.version);
+            }
+        }
+    }
+
+    /// Carries out all operations, or none, and says which. It must be the last call of a witness whose future
+    /// was dropped, other than [`Witness::was_done`].
+    pub(super) async fn commit(&mut self, operations: &[Operation]) -> Result<Outcome, Error> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let version = self.appear().await?;
+            let mark = self.path.clone();
+            let mut all = operations.to_vec();
+            all.push(Operation::SetData { path: mark, data: Vec::new(), version: Some(version) });
+            match self.znodes.service.call(Call::Multi(all)).await {
+                Ok(Reply::Results(results)) => match refusal(&results) {
+                    None => {
+                        self.version = Some(version.wrapping_add(1));
+                        return Ok(Outcome::Done);
+                    }
+                    // The session in which it was made has ended, and a new one has begun.
+                    Some((index, ErrorCode::NoNode)) if index == operations.len() => self.version = None,
+                    Some((index, code)) if index < operations.len() => {
+                        return Ok(Outcome::Refused(index, code));
+                    }
+                    Some((_, code)) => return Err(Error::of(&self.path, code)),
+                },
+                // What is refused for want of room or the like has not been done; better be sure.
+                Err(code) if is_lost(code) || code == ErrorCode::SystemError => {
+                    self.znodes.pause(&mut pause).await;
+                    if self.was_done().await? {
+                        return Ok(Outcome::Done);
+                    }
+                    if code == ErrorCode::SystemError {
+                        return Err(Error::of(&self.path, code));
+                    }
+                }
+                // It was under way, or was not sent.
+                Err(ErrorCode::SessionExpired) => return Err(Error::Uncertain),
+                other => return Err(unexpected(&self.path, other)),
+            }
+        }
+    }
+
+    /// Whether the update that was begun last was carried out, when nobody has heard what became of it. If it
+    /// was not by now, it never will be.
+    pub(super) async fn was_done(&mut self) -> Result<bool, Error> {
+        let Some(version) = self.version else { return Ok(false) };
+        let uncertain = |error| if error == Error::SessionLost { Error::Uncertain } else { error };
+        self.znodes.sync(&self.path).await.map_err(uncertain)?;
+        let Some(stat) = self.znodes.stat(&self.path).await.map_err(uncertain)? else {
+            return Err(Error::Uncertain);
+        };
+        self.version = Some(stat.version);
+        Ok(stat.version != version)
+    }
+
+    /// Takes it away, for its work is done.
+    pub(super) async fn leave(mut self) {
+        self.is_over = true;
+        self.znodes.delete_for_sure(&self.path).await;
+    }
+
+    pub(super) fn service(&self) -> S {
+        self.znodes.service.clone()
+    }
+}
+
+impl<S: Service> Drop for Witness<S> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let (znodes, path) = (self.znodes.clone(), core::mem::take(&mut self.path));
+            self.service().spawn(async move { znodes.delete_for_sure(&path).await });
+        }
+    }
+}
+
+/// The operation that was refused, and why.
+pub(super) fn refusal(results: &[OperationResult]) -> Option<(usize, ErrorCode)> {
+    results.iter().enumerate().find_map(|(index, result)| match result {
+        OperationResult::Failed(ErrorCode::Ok | ErrorCode::RuntimeInconsistency) => None,
+        OperationResult::Failed(code) => Some((index, *code)),
+        _ => None,
+    })
+}

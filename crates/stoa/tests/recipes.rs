@@ -1,0 +1,490 @@
+//! The client library's recipes with a real server.
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use stoa_client::recipes::{
+    Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Lock, Queue, RwLock, Semaphore, Standing,
+};
+use stoa_client::{Acl, Client, CreateMode, ErrorCode, Options, blocking};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Longer than anything here takes on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for what should not happen to happen.
+const A_WHILE: Duration = Duration::from_millis(150);
+
+/// A server on a port of the system's choice; killed when dropped.
+struct Server {
+    process: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
+        command.args(["serve", "--admin-port=0", "--words=*", "--port=0", "--partitions=2", "--data-dir"]);
+        let mut process =
+            command.arg(folder.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let port = ready.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Self { process, port, _folder: folder }
+    }
+
+    fn options(&self) -> Options {
+        Options::new(&format!("127.0.0.1:{}", self.port)).unwrap()
+    }
+
+    fn word(&self, word: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(word.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// How many watches there are, of all kinds.
+    fn watches(&self) -> usize {
+        let answer = self.word("mntr");
+        let line = answer.lines().find_map(|line| line.strip_prefix("zk_watch_count\t"));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Of each path whose data is watched, by how many sessions.
+    fn watchers(&self) -> BTreeMap<String, usize> {
+        let mut watchers = BTreeMap::new();
+        let mut path = String::new();
+        for line in self.word("wchp").lines().filter(|line| !line.is_empty()) {
+            if line.starts_with('/') {
+                path = line.to_owned();
+            } else {
+                *watchers.entry(path.clone()).or_default() += 1;
+            }
+        }
+        watchers
+    }
+
+    async fn connect(&self) -> Client {
+        Client::connect(self.options()).await.unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Waits until a directory has so many children.
+async fn until_children(client: &Client, path: &str, count: usize) {
+    let settled = async {
+        while client.get_children(path).await.map_or(0, |names| names.len()) != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("{path} never has {count} children"));
+}
+
+#[tokio::test]
+async fn a_lock_goes_from_one_to_the_next() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let first = Lock::new(&a, "/locks/deep/one").acquire().await.unwrap();
+    assert_eq!(first.standing(), Standing::Sure);
+    let lock = Lock::new(&b, "/locks/deep/one");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(timeout(A_WHILE, lock.acquire()).await.is_err());
+    // Who has given up is not in the way of others.
+    until_children(&a, "/locks/deep/one", 1).await;
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until_children(&a, "/locks/deep/one", 2).await;
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    assert!(second.token() > token);
+    drop(second);
+    until_children(&a, "/locks/deep/one", 0).await;
+    assert!(Lock::new(&a, "/locks/deep/one").try_acquire().await.unwrap().is_some());
+}
+
+/// Who waits watches the one before it, so that the end of one wakes one.
+#[tokio::test]
+async fn nobody_is_woken_in_vain() {
+    const WAITING: usize = 6;
+    let server = Server::start();
+    let client = server.connect().await;
+    let _held = Lock::new(&client, "/lock").acquire().await.unwrap();
+    let semaphore = Semaphore::new(&client, "/semaphore", 1);
+    let _lease = semaphore.acquire().await.unwrap();
+    for _ in 0..WAITING {
+        let client = server.connect().await;
+        tokio::spawn(async move {
+            let (lock, semaphore) = (Lock::new(&client, "/lock"), Semaphore::new(&client, "/semaphore", 1));
+            tokio::join!(async { lock.acquire().await.map(drop) }, async {
+                semaphore.acquire().await.map(drop)
+            })
+        });
+    }
+    until_children(&client, "/lock", 1 + WAITING).await;
+    until_children(&client, "/semaphore/gate", WAITING).await;
+    // Each has one for the lock and one for the semaphore, and one of them sees the leases.
+    let settled = async {
+        while server.watches() != 2 * WAITING {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap();
+    let watchers = server.watchers();
+    let below = |path: &str| watchers.keys().filter(|watched| watched.starts_with(path)).count();
+    assert!(watchers.values().all(|count| *count == 1), "{watchers:?}");
+    assert_eq!((below("/lock/"), below("/semaphore/gate/")), (WAITING, WAITING - 1));
+}
+
+#[tokio::test]
+async fn a_holder_is_told_when_its_session_ends() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let held = Lock::new(&a, "/lock").acquire().await.unwrap();
+    let waiter = Lock::new(&a, "/lock");
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    until_children(&b, "/lock", 2).await;
+    assert!(timeout(A_WHILE, held.lost()).await.is_err());
+    a.close().await.unwrap();
+    timeout(PATIENCE, held.lost()).await.unwrap();
+    assert_eq!(held.standing(), Standing::Lost);
+    assert_eq!(held.release().await, Err(Error::SessionLost));
+    assert_eq!(waiting.await.unwrap().unwrap_err(), Error::SessionLost);
+    assert!(Lock::new(&b, "/lock").acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn whoever_is_deleted_while_it_waits_says_so() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let held = Lock::new(&a, "/lock").acquire().await.unwrap();
+    let waiter = Lock::new(&b, "/lock");
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    until_children(&a, "/lock", 2).await;
+    for name in a.get_children("/lock").await.unwrap() {
+        a.delete(&format!("/lock/{name}"), None).await.unwrap();
+    }
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Removed { path } if path.starts_with("/lock/")), "{error}");
+    assert!(matches!(held.release().await, Err(Error::Removed { .. })));
+}
+
+#[tokio::test]
+async fn readers_share_and_writers_do_not() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let lock = RwLock::new(&client, "/rw");
+    let readers = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    let writing = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.write().await.unwrap() }
+    });
+    until_children(&client, "/rw", 3).await;
+    // Who comes behind a writer waits for it, so that writers do not starve.
+    assert!(timeout(A_WHILE, lock.read()).await.is_err());
+    readers.0.release().await.unwrap();
+    assert!(!writing.is_finished());
+    readers.1.release().await.unwrap();
+    let writer = timeout(PATIENCE, writing).await.unwrap().unwrap();
+    writer.release().await.unwrap();
+    timeout(PATIENCE, lock.read()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_semaphore_has_so_many_leases() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let semaphore = Semaphore::new(&client, "/semaphore", 2);
+    let first = semaphore.acquire().await.unwrap();
+    let second = semaphore.acquire().await.unwrap();
+    assert!(first.token() < second.token());
+    let (one, other) = (semaphore.clone(), semaphore.clone());
+    let third = tokio::spawn(async move { one.acquire().await.unwrap() });
+    let fourth = tokio::spawn(async move { other.acquire().await.unwrap() });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!third.is_finished() && !fourth.is_finished());
+    // Whichever lease ends, somebody else gets one.
+    second.release().await.unwrap();
+    first.release().await.unwrap();
+    let (third, fourth) = timeout(PATIENCE, async { tokio::join!(third, fourth) }).await.unwrap();
+    assert_ne!(third.unwrap().token(), fourth.unwrap().token());
+}
+
+#[tokio::test]
+async fn the_next_candidate_leads_and_everybody_can_know() {
+    let server = Server::start();
+    let (a, b, observer) = (server.connect().await, server.connect().await, server.connect().await);
+    let election = Election::new(&observer, "/election");
+    assert_eq!(election.leader().await.unwrap(), None);
+    let seen = tokio::spawn({
+        let election = election.clone();
+        async move { election.next_leader(None).await.unwrap() }
+    });
+    let leading = Election::new(&a, "/election").campaign(b"anna").await.unwrap();
+    let seen = timeout(PATIENCE, seen).await.unwrap().unwrap();
+    assert_eq!((seen.data.as_slice(), seen.token), (&b"anna"[..], leading.token()));
+    let candidate = Election::new(&b, "/election");
+    let campaign = tokio::spawn(async move { candidate.campaign(b"bruno").await.unwrap() });
+    until_children(&observer, "/election", 2).await;
+    // A leader whose process ends is replaced.
+    a.close().await.unwrap();
+    let next = timeout(PATIENCE, election.next_leader(Some(seen.token))).await.unwrap().unwrap();
+    assert_eq!(next.data, b"bruno");
+    assert_eq!(timeout(PATIENCE, campaign).await.unwrap().unwrap().token(), next.token);
+}
+
+#[tokio::test]
+async fn a_counter_counts_for_all() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let adders = (0..4).map(|_| {
+        let mut counter = Counter::new(&client, "/app/counter");
+        tokio::spawn(async move {
+            for _ in 0..25 {
+                counter.add(1).await.unwrap();
+            }
+        })
+    });
+    for adder in adders.collect::<Vec<_>>() {
+        adder.await.unwrap();
+    }
+    let mut counter = Counter::new(&client, "/app/counter");
+    assert_eq!(counter.add(-3).await, Ok(97));
+    assert_eq!(counter.get().await, Ok(97));
+    client.set_data("/app/counter", i64::MAX.to_string().as_bytes(), None).await.unwrap();
+    assert!(matches!(counter.add(1).await, Err(Error::Foreign { .. })));
+    client.set_data("/app/counter", b"many", None).await.unwrap();
+    let error = counter.get().await.unwrap_err();
+    assert_eq!(error.to_string(), "/app/counter is not of this recipe: its data is no number of 64 bits");
+    drop(counter);
+    until_children(&client, "/app/counter", 0).await;
+}
+
+#[tokio::test]
+async fn a_queue_gives_each_element_to_one_taker() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let mut queue = Queue::new(&client, "/queue");
+    assert_eq!(queue.try_take().await, Ok(None));
+    for element in [b"one", b"two", b"six"] {
+        queue.put(element).await.unwrap();
+    }
+    assert_eq!(queue.try_take().await.unwrap().unwrap(), b"one");
+    assert_eq!(queue.take().await.unwrap(), b"two");
+    assert_eq!(queue.take().await.unwrap(), b"six");
+    // Takers that wait get one each, and one that gives up is not in their way.
+    assert!(timeout(A_WHILE, queue.take()).await.is_err());
+    let takers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut queue = Queue::new(&client, "/queue");
+            tokio::spawn(async move { queue.take().await.unwrap() })
+        })
+        .collect();
+    until_children(&client, "/queue/gate", 3).await;
+    for element in [b"a", b"b", b"c"] {
+        queue.put(element).await.unwrap();
+    }
+    let mut taken = Vec::new();
+    for taker in takers {
+        taken.push(timeout(PATIENCE, taker).await.unwrap().unwrap());
+    }
+    taken.sort();
+    assert_eq!(taken, [b"a", b"b", b"c"]);
+    drop(queue);
+    until_children(&client, "/queue/clients", 0).await;
+}
+
+/// However early or late a take is given up, its element is taken once or there.
+#[tokio::test]
+async fn what_was_taken_for_nobody_is_put_back() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let mut queue = Queue::new(&client, "/queue");
+    const ELEMENTS: usize = 40;
+    for element in 0..ELEMENTS {
+        queue.put(element.to_string().as_bytes()).await.unwrap();
+    }
+    let mut taken = Vec::new();
+    for patience_us in 0..400 {
+        let mut queue = Queue::new(&client, "/queue");
+        if let Ok(element) = timeout(Duration::from_micros(patience_us * 5), queue.try_take()).await {
+            taken.extend(element.unwrap());
+        }
+    }
+    until_children(&client, "/queue/clients", 1).await;
+    while let Some(element) = queue.try_take().await.unwrap() {
+        taken.push(element);
+    }
+    let mut taken: Vec<usize> =
+        taken.iter().map(|it| std::str::from_utf8(it).unwrap().parse().unwrap()).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, (0..ELEMENTS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_barrier_holds_everybody_up_until_it_is_lifted() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let barrier = Barrier::new(&client, "/barriers/one");
+    barrier.wait().await.unwrap();
+    barrier.set().await.unwrap();
+    barrier.set().await.unwrap();
+    let waiting = tokio::spawn({
+        let barrier = barrier.clone();
+        async move { barrier.wait().await.unwrap() }
+    });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!waiting.is_finished());
+    barrier.lift().await.unwrap();
+    timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    barrier.lift().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_round_begins_when_enough_have_come_and_ends_when_all_have_left() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let barrier = DoubleBarrier::new(&client, "/meeting", 3);
+    for _round in 0..3 {
+        let enter = || {
+            let barrier = barrier.clone();
+            tokio::spawn(async move { barrier.enter().await.unwrap() })
+        };
+        let (one, two) = (enter(), enter());
+        // Who gives up does not count.
+        until_children(&client, "/meeting", 2).await;
+        assert!(timeout(A_WHILE, DoubleBarrier::new(&client, "/meeting", 4).enter()).await.is_err());
+        until_children(&client, "/meeting", 2).await;
+        assert!(!one.is_finished() && !two.is_finished());
+        let all = timeout(PATIENCE, async { tokio::join!(one, two, enter()) }).await.unwrap();
+        let (one, two, three) = (all.0.unwrap(), all.1.unwrap(), all.2.unwrap());
+        let left = timeout(PATIENCE, async { tokio::join!(one.leave(), two.leave(), three.leave()) });
+        assert_eq!(left.await.unwrap(), (Ok(()), Ok(()), Ok(())));
+    }
+}
+
+#[tokio::test]
+async fn a_round_is_left_together() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let barrier = DoubleBarrier::new(&client, "/meeting", 2);
+    let (one, two) = tokio::join!(barrier.enter(), barrier.enter());
+    let (one, two) = (one.unwrap(), two.unwrap());
+    let leaving = tokio::spawn(one.leave());
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!leaving.is_finished());
+    // Who comes meanwhile is of the next round.
+    let next = tokio::spawn({
+        let barrier = barrier.clone();
+        async move { barrier.enter().await.unwrap() }
+    });
+    tokio::time::sleep(A_WHILE).await;
+    assert!(!next.is_finished());
+    two.leave().await.unwrap();
+    timeout(PATIENCE, leaving).await.unwrap().unwrap().unwrap();
+    let (other, next) = timeout(PATIENCE, async { tokio::join!(barrier.enter(), next) }).await.unwrap();
+    drop((other.unwrap(), next.unwrap()));
+}
+
+#[tokio::test]
+async fn a_group_knows_who_is_there() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let group = Group::new(&a, "/group");
+    let mut members = group.watch();
+    assert_eq!(members.next().await.unwrap(), []);
+    let anna = group.join("anna", b"10.0.0.1").await.unwrap();
+    let listed = timeout(PATIENCE, members.next()).await.unwrap().unwrap();
+    assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["anna"]);
+    assert_eq!(group.data(&listed[0]).await.unwrap().unwrap(), b"10.0.0.1");
+    let again = Group::new(&b, "/group").join("anna", b"10.0.0.2").await.unwrap();
+    assert_eq!(timeout(PATIENCE, members.next()).await.unwrap().unwrap().len(), 2);
+    anna.leave().await.unwrap();
+    let listed = timeout(PATIENCE, members.next()).await.unwrap().unwrap();
+    assert_eq!(group.data(&listed[0]).await.unwrap().unwrap(), b"10.0.0.2");
+    b.close().await.unwrap();
+    again.lost().await;
+    assert_eq!(timeout(PATIENCE, members.next()).await.unwrap().unwrap(), []);
+    assert_eq!(group.data(&listed[0]).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_cache_follows_a_subtree() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let mut cache = Cache::new(&a, "/data");
+    assert_eq!(cache.update().await.unwrap(), [""; 0]);
+    for path in ["/data", "/data/a", "/data/a/b", "/data/a-c", "/other"] {
+        b.create(path, path.as_bytes(), CreateMode::Persistent).await.unwrap();
+    }
+    while cache.iter().count() < 4 {
+        timeout(PATIENCE, cache.update()).await.unwrap().unwrap();
+    }
+    assert_eq!(cache.get("/data/a/b").unwrap().data, b"/data/a/b");
+    assert!(cache.get("/other").is_none());
+    b.set_data("/data/a/b", b"new", None).await.unwrap();
+    assert_eq!(timeout(PATIENCE, cache.update()).await.unwrap().unwrap(), ["/data/a/b"]);
+    assert_eq!(cache.get("/data/a/b").unwrap().data, b"new");
+    b.delete("/data/a/b", None).await.unwrap();
+    b.delete("/data/a", None).await.unwrap();
+    while cache.get("/data/a").is_some() {
+        timeout(PATIENCE, cache.update()).await.unwrap().unwrap();
+    }
+    assert_eq!(cache.iter().map(|(path, _)| path).collect::<Vec<_>>(), ["/data", "/data/a-c"]);
+}
+
+#[tokio::test]
+async fn znodes_are_made_with_the_acl_that_is_asked_for() {
+    let server = Server::start();
+    let options = server.options().identity("digest", b"anna:secret");
+    let (anna, other) = (Client::connect(options).await.unwrap(), server.connect().await);
+    let _held = Lock::new(&anna, "/private").acl(Acl::creator_only()).acquire().await.unwrap();
+    let error = Lock::new(&other, "/private").acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Refused { code: ErrorCode::NoAuth, .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "a request for /private was refused: NoAuth (-102): not permitted by the znode's ACL"
+    );
+}
+
+#[tokio::test]
+async fn a_client_with_a_connection_to_each_partition_has_them_too() {
+    let server = Server::start();
+    let client = Client::connect(server.options().direct(true)).await.unwrap();
+    let mut taken = Vec::new();
+    for top in ["/one", "/two", "/three", "/four"] {
+        let held = Lock::new(&client, &format!("{top}/lock")).acquire().await.unwrap();
+        let mut queue = Queue::new(&client, &format!("{top}/queue"));
+        queue.put(held.token().to_string().as_bytes()).await.unwrap();
+        taken.push((held.token().to_string().into_bytes(), queue.take().await.unwrap()));
+        held.release().await.unwrap();
+        assert_eq!(Counter::new(&client, &format!("{top}/counter")).add(2).await, Ok(2));
+    }
+    assert!(taken.iter().all(|(put, taken)| put == taken), "{taken:?}");
+}
+
+#[test]
+fn the_blocking_front_waits_for_recipes_too() {
+    let server = Server::start();
+    let client = blocking::Client::connect(server.options()).unwrap();
+    let lock = Lock::new(client.client(), "/lock");
+    let held = client.wait(lock.acquire()).unwrap();
+    assert!(client.wait(lock.try_acquire()).unwrap().is_none());
+    // What is dropped outside of the runtime is given back in it.
+    drop(held);
+    let held = client.wait(lock.acquire()).unwrap();
+    client.wait(held.release()).unwrap();
+}
