@@ -102,6 +102,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             report.step("simulation", || suites::simulation("run", seeds));
             report.step("ensemble simulation", || suites::simulation("ensemble", seeds));
             report.step("partitions simulation", || suites::simulation("partitions", seeds));
+            report.step("recipes simulation", || suites::simulation("recipes", seeds));
         }
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
@@ -142,6 +143,7 @@ fn everything(report: &mut Report) {
     report.step("simulation", || suites::simulation("run", SEEDS));
     report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
     report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
+    report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));

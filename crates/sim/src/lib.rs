@@ -13,6 +13,7 @@ pub mod model;
 pub mod partitions;
 pub mod process;
 pub mod profile;
+pub mod recipes;
 pub mod recover;
 pub mod rng;
 pub mod trace;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use stoa_sim::ensemble;
 use stoa_sim::partitions;
 use stoa_sim::profile::Profile;
+use stoa_sim::recipes;
 use stoa_sim::world::{Failure, Outcome, World};
 
 /// Exit code when the server panicked.
@@ -86,6 +87,27 @@ enum Command {
         #[arg(long)]
         keep_going: bool,
     },
+    /// Run many seeds of the client library's recipes, with an ensemble underneath.
+    Recipes {
+        /// How many seeds.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// Only this recipe; otherwise the seeds take turns through all of them.
+        #[arg(long)]
+        play: Option<String>,
+        /// Only this kind of life of the ensemble; otherwise the seeds take turns through some of them.
+        #[arg(long)]
+        kind: Option<String>,
+        /// Print what happens.
+        #[arg(long)]
+        trace: bool,
+        /// Go on after a failure.
+        #[arg(long)]
+        keep_going: bool,
+    },
     /// Run many seeds of an ensemble: several servers, and a network between them.
     Ensemble {
         /// How many seeds.
@@ -128,6 +150,9 @@ fn main() -> ExitCode {
         }
         Command::Partitions { seeds, from, partitions, kind, keep_going } => {
             run_partitions(seeds, from, (partitions, kind.as_deref()), keep_going)
+        }
+        Command::Recipes { seeds, from, play, kind, trace, keep_going } => {
+            run_recipes(&Recipes { seeds, from, play, kind, trace, keep_going })
         }
         Command::Replay { seed, profile, steps, quiet } => replay(seed, &profile, steps, quiet),
         Command::Profiles => {
@@ -238,6 +263,63 @@ fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_
     say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
     say(&format_args!("{passed} passed, {failed} failed"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(CORRECTNESS) }
+}
+
+/// What is asked of `stoa-sim recipes`.
+struct Recipes {
+    seeds: u64,
+    from: u64,
+    play: Option<String>,
+    kind: Option<String>,
+    trace: bool,
+    keep_going: bool,
+}
+
+impl Recipes {
+    fn settings(&self, seed: u64) -> Option<recipes::Settings> {
+        let play = match &self.play {
+            Some(name) => Some(recipes::Play::named(name)?),
+            None => None,
+        };
+        recipes::Settings::of(seed, play, self.kind.as_deref())
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_recipes(plan: &Recipes) -> ExitCode {
+    let began = Instant::now();
+    let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
+    let mut total = recipes::Outcome::default();
+    for seed in plan.from..plan.from + plan.seeds {
+        let Some(settings) = plan.settings(seed) else {
+            eprintln!(
+                "no such recipe or kind of life; there are those of crates/sim/src/recipes/settings.rs"
+            );
+            return ExitCode::from(2);
+        };
+        let (play, kind) = (settings.play.name(), settings.life.name);
+        let command = format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace");
+        AT_HAND.set(command.clone());
+        match recipes::run(seed, &settings, plan.trace) {
+            Ok(outcome) => {
+                passed += 1;
+                total = total + outcome;
+            }
+            Err(failure) => {
+                failed += 1;
+                worst = worst.max(code_of(&failure));
+                eprintln!("seed {seed} ({play}, {kind}): {failure}");
+                eprintln!("  to see it again: {command}");
+                if !plan.keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    say(&total);
+    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
+    say(&format_args!("{passed} passed, {failed} failed"));
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
 }
 
 /// Writes a line for whoever still reads.

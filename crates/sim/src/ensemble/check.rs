@@ -18,7 +18,7 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, Violation> {
 /// The newest zxid that any client has been shown. Whoever asks for a write or a sync afterwards must
 /// not be answered from before it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Horizon {
+pub(crate) struct Horizon {
     zxid: i64,
 }
 

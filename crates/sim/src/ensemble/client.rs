@@ -4,6 +4,7 @@ use super::check::{Answered, Horizon, WatchKind, Watches};
 use super::history::{History, tag};
 use super::roster::Wish;
 use super::settings::{Manners, SUPER};
+use super::visitor::Act;
 use crate::check::Violation;
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -21,17 +22,6 @@ const GREETING_US: u64 = 700_000;
 
 /// Where sequential znodes go; it is never deleted.
 const SEQUENCE: &str = "/sequence";
-
-/// What a client wants done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Act {
-    /// Open a connection to this server (an index) and send these bytes. An old one is left as it is.
-    Connect(usize, Vec<u8>),
-    /// Send these bytes on the connection.
-    Send(Vec<u8>),
-    /// Close the connection.
-    Drop,
-}
 
 /// A request under way.
 #[derive(Debug, Clone)]
@@ -152,7 +142,7 @@ pub(super) struct Client {
 
 /// What a client has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub(super) answers: u64,
     pub(super) events: u64,
     pub(super) moves: u64,

@@ -6,6 +6,7 @@ use super::roster::{Wish, any_roster};
 use super::world::{Event, Outcome, World};
 use crate::check::Violation;
 use crate::world::Failure;
+use stoa_tree::Tree;
 
 /// By then everybody has an answer, microseconds after the last trouble.
 const PATIENCE_US: u64 = 40_000_000;
@@ -33,7 +34,7 @@ impl World {
             let index = self.clients.len();
             let server = usize::from(server) - 1;
             let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
-            self.enter(probe);
+            self.enter(Box::new(probe));
         }
         self.clients_leave()?;
         self.catch_up()?;
@@ -48,15 +49,31 @@ impl World {
         Ok(self.outcome())
     }
 
+    /// The same for visitors who are there for their own sake: heals everything, lets them finish and sessions
+    /// end that nobody speaks for, and has somebody judge the state.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn visit(
+        mut self,
+        judge: impl FnOnce(&Tree) -> Result<(), Violation>,
+    ) -> Result<Outcome, Failure> {
+        self.live()?;
+        self.heal();
+        self.clients_leave()?;
+        self.sessions_end()?;
+        judge(self.history.tree())?;
+        Ok(self.outcome())
+    }
+
     /// Everybody says its last words.
     fn clients_leave(&mut self) -> Result<(), Failure> {
         let end_us = self.now_us + PATIENCE_US;
-        while !self.clients.iter().all(Client::is_done) {
+        while !self.clients.iter().all(|client| client.is_done()) {
             self.step()?;
             if self.now_us > end_us {
                 let waits = self.clients.iter().find(|client| !client.is_done());
-                let what =
-                    waits.map_or_else(String::new, |it| format!("client {}: {}", it.index, it.waits_for()));
+                let what = waits.map_or_else(String::new, |it| it.waits_for());
                 self.show_standings();
                 return Err(Failure::Liveness(format!(
                     "{} s after the end of all trouble {what}",
@@ -143,14 +160,14 @@ impl World {
             }
             self.schedule_turn(id, self.now_us + 1);
         }
-        self.clients.iter_mut().for_each(Client::finish);
+        self.clients.iter_mut().for_each(|client| client.finish());
     }
 
     /// Sessions that nobody speaks for any more end, and with them their ephemerals.
     fn sessions_end(&mut self) -> Result<(), Failure> {
         let longest_us = self.settings.config.session_timeout_max_ms as u64 * 1000;
         self.pass(longest_us + 2_000_000)?;
-        let left = self.clients.iter().flat_map(|client| client.left.iter().chain(&[]));
+        let left = self.clients.iter().flat_map(|client| client.left());
         let mut left = left.copied().filter(|session| !self.history.is_closed(*session));
         match left.next() {
             None => Ok(()),
@@ -198,10 +215,11 @@ impl World {
             ..self.counts
         };
         for client in &self.clients {
-            outcome.answers += client.counts.answers;
-            outcome.events += client.counts.events;
-            outcome.moves += client.counts.moves;
-            outcome.read_only += client.counts.read_only;
+            let counts = client.counts();
+            outcome.answers += counts.answers;
+            outcome.events += counts.events;
+            outcome.moves += counts.moves;
+            outcome.read_only += counts.read_only;
         }
         outcome
     }

@@ -51,7 +51,7 @@ struct Committed {
 }
 
 /// The committed timeline.
-pub(super) struct History {
+pub(crate) struct History {
     tree: Tree,
     entries: Vec<Committed>,
     updates: Vec<Done>,
@@ -140,6 +140,11 @@ impl History {
         }
     }
 
+    /// The committed state.
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// The last committed position.
     pub(super) fn position(&self) -> u64 {
         self.entries.len() as u64
@@ -166,7 +171,7 @@ impl History {
     }
 
     /// Whether a session has ended.
-    pub(super) fn is_closed(&self, session: i64) -> bool {
+    pub(crate) fn is_closed(&self, session: i64) -> bool {
         self.closed.contains(&session)
     }
 

@@ -2,8 +2,8 @@
 //! A connection does not notice that: what was sent meanwhile arrives when the way is free again, also
 //! from a client that has long gone elsewhere.
 
-use super::client::Act;
 use super::process::{Input, Key};
+use super::visitor::Act;
 use super::world::{Event, World};
 use crate::world::Failure;
 use std::collections::{BTreeMap, VecDeque};
@@ -102,12 +102,13 @@ impl Links {
 }
 
 impl World {
-    pub(super) fn wake(&mut self, index: usize) {
-        let (acts, pause_us) = self.clients[index].wake(self.now_us, &self.horizon);
+    pub(super) fn wake(&mut self, index: usize) -> Result<(), Failure> {
+        let (acts, pause_us) = self.clients[index].wake(self.now_us, &self.history, &self.horizon)?;
         for act in acts {
             self.act(index, act);
         }
         self.schedule(pause_us, Event::Wake(index));
+        Ok(())
     }
 
     fn act(&mut self, index: usize, act: Act) {

@@ -20,7 +20,11 @@ mod process;
 pub(crate) mod roster;
 pub(crate) mod settings;
 mod trouble;
+mod visitor;
 mod world;
 
+pub(crate) use check::Horizon;
+pub(crate) use history::History;
 pub use settings::{Faults, Manners, Settings};
+pub(crate) use visitor::{Act, Visitor};
 pub use world::{Outcome, Plant, World};

@@ -25,7 +25,7 @@ impl World {
         let (index, rng) = (self.clients.len(), self.rng.fork());
         let mut operator = Client::probe(index, rng, self.settings.manners, usize::from(through) - 1);
         operator.wish(wish);
-        self.enter(operator);
+        self.enter(Box::new(operator));
     }
 
     /// A server that was away while others were replaced does not know those who are there now, and has to

@@ -10,6 +10,7 @@ use super::network::{Network, Weather};
 use super::process::{Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::trouble::Trouble;
+use super::visitor::Visitor;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::Failure;
@@ -167,7 +168,7 @@ pub struct World {
     pub(super) falls: u64,
     pub(super) history: History,
     pub(super) horizon: Horizon,
-    pub(super) clients: Vec<Client>,
+    pub(super) clients: Vec<Box<dyn Visitor>>,
     pub(super) links: Links,
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
@@ -220,7 +221,7 @@ impl World {
         }
         for index in 0..world.settings.manners.clients {
             let client = Client::new(index, world.rng.fork(), world.settings.manners, all);
-            world.enter(client);
+            world.enter(Box::new(client));
         }
         if world.settings.spares > 0 {
             world.schedule(0, Event::Look);
@@ -235,7 +236,7 @@ impl World {
     }
 
     /// A client comes into the world.
-    pub(super) fn enter(&mut self, client: Client) {
+    pub(crate) fn enter(&mut self, client: Box<dyn Visitor>) {
         let index = self.clients.len();
         self.clients.push(client);
         let after = self.rng.below(5000);
@@ -247,12 +248,18 @@ impl World {
     /// # Errors
     /// The first thing that went wrong for good.
     pub fn run(mut self) -> Result<Outcome, Failure> {
+        self.live()?;
+        self.finish()
+    }
+
+    /// Lives through everything that comes before the end.
+    pub(super) fn live(&mut self) -> Result<(), Failure> {
         let end_us = self.now_us + self.settings.lasts_us;
-        let requests = |world: &Self| world.clients.iter().map(|client| client.requests).sum::<u64>();
-        while requests(&self) < self.settings.requests && self.now_us < end_us {
+        let requests = |world: &Self| world.clients.iter().map(|client| client.requests()).sum::<u64>();
+        while requests(self) < self.settings.requests && self.now_us < end_us {
             self.step()?;
         }
-        self.finish()
+        Ok(())
     }
 
     /// Lets so many microseconds go by.
@@ -313,7 +320,7 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Result<(), Failure> {
         match event {
-            Event::Wake(client) => self.wake(client),
+            Event::Wake(client) => self.wake(client)?,
             Event::Arrive(key) => self.pass_on(key, Passing::Arrival)?,
             Event::ToServer(key, bytes) => self.pass_on(key, Passing::Request(bytes))?,
             Event::HangUp(key) => self.pass_on(key, Passing::HangUp)?,

@@ -1,0 +1,85 @@
+//! The recipes of the client library, as they are, against servers as they are, under everything that may
+//! go wrong with either.
+//!
+//! Each performer is a client process: the protocol core of the client library, and programs that use a
+//! recipe, run by an executor of its own. It loses connections, stands still for longer than its session
+//! lasts, gives up waiting, and ends without a word. The [`Book`](book::Book) knows what all of them hold and
+//! have been told, and compares it with the committed history.
+
+mod book;
+mod executor;
+mod parts;
+mod performer;
+mod service;
+mod settings;
+
+use std::fmt;
+use std::ops::Add;
+use std::sync::{Arc, Mutex};
+
+use crate::ensemble;
+use crate::rng::Rng;
+use crate::world::Failure;
+use book::{Book, Counts};
+use performer::Performer;
+
+pub use settings::{Play, Settings};
+#[cfg(feature = "planted-bugs")]
+pub use stoa_client::recipes::Bug;
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Equal runs have equal fingerprints.
+    pub fingerprint: u64,
+    counts: Counts,
+    updates: u64,
+    lasted_us: u64,
+}
+
+impl Outcome {
+    /// What the performers have come to.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+impl Add for Outcome {
+    type Output = Self;
+
+    /// What two runs came to together; they have no fingerprint.
+    fn add(self, other: Self) -> Self {
+        Self {
+            fingerprint: 0,
+            counts: self.counts + other.counts,
+            updates: self.updates + other.updates,
+            lasted_us: self.lasted_us + other.lasted_us,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.lasted_us / 1_000_000;
+        write!(f, "{}; {} updates, {seconds} s of simulated time", self.counts, self.updates)
+    }
+}
+
+/// Lives through a run in which performers play a part.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(seed: u64, settings: &Settings, printing: bool) -> Result<Outcome, Failure> {
+    let book = Arc::new(Mutex::new(Book::new(settings.unfenced)));
+    let mut world = ensemble::World::new(seed, settings.life.clone(), printing);
+    let mut rng = Rng::new(seed ^ 0x7265_6369_7065);
+    for index in 0..settings.performers {
+        world.enter(Box::new(Performer::new(index, rng.fork(), settings, &book)));
+    }
+    let judge = Arc::clone(&book);
+    let outcome = world.visit(move |tree| book::lock(&judge).audit(settings.play, tree))?;
+    let ensemble::Outcome { fingerprint, updates, lasted_us, .. } = outcome;
+    let counts = book::lock(&book).counts;
+    Ok(Outcome { fingerprint, counts, updates, lasted_us })
+}

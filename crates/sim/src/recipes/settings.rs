@@ -1,0 +1,111 @@
+//! What the performers play, and what kind of life their servers have.
+
+use crate::ensemble::{self, Faults, Manners};
+
+/// Which recipe is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Play {
+    /// A lock, which guards a resource.
+    Lock,
+    /// A lock for readers and writers.
+    ReadWrite,
+    /// A semaphore.
+    Semaphore,
+    /// The election of a leader, and those who want to know of it.
+    Election,
+    /// A counter.
+    Counter,
+    /// A queue.
+    Queue,
+    /// A barrier that opens when enough have come.
+    Meeting,
+    /// A barrier that one sets and lifts.
+    Barrier,
+    /// A group.
+    Group,
+    /// A copy of a subtree that others write to.
+    Cache,
+}
+
+impl Play {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Lock,
+        Self::ReadWrite,
+        Self::Semaphore,
+        Self::Election,
+        Self::Counter,
+        Self::Queue,
+        Self::Meeting,
+        Self::Barrier,
+        Self::Group,
+        Self::Cache,
+    ];
+
+    /// Its name, as it stands on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::ReadWrite => "read-write",
+            Self::Semaphore => "semaphore",
+            Self::Election => "election",
+            Self::Counter => "counter",
+            Self::Queue => "queue",
+            Self::Meeting => "meeting",
+            Self::Barrier => "barrier",
+            Self::Group => "group",
+            Self::Cache => "cache",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|play| play.name() == name)
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is played.
+    pub play: Play,
+    /// How many processes play it.
+    pub performers: usize,
+    /// What their servers live through.
+    pub life: ensemble::Settings,
+    /// A bug: what is protected takes writes whatever token they carry.
+    pub unfenced: bool,
+    /// A bug in the recipes.
+    #[cfg(feature = "planted-bugs")]
+    pub bug: Option<super::Bug>,
+}
+
+/// The kinds of life that say something about clients.
+const LIVES: [&str; 7] = ["default", "calm", "network", "crashes", "disks", "handover", "links"];
+
+impl Settings {
+    /// What a seed stands for, unless one or the other is asked for.
+    #[must_use]
+    pub fn of(seed: u64, play: Option<Play>, life: Option<&str>) -> Option<Self> {
+        let plays = Play::ALL.len() as u64;
+        let play = play.unwrap_or(Play::ALL[(seed % plays) as usize]);
+        let name = life.unwrap_or(LIVES[(seed / plays % LIVES.len() as u64) as usize]);
+        let mut life = ensemble::Settings::named(name)?;
+        // Sessions that end soon, so that holders are there to see it.
+        life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
+        // Disks that are lost are the servers' own matter.
+        life.faults = Faults { empty_ms: 0, rot_ms: 0, ..life.faults };
+        life.requests = 3000;
+        life.lasts_us = 20_000_000;
+        Some(Self {
+            play,
+            performers: 4,
+            life,
+            unfenced: false,
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
+        })
+    }
+}

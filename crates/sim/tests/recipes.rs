@@ -1,0 +1,97 @@
+//! Runs of the client library's recipes, and the alarm: planted bugs must be found.
+
+use stoa_sim::recipes::{Bug, Outcome, Play, Settings, run};
+use stoa_sim::world::Failure;
+
+fn settings(seed: u64) -> Settings {
+    Settings::of(seed, None, None).expect("every seed stands for something")
+}
+
+fn live(seed: u64) -> Result<Outcome, Failure> {
+    run(seed, &settings(seed), false)
+}
+
+#[test]
+fn recipes_live_through_their_first_seeds() {
+    for seed in 1..=140 {
+        if let Err(failure) = live(seed) {
+            panic!("stoa-sim recipes --seeds 1 --from {seed} --trace: {failure}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_comes_to_the_same() {
+    for seed in 201..=210 {
+        assert_eq!(live(seed), live(seed), "seed {seed}");
+    }
+}
+
+/// What the runs are for must occur in them.
+#[test]
+fn runs_meet_what_they_are_for() {
+    let total = (301..=440).map(|seed| live(seed).expect("these seeds pass"));
+    let total = total.fold(Outcome::default(), |sum, outcome| sum + outcome);
+    let counts = total.counts();
+    assert!(counts.holds > 500, "{total}");
+    assert!(counts.lost > 5, "{total}");
+    assert!(counts.fenced > 3, "{total}");
+    assert!(counts.given_up > 2000, "{total}");
+    assert!(counts.done > 2000, "{total}");
+    assert!(counts.uncertain > 100, "{total}");
+    assert!(counts.passed > 1000, "{total}");
+    assert!(counts.changes > 1000, "{total}");
+    assert!(counts.deaths > 200, "{total}");
+    assert!(counts.pauses > 700, "{total}");
+}
+
+/// The seeds within which a planted bug must be found.
+const SEEDS: u64 = 40;
+
+fn found(play: Play, kind: &str, plant: impl Fn(&mut Settings)) {
+    for seed in 1..=SEEDS {
+        let mut settings = Settings::of(seed, Some(play), Some(kind)).expect("it is one of the kinds");
+        plant(&mut settings);
+        if run(seed, &settings, false).is_err() {
+            return;
+        }
+    }
+    panic!("not found in {SEEDS} seeds of {} in the kind {kind}", play.name());
+}
+
+macro_rules! alarms {
+    ($($name:ident: $bug:ident in $play:ident, $kind:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                found(Play::$play, $kind, |settings| settings.bug = Some(Bug::$bug));
+            }
+        )*
+    };
+}
+
+alarms! {
+    a_create_that_is_made_twice_is_found: CreateIsNotProtected in Lock, "links",
+    a_create_of_a_semaphore_that_is_made_twice_is_found: CreateIsNotProtected in Semaphore, "links",
+    a_contender_that_is_left_behind_is_found: ContenderIsLeft in Lock, "calm",
+    a_candidate_that_is_left_behind_is_found: ContenderIsLeft in Election, "calm",
+    a_member_that_is_left_behind_is_found: ContenderIsLeft in Group, "calm",
+    somebody_left_at_a_barrier_is_found: ContenderIsLeft in Meeting, "calm",
+    a_barrier_that_is_not_looked_at_anew_is_found: BarrierIsNotSynced in Barrier, "network",
+    an_event_that_is_taken_for_the_lock_is_found: EventIsTrusted in Lock, "calm",
+    two_leaders_are_found: EventIsTrusted in Election, "calm",
+    a_watch_for_what_has_gone_is_found: WatchIsLate in Lock, "default",
+    readers_that_pass_writers_are_found: ReadersPassWriters in ReadWrite, "calm",
+    an_element_that_is_lost_with_an_answer_is_found: TakenWithoutWitness in Queue, "links",
+    an_element_that_is_put_twice_is_found: PutWithoutWitness in Queue, "links",
+    an_element_that_is_not_put_back_is_found: TakenIsNotPutBack in Queue, "calm",
+    an_increment_that_is_made_twice_is_found: AddedTwice in Counter, "calm",
+    a_round_that_somebody_slips_into_is_found: EntersFullBarrier in Meeting, "calm",
+    a_cache_that_misses_what_it_was_not_told_is_found: CacheTrustsWatch in Cache, "links",
+}
+
+/// What is protected takes writes from whoever believes to hold the lock.
+#[test]
+fn a_resource_that_does_not_look_at_tokens_is_found() {
+    found(Play::Lock, "default", |settings| settings.unfenced = true);
+}
