@@ -50,12 +50,12 @@ pub use apply::{Change, Observer, OpResult, SoftQuota};
 pub use load::{LoadError, Loader};
 pub use moves::Moving;
 pub use node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
-pub use part::{Part, PartOp, PartResult};
+pub use part::{Mark, Part, PartOp, PartResult};
 pub use placed::{PLACED_MAX, PLACED_PATH_BYTES_MAX, Placed};
-pub use prepare::multi_op;
+pub use prepare::{multi_op, writes_programs};
 pub use proposed_view::ProposedZnode;
 pub use session::{Contact, SessionInfo};
-pub use tree::{Tree, Znode};
+pub use tree::{PROGRAMS, Tree, Znode};
 pub use update::{CorruptUpdate, Update, Updates};
 pub use watch::{MovedWatch, WatchMode, WatchSummary, WatcherId, Watches};
 
@@ -120,6 +120,10 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     /// The server itself, which may do everything.
     pub const SERVER: Caller<'static> = Caller { session: 0, identities: &[] };
+
+    /// The session of who reacts to an event, in the name of somebody who may be gone: it is none, so it can
+    /// own nothing, and unlike the server's it may do no more than its identities.
+    pub const REACTION: i64 = -1;
 }
 
 /// When and as what an update takes place.

@@ -13,12 +13,12 @@ use crate::quota::Usage;
 use crate::session::{Contact, OpenSession, PARTITIONS_MAX};
 use crate::slab::NONE;
 use crate::tree::{Tree, reserved};
-use crate::update::{self, CreateOp, Op};
+use crate::update::{self, CreateOp, Op, Update, Updates};
 use crate::{Caller, Stamp};
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_wire::{Create, CreateMode, ErrorCode, PASSWORD_LEN, Request, Stat, path};
+use stoa_wire::{Create, CreateMode, ErrorCode, EventKind, PASSWORD_LEN, Request, Stat, path};
 
 /// An update under construction. End it with [`Tree::part_keep`] or [`Tree::part_undo`]: as long as it is
 /// there, the tree notes how all can be taken back.
@@ -30,6 +30,45 @@ pub struct Part {
     savepoint: Savepoint,
     pub(crate) ops: Vec<u8>,
     count: usize,
+    /// The ephemerals of a session that it closes, while contents are kept.
+    ephemerals: Vec<String>,
+}
+
+/// Where a part can be taken back to: see [`Tree::part_mark`].
+#[must_use]
+#[derive(Debug)]
+pub struct Mark {
+    savepoint: Savepoint,
+    ops: usize,
+    count: usize,
+}
+
+impl Part {
+    /// When and as what its update takes place.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// How many operations are in it.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of what is in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// What it does to znodes, as far as it is prepared: see [`Update::for_each_change`].
+    pub fn for_each_change(&self, each: impl FnMut(EventKind, &str)) {
+        let mut body = Vec::new();
+        update::begin_multi(&mut body, self.count);
+        body.extend_from_slice(&self.ops);
+        Update::of(self.stamp, self.session, &body).for_each_change(&self.ephemerals, each);
+    }
 }
 
 /// A step of an operation that concerns several partitions.
@@ -183,7 +222,8 @@ impl Tree {
     /// changes nothing. `session` is the session of all its steps; callers must be that one, or the
     /// server.
     pub fn part_begin(&mut self, stamp: Stamp, session: i64) -> Part {
-        Part { stamp, session, savepoint: self.overlay.savepoint(), ops: Vec::new(), count: 0 }
+        let savepoint = self.overlay.savepoint();
+        Part { stamp, session, savepoint, ops: Vec::new(), count: 0, ephemerals: Vec::new() }
     }
 
     /// Prepares a step, which sees those before it.
@@ -192,7 +232,10 @@ impl Tree {
     /// The error to answer; the step has left no trace, those before it have. `SystemError` for a cut
     /// that is none: the parent of the znode lives here.
     pub fn part_op(&mut self, part: &mut Part, op: PartOp<'_>, caller: &Caller<'_>) -> Prepared {
-        debug_assert!(caller.session == 0 || caller.session == part.session);
+        debug_assert!(
+            [0, Caller::REACTION, part.session].contains(&caller.session),
+            "an update has one session"
+        );
         let before = part.ops.len();
         let prepared = match op {
             PartOp::Whole(request) => self.part_whole(part, request, caller),
@@ -211,6 +254,9 @@ impl Tree {
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
             PartOp::Place { changes } => self.part_place(part, changes, caller),
             PartOp::CloseSession => {
+                if self.overlay.keeps_contents() {
+                    part.ephemerals = self.ephemerals_to_be(part.session);
+                }
                 self.propose_close(part.session, part.stamp, &mut part.ops);
                 Ok(PartResult::Done)
             }
@@ -222,7 +268,7 @@ impl Tree {
     /// Ends a part: its update is appended to `batch`, if there is anything in it. It must be applied as
     /// any other.
     pub fn part_keep(&mut self, part: Part, batch: &mut Vec<u8>) {
-        let Part { stamp, session, savepoint, ops, count } = part;
+        let Part { stamp, session, savepoint, ops, count, .. } = part;
         self.overlay.keep(savepoint);
         if count > 0 {
             let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
@@ -235,6 +281,60 @@ impl Tree {
     /// Ends a part as if it had never been.
     pub fn part_undo(&mut self, part: Part) {
         self.undo_to(part.savepoint);
+    }
+
+    /// Goes on with an update that was prepared last, and stands at `start` at the end of a batch. It is taken
+    /// out of the batch; [`Tree::part_keep`] brings it back with what was added, and it must be ended so.
+    ///
+    /// # Panics
+    /// When there is no update.
+    pub fn part_reopen(&mut self, batch: &mut Vec<u8>, start: usize) -> Part {
+        let update = Updates::new(&batch[start..]).next().and_then(Result::ok);
+        let update = update.expect("it was prepared here");
+        let stamp = Stamp { zxid: update.zxid, time_ms: update.time_ms };
+        let (count, ops) = update.ops().expect("it was prepared here");
+        let (session, ops) = (update.session, ops.to_vec());
+        batch.truncate(start);
+        Part { stamp, session, savepoint: self.overlay.savepoint(), ops, count, ephemerals: Vec::new() }
+    }
+
+    /// From here on, until [`Tree::part_back`] or [`Tree::part_go_on`], what is added can be taken back.
+    pub fn part_mark(&mut self, part: &Part) -> Mark {
+        Mark { savepoint: self.overlay.savepoint(), ops: part.ops.len(), count: part.count }
+    }
+
+    /// Keeps what was added since the mark.
+    pub fn part_go_on(&mut self, mark: Mark) {
+        self.overlay.keep(mark.savepoint);
+    }
+
+    /// Takes back what was added since the mark.
+    pub fn part_back(&mut self, part: &mut Part, mark: Mark) {
+        let Mark { savepoint, ops, count } = mark;
+        self.undo_to(savepoint);
+        part.ops.truncate(ops);
+        part.count = count;
+    }
+
+    /// Paths of the session's ephemerals once everything proposed has been applied, in no particular order.
+    #[must_use]
+    pub fn ephemerals_to_be(&self, session: i64) -> Vec<String> {
+        let kind = ZnodeKind::Ephemeral { session };
+        if self.overlay.is_closing(kind) {
+            return Vec::new();
+        }
+        let untouched = |path: &String| self.overlay.get(path, self.hasher.path(path)).is_none();
+        let mut paths: Vec<String> = self.ephemerals_of(session).filter(untouched).collect();
+        let touched = self.overlay.entries();
+        let touched = touched.filter(|(_, state)| state.presence == Presence::Here && state.kind == kind);
+        paths.extend(touched.map(|(path, _)| String::from(path)));
+        paths
+    }
+
+    /// The Stat of a znode as it will be; `None` if it will not be here.
+    #[must_use]
+    pub fn stat_to_be(&self, path: &str) -> Option<Stat> {
+        self.project(path, self.hasher.path(path)).map(|_| self.proposed_stat(path))
     }
 
     /// The path that a create will have: with the number, if it is sequential and the parent will be here.

@@ -171,8 +171,8 @@ impl Tree {
         Op::SetData { path, data: Some(config), version: CONFIG_VERSION }.encode(batch);
         update::end(batch, start);
         let state = Projected { version: CONFIG_VERSION, data_len: config.len(), ..state }.set_at(stamp);
-        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
-        self.overlay.keep_data(path, hash, Some(config));
+        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        self.overlay.keep_data(slot, Some(config));
         Ok(())
     }
 
@@ -207,7 +207,11 @@ impl Tree {
         update::begin_multi(batch, ops.len());
         let savepoint = self.overlay.savepoint();
         for (index, op) in ops.iter().filter_map(multi_op).enumerate() {
-            if let Err(code) = self.prepare_op(&op, caller, stamp, batch) {
+            let prepared = match writes_programs(&op) {
+                true => Err(ErrorCode::Unimplemented),
+                false => self.prepare_op(&op, caller, stamp, batch),
+            };
+            if let Err(code) = prepared {
                 self.undo_to(savepoint);
                 return Err(Refusal::Multi { count: ops.len(), failed: index, code });
             }
@@ -326,9 +330,9 @@ impl Tree {
             mzxid: stamp.zxid,
             pzxid: stamp.zxid,
         };
-        self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
+        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
         if self.overlay.keeps_contents() {
-            self.overlay.keep_data(path, hash, data);
+            self.overlay.keep_data(slot, data);
             self.link_created(path, hash);
         }
     }
@@ -362,7 +366,9 @@ impl Tree {
             CreateVariant::Container => ZnodeKind::Container,
             CreateVariant::Ttl => ZnodeKind::Ttl { ttl_ms: create.ttl_ms },
             CreateVariant::Plain if !mode.is_ephemeral() => ZnodeKind::Persistent,
-            CreateVariant::Plain if caller.session == 0 => return Err(ErrorCode::SessionExpired),
+            CreateVariant::Plain if matches!(caller.session, 0 | Caller::REACTION) => {
+                return Err(ErrorCode::SessionExpired);
+            }
             CreateVariant::Plain => ZnodeKind::Ephemeral { session: caller.session },
         };
         Ok((mode, kind))
@@ -508,8 +514,8 @@ impl Tree {
         let version = state.version.wrapping_add(1);
         Op::SetData { path, data, version }.encode(batch);
         let state = Projected { version, data_len, ..state }.set_at(stamp);
-        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
-        self.overlay.keep_data(path, hash, data);
+        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        self.overlay.keep_data(slot, data);
         Ok(())
     }
 
@@ -557,7 +563,8 @@ impl Tree {
     // Checks.
 
     pub(crate) fn check_session(&self, caller: &Caller<'_>) -> Result<(), ErrorCode> {
-        if caller.session == 0 || self.session_is_live(caller.session) || self.may_live(caller.session) {
+        let is_none = matches!(caller.session, 0 | Caller::REACTION);
+        if is_none || self.session_is_live(caller.session) || self.may_live(caller.session) {
             Ok(())
         } else {
             Err(ErrorCode::SessionExpired)
@@ -696,6 +703,20 @@ pub fn multi_op(op: Request<'_>) -> Option<Request<'_>> {
             _ => Request::Create(create),
         }),
         _ => Some(op),
+    }
+}
+
+/// Whether it changes something where programs are registered, each by an operation of its own, which is more
+/// than it seems to be.
+#[must_use]
+pub fn writes_programs(op: &Request<'_>) -> bool {
+    match *op {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => reserved::is_of_programs(create.path),
+        Request::Delete { path, .. } | Request::SetData { path, .. } => reserved::is_of_programs(path),
+        _ => false,
     }
 }
 

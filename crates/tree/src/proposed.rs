@@ -89,13 +89,53 @@ struct Entry {
     /// in the applied state. Children that go with a closing session are not in it.
     child_delta: i64,
     state: Projected,
-    /// The data that outstanding updates set; `None` when none does, or when contents are not kept.
-    data: Option<Data>,
+    data: KeptData,
     links: Links,
 }
 
-/// The data of a znode; null is kept apart from empty.
-type Data = Option<Box<[u8]>>;
+/// The data that outstanding updates set, while contents are kept. The bytes keep their allocation when the slot
+/// is used again.
+#[derive(Debug, Default)]
+struct KeptData {
+    set: SetTo,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum SetTo {
+    /// None of them sets it, or contents are not kept.
+    #[default]
+    Unknown,
+    Null,
+    Bytes,
+}
+
+impl KeptData {
+    /// Data this long does not keep its allocation.
+    const BYTES_KEPT: usize = 1024;
+
+    fn set(&mut self, data: Option<&[u8]>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(data.unwrap_or_default());
+        self.set = if data.is_some() { SetTo::Bytes } else { SetTo::Null };
+    }
+
+    fn get(&self) -> Option<Option<&[u8]>> {
+        match self.set {
+            SetTo::Unknown => None,
+            SetTo::Null => Some(None),
+            SetTo::Bytes => Some(Some(&self.bytes)),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.set = SetTo::Unknown;
+        self.bytes.clear();
+        if self.bytes.capacity() > Self::BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+}
 
 /// The children that outstanding updates create, as a list from their parent's entry, while contents are
 /// kept. Slots of entries; [`NO_SLOT`] ends a list.
@@ -156,13 +196,15 @@ struct QuotaTouch {
 enum Undo {
     Created(u32),
     Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
-    Data { slot: u32, before: Option<Data> },
+    Data { slot: u32, before: KeptData },
     Session { session: i64, before: Option<ProposedSession> },
 }
 
 /// Where an overlay can be taken back to.
 #[derive(Debug)]
 pub(crate) struct Savepoint {
+    /// How much had been noted since the savepoint around this one; none when there is none around it.
+    undo: Option<usize>,
     touches: usize,
     session_touches: usize,
     quota_touches: usize,
@@ -259,7 +301,7 @@ impl Overlay {
     }
 
     /// Notes that the update `zxid` makes the znode at `path` look like `state`. When it is given
-    /// an ACL, the touch takes over one use of it.
+    /// an ACL, the touch takes over one use of it. Returns the path's slot.
     pub(crate) fn touch(
         &mut self,
         zxid: i64,
@@ -268,7 +310,7 @@ impl Overlay {
         state: Projected,
         child_delta: i64,
         acl: Option<u32>,
-    ) {
+    ) -> u32 {
         debug_assert!(self.moving.is_none(), "nothing is prepared before a move is applied");
         let slot = match self.slot_of(path, hash) {
             Some(slot) => {
@@ -291,6 +333,7 @@ impl Overlay {
             }
         };
         self.touches.push_back(Touch { zxid, slot, child_delta, acl });
+        slot
     }
 
     fn new_entry(
@@ -310,7 +353,7 @@ impl Overlay {
             entry.state = state;
             slot
         } else {
-            let (data, links) = (None, Links::NONE);
+            let (data, links) = (KeptData::default(), Links::NONE);
             self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state, data, links });
             u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
         };
@@ -340,7 +383,7 @@ impl Overlay {
 
     /// Whether the data of outstanding updates, and the children that they create, are to be kept.
     pub(crate) fn keep_contents(&mut self, keep: bool) {
-        debug_assert!(self.undo.is_none(), "what is undone was kept as it is");
+        debug_assert!(keep || self.undo.is_none(), "what is undone was kept as it is");
         if keep == self.keeps_contents {
             return;
         }
@@ -348,7 +391,8 @@ impl Overlay {
         self.contents_unknown = self.touches.back().map_or(0, |touch| touch.zxid);
         for entry in &mut self.entries {
             // What is not kept any more would be wrong when contents are kept again.
-            (entry.data, entry.links) = (None, Links::NONE);
+            entry.data.forget();
+            entry.links = Links::NONE;
         }
     }
 
@@ -363,24 +407,22 @@ impl Overlay {
         self.keeps_contents && oldest.is_none_or(|touch| touch.zxid > self.contents_unknown)
     }
 
-    /// Notes the data that an outstanding update, which has touched the path, sets.
-    pub(crate) fn keep_data(&mut self, path: &str, hash: u32, data: Option<&[u8]>) {
+    /// Notes the data that an outstanding update sets, which has touched the path of this slot.
+    pub(crate) fn keep_data(&mut self, slot: u32, data: Option<&[u8]>) {
         if !self.keeps_contents {
             return;
         }
-        let Some(slot) = self.slot_of(path, hash) else {
-            return;
-        };
-        let before = self.entries[slot as usize].data.replace(data.map(Box::from));
+        let kept = &mut self.entries[slot as usize].data;
         if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Data { slot, before });
+            undo.push(Undo::Data { slot, before: core::mem::take(kept) });
         }
+        kept.set(data);
     }
 
     /// The data that outstanding updates set, if any does.
     pub(crate) fn data(&self, path: &str, hash: u32) -> Option<Option<&[u8]>> {
         let slot = self.slot_of(path, hash)?;
-        self.entries[slot as usize].data.as_ref().map(Option::as_deref)
+        self.entries[slot as usize].data.get()
     }
 
     /// Notes that an outstanding update, which has touched both, creates a child. That is not undone: a child
@@ -424,7 +466,7 @@ impl Overlay {
     /// parent whose updates are all applied: so are they created, then.
     fn drop_contents(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
-        entry.data = None;
+        entry.data.forget();
         if entry.links == Links::NONE {
             return;
         }
@@ -548,11 +590,13 @@ impl Overlay {
         *self = Self { keeps_contents: self.keeps_contents, ..Self::default() };
     }
 
-    /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back.
+    /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back. Savepoints are
+    /// ended in the reverse of the order in which they were made.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
-        debug_assert!(self.undo.is_none(), "one savepoint at a time");
-        self.undo = Some(Vec::new());
+        let undo = self.undo.as_ref().map(Vec::len);
+        self.undo.get_or_insert_default();
         Savepoint {
+            undo,
             touches: self.touches.len(),
             session_touches: self.session_touches.len(),
             quota_touches: self.quota_touches.len(),
@@ -561,9 +605,11 @@ impl Overlay {
         }
     }
 
-    /// Keeps what was done since the savepoint.
-    pub(crate) fn keep(&mut self, _: Savepoint) {
-        self.undo = None;
+    /// Keeps what was done since the savepoint, unless it is taken back with what is around it.
+    pub(crate) fn keep(&mut self, savepoint: Savepoint) {
+        if savepoint.undo.is_none() {
+            self.undo = None;
+        }
     }
 
     /// Takes back what was done since the savepoint.
@@ -573,7 +619,11 @@ impl Overlay {
         self.quota_touches.truncate(to.quota_touches);
         self.moving = to.moving;
         self.placing = to.placing;
-        for undo in self.undo.take().unwrap_or_default().into_iter().rev() {
+        let since = self.undo.as_mut().map(|noted| noted.split_off(to.undo.unwrap_or(0)));
+        if to.undo.is_none() {
+            self.undo = None;
+        }
+        for undo in since.unwrap_or_default().into_iter().rev() {
             match undo {
                 Undo::Created(slot) => self.drop_entry(slot),
                 Undo::Changed { slot, last_zxid, child_delta, state } => {
@@ -619,6 +669,27 @@ mod tests {
         overlay.applied(2, |_| ());
         assert!(overlay.is_empty() && overlay.sessions.is_empty());
         assert_eq!(overlay.closing, 0);
+    }
+
+    #[test]
+    fn what_is_undone_within_a_savepoint_leaves_what_was_done_before() {
+        let mut overlay = Overlay::default();
+        let state = |version| Projected { presence: Presence::Here, version, ..Projected::AWAY };
+        let version = |overlay: &Overlay, path, hash| overlay.get(path, hash).map(|state| state.version);
+        let outer = overlay.savepoint();
+        overlay.touch(1, "/a", 1, state(1), 0, None);
+        let inner = overlay.savepoint();
+        overlay.touch(1, "/a", 1, state(2), 0, None);
+        overlay.touch(1, "/b", 2, state(2), 0, None);
+        overlay.undo(inner, |_| ());
+        assert_eq!((version(&overlay, "/a", 1), version(&overlay, "/b", 2)), (Some(1), None));
+        let kept = overlay.savepoint();
+        overlay.touch(1, "/b", 2, state(3), 0, None);
+        overlay.keep(kept);
+        assert_eq!(version(&overlay, "/b", 2), Some(3));
+        overlay.undo(outer, |_| ());
+        assert!(overlay.is_empty());
+        assert_eq!((version(&overlay, "/a", 1), version(&overlay, "/b", 2)), (None, None));
     }
 
     #[test]

@@ -26,7 +26,15 @@ pub(crate) mod reserved {
     pub(crate) fn contains(path: &str) -> bool {
         matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
     }
+
+    pub(crate) fn is_of_programs(path: &str) -> bool {
+        super::is_at_or_below(path, super::PROGRAMS)
+    }
 }
+
+/// Where programs are registered that run inside the service. What is written there has to go by way of whoever
+/// runs them: a multi that does so is refused (`Unimplemented`).
+pub const PROGRAMS: &str = "/em";
 
 /// Whether a path is `top` or leads to something below it.
 pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {

@@ -11,12 +11,14 @@
 //!
 //! What concerns several partitions is one update on each, with the same zxid: see [`crate::PartOp`].
 
+use crate::Stamp;
 use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
 use crate::placed::Changes;
 use crate::session::{Contact, PARTITIONS_MAX};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_wire::{AclList, PASSWORD_LEN, Reader};
+use stoa_wire::{AclList, EventKind, PASSWORD_LEN, Reader};
 
 /// Bytes that are no update, or an update that does not fit the state: the log is damaged or the
 /// states of two servers have parted. The tree must not be used any more.
@@ -496,6 +498,34 @@ impl<'a> Update<'a> {
         let mut header = || Ok((decoder.i64()?, decoder.i64()?, decoder.i64()?));
         let (zxid, time_ms, session) = header().map_err(|reason| CorruptUpdate { zxid: 0, reason })?;
         Ok(Self { zxid, time_ms, session, body: decoder.rest })
+    }
+
+    /// One that is being prepared.
+    pub(crate) fn of(stamp: Stamp, session: i64, body: &'a [u8]) -> Self {
+        Self { zxid: stamp.zxid, time_ms: stamp.time_ms, session, body }
+    }
+
+    /// How many operations it has, and these.
+    pub(crate) fn ops(&self) -> Result<(usize, &'a [u8]), Reason> {
+        let Some(rest) = self.body.strip_prefix(&[MULTI]) else { return Ok((1, self.body)) };
+        let mut decoder = Decoder { rest };
+        Ok((decoder.len()?, decoder.rest))
+    }
+
+    /// What it does to znodes: each creation, change of data and deletion, in order. `ephemerals` are deleted
+    /// where it closes a session.
+    pub fn for_each_change(&self, ephemerals: &[String], mut each: impl FnMut(EventKind, &str)) {
+        let read = self.for_each_op(|op| {
+            match op {
+                Op::Create(create) => each(EventKind::Created, create.path),
+                Op::SetData { path, .. } => each(EventKind::DataChanged, path),
+                Op::Delete { path } | Op::DeleteAt { path } => each(EventKind::Deleted, path),
+                Op::CloseSession => ephemerals.iter().for_each(|path| each(EventKind::Deleted, path)),
+                _ => {}
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was prepared here");
     }
 
     pub(crate) fn corrupt(&self, reason: Reason) -> CorruptUpdate {
