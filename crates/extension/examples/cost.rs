@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use stoa_extension::{Limits, OperationKind, Program, Registry, Request, TreeHost};
+use stoa_extension::{Limits, OperationKind, Program, Registry, Request, TreeHost, Used};
 use stoa_tree::{Caller, Contact, Options, Stamp, Tree, Updates};
 use stoa_wire::{AclList, Create, OPEN_ACL, Reader, Request as TreeRequest};
 
@@ -90,7 +90,7 @@ impl World {
         };
         let (stamp, caller) = (self.stamp(), Caller { session: 1, identities: &[] });
         TreeHost::carry_out(&mut self.tree, caller, stamp, &mut self.batch, |host| {
-            program.operation(host, &request)
+            program.operation(host, &request, &mut Used::default())
         })
         .unwrap();
     }

@@ -33,7 +33,7 @@ mod value;
 
 pub use error::{CallError, CompileError, Failure, Position};
 pub use host::{CreateKind, Host, Object};
-pub use limits::{Limit, Limits};
+pub use limits::{Limit, Limits, Used};
 pub use pattern::{Pattern, PatternError};
 pub use program::{
     Event, EventKind, Notification, Notify, OperationKind, Program, Reply, Request, Subscription,

@@ -95,6 +95,15 @@ impl fmt::Display for Limit {
     }
 }
 
+/// What a call has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Used {
+    /// Steps, see [`Limits::steps`].
+    pub steps: u64,
+    /// Bytes allocated in all.
+    pub memory_bytes: u64,
+}
+
 /// A limit was reached: what it allows is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exhausted {
@@ -134,6 +143,10 @@ impl Meter {
             written_bytes: 0,
             notifications: 0,
         }
+    }
+
+    pub(crate) fn used(&self) -> Used {
+        Used { steps: self.steps, memory_bytes: self.memory_bytes }
     }
 
     #[inline]

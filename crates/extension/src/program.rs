@@ -3,7 +3,7 @@
 use crate::code::Function;
 use crate::error::{CallError, CompileError, Failure, Position, Trouble};
 use crate::host::Host;
-use crate::limits::{Limits, Meter};
+use crate::limits::{Limits, Meter, Used};
 use crate::lower::{Lowered, lower};
 use crate::pattern::Pattern;
 use crate::run::{Occasion, Outcome, Run};
@@ -215,35 +215,57 @@ impl Program {
         })
     }
 
-    /// Carries out an operation that it handles.
+    /// Carries out an operation that it handles, and says what that has used.
     ///
     /// # Errors
     /// When it gives up, does something wrong, is refused something, or needs more than it may. What it has
     /// done by way of the host must not last then.
-    pub fn operation(&self, host: &mut impl Host, request: &Request<'_>) -> Result<Reply, CallError> {
+    pub fn operation(
+        &self,
+        host: &mut impl Host,
+        request: &Request<'_>,
+        used: &mut Used,
+    ) -> Result<Reply, CallError> {
         let mut meter = Meter::new(self.limits);
-        let argument =
-            request_value(request, &mut meter).map_err(|trouble| trouble.at(Position::default()))?;
+        let reply = self.carry_out(host, request, &mut meter);
+        *used = meter.used();
+        reply
+    }
+
+    fn carry_out(
+        &self,
+        host: &mut impl Host,
+        request: &Request<'_>,
+        meter: &mut Meter,
+    ) -> Result<Reply, CallError> {
+        let argument = request_value(request, meter).map_err(|trouble| trouble.at(Position::default()))?;
         let handler = self.handlers.operations[request.kind as usize];
-        let outcome = self.call(handler, Occasion::Operation, argument, host, &mut meter)?;
+        let outcome = self.call(handler, Occasion::Operation, argument, host, meter)?;
         let at = outcome.returned_at;
         match outcome.blocked {
             Some(path) if matches!(outcome.value, Value::Unit) => Ok(Reply::Blocked(path)),
             Some(_) => Err(Trouble::wrong("a call that has blocked cannot return a value too").at(at)),
-            None => reply(request.kind, &outcome.value, &mut meter).map_err(|trouble| trouble.at(at)),
+            None => reply(request.kind, &outcome.value, meter).map_err(|trouble| trouble.at(at)),
         }
     }
 
-    /// Reacts to an event that it handles.
+    /// Reacts to an event that it handles, and says what that has used.
     ///
     /// # Errors
     /// As of [`Program::operation`].
-    pub fn event(&self, host: &mut impl Host, event: &Event<'_>) -> Result<Notify, CallError> {
+    pub fn event(
+        &self,
+        host: &mut impl Host,
+        event: &Event<'_>,
+        used: &mut Used,
+    ) -> Result<Notify, CallError> {
         let mut meter = Meter::new(self.limits);
-        let argument = event_value(event, &mut meter).map_err(|trouble| trouble.at(Position::default()))?;
+        let argument = event_value(event, &mut meter).map_err(|trouble| trouble.at(Position::default()));
         let handler = self.handlers.events[event.kind as usize];
-        let outcome = self.call(handler, Occasion::Event, argument, host, &mut meter)?;
-        Ok(outcome.notify)
+        let outcome =
+            argument.and_then(|argument| self.call(handler, Occasion::Event, argument, host, &mut meter));
+        *used = meter.used();
+        outcome.map(|outcome| outcome.notify)
     }
 
     fn call(

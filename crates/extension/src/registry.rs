@@ -41,7 +41,7 @@ pub struct Registry {
 /// Places of programs by the first name of their patterns.
 #[derive(Debug, Default)]
 struct Index {
-    by_first_name: BTreeMap<Box<str>, BTreeSet<Place>>,
+    by_first_name: HashMap<Box<str>, BTreeSet<Place>, FixedState>,
     /// Those whose pattern begins with `*`, or is the root.
     others: BTreeSet<Place>,
 }
@@ -133,6 +133,46 @@ impl Registry {
         let place = self.places.get(name);
         place
             .is_some_and(|place| self.acknowledged.get(&session).is_some_and(|places| places.contains(place)))
+    }
+
+    /// Whether a session has acknowledged any program: where it has not, no operation of it needs to be looked
+    /// at further.
+    #[inline]
+    #[must_use]
+    pub fn concerns(&self, session: i64) -> bool {
+        !self.acknowledged.is_empty() && self.acknowledged.contains_key(&session)
+    }
+
+    /// Whether any program reacts to events.
+    #[inline]
+    #[must_use]
+    pub fn has_reactions(&self) -> bool {
+        !self.events.by_first_name.is_empty() || !self.events.others.is_empty()
+    }
+
+    /// Whether there is no program.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// A program.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Program>> {
+        self.programs.get(self.places.get(name)?)
+    }
+
+    /// Forgets that a session has acknowledged a program.
+    pub fn withdraw(&mut self, session: i64, name: &str) {
+        if let Some(place) = self.places.get(name)
+            && let Some(places) = self.acknowledged.get_mut(&session)
+        {
+            places.remove(place);
+            if places.is_empty() {
+                self.acknowledged.remove(&session);
+            }
+        }
     }
 
     /// Forgets what a session has acknowledged: it has ended.

@@ -13,30 +13,35 @@ use stoa_wire::{AclList, Create, CreateMode, ErrorCode, OPEN_ACL, Reader, Reques
 #[derive(Debug)]
 pub struct TreeHost<'t> {
     tree: &'t mut Tree,
-    part: Part,
+    part: &'t mut Part,
     caller: Caller<'t>,
 }
 
 impl<'t> TreeHost<'t> {
-    /// Lets `call` work on the tree. If it succeeds, what it has done is appended to `batch` as one update,
-    /// which must be applied as any other; if not, the tree is as if nothing had been.
+    /// Everything that a call does by way of this becomes a part of an update. Whoever has begun it takes it
+    /// back, or takes back what the call has done, if the call fails.
     ///
     /// The tree has to know the contents of what is outstanding ([`Tree::knows_proposed_contents`]); reads
     /// are refused with `OperationTimeout` otherwise.
+    #[must_use]
+    pub fn new(tree: &'t mut Tree, part: &'t mut Part, caller: Caller<'t>) -> Self {
+        Self { tree, part, caller }
+    }
+
+    /// Lets `call` work on the tree. If it succeeds, what it has done is appended to `batch` as one update,
+    /// which must be applied as any other; if not, the tree is as if nothing had been.
     ///
     /// # Errors
     /// That of the call.
     pub fn carry_out<T, E>(
-        tree: &'t mut Tree,
-        caller: Caller<'t>,
+        tree: &mut Tree,
+        caller: Caller<'_>,
         stamp: Stamp,
         batch: &mut Vec<u8>,
-        call: impl FnOnce(&mut Self) -> Result<T, E>,
+        call: impl FnOnce(&mut TreeHost<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let part = tree.part_begin(stamp, caller.session);
-        let mut host = Self { tree, part, caller };
-        let result = call(&mut host);
-        let Self { tree, part, .. } = host;
+        let mut part = tree.part_begin(stamp, caller.session);
+        let result = call(&mut TreeHost::new(tree, &mut part, caller));
         match result {
             Ok(_) => tree.part_keep(part, batch),
             Err(_) => tree.part_undo(part),
@@ -45,7 +50,7 @@ impl<'t> TreeHost<'t> {
     }
 
     fn write(&mut self, request: &Request<'_>) -> Result<PartResult, ErrorCode> {
-        self.tree.part_op(&mut self.part, PartOp::Whole(request), &self.caller)
+        self.tree.part_op(self.part, PartOp::Whole(request), &self.caller)
     }
 
     /// The ACL of what is created at a path, encoded.

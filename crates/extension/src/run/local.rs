@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use stoa_wire::{ErrorCode, path};
 
 /// Where programs have no business: what the service keeps its own state in, and the programs themselves.
-const CLOSED: [&str; 2] = ["/zookeeper", "/em"];
+const CLOSED: [&str; 2] = ["/zookeeper", stoa_tree::PROGRAMS];
 
 type Done<T> = core::result::Result<T, Stop>;
 

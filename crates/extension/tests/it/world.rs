@@ -1,7 +1,7 @@
 //! A tree for programs to work on.
 
 use stoa_extension::{
-    CallError, Event, EventKind, Limits, Notify, OperationKind, Program, Reply, Request, TreeHost,
+    CallError, Event, EventKind, Limits, Notify, OperationKind, Program, Reply, Request, TreeHost, Used,
 };
 use stoa_tree::{Caller, Contact, Identity, Options, Stamp, Tree, Updates};
 use stoa_wire::{Acl, AclList, Create, Reader, Request as TreeRequest};
@@ -63,7 +63,7 @@ impl World {
         let caller = Caller { session: request.session, identities: &identities };
         let before = self.tree.digest();
         let result = TreeHost::carry_out(&mut self.tree, caller, stamp, &mut batch, |host| {
-            program.operation(host, request)
+            program.operation(host, request, &mut Used::default())
         });
         assert_eq!(self.tree.digest(), before, "nothing is applied yet");
         if result.is_err() {
@@ -80,8 +80,9 @@ impl World {
     pub(crate) fn event(&mut self, program: &Program, event: &Event<'_>) -> Result<Notify, CallError> {
         let (stamp, mut batch) = (self.stamp(), Vec::new());
         let caller = Caller { session: 1, identities: &[] };
-        let result =
-            TreeHost::carry_out(&mut self.tree, caller, stamp, &mut batch, |host| program.event(host, event));
+        let result = TreeHost::carry_out(&mut self.tree, caller, stamp, &mut batch, |host| {
+            program.event(host, event, &mut Used::default())
+        });
         self.apply(&batch);
         result
     }

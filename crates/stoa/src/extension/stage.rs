@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stoa_extension::{
-    CallError, Event, EventKind, Notify, OperationKind, Program, Registry, Reply, Request, TreeHost,
+    CallError, Event, EventKind, Notify, OperationKind, Program, Registry, Reply, Request, TreeHost, Used,
 };
 use stoa_tree::{Caller, Change, Contact, Observer, Options, Stamp, Tree, Updates};
 use stoa_wire::{
@@ -143,7 +143,7 @@ impl Stage {
         let (stamp, mut batch) = (self.stamp(), Vec::new());
         let caller = Caller { session, identities: &[] };
         let outcome = TreeHost::carry_out(&mut self.tree, caller, stamp, &mut batch, |host| {
-            program.operation(host, &request)
+            program.operation(host, &request, &mut Used::default())
         });
         (batch, outcome.map_err(|error| described(&error)))
     }
@@ -228,12 +228,12 @@ impl Stage {
     }
 
     fn react(&mut self, program: &Program, kind: EventKind, path: &str) -> Result<(Notify, Events), String> {
-        let session = self.session(OWNER);
         let (stamp, mut batch) = (self.stamp(), Vec::new());
         let event = Event { kind, path };
-        let caller = Caller { session, identities: &[] };
+        // As at a server, who has registered the program may be gone.
+        let caller = Caller { session: Caller::REACTION, identities: &[] };
         let notify = TreeHost::carry_out(&mut self.tree, caller, stamp, &mut batch, |host| {
-            program.event(host, &event)
+            program.event(host, &event, &mut Used::default())
         })
         .map_err(|error| described(&error))?;
         Ok((notify, self.apply(&batch)))
