@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
-use stoa_core::{Config, ConnectionId, Now, Placement, Recovered, Server, Shard, Word};
+use stoa_core::{Config, ConnectionId, Now, Placement, ProgramLimits, Recovered, Server, Shard, Word};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, next_frame, request::encode,
@@ -20,6 +20,17 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 const DATA: &[u8] = &[7; 100];
 const ROUNDS: usize = 400_000;
+const PROGRAMS: usize = 100;
+
+/// Which programs there are.
+#[derive(Clone, Copy)]
+enum Programs {
+    None,
+    /// The client has acknowledged none of them.
+    OfOthers,
+    /// It has acknowledged all of them, and asks for something else.
+    Own,
+}
 const NOW: Now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
 
 fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -179,14 +190,40 @@ fn measure(machine: &mut impl Machine, client: ConnectionId, request: &[u8], tog
     best.as_nanos() as f64 / (ROUNDS / 5 / together * together) as f64
 }
 
-fn report(what: &str, mut machine: impl Machine, path: &str) {
+fn create(path: &str) -> Vec<u8> {
+    request(Opcode::Create, |out| encode::create(out, path, Some(DATA), OPEN_ACL, 0, None))
+}
+
+/// Programs that have nothing to do with what is asked: operations and, of half of them, events.
+fn register_programs(machine: &mut impl Machine, client: ConnectionId) {
+    for number in 0..PROGRAMS {
+        let mut source = format!("on_operation(\"read\", \"/app-{number}/*\");\nfn read(request) {{ }}\n");
+        if number % 2 == 0 {
+            source += &format!("on_event(\"changed\", \"/app-{number}/**\");\nfn changed(event) {{ }}\n");
+        }
+        let path = format!("/em/program-{number}");
+        let register = request(Opcode::Create, |out| {
+            encode::create(out, &path, Some(source.as_bytes()), OPEN_ACL, 0, None);
+        });
+        machine.turn(client, &register);
+    }
+}
+
+fn report(what: &str, mut machine: impl Machine, path: &str, programs: Programs) {
     if !std::env::args().nth(1).is_none_or(|wanted| what.contains(&wanted)) {
         return;
     }
     let client = machine.connect();
     machine.turn(client, &handshake());
-    let create =
-        |path: &str| request(Opcode::Create, |out| encode::create(out, path, Some(DATA), OPEN_ACL, 0, None));
+    match programs {
+        Programs::None => {}
+        Programs::OfOthers => {
+            let other = machine.connect();
+            machine.turn(other, &handshake());
+            register_programs(&mut machine, other);
+        }
+        Programs::Own => register_programs(&mut machine, client),
+    }
     let znode = format!("{path}/znode");
     machine.turn(client, &create(path));
     machine.turn(client, &create(&znode));
@@ -209,7 +246,17 @@ fn main() {
     let tree = Tree::new(Options::default());
     let config = Config::default();
     let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], NOW);
-    report("one partition", server.expect("a new timeline is sound"), &top(0));
-    report("two, requests for the thread's own", Threads::new(2), &top(0));
-    report("two, requests for the other one", Threads::new(2), &top(1));
+    report("one partition", server.expect("a new timeline is sound"), &top(0), Programs::None);
+    for (what, programs) in
+        [("one, 100 programs of others", Programs::OfOthers), ("one, 100 programs of its own", Programs::Own)]
+    {
+        let programs_per_session = PROGRAMS;
+        let limits = ProgramLimits { programs_per_session, ..ProgramLimits::default() };
+        let config = Config { programs: limits, ..Config::default() };
+        let tree = Tree::new(Options::default());
+        let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], NOW);
+        report(what, server.expect("a new timeline is sound"), &top(0), programs);
+    }
+    report("two, requests for the thread's own", Threads::new(2), &top(0), Programs::None);
+    report("two, requests for the other one", Threads::new(2), &top(1), Programs::None);
 }

@@ -2,8 +2,10 @@
 
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::entry::{Item, Items, Outcome, Part, part_places};
+use crate::extensions::{Ran, is_of_programs};
 use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
+use crate::placement::Placement;
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::request::failed_multi;
@@ -38,11 +40,14 @@ impl Server {
                     self.close(id, CloseReason::LeaderChanged);
                 }
                 match outcome {
-                    Outcome::Update(update) => self.apply_update(&update, own, None),
+                    Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
                     Outcome::After(_) => {}
                     Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
+                    Outcome::Ran(ran) => self.apply_ran(&ran, own),
+                    Outcome::Failed(code, text) => self.failed(code, text, own),
+                    Outcome::Untaken => own.into_iter().for_each(|id| self.read_untaken(id, &asked)),
                     Outcome::Seen(seen) => {
                         seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
                     }
@@ -110,6 +115,10 @@ impl Server {
     /// What is to be done when some entries have been applied.
     pub(crate) fn after_entries(&mut self) {
         self.release_waiters(self.partition.tree.last_zxid());
+        if self.partition.extensions.has_settled() {
+            // Requests of who has registered or acknowledged something may have waited for that.
+            self.take_pending();
+        }
         if self.waiters.is_empty() && self.waiters.capacity() > WAITERS_KEPT {
             self.waiters = VecDeque::new();
         }
@@ -118,13 +127,12 @@ impl Server {
         self.resume_congested();
     }
 
-    /// `own` is the connection whose request it was, if it came in here; `reply` is what it is told, if
-    /// that does not follow from the update.
-    fn apply_update(
+    /// `own` is the connection whose request it was, if it came in here.
+    pub(crate) fn apply_update(
         &mut self,
         update: &stoa_tree::Update<'_>,
         own: Option<ConnectionId>,
-        reply: Option<&[u8]>,
+        telling: &Telling<'_>,
     ) {
         self.release_waiters(update.zxid - 1);
         let writer = own.and_then(|id| self.writer(id));
@@ -145,14 +153,20 @@ impl Server {
             deaf: self.planted.is(Bug::EventIsLost) && update.zxid % 32 == 0,
             servers_changed: false,
             hints_changed: false,
+            programs: Vec::new(),
+            muted: telling.muted,
+            is_muted: false,
+            results: telling.results,
+            place: (&self.placement, self.config.partition),
         };
         let tree: &mut Tree = &mut self.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
-        let Effects { opened, ended, overflowing, servers_changed, hints_changed, .. } = effects;
+        let Effects { opened, ended, overflowing, servers_changed, hints_changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
         self.snapshots.applied();
+        self.programs_applied(&programs, update.zxid);
         if servers_changed {
             self.servers_changed();
         }
@@ -163,6 +177,7 @@ impl Server {
             self.session_opened(&opened, own);
         }
         if let Some(writer) = writer {
+            let (err, reply) = telling.reply.map_or((0, None), |(err, reply)| (err, Some(reply)));
             match writer.opcode {
                 _ if reply.is_some() => {
                     body.clear();
@@ -177,7 +192,7 @@ impl Server {
                 }
                 _ => {}
             }
-            self.answer_writer(&writer, 0, &body);
+            self.answer_writer(&writer, err, &body);
             self.planted_swap(writer.connection, written, body.len());
         }
         if let Some(session) = ended {
@@ -196,19 +211,30 @@ impl Server {
             self.stamp.raise(place.partition, place.position);
         }
         match &part.update {
-            Some(update) => self.apply_update(update, own, Some(part.reply)),
-            None => {
-                let Some(writer) = own.and_then(|id| self.writer(id)) else { return };
-                self.answer_writer(&writer, 0, part.reply);
-                self.drain(writer.connection);
+            Some(update) => {
+                let record = Ran::of_part(part.record);
+                let muted = record.as_ref().map(|record| record.muted.as_slice()).unwrap_or_default();
+                let telling = Telling { reply: Some((0, part.reply)), muted, ..Telling::default() };
+                self.apply_update(update, own, &telling);
+                if let Some(record) = &record {
+                    self.tell(&record.told);
+                }
             }
+            None => self.answer_own(own, 0, part.reply),
         }
         self.note_placement();
         self.is_moved_here(part);
     }
 
+    /// Answers the request that an item is about, if it came in here.
+    pub(crate) fn answer_own(&mut self, own: Option<ConnectionId>, err: i32, body: &[u8]) {
+        let Some(writer) = own.and_then(|id| self.writer(id)) else { return };
+        self.answer_writer(&writer, err, body);
+        self.drain(writer.connection);
+    }
+
     /// The leader has refused a request.
-    fn refused(&mut self, refusal: Refusal, own: Option<ConnectionId>) {
+    pub(crate) fn refused(&mut self, refusal: Refusal, own: Option<ConnectionId>) {
         let Some(id) = own else { return };
         if matches!(self.connections.get(id).map(|connection| &connection.phase), Some(Phase::Opening { .. }))
         {
@@ -232,7 +258,7 @@ impl Server {
     fn writer(&self, connection: ConnectionId) -> Option<Writer> {
         let queue = &self.connections.get(connection)?.queue;
         queue.iter().enumerate().find_map(|(at, slot)| match *slot {
-            Slot::Write { xid, opcode, arrived_us } => {
+            Slot::Write { xid, opcode, arrived_us, .. } => {
                 Some(Writer { connection, xid, opcode, arrived_us, is_next: at == 0 })
             }
             _ => None,
@@ -295,6 +321,23 @@ pub(crate) struct Opened {
     pub(crate) password: [u8; PASSWORD_LEN],
 }
 
+/// What an update's writer, and those who watch, are told of it, if that does not follow from it alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Telling<'a> {
+    /// The reply: an error's number or 0, and the body.
+    pub(crate) reply: Option<(i32, &'a [u8])>,
+    /// Only so many of its operations are the writer's.
+    pub(crate) results: usize,
+    /// Those who watch are not told of these.
+    pub(crate) muted: &'a [(EventKind, &'a str)],
+}
+
+impl Default for Telling<'_> {
+    fn default() -> Self {
+        Self { reply: None, results: usize::MAX, muted: &[] }
+    }
+}
+
 /// Receives what an update does: events go out at once, so that they precede every reply that shows
 /// the change; results become the body of the reply.
 struct Effects<'a> {
@@ -318,12 +361,38 @@ struct Effects<'a> {
     servers_changed: bool,
     /// And so is what the operator says about where subtrees live.
     hints_changed: bool,
+    /// What was created and deleted at and below `/em`.
+    programs: Vec<(EventKind, String)>,
+    muted: &'a [(EventKind, &'a str)],
+    /// The last event of a znode was, and so is that of its parent's children.
+    is_muted: bool,
+    /// So many results are still the writer's.
+    results: usize,
+    place: (&'a Placement, u8),
 }
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
         self.servers_changed |= change.path == CONFIG_PATH;
         self.hints_changed |= change.path == HINTS_PATH;
+        if is_of_programs(change.path) {
+            if matches!(change.kind, EventKind::Created | EventKind::Deleted) {
+                self.programs.push((change.kind, change.path.into()));
+            }
+            let (placement, own) = self.place;
+            if placement.of(change.path) != own {
+                // It stands for what this partition knows; who watches is told where clients see it.
+                return;
+            }
+        }
+        if !self.muted.is_empty() {
+            if change.kind != EventKind::ChildrenChanged {
+                self.is_muted = self.muted.contains(&(change.kind, change.path));
+            }
+            if self.is_muted {
+                return;
+            }
+        }
         let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             let id = ConnectionId(watcher.0);
@@ -331,6 +400,11 @@ impl Observer for Effects<'_> {
             let caller = Caller { session: connection.session, identities: &connection.identities };
             if *deaf || !change.acl.permits(perms::READ, &caller) {
                 return;
+            }
+            let aliases =
+                if kind == EventKind::Created { connections.take_aliases(id, path) } else { Vec::new() };
+            for known_as in &aliases {
+                notify(connections, stats, id, change.zxid, kind, known_as);
             }
             notify(connections, stats, id, change.zxid, kind, path);
             if connections.get(id).is_some_and(|connection| connection.output_bytes() > *output_max) {
@@ -353,7 +427,8 @@ impl Observer for Effects<'_> {
             OpResult::SessionClosed { session } => self.ended = Some(session),
             _ => {}
         }
-        let Some(opcode) = self.opcode else { return };
+        let Some(opcode) = self.opcode.filter(|_| self.results > 0) else { return };
+        self.results -= 1;
         if opcode == Opcode::Multi {
             match result {
                 OpResult::Created { path, stat, with_stat } => {

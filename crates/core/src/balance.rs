@@ -351,7 +351,7 @@ impl<'a> Picture<'a> {
             }
             for (path, busy) in own {
                 // What is below it lives in many places, as its quotas do.
-                if is_at_or_below(path, "/zookeeper") {
+                if is_at_or_below(path, "/zookeeper") || is_at_or_below(path, stoa_tree::PROGRAMS) {
                     rest += busy;
                     continue;
                 }

@@ -1,6 +1,7 @@
 //! What the driver decides once.
 
 use crate::auth::DigestAlgorithm;
+use crate::extensions::ProgramLimits;
 use alloc::string::String;
 
 /// A moment, as the driver's clocks show it.
@@ -63,6 +64,8 @@ pub struct Config {
     pub direct_secret: [u8; 32],
     /// Bounds on what clients can make the server hold.
     pub limits: Limits,
+    /// Bounds on the programs that they can have it run.
+    pub programs: ProgramLimits,
 }
 
 impl Config {
@@ -129,6 +132,7 @@ impl Default for Config {
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],
             limits: Limits::default(),
+            programs: ProgramLimits::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
 use crate::config::{Limits, Now};
+use crate::extensions::Aliases;
 use crate::guest::Guest;
 use crate::request::is_read;
 use crate::route::Route;
@@ -118,15 +119,16 @@ pub(crate) enum Phase {
 /// Something that must be answered in its turn.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// A write: answered when its outcome is applied.
-    Write { xid: i32, opcode: Opcode, arrived_us: u64 },
+    /// A write: answered when its outcome is applied. `bars`: what follows depends on that.
+    Write { xid: i32, opcode: Opcode, arrived_us: u64, bars: bool },
     /// The answer is known, but rests on everything up to this zxid: it may leave when that is
     /// applied. (An error that was found against the proposed state, a frame too large.)
     Answer { after: i64, xid: i32, opcode: Opcode, err: i32, body: Vec<u8>, arrived_us: u64 },
     /// What follows waits until everything is applied that was committed when it was asked.
     Barrier { id: u64, answer: Option<Barred> },
-    /// A read behind a write of the same session, or anything behind a barrier.
-    Request { frame: Box<[u8]>, arrived_us: u64 },
+    /// A read behind a write of the same session, or anything behind a barrier. `may_write`: whether a read is one
+    /// that a program carries out, as a write, shows when what stands before it is applied.
+    Request { frame: Box<[u8]>, arrived_us: u64, may_write: bool },
 }
 
 /// A sync that is answered when its barrier falls.
@@ -141,7 +143,9 @@ impl Slot {
     /// Whether writes behind it must wait for it: they would overtake it.
     fn bars(&self) -> bool {
         match self {
-            Self::Barrier { .. } => true,
+            Self::Barrier { .. } | Self::Write { bars: true, .. } | Self::Request { may_write: true, .. } => {
+                true
+            }
             Self::Request { frame, .. } => {
                 let header = RequestHeader::decode(&mut Reader::new(frame));
                 header.is_ok_and(|it| Opcode::from_i32(it.opcode).is_some_and(|opcode| !is_read(opcode)))
@@ -207,6 +211,9 @@ pub struct Connection {
     /// Whether reading was stopped and must be resumed by us.
     pub(crate) paused: bool,
     pub(crate) close_reason: Option<CloseReason>,
+    /// Why the last of its calls of a program, or registrations of one, has failed.
+    pub(crate) failure: Option<Box<str>>,
+    pub(crate) aliases: Option<Box<Aliases>>,
     /// Whether its reads must see everything that was acknowledged to anybody before them.
     pub(crate) reads_newest: bool,
     /// Whether its client is content with a server that only reads.
@@ -362,6 +369,8 @@ impl Connections {
                 announced: false,
                 paused: false,
                 close_reason: None,
+                failure: None,
+                aliases: None,
                 reads_newest: false,
                 takes_read_only: false,
                 opening: 0,
@@ -509,6 +518,18 @@ impl Connections {
         }
     }
 
+    /// By which names a connection knows a path that it watches for the sake of programs. They are forgotten.
+    pub(crate) fn take_aliases(&mut self, id: ConnectionId, path: &str) -> Vec<Box<str>> {
+        let Some(connection) = self.get_mut(id) else { return Vec::new() };
+        let Some(aliases) = &mut connection.aliases else { return Vec::new() };
+        let taken = aliases.extract_if(.., |(watched, _)| **watched == *path);
+        let taken = taken.map(|(_, known_as)| known_as).collect();
+        if aliases.is_empty() {
+            connection.aliases = None;
+        }
+        taken
+    }
+
     pub(crate) fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
         if let Some(connection) = self.get_mut(id) {
             connection.queued_bytes += slot.bytes();
@@ -550,8 +571,9 @@ impl Connections {
         let Some(connection) = self.get_mut(id) else { return };
         let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         if let Some(slot) = write
-            && let Slot::Write { xid, opcode, arrived_us } = *slot
+            && let Slot::Write { xid, opcode, arrived_us, bars } = *slot
         {
+            connection.bars -= usize::from(bars);
             *slot = Slot::Answer { after: 0, xid, opcode, err, body: body.into(), arrived_us };
             connection.queued_bytes += body.len();
         }

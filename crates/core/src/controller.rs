@@ -380,7 +380,11 @@ impl Server {
     /// When that is not begun. What becomes of it is in [`Server::recent_moves`] then.
     pub fn request_move(&mut self, subtree: &str, to: u8, now: Now) -> Result<(), MoveError> {
         self.now = now;
-        if !path::is_valid(subtree) || subtree == "/" || is_at_or_below(subtree, "/zookeeper") {
+        if !path::is_valid(subtree)
+            || subtree == "/"
+            || is_at_or_below(subtree, "/zookeeper")
+            || is_at_or_below(subtree, stoa_tree::PROGRAMS)
+        {
             return Err(MoveError::NotMovable);
         }
         if to >= self.placement.partitions() {

@@ -86,7 +86,7 @@ impl Home {
     pub(crate) fn queue_what_came_back(&mut self, id: ConnectionId) {
         let Some(route) = self.route(id).filter(|route| route.under_way == 0) else { return };
         for frame in core::mem::take(&mut route.back).into_iter().rev() {
-            self.connections.push_slot_first(id, Slot::Request { frame, arrived_us: 0 });
+            self.connections.push_slot_first(id, Slot::Request { frame, arrived_us: 0, may_write: false });
         }
     }
 

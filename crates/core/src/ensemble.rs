@@ -293,6 +293,7 @@ impl Server {
         self.ensemble.barriers.clear();
         let State { tree, stamp, terms } = state;
         self.partition.tree = tree;
+        self.load_programs();
         self.stamp = Timestamp::new(self.placement.partitions());
         self.stamp.merge(&stamp);
         self.stamp.raise(self.config.partition, at.0);
@@ -565,7 +566,20 @@ impl Server {
             self.partition.propose_elsewhere(origin);
             return true;
         }
+        // What a session asks behind a registration or acknowledgement of its own is prepared with it.
+        if let Asked::Write { session, .. } = &asked
+            && self.partition.extensions.is_changing(*session)
+        {
+            return false;
+        }
         if self.is_refused_move(&asked) {
+            return true;
+        }
+        if let (Some(origin), Some(taken)) = (origin, self.take_of_programs(&asked)) {
+            match taken {
+                Ok(()) => self.partition.propose_asked(origin, &asked, self.now),
+                Err(code) => self.partition.propose_refusal(origin, code.into()),
+            }
             return true;
         }
         if self.coordinates(origin, bytes, &asked) {

@@ -7,16 +7,22 @@
 //!          | 1, code i32                             refused
 //!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
 //!          | 3, length u32, timestamp                nobody's: what the entry rests on
-//!          | 4, count u8, (partition u8, term u64, position u64)*, length u32, reply, length u32, [update]
+//!          | 4, count u8, (partition u8, term u64, position u64)*, length u32, reply, length u32, [record],
+//!            length u32, [update]
 //!                                                   a part of an operation that concerns several partitions
 //!          | 5                                       it was sent to where its znode does not live any more
 //!          | 6, count u8, (partition u8, term u64, position u64)*    nobody's, and first in its entry: nothing of
 //!                                                   the entry comes to be if one of these places holds something else
+//!          | 7, length u32, record, length u32, [update]
+//!                                                   a program has done it, or has reacted: see [`Ran`]
+//!          | 8, code i32, length u32, text           refused, with the reason in words
+//!          | 9                                       a read that was for a program, and is for none now
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
 //! server learns of every outcome in one way, in the order of its requests.
 
+use crate::extensions::Ran;
 use crate::fate::Place;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
@@ -31,6 +37,9 @@ const SEEN: u8 = 3;
 const PART: u8 = 4;
 const ELSEWHERE: u8 = 5;
 const AFTER: u8 = 6;
+const RAN: u8 = 7;
+const FAILED: u8 = 8;
+const UNTAKEN: u8 = 9;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +74,12 @@ pub enum Outcome<'a> {
     Elsewhere,
     /// The entry follows others, on other partitions: see [`crate::fate`].
     After(Places<'a>),
+    /// A program has carried it out, or has reacted to it.
+    Ran(Ran<'a>),
+    /// It changes nothing, and this is why, in words.
+    Failed(ErrorCode, &'a str),
+    /// No program carries out this read (any more): its contact server answers it.
+    Untaken,
 }
 
 /// Encoded places.
@@ -89,6 +104,8 @@ pub struct Part<'a> {
     places: Places<'a>,
     /// The body of the client's reply.
     pub reply: &'a [u8],
+    /// What programs say that have reacted to it: see [`Ran`].
+    pub(crate) record: &'a [u8],
     /// What changes here, if anything does.
     pub update: Option<Update<'a>>,
 }
@@ -125,6 +142,12 @@ impl fmt::Display for Item<'_> {
             Outcome::Update(update) => update.describe().fmt(f)?,
             Outcome::Refused(refusal) => write!(f, "refused: {refusal}")?,
             Outcome::Elsewhere => f.write_str("to be asked elsewhere")?,
+            Outcome::Failed(code, text) => write!(f, "refused: {code}: {text}")?,
+            Outcome::Untaken => f.write_str("for no program")?,
+            Outcome::Ran(ran) => match &ran.update {
+                Some(update) => write!(f, "by programs: {}", update.describe())?,
+                None => f.write_str("by programs: nothing")?,
+            },
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
             Outcome::After(places) => {
                 f.write_str("only with")?;
@@ -152,6 +175,12 @@ pub(crate) fn begin_update(entry: &mut Vec<u8>, origin: Option<Origin>) {
     entry.push(UPDATE);
 }
 
+/// Where the update stands of the item that begins at `start`, if it is an update and nothing else.
+pub(crate) fn update_at(entry: &[u8], start: usize) -> Option<usize> {
+    let origin = if *entry.get(start)? == 0 { 1 } else { 1 + size_of::<u64>() };
+    (*entry.get(start + origin)? == UPDATE).then_some(start + origin + 1)
+}
+
 pub(crate) fn put_refusal(entry: &mut Vec<u8>, origin: Origin, refusal: Refusal) {
     put_origin(entry, Some(origin));
     let code = match refusal {
@@ -177,25 +206,57 @@ pub(crate) fn put_elsewhere(entry: &mut Vec<u8>, origin: Origin) {
     entry.push(ELSEWHERE);
 }
 
+/// Begins what programs did; the update follows, or 0 as its length.
+pub(crate) fn begin_ran(entry: &mut Vec<u8>, origin: Option<Origin>, record: impl FnOnce(&mut Vec<u8>)) {
+    put_origin(entry, origin);
+    entry.push(RAN);
+    put_with_len(entry, record);
+}
+
+/// A refusal, with the reason in words.
+pub(crate) fn put_failure(entry: &mut Vec<u8>, origin: Origin, code: ErrorCode, text: &str) {
+    put_origin(entry, Some(origin));
+    entry.push(FAILED);
+    entry.extend_from_slice(&(code as i32).to_le_bytes());
+    put_with_len(entry, |entry| entry.extend_from_slice(text.as_bytes()));
+}
+
+/// A read that no program carries out.
+pub(crate) fn put_untaken(entry: &mut Vec<u8>, origin: Origin) {
+    put_origin(entry, Some(origin));
+    entry.push(UNTAKEN);
+}
+
+/// Bytes behind their length.
+fn put_with_len(entry: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = entry.len();
+    entry.extend_from_slice(&[0; 4]);
+    write(entry);
+    let len =
+        u32::try_from(entry.len() - start - 4).expect("what is in one entry is bounded by the requests");
+    entry[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// What the entry rests on.
 pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
     put_origin(entry, None);
     entry.push(SEEN);
-    let start = entry.len();
-    entry.extend_from_slice(&[0; 4]);
-    seen.encode(entry);
-    let len = u32::try_from(entry.len() - start - 4).expect("a timestamp has few positions");
-    entry[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    put_with_len(entry, |entry| seen.encode(entry));
 }
 
 /// Begins a part; the update follows, or 0 as its length.
-pub(crate) fn begin_part(entry: &mut Vec<u8>, origin: Option<Origin>, places: &[Place], reply: &[u8]) {
+pub(crate) fn begin_part(
+    entry: &mut Vec<u8>,
+    origin: Option<Origin>,
+    places: &[Place],
+    reply: &[u8],
+    record: impl FnOnce(&mut Vec<u8>),
+) {
     put_origin(entry, origin);
     entry.push(PART);
     put_places(entry, places);
-    let len = u32::try_from(reply.len()).expect("a reply is not much longer than its request");
-    entry.extend_from_slice(&len.to_le_bytes());
-    entry.extend_from_slice(reply);
+    put_with_len(entry, |entry| entry.extend_from_slice(reply));
+    put_with_len(entry, record);
 }
 
 /// What stands first in an entry that follows others.
@@ -308,12 +369,26 @@ impl<'a> Items<'a> {
             UPDATE => Outcome::Update(Update::decode(self.bytes().ok_or(CUT)?)?),
             PART => {
                 let places = self.places().ok_or(CUT)?;
-                let (reply, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
+                let (reply, record) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
+                let update = self.bytes().ok_or(CUT)?;
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
-                Outcome::Part(Part { places, reply, update })
+                if !record.is_empty() && Ran::decode(record, None).is_none() {
+                    return Err(CUT);
+                }
+                Outcome::Part(Part { places, reply, record, update })
             }
             ELSEWHERE => Outcome::Elsewhere,
             AFTER => Outcome::After(self.places().ok_or(CUT)?),
+            RAN => {
+                let (record, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
+                let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
+                Outcome::Ran(Ran::decode(record, update).ok_or(CUT)?)
+            }
+            FAILED => {
+                let (code, text) = (self.code().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
+                Outcome::Failed(code, core::str::from_utf8(text).map_err(|_| CUT)?)
+            }
+            UNTAKEN => Outcome::Untaken,
             SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {

@@ -310,7 +310,9 @@ impl Server {
             return None;
         }
         guest.is_told = true;
-        Some(Attached { session, timeout_ms, opening, since: guest.since, read_only })
+        let since = guest.since;
+        let programs = self.partition.extensions.concerns(session);
+        Some(Attached { session, timeout_ms, opening, since, read_only, programs })
     }
 
     /// What has been written for a guest, and how many answers are in it.

@@ -98,8 +98,9 @@ fn movable(subtree: &str) -> Result<String, &'static str> {
     if !path::is_valid(subtree) {
         return Err("a path is wrong");
     }
-    if subtree == "/" || is_at_or_below(subtree, "/zookeeper") {
-        return Err("the root and /zookeeper are not moved");
+    let is_of = |top| is_at_or_below(subtree, top);
+    if subtree == "/" || is_of("/zookeeper") || is_of(stoa_tree::PROGRAMS) {
+        return Err("the root, /zookeeper and /em are not moved");
     }
     Ok(subtree.to_owned())
 }

@@ -309,7 +309,7 @@ impl Home {
             Destination::Home => self.answer_ping(id, xid, now),
             Destination::Proof => self.prove(id, bytes),
             _ if way == Way::Waits => {
-                let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us };
+                let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us, may_write: false };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {

@@ -89,6 +89,7 @@ impl Server {
         let placed = self.partition.tree.placed();
         if placed.version() != self.placement.version() {
             self.placement = Placement::with(self.placement.partitions(), placed);
+            self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
         }
     }
 

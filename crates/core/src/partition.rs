@@ -1,7 +1,10 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
 use crate::config::Now;
-use crate::entry::{Origin, begin_part, begin_update, put_after, put_elsewhere, put_refusal, put_seen};
+use crate::entry::{
+    Origin, begin_part, begin_update, put_after, put_elsewhere, put_failure, put_refusal, put_seen,
+};
+use crate::extensions::Extensions;
 use crate::fate::Place;
 use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
@@ -17,17 +20,18 @@ use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 pub(crate) struct Partition {
     pub(crate) tree: Tree,
     pub(crate) watches: Watches,
+    pub(crate) extensions: Extensions,
     /// The entry under construction.
-    entry: Vec<u8>,
+    pub(crate) entry: Vec<u8>,
     /// An entry that the group could not take yet.
     held_up: Option<Bytes>,
     /// Entries proposed here and not applied: position and bytes.
     proposed: VecDeque<(u64, usize)>,
     proposed_bytes: usize,
-    proposed_zxid: i64,
+    pub(crate) proposed_zxid: i64,
     /// Which partition it is, of how many.
     own: u8,
-    partitions: u8,
+    pub(crate) partitions: u8,
     /// What the entry under construction rests on.
     rests_on: Timestamp,
     /// Which entries of other partitions it follows: the last of each, which may not be committed.
@@ -46,6 +50,7 @@ impl Partition {
         Self {
             tree,
             watches: Watches::new(hash_seed),
+            extensions: Extensions::default(),
             entry: Vec::new(),
             held_up: None,
             proposed: VecDeque::new(),
@@ -76,8 +81,8 @@ impl Partition {
         self.entry.len() + self.held_up.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Prepares a write and, if it is not refused, proposes the update.
-    pub(crate) fn propose(
+    /// Prepares a write, without programs, and, if it is not refused, proposes the update.
+    pub(crate) fn propose_plain(
         &mut self,
         origin: Option<Origin>,
         request: &Request<'_>,
@@ -117,11 +122,14 @@ impl Partition {
     }
 
     pub(crate) fn propose_session_end(&mut self, origin: Option<Origin>, session: i64, now: Now) {
+        let ending = self.ending(session);
+        let start = self.entry.len();
         let ended = self.item(origin, now, |tree, stamp, entry| {
             tree.prepare_close_session(session, stamp, entry);
             Ok(())
         });
         debug_assert_eq!(ended, Ok(()));
+        self.react_to(start, origin, &ending);
     }
 
     /// A new content of `/zookeeper/config`; `text` is told the update's zxid.
@@ -178,7 +186,10 @@ impl Partition {
 
     /// Makes a refusal an item of the entry.
     pub(crate) fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
-        put_refusal(&mut self.entry, origin, refusal);
+        match (refusal, self.extensions.take_failure()) {
+            (Refusal::Error(code), Some(text)) => put_failure(&mut self.entry, origin, code, &text),
+            _ => put_refusal(&mut self.entry, origin, refusal),
+        }
     }
 
     /// A request has to be asked elsewhere.
@@ -192,7 +203,7 @@ impl Partition {
         now: Now,
         prepare: impl FnOnce(&mut Tree, Stamp, &mut Vec<u8>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let stamp = Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms };
+        let stamp = self.next_stamp(now);
         let start = self.entry.len();
         begin_update(&mut self.entry, origin);
         let prepared = prepare(&mut self.tree, stamp, &mut self.entry);
@@ -201,6 +212,10 @@ impl Partition {
             Err(_) => self.entry.truncate(start),
         }
         prepared
+    }
+
+    pub(crate) fn next_stamp(&self, now: Now) -> Stamp {
+        Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms }
     }
 
     /// Larger than that of every update that the next one depends on, and no other partition's: the low
@@ -228,7 +243,9 @@ impl Partition {
         reply: &[u8],
         part: Option<(Part, i64)>,
     ) {
-        begin_part(&mut self.entry, origin, places, reply);
+        let mut part = part;
+        let reactions = part.as_mut().map(|(part, _)| self.react_to_part(part)).unwrap_or_default();
+        begin_part(&mut self.entry, origin, places, reply, |out| reactions.encode(out));
         let before = self.entry.len();
         if let Some((part, zxid)) = part {
             self.tree.part_keep(part, &mut self.entry);
@@ -380,6 +397,7 @@ impl Partition {
         self.rests_on = Timestamp::new(self.partitions);
         self.rests_on.merge(stamp);
         self.rests_on.raise_zxid(zxid);
+        self.extensions.abandoned(&mut self.tree);
     }
 }
 

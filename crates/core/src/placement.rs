@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_tree::Placed;
+use stoa_tree::{PROGRAMS, Placed};
 use stoa_wire::{Table, partition_of, partition_of_top, path, without_number};
 
 /// The first partition: the root, the sessions, the ensemble's configuration.
@@ -187,7 +187,7 @@ impl Placement {
         if !path::is_valid(path) || to >= self.partitions {
             return Err(MoveRefusal::NoSuchPlace);
         }
-        if path == "/" || path == SYSTEM || is_below(path, SYSTEM) {
+        if path == "/" || [SYSTEM, PROGRAMS].iter().any(|top| path == *top || is_below(path, top)) {
             return Err(MoveRefusal::System);
         }
         if without_number(name.as_bytes()) != name.as_bytes() {
@@ -268,7 +268,7 @@ impl fmt::Display for MoveRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSuchPlace => "there is no such path or no such partition",
-            Self::System => "the root and /zookeeper stay on the first partition",
+            Self::System => "the root, /zookeeper and /em stay where they are",
             Self::Sequential => "it looks like a sequential znode, and these stay with their parents",
             Self::TooDeep => "it begins too deep in the tree",
             Self::IsThere => "it lives there",

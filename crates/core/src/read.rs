@@ -2,15 +2,16 @@
 
 use crate::apply::notify;
 use crate::connection::{Connection, ConnectionId};
+use crate::extensions::{failure_of, is_of_programs};
 use crate::partition::Partition;
 use crate::placement::Placement;
 use crate::server::Server;
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::{Caller, WatchMode, WatcherId, Znode};
+use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};
 use stoa_wire::{
     Acl, AddWatchMode, ErrorCode, EventKind, MultiOps, MultiResults, Opcode, Reader, ReplyHeader, Request,
-    RequestHeader, SetWatches, WatcherKind, begin_frame, end_frame, perms, put,
+    RequestHeader, SetWatches, Stat, WatcherKind, begin_frame, end_frame, perms, put,
 };
 
 /// zxid in the events that setWatches replays: ZooKeeper does not know it there either.
@@ -98,7 +99,8 @@ impl Server {
     fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
         let (placement, own) = (self.placement.clone(), self.config.partition);
         let is_here = |path: &&str| placement.of(path) == own;
-        let Partition { tree, watches, .. } = &mut self.partition;
+        let session = self.connections.get(id).map_or(0, |connection| connection.session);
+        let Partition { tree, watches, extensions, .. } = &mut self.partition;
         let watcher = WatcherId(id.0);
         let since = request.relative_zxid;
         let mut missed = |kind: EventKind, path: &str| {
@@ -114,7 +116,8 @@ impl Server {
             }
         }
         for path in request.exist.iter().filter(is_here) {
-            if tree.get(path).is_some() {
+            // Who waits by way of a program is not waiting any more: it has to ask the program again.
+            if extensions.blocks(session, path) || tree.get(path).is_some() {
                 missed(EventKind::Created, path);
             } else {
                 watches.add(path, watcher, WatchMode::Data);
@@ -193,7 +196,12 @@ impl Read<'_> {
                 if placement.of(path) == own {
                     self.readable(path)?;
                 }
-                put::len(out, self.partition.tree.count_below(path).unwrap_or(0));
+                let tree = &self.partition.tree;
+                let hidden = match path {
+                    "/" if placement.of(PROGRAMS) != own => tree.count_below(PROGRAMS).unwrap_or(0),
+                    _ => 0,
+                };
+                put::len(out, tree.count_below(path).unwrap_or(0) - hidden);
                 Ok(())
             }
             Request::WhoAmI => {
@@ -224,7 +232,10 @@ impl Read<'_> {
 
     #[inline]
     fn get_data(&mut self, path: &str, watch: bool, out: &mut Vec<u8>, in_multi: bool) -> Answer {
-        let znode = self.readable(path)?;
+        let znode = match self.readable(path) {
+            Err(ErrorCode::NoNode) => return self.failure(path, out, in_multi),
+            readable => readable?,
+        };
         let stat = znode.stat();
         if in_multi {
             MultiResults::data(out, znode.data(), &stat);
@@ -234,6 +245,21 @@ impl Read<'_> {
         }
         if watch {
             self.watch(path, WatchMode::Data);
+        }
+        Ok(())
+    }
+
+    /// Why the last call of a program has failed, if that is what is asked for: it is no znode.
+    #[cold]
+    fn failure(&self, path: &str, out: &mut Vec<u8>, in_multi: bool) -> Answer {
+        let text = failure_of(path, self.connection.failure.as_deref()).ok_or(ErrorCode::NoNode)?;
+        let data_length = i32::try_from(text.len()).unwrap_or(i32::MAX);
+        let stat = Stat { data_length, ..Stat::default() };
+        if in_multi {
+            MultiResults::data(out, Some(text.as_bytes()), &stat);
+        } else {
+            put::buffer(out, text.as_bytes());
+            stat.encode(out);
         }
         Ok(())
     }
@@ -324,8 +350,11 @@ impl Read<'_> {
         let start = out.len();
         put::len(out, 0);
         let mut count = 0_i32;
+        let (placement, own) = self.place;
         for path in self.partition.tree.ephemerals_of(self.connection.session) {
-            if path.starts_with(prefix) {
+            // Of acknowledgements every partition knows.
+            let is_seen = !is_of_programs(&path) || placement.of(&path) == own;
+            if is_seen && path.starts_with(prefix) {
                 put::str(out, &path);
                 count += 1;
             }

@@ -2,6 +2,7 @@
 
 use crate::auth::{self, IDENTITIES_MAX};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
+use crate::extensions::changes_programs;
 use crate::frame::Frame;
 use crate::owners::Known;
 use crate::peer::Asked;
@@ -30,7 +31,8 @@ impl Server {
             if connection.queue.is_empty() {
                 self.send_back(id, frame.bytes.into());
             } else {
-                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
+                self.connections
+                    .push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us, may_write: false });
             }
             return;
         }
@@ -38,7 +40,8 @@ impl Server {
             if connection.queue.is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             } else {
-                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
+                self.connections
+                    .push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us, may_write: false });
             }
             return;
         }
@@ -49,14 +52,24 @@ impl Server {
             // Heartbeats wait behind nothing; clients match the answer by its xid alone.
             Opcode::Ping => self.reply(id, header.xid, opcode, 0, &[], arrived_us),
             Opcode::Auth => self.auth(id, header, &mut reader, arrived_us),
+            // A program takes a read in its turn among the writes, as what it does is one.
+            _ if !is_barred
+                && !reads_newest
+                && is_read(opcode)
+                && self.is_for_program(id, opcode, &reader) =>
+            {
+                self.write(id, header, opcode, &mut reader, arrived_us);
+            }
             _ if reads_newest && is_read(opcode) => {
                 let barrier = self.barrier(id);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
-                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
+                let frame = frame.bytes.into();
+                self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
             }
             // What waits behind a barrier must not take effect before it falls.
             _ if is_barred || (!is_next && is_read(opcode)) => {
-                self.connections.push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us });
+                let frame = frame.bytes.into();
+                self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: is_barred });
             }
             _ if is_read(opcode) => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
@@ -84,6 +97,13 @@ impl Server {
         }
     }
 
+    /// Whether a program carries out a read of this connection.
+    #[inline]
+    fn is_for_program(&self, id: ConnectionId, opcode: Opcode, body: &Reader<'_>) -> bool {
+        let connection = self.connections.get(id);
+        connection.is_some_and(|connection| self.partition.runs_for(connection.session, opcode, body))
+    }
+
     fn write(
         &mut self,
         id: ConnectionId,
@@ -107,7 +127,8 @@ impl Server {
         let can_prepare = self.can_prepare();
         let Some(connection) = self.connections.get(id) else { return };
         let (session, opening) = (connection.session, connection.opening);
-        let slot = Slot::Write { xid: header.xid, opcode, arrived_us };
+        let bars = changes_programs(&request);
+        let slot = Slot::Write { xid: header.xid, opcode, arrived_us, bars };
         let is_known = connection.guest.as_ref().is_none_or(|guest| {
             let contact = Contact { server: self.config.server_id, opening };
             self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes
@@ -159,7 +180,7 @@ impl Server {
         let has_to_wait = self.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);
-            self.connections.push_slot(id, Slot::Request { frame, arrived_us });
+            self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: false });
         }
         has_to_wait
     }
@@ -186,7 +207,12 @@ impl Server {
         arrived_us: u64,
     ) {
         match refusal {
-            Refusal::Error(code) => self.refuse(id, xid, opcode, code, arrived_us),
+            Refusal::Error(code) => {
+                if let Some(why) = self.partition.extensions.take_failure() {
+                    self.tell_failure(id, why);
+                }
+                self.refuse(id, xid, opcode, code, arrived_us);
+            }
             Refusal::Multi { count, failed, code } => {
                 let body = failed_multi(count, failed, code);
                 self.answer(id, xid, opcode, 0, body, arrived_us);
@@ -318,7 +344,7 @@ impl Server {
                         }
                     }
                 }
-                Some(Slot::Request { frame, arrived_us }) => self.queued(id, &frame, arrived_us),
+                Some(Slot::Request { frame, arrived_us, .. }) => self.queued(id, &frame, arrived_us),
                 _ => break,
             }
         }
@@ -338,14 +364,18 @@ impl Server {
             self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             return;
         }
-        if is_read(opcode) {
+        let is_for_program = is_read(opcode) && self.is_for_program(id, opcode, &reader);
+        if is_read(opcode) && !is_for_program {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;
         }
         // A barrier has held it back; what it waits for now stands before all that waits already.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let rest = core::mem::take(&mut connection.queue);
-        self.ordered(id, header, opcode, &mut reader, arrived_us);
+        match is_for_program {
+            true => self.write(id, header, opcode, &mut reader, arrived_us),
+            false => self.ordered(id, header, opcode, &mut reader, arrived_us),
+        }
         if let Some(connection) = self.connections.get_mut(id) {
             connection.queue.extend(rest);
         }

@@ -185,8 +185,19 @@ impl Restore {
                         tree.apply(&update, &mut ())?;
                         *updates += 1;
                     }
+                    Outcome::Ran(ran) => {
+                        if let Some(update) = &ran.update {
+                            tree.apply(update, &mut ())?;
+                            *updates += 1;
+                        }
+                    }
                     Outcome::Seen(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
-                    Outcome::Refused(_) | Outcome::Elsewhere | Outcome::Part(_) | Outcome::After(_) => {}
+                    Outcome::Refused(_)
+                    | Outcome::Failed(..)
+                    | Outcome::Elsewhere
+                    | Outcome::Untaken
+                    | Outcome::Part(_)
+                    | Outcome::After(_) => {}
                 }
             }
             (restored.base.position, restored.base.term) = (entry.position, entry.term);

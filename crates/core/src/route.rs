@@ -1,6 +1,7 @@
 //! Where the requests of a home's client go, and what the home knows of the client.
 
 use crate::connection::{CloseReason, ConnectionId};
+use crate::extensions::FAILURE_PATH;
 use crate::frame::Frame;
 use crate::gather::{Gather, is_for_all};
 use crate::home::{AskedAhead, Direct};
@@ -11,6 +12,7 @@ use crate::word::Attached;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_tree::PROGRAMS;
 use stoa_wire::{MultiOps, Opcode, Request};
 
 /// What a home knows of a client, besides its connection.
@@ -58,6 +60,8 @@ pub(crate) struct Route {
     pub(crate) waits_us: Option<u64>,
     /// It carries timestamps itself.
     pub(crate) direct: Option<Box<Direct>>,
+    /// It has asked for something at `/em`: programs may carry out what it asks.
+    has_programs: bool,
 }
 
 /// Frames of a partition that may have to wait for events of others.
@@ -109,6 +113,7 @@ impl Route {
             is_heard: false,
             waits_us: None,
             direct: None,
+            has_programs: false,
         }
     }
 
@@ -119,11 +124,26 @@ impl Route {
             // Before all others: by far the most requests, and the quickest to answer.
             Some(Opcode::GetData | Opcode::Exists | Opcode::SetData) => {
                 let path = frame.body().buffer().ok().flatten();
+                if path.is_some_and(|path| path == FAILURE_PATH.as_bytes()) {
+                    // Whoever has answered last says what was wrong with that.
+                    return Destination::Partition(self.at);
+                }
                 // Where the path is none, or no text, any partition says so.
                 Destination::Partition(path.map_or(FIRST, |path| self.recent.of(placement, path)))
             }
+            Some(Opcode::Create | Opcode::Create2) => {
+                let path = frame.body().buffer().ok().flatten();
+                self.has_programs |= path.is_some_and(|path| path.starts_with(PROGRAMS.as_bytes()));
+                destination(placement, frame, |path| self.recent.of(placement, path))
+            }
             _ => destination(placement, frame, |path| self.recent.of(placement, path)),
         }
+    }
+
+    /// Whether programs may carry out what it asks. Then nothing is asked ahead: what looks like a read may be a
+    /// write, which must not be asked twice.
+    pub(crate) fn has_programs(&self) -> bool {
+        self.has_programs || self.session.is_some_and(|session| session.programs)
     }
 
     /// Whether a request may go where it has to without overtaking any.

@@ -214,6 +214,7 @@ impl Server {
             body: Vec::new(),
             planted: Planted::default(),
         };
+        server.load_programs();
         server.pump();
         Some(server)
     }
@@ -373,9 +374,9 @@ impl Server {
         self.connections.poll_announced().or_else(|| self.outputs.pop_front())
     }
 
-    /// Something that an operator should know: a soft quota that is exceeded.
+    /// Something that an operator should know: a soft quota that is exceeded, a call of a program that failed.
     pub fn poll_warning(&mut self) -> Option<String> {
-        self.warnings.pop_front()
+        self.warnings.pop_front().or_else(|| self.partition.extensions.poll_warning())
     }
 
     /// Bytes to send on a connection; say with [`Server::sent`] how many were.
@@ -481,12 +482,12 @@ impl Server {
                 }
                 Slot::Barrier { .. } => {}
                 // It would come back to its home, and those behind it are answered here and now.
-                Slot::Request { frame, arrived_us } if self.is_misplaced(id) && self.has_asked(id) => {
+                Slot::Request { frame, arrived_us, .. } if self.is_misplaced(id) && self.has_asked(id) => {
                     if let Some(Frame { header, opcode: Some(opcode), .. }) = Frame::read(&frame) {
                         self.reply(id, header.xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                     }
                 }
-                Slot::Request { frame, arrived_us } => self.queued(id, &frame, arrived_us),
+                Slot::Request { frame, arrived_us, .. } => self.queued(id, &frame, arrived_us),
             }
         }
         self.resume(id);

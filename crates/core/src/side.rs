@@ -87,7 +87,7 @@ impl Server {
             (Phase::Live(_), Some(guest)) => {
                 let (timeout_ms, opening) = (connection.timeout_ms, connection.opening);
                 let since = guest.since;
-                Ok((main, Attached { session, timeout_ms, opening, since, read_only: false }))
+                Ok((main, Attached { session, timeout_ms, opening, since, read_only: false, programs: true }))
             }
             _ => Err(CloseReason::SessionMoved),
         }

@@ -208,6 +208,8 @@ pub struct Attached {
     pub since: u64,
     /// It is lent, or none: the server only reads.
     pub read_only: bool,
+    /// It has acknowledged programs: what it reads may be a write.
+    pub programs: bool,
 }
 
 /// From a partition to a client.

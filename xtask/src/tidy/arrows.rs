@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ),
     ("stoa-server", &["stoa-core", "stoa-storage", "stoa-tree", "stoa-wire"]),
     ("stoa-sim", &["stoa-client", "stoa-core", "stoa-group", "stoa-storage", "stoa-tree", "stoa-wire"]),
-    ("stoa-core", &["stoa-group", "stoa-tree", "stoa-wire"]),
+    ("stoa-core", &["stoa-extension", "stoa-group", "stoa-tree", "stoa-wire"]),
     ("stoa-extension", &["stoa-tree", "stoa-wire"]),
     ("stoa-client", &["stoa-wire"]),
     ("stoa-tree", &["stoa-wire"]),

@@ -1,13 +1,14 @@
 //! Which steps an operation takes, and on which partitions.
 
 use crate::entry::Origin;
+use crate::extensions::{ProgramStep, Registration, changes_programs};
 use crate::peer::Asked;
 use crate::placement::{FIRST, Placement};
 use crate::server::Server;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_tree::{Contact, PartResult, Refusal, multi_op};
+use stoa_tree::{Contact, PROGRAMS, PartResult, Refusal, multi_op, writes_programs};
 use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Reader, Request, put};
 
 /// One step, on one partition.
@@ -70,6 +71,8 @@ pub enum StepKind {
         /// What was given.
         content: Bytes,
     },
+    /// A program is registered or deregistered.
+    Programs(ProgramStep),
     /// The table of what lives where changes.
     Place(Vec<(String, Option<u8>)>),
 }
@@ -124,6 +127,8 @@ impl Server {
                 plan.everywhere();
                 return Some(plan);
             }
+            // Each partition would have to know of it.
+            Ok(Request::Multi(ops)) if ops.iter().any(|op| writes_programs(&op)) => return None,
             Ok(Request::Multi(ops)) => {
                 plan.multi = Some(ops.len());
                 for (index, op) in ops.iter().enumerate() {
@@ -131,7 +136,10 @@ impl Server {
                     plan.operation(index, &multi_op(op)?);
                 }
             }
-            Ok(request) => plan.operation(0, &request),
+            Ok(request) => match self.partition.registration(&request) {
+                Some(registration) => plan.registration(own, registration),
+                None => plan.operation(0, &request),
+            },
             Err(_) => return None,
         }
         let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
@@ -158,6 +166,12 @@ impl Server {
             return false;
         }
         let own = self.config.partition;
+        if self.partition.is_taken(session, request) {
+            return false;
+        }
+        if changes_programs(request) {
+            return true;
+        }
         match *request {
             Request::Multi(_) | Request::CloseSession => true,
             Request::Create(create)
@@ -197,6 +211,33 @@ impl Plan {
 
     fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
         self.steps.push(Step { partition, op, kind, answers });
+    }
+
+    /// Every partition notes it, and the session as one that has something there.
+    fn registration(&mut self, own: u8, registration: Registration) {
+        let placement = self.placement.clone();
+        if registration == (Registration::Registers { has_manager: false }) {
+            let at_cut = placement.is_cut(PROGRAMS);
+            if at_cut {
+                self.step(FIRST, 0, StepKind::Programs(ProgramStep::AdoptManager), false);
+            }
+            self.step(own, 0, StepKind::Programs(ProgramStep::MakeManager { at_cut }), false);
+        }
+        let others = (0..placement.partitions()).filter(|partition| *partition != FIRST);
+        for partition in others.filter(|_| registration != Registration::Deregisters) {
+            self.step(FIRST, 0, StepKind::Visit(partition), false);
+            self.step(partition, 0, StepKind::Guest, false);
+        }
+        let elsewhere = (0..placement.partitions()).filter(|partition| *partition != own);
+        for partition in [own].into_iter().chain(elsewhere) {
+            let at_home = partition == own;
+            let kind = match registration {
+                Registration::Registers { .. } => StepKind::Programs(ProgramStep::Register { at_home }),
+                Registration::Deregisters => StepKind::Programs(ProgramStep::Deregister { at_home }),
+                Registration::Acknowledges => StepKind::Whole,
+            };
+            self.step(partition, 0, kind, at_home);
+        }
     }
 
     fn operation(&mut self, op: usize, request: &Request<'_>) {

@@ -113,6 +113,11 @@ impl Server {
         };
         let tree = &mut self.partition.tree;
         let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
+        if let StepKind::Programs(step) = step.kind {
+            let caller = Caller { session, identities: &identities };
+            let result = self.partition.program_step(part, &request, &caller, step);
+            return self.say(from, Word::Stepped(op, Stepped { result, at_cuts: Vec::new() }));
+        }
         let mut at_cuts = Vec::new();
         let caller = Caller { session, identities: &identities };
         let (kind, caller) = match &step.kind {
@@ -129,9 +134,11 @@ impl Server {
                 at_cuts = tree.ephemerals_at_cuts(session);
                 (PartOp::CloseSession, caller)
             }
-            StepKind::Give(_) | StepKind::Visits { .. } | StepKind::Take { .. } | StepKind::Place(_) => {
-                return;
-            }
+            StepKind::Give(_)
+            | StepKind::Visits { .. }
+            | StepKind::Take { .. }
+            | StepKind::Programs(_)
+            | StepKind::Place(_) => return,
         };
         let result = tree.part_op(part, kind, &caller);
         self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts })));
@@ -163,6 +170,7 @@ impl Server {
     fn undo_part(&mut self) {
         if let Some((part, _)) = self.crossing.stand.as_mut().and_then(|stand| stand.part.take()) {
             self.partition.tree.part_undo(part);
+            self.partition.program_steps_undone();
         }
     }
 

@@ -196,6 +196,7 @@ impl Route {
             return Way::Waits;
         }
         let kind = Kind::of(frame).filter(|kind| *kind == Kind::Read || by.prepares);
+        let kind = kind.filter(|_| !self.has_programs());
         let (partition, kind) = match (destination, kind) {
             (Destination::Partition(partition), Some(kind)) => (partition, kind),
             _ if self.under_way > 0 => return Way::Waits,

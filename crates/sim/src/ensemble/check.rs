@@ -1,6 +1,6 @@
 //! What a client must be able to expect, checked against the committed timeline.
 
-use super::client::{Asked, What};
+use super::client::{Asked, COUNT, PROGRAM, What};
 use super::history::{Did, Done, History, Seen, tag};
 use super::roster::{Role, Roster, Wish};
 use crate::check::Violation;
@@ -200,6 +200,9 @@ impl Answered<'_> {
         if asked.what == What::SetWatches {
             return watches.set_again(header.zxid, history);
         }
+        if asked.what == What::Count {
+            return self.counted();
+        }
         if self.only_reads && (asked.what.is_write() || asked.what == What::Sync) {
             return self.refused_by_reader();
         }
@@ -254,6 +257,8 @@ impl Answered<'_> {
                 }
                 self.reconfigured(wish, list)
             }
+            (What::Register, [.., Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
+            (What::Acknowledge, [Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
             (What::Close, [Did::Closed { session }]) if *session == self.session => Ok(()),
             (What::Create { path, sequential }, [Did::Created { path: created, stat: at_birth }]) => {
                 let told = reader.str().map_err(unreadable)?;
@@ -339,6 +344,28 @@ impl Answered<'_> {
         if header.err == expected as i32 { Ok(()) } else { wrong("the server only reads") }
     }
 
+    /// A program that counts has done so once for this answer: the update with its zxid is one of this session, and
+    /// what it has left is what was answered.
+    fn counted(&self) -> Checked {
+        let no_node = ErrorCode::NoNode as i32;
+        let refused = [ErrorCode::SystemError, ErrorCode::SessionMoved, ErrorCode::SessionExpired];
+        match self.header.err {
+            // The program is not for this session, or the server only reads: there is no such znode.
+            err if err == no_node || refused.iter().any(|code| *code as i32 == err) => Ok(()),
+            0 if self.only_reads => wrong("a server that only reads has counted"),
+            0 => {
+                self.find()?;
+                let count = self.history.znode(COUNT, self.header.zxid);
+                let told = Reader::new(self.body).buffer().ok().flatten();
+                if told.is_some() && count.and_then(|seen| seen.data.as_deref()) == told {
+                    return Ok(());
+                }
+                wrong(format!("it was told {told:?}, the timeline says {count:?}"))
+            }
+            _ => wrong("it did not count"),
+        }
+    }
+
     /// A refusal is true where it stands, and what was refused is not done.
     fn refused(&self) -> Checked {
         if self.history.has_written(self.client, self.asked.write) {
@@ -349,6 +376,8 @@ impl Answered<'_> {
         let is_true = match (&self.asked.what, code) {
             (_, ErrorCode::SystemError | ErrorCode::SessionMoved | ErrorCode::SessionExpired) => true,
             (What::Reconfig(wish), code) => self.is_reconfig_refused(wish, code),
+            (What::Register, ErrorCode::NodeExists) => at(PROGRAM).is_some(),
+            (What::Acknowledge, ErrorCode::NoNode) => at(PROGRAM).is_none(),
             (What::Create { path, sequential: false }, ErrorCode::NodeExists) => at(path).is_some(),
             (What::Create { sequential: true, .. }, ErrorCode::NoNode) => at("/sequence").is_none(),
             (What::Set { path, .. } | What::Delete { path }, ErrorCode::NoNode) => at(path).is_none(),

@@ -9,8 +9,8 @@ use crate::check::Violation;
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, MultiHeader, OPEN_ACL, Opcode, PASSWORD_LEN, Reader, ReplyHeader,
-    RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, PASSWORD_LEN, Reader,
+    ReplyHeader, RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
 };
 
 /// Longest frame that a server may send.
@@ -22,6 +22,19 @@ const GREETING_US: u64 = 700_000;
 
 /// Where sequential znodes go; it is never deleted.
 const SEQUENCE: &str = "/sequence";
+
+/// A program, and what it counts in.
+pub(super) const PROGRAM: &str = "/em/counter";
+pub(super) const COUNT: &str = "/count";
+const SOURCE: &str = r#"
+    on_operation("read", "/count-on");
+    fn read(request) {
+        if !local.exists("/count") { local.create("/count", 0); }
+        let next = local.read("/count").data.to_int() + 1;
+        local.update("/count", next);
+        return next;
+    }
+"#;
 
 /// A request under way.
 #[derive(Debug, Clone)]
@@ -68,6 +81,12 @@ pub(super) enum What {
     Reconfig(Wish),
     Sync,
     SetWatches,
+    /// Registers the program that counts.
+    Register,
+    /// Acknowledges it.
+    Acknowledge,
+    /// Has it count.
+    Count,
     Close,
 }
 
@@ -126,6 +145,8 @@ pub(super) struct Client {
     silent_until_us: u64,
     inbox: Vec<u8>,
     watches: Watches,
+    /// Whether its session has acknowledged the program.
+    acknowledged: bool,
     /// What a sync on this connection has promised to those behind it.
     synced: i64,
     /// A session that it let go without a word: it must end.
@@ -173,6 +194,7 @@ impl Client {
             silent_until_us: 0,
             inbox: Vec::new(),
             watches: Watches::default(),
+            acknowledged: false,
             synced: 0,
             left: Vec::new(),
             finale: Finale::No,
@@ -277,6 +299,7 @@ impl Client {
 
     fn let_go(&mut self) {
         self.left.extend(self.session.take().map(|(session, _)| session));
+        self.acknowledged = false;
         self.lent = None;
         self.watches = Watches::default();
     }
@@ -339,6 +362,14 @@ impl Client {
                 5 => What::Children { path: SEQUENCE.into(), watch },
                 6 => What::Children { path: "/".into(), watch },
                 _ => What::Sync,
+            };
+        }
+        let program_one_in = self.manners.program_one_in;
+        if program_one_in > 0 && self.rng.one_in(program_one_in) {
+            return match self.rng.below(8) {
+                0 => What::Register,
+                1 | 2 => What::Acknowledge,
+                _ => What::Count,
             };
         }
         let path = self.path();
@@ -412,6 +443,19 @@ impl Client {
             What::Children { path, watch } => {
                 encode::path_watch(body, path, *watch);
                 Opcode::GetChildren2
+            }
+            What::Register => {
+                encode::create(body, PROGRAM, Some(SOURCE.as_bytes()), OPEN_ACL, 0, None);
+                Opcode::Create2
+            }
+            What::Acknowledge => {
+                let path = format!("{PROGRAM}/a-");
+                encode::create(body, &path, Some(b""), OPEN_ACL, 3, None);
+                Opcode::Create2
+            }
+            What::Count => {
+                encode::path_watch(body, "/count-on", false);
+                Opcode::GetData
             }
             What::Reconfig(wish) => {
                 wish.encode(body);
@@ -532,6 +576,7 @@ impl Client {
                 return Err(self.wrong("it was told that its session has expired, and it has not"));
             }
             self.session = None;
+            self.acknowledged = false;
             self.watches = Watches::default();
             return Ok(Vec::new());
         }
@@ -607,6 +652,12 @@ impl Client {
                 asked, header.zxid, header.err
             ))
         })?;
+        let is_not_there = header.err == ErrorCode::NoNode as i32;
+        if asked.what == What::Count && is_not_there && self.acknowledged && !self.only_reads {
+            return Err(self.wrong("the program that it has acknowledged does not count for it"));
+        }
+        self.acknowledged |=
+            header.err == 0 && matches!(asked.what, What::Register | What::Acknowledge) && !self.only_reads;
         Ok(self.after_answer(&asked, header, horizon))
     }
 
@@ -624,6 +675,7 @@ impl Client {
         if asked.what == What::Close {
             // The answer is the end of the session; its connection ends by itself.
             (self.session, self.lent) = (None, None);
+            self.acknowledged = false;
             self.watches = Watches::default();
             return None;
         }

@@ -5,6 +5,7 @@
 //! The state of each znode behind each update is kept, so that every answer that a client was given
 //! can be compared with what was true at its zxid.
 
+use super::client::PROGRAM;
 use super::roster::{CONFIG, Roster};
 use crate::check::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -297,6 +298,14 @@ impl History {
                 Ok(())
             }
             Outcome::Update(update) => self.take(update, item.origin),
+            Outcome::Ran(ran) => match &ran.update {
+                Some(update) => self.take(update, item.origin),
+                None => Err(Violation::new("a program has done nothing")),
+            },
+            Outcome::Failed(..) | Outcome::Untaken => {
+                self.refusals += 1;
+                Ok(())
+            }
             Outcome::Seen(_) | Outcome::Part(_) | Outcome::Elsewhere | Outcome::After(_) => {
                 Err(Violation::new("an entry of a server with one partition concerns others"))
             }
@@ -367,7 +376,13 @@ impl History {
                 if owner != 0 {
                     self.ephemerals.insert(path.clone(), owner);
                 }
-                let number = path.len().checked_sub(10).and_then(|at| path.get(at..)?.parse::<i64>().ok());
+                // A session's number may stand there too.
+                let of_program = path.starts_with(PROGRAM);
+                let number = path
+                    .len()
+                    .checked_sub(10)
+                    .filter(|_| !of_program)
+                    .and_then(|at| path.get(at..)?.parse::<i64>().ok());
                 if let Some(number) = number {
                     let last = self.sequences.insert(parent(path).to_owned(), number);
                     if last.is_some_and(|last| last >= number) {

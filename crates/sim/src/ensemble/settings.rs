@@ -66,6 +66,8 @@ pub struct Manners {
     pub timeout_ms: (u64, u64),
     /// Once in so many requests one asks for another list of servers; 0 is never.
     pub reconfig_one_in: u64,
+    /// Once in so many requests one has to do with a program that counts; 0 is never.
+    pub program_one_in: u64,
 }
 
 /// What kind of life an ensemble has.
@@ -123,6 +125,7 @@ const MANNERS: Manners = Manners {
     read_only_percent: 0,
     timeout_ms: (800, 3000),
     reconfig_one_in: 0,
+    program_one_in: 0,
 };
 
 /// Who may change the list of servers.
@@ -269,6 +272,9 @@ impl Settings {
             _ => 3,
         };
         settings.servers = servers.unwrap_or(mostly);
+        if seed % 4 == 3 {
+            settings.manners.program_one_in = 4;
+        }
         settings
     }
 }

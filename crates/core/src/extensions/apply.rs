@@ -1,0 +1,145 @@
+//! What programs did, when it is applied.
+
+use super::FAILURE_PATH;
+use super::item::{Answer, Ran, Record, Watch};
+use super::{Extensions, ProgramStats};
+use crate::apply::{Telling, notify};
+use crate::connection::{Connection, ConnectionId, Phase, Slot};
+use crate::peer::Asked;
+use crate::request::frame;
+use crate::server::Server;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_tree::{Refusal, WatcherId};
+use stoa_wire::{ErrorCode, EventKind, Reader, Request, RequestHeader};
+
+/// Names of watches that clients know by other paths than what is watched: the path, and what it is known as.
+pub(crate) type Aliases = Vec<(Box<str>, Box<str>)>;
+
+impl Server {
+    /// The state is another one: what is known of programs is read from it.
+    pub(crate) fn load_programs(&mut self) {
+        let limits = self.config.programs.clone();
+        self.partition.extensions = Extensions::new(limits, &self.partition.tree);
+        self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
+        self.partition.programs_changed(&[]);
+    }
+
+    /// Programs have carried a request out, or reacted to it.
+    pub(crate) fn apply_ran(&mut self, ran: &Ran<'_>, own: Option<ConnectionId>) {
+        let Record { answer, watch, muted, told } = ran.record();
+        let telling = match answer {
+            Answer::Reply { err, body } => {
+                Telling { reply: Some((err, body)), muted: &muted, ..Telling::default() }
+            }
+            Answer::Results(results) => Telling { results, muted: &muted, ..Telling::default() },
+        };
+        match (&ran.update, telling.reply) {
+            (Some(update), _) => self.apply_update(update, own, &telling),
+            (None, Some((err, body))) => self.answer_own(own, err, body),
+            (None, None) => {}
+        }
+        if let (Some(Watch { path, known_as, mode }), Some(id)) = (watch, own) {
+            self.watch_as(id, path, known_as, mode);
+        }
+        self.tell(&told);
+    }
+
+    /// Tells sessions that are here of something at a path.
+    pub(crate) fn tell(&mut self, told: &[(i64, &str)]) {
+        let zxid = self.partition.tree.last_zxid();
+        for (session, path) in told.iter().copied() {
+            let is_its = |(_, connection): &(ConnectionId, &Connection)| {
+                connection.session == session && matches!(connection.phase, Phase::Live(_) | Phase::Guest)
+            };
+            let guest = || self.connections.iter().find(is_its).map(|(id, _)| id);
+            if let Some(id) = self.sessions.connection_of(session).or_else(guest) {
+                notify(&mut self.connections, &mut self.stats, id, zxid, EventKind::DataChanged, path);
+                self.check_output(id);
+            }
+        }
+    }
+
+    fn watch_as(&mut self, id: ConnectionId, path: &str, known_as: &str, mode: stoa_tree::WatchMode) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if path != known_as {
+            let aliases = connection.aliases.get_or_insert_default();
+            let alias = (Box::from(path), Box::from(known_as));
+            if !aliases.contains(&alias) {
+                aliases.push(alias);
+            }
+        }
+        self.partition.watches.add(path, WatcherId(id.0), mode);
+    }
+
+    /// The leader has refused a request, and says why.
+    pub(crate) fn failed(&mut self, code: ErrorCode, text: &str, own: Option<ConnectionId>) {
+        if let Some(id) = own {
+            self.tell_failure(id, text.into());
+        }
+        self.refused(Refusal::Error(code), own);
+    }
+
+    /// Why the last request of a connection failed can be read there.
+    pub(crate) fn tell_failure(&mut self, id: ConnectionId, text: String) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.failure = Some(text.into());
+        }
+    }
+
+    /// A read that was for a program is for none: it is answered here, in its turn.
+    pub(crate) fn read_untaken(&mut self, id: ConnectionId, asked: &[u8]) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
+        let Some(slot) = write else { return };
+        // A read bars nothing, neither as the write that it was taken for nor as a request.
+        let Slot::Write { xid, arrived_us, .. } = *slot else { return };
+        let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) else {
+            return self.answer_own(Some(id), ErrorCode::SystemError as i32, &[]);
+        };
+        let frame = frame(RequestHeader { xid, opcode: opcode as i32 }, body);
+        connection.queued_bytes += frame.len();
+        *slot = Slot::Request { frame, arrived_us, may_write: false };
+        self.drain(id);
+    }
+
+    /// Where there are several partitions: whether a program carries out a request, so that it concerns this one
+    /// alone, or why a registration is refused before the others are asked.
+    pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), ErrorCode>> {
+        let Asked::Write { session, opcode, body, .. } = asked else { return None };
+        if self.placement.partitions() == 1 {
+            return None;
+        }
+        let request = Request::decode(*opcode, &mut Reader::new(body)).ok()?;
+        if self.partition.is_taken(*session, &request) {
+            return Some(Ok(()));
+        }
+        self.partition.check_registration(&request, *session).err().map(Err)
+    }
+
+    /// An update is applied that may have changed what stands at `/em`.
+    pub(crate) fn programs_applied(&mut self, changes: &[(EventKind, String)], zxid: i64) {
+        let was_proposed = self.partition.programs_applied(zxid);
+        if !changes.is_empty() || was_proposed {
+            self.partition.extensions.has_steps = false;
+            self.partition.programs_changed(changes);
+        }
+    }
+
+    /// The programs, in the order of their names, with what they did at this server.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, ProgramStats)> {
+        self.partition.extensions.stats()
+    }
+
+    /// How many acknowledgements of programs there are.
+    #[must_use]
+    pub fn program_acknowledgements(&self) -> usize {
+        self.partition.extensions.acknowledgements()
+    }
+}
+
+/// Why the last request of a connection failed, if it is what is asked for.
+pub(crate) fn failure_of<'a>(path: &str, failure: Option<&'a str>) -> Option<&'a str> {
+    failure.filter(|_| path == FAILURE_PATH)
+}

@@ -1,0 +1,266 @@
+//! Requests that a program carries out in place of the service.
+
+use super::Extensions;
+use super::here::HereHost;
+use super::item::{Answer, Record, Watch};
+use crate::config::Now;
+use crate::entry::{Origin, put_untaken};
+use crate::partition::Partition;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use stoa_extension::{OperationKind, Program, Reply, Request as Operation, Used};
+use stoa_tree::{Caller, Refusal, Stamp, WatchMode};
+use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
+
+/// What a request is to programs; `None` for those that no program carries out.
+fn operation<'a>(request: &Request<'a>, session: i64) -> Option<Operation<'a>> {
+    let of = |kind, path, data: Option<&'a [u8]>, version| Operation {
+        kind,
+        path,
+        data: data.unwrap_or_default(),
+        version,
+        session,
+        ephemeral: false,
+        sequential: false,
+    };
+    Some(match *request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => {
+            let mode = CreateMode::from_i32(create.flags);
+            Operation {
+                ephemeral: mode.is_some_and(CreateMode::is_ephemeral),
+                sequential: mode.is_some_and(CreateMode::is_sequential),
+                ..of(OperationKind::Create, create.path, create.data, -1)
+            }
+        }
+        Request::Delete { path, version } => of(OperationKind::Delete, path, None, version),
+        Request::SetData { path, data, version } => of(OperationKind::Update, path, data, version),
+        Request::GetData { path, .. } => of(OperationKind::Read, path, None, -1),
+        Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
+            of(OperationKind::SubObjects, path, None, -1)
+        }
+        Request::Exists { path, watch: true } => of(OperationKind::Block, path, None, -1),
+        _ => return None,
+    })
+}
+
+/// What a program is asked instead of the applied state, if it is asked.
+fn read_kind(opcode: Opcode) -> Option<OperationKind> {
+    match opcode {
+        Opcode::GetData => Some(OperationKind::Read),
+        Opcode::GetChildren | Opcode::GetChildren2 => Some(OperationKind::SubObjects),
+        Opcode::Exists => Some(OperationKind::Block),
+        _ => None,
+    }
+}
+
+fn is_read(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetChildren2 { .. }
+            | Request::Exists { .. }
+    )
+}
+
+impl Extensions {
+    /// Whether a program decides when a session that waits for a znode at a path has waited long enough.
+    pub(crate) fn blocks(&self, session: i64, path: &str) -> bool {
+        let registry = &self.registry;
+        registry.concerns(session) && registry.operation_for(session, OperationKind::Block, path).is_some()
+    }
+}
+
+impl Partition {
+    /// Whether a read is one that a program carries out for this session: then it goes the way of writes.
+    #[inline]
+    pub(crate) fn runs_for(&self, session: i64, opcode: Opcode, body: &Reader<'_>) -> bool {
+        self.extensions.registry.concerns(session) && self.takes_read(session, opcode, *body)
+    }
+
+    #[cold]
+    fn takes_read(&self, session: i64, opcode: Opcode, mut body: Reader<'_>) -> bool {
+        let Some(kind) = read_kind(opcode) else { return false };
+        let (path, watch) = (body.path(), body.bool());
+        let (Ok(path), Ok(watch)) = (path, watch) else { return false };
+        let waits = kind != OperationKind::Block || watch;
+        waits && self.extensions.registry.operation_for(session, kind, path).is_some()
+    }
+
+    /// Prepares a request and, if it is not refused, proposes the update: what a program does with it, if one
+    /// carries it out for this session, or else what the request says; and what programs do when that happens.
+    pub(crate) fn propose(
+        &mut self,
+        origin: Option<Origin>,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        if self.extensions.registry.concerns(caller.session)
+            && let Some(done) = self.propose_operation(origin, request, caller, now)
+        {
+            return done;
+        }
+        if let (true, Some(origin)) = (is_read(request), origin) {
+            // It was for a program when it came in elsewhere, and is for none now.
+            put_untaken(&mut self.entry, origin);
+            return Ok(());
+        }
+        if let Some(done) = self.propose_registration(origin, request, caller, now) {
+            return done;
+        }
+        let is_end = matches!(request, Request::CloseSession);
+        let ending = if is_end { self.ending(caller.session) } else { Vec::new() };
+        let start = self.entry.len();
+        self.propose_plain(origin, request, caller, now)?;
+        if self.extensions.may_react(request) {
+            self.react_to(start, origin, &ending);
+        }
+        Ok(())
+    }
+
+    /// Whether a program carries out a request of this session.
+    #[inline]
+    pub(crate) fn is_taken(&self, session: i64, request: &Request<'_>) -> bool {
+        let registry = &self.extensions.registry;
+        registry.concerns(session)
+            && operation(request, session).is_some_and(|operation| {
+                registry.operation_for(session, operation.kind, operation.path).is_some()
+            })
+    }
+
+    /// Has a program carry out a request, if one does.
+    #[cold]
+    fn propose_operation(
+        &mut self,
+        origin: Option<Origin>,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Option<Result<(), Refusal>> {
+        let operation = operation(request, caller.session)?;
+        let program = self.extensions.registry.operation_for(caller.session, operation.kind, operation.path);
+        let program = program.cloned()?;
+        Some(self.call(origin, &program, request, &operation, caller, now))
+    }
+
+    fn call(
+        &mut self,
+        origin: Option<Origin>,
+        program: &Arc<Program>,
+        request: &Request<'_>,
+        operation: &Operation<'_>,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Result<(), Refusal> {
+        let (stamp, mut used) = (self.next_stamp(now), Used::default());
+        let mut part = self.tree.part_begin(stamp, caller.session);
+        let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
+        let called = program.operation(&mut host, operation, &mut used);
+        self.extensions.count(program.name(), used, called.is_err());
+        let reply = match called {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.tree.part_undo(part);
+                let text = format!("{}: {error}", program.name());
+                self.extensions.warn(format!("a call of {text}"));
+                self.extensions.failure = Some(text);
+                return Err(error.code().into());
+            }
+        };
+        let (err, body, watch) = self.answer(request, &reply, caller, stamp);
+        let reactions = self.react(&mut part, None);
+        let record = Record {
+            answer: Answer::Reply { err, body: &body },
+            watch,
+            muted: reactions.muted(),
+            told: reactions.told(),
+        };
+        self.put_ran(origin, &record, part);
+        Ok(())
+    }
+
+    /// The client's reply, and the watch that its request leaves behind.
+    fn answer<'a>(
+        &self,
+        request: &Request<'a>,
+        reply: &'a Reply,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+    ) -> (i32, Vec<u8>, Option<Watch<'a>>) {
+        let mut body = Vec::new();
+        let data: &[u8] = if let Reply::Data(data) = reply { data } else { &[] };
+        let mut watched = None;
+        match *request {
+            Request::GetData { path, watch } => {
+                put::buffer(&mut body, data);
+                self.stat(path, caller, stamp, data.len(), 0).encode(&mut body);
+                watched = watch.then_some((path, WatchMode::Data));
+            }
+            Request::GetChildren { path, watch } | Request::GetChildren2 { path, watch } => {
+                let names: &[String] = if let Reply::Names(names) = reply { names } else { &[] };
+                put::len(&mut body, names.len());
+                names.iter().for_each(|name| put::str(&mut body, name));
+                if matches!(request, Request::GetChildren2 { .. }) {
+                    self.stat(path, caller, stamp, 0, names.len()).encode(&mut body);
+                }
+                watched = watch.then_some((path, WatchMode::Child));
+            }
+            Request::Exists { path, .. } => {
+                let waits_for = if let Reply::Blocked(path) = reply { path.as_str() } else { path };
+                let is_there = self.tree.proposed_exists(waits_for, caller) == Ok(true);
+                if matches!(reply, Reply::Blocked(_)) && !is_there {
+                    let watch = Watch { path: waits_for, known_as: path, mode: WatchMode::Data };
+                    return (ErrorCode::NoNode as i32, body, Some(watch));
+                }
+                self.stat(waits_for, caller, stamp, data.len(), 0).encode(&mut body);
+            }
+            Request::SetData { path, .. } => {
+                self.stat(path, caller, stamp, data.len(), 0).encode(&mut body);
+            }
+            Request::Create(create) => put::str(&mut body, created(data, create.path)),
+            Request::Create2(create) | Request::CreateContainer(create) | Request::CreateTtl(create) => {
+                let path = created(data, create.path);
+                put::str(&mut body, path);
+                self.stat(path, caller, stamp, 0, 0).encode(&mut body);
+            }
+            _ => {}
+        }
+        let watch = watched.map(|(path, mode)| Watch { path, known_as: path, mode });
+        (ErrorCode::Ok as i32, body, watch)
+    }
+
+    /// The Stat of a znode as it will be, if the caller may see it. Where there is none, it is that of a znode
+    /// which was made just now.
+    fn stat(
+        &self,
+        path: &str,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        data_length: usize,
+        children: usize,
+    ) -> Stat {
+        let may_see = self.tree.proposed_znode(path, caller).is_ok();
+        let known = may_see.then(|| self.tree.stat_to_be(path)).flatten();
+        known.unwrap_or(Stat {
+            czxid: stamp.zxid,
+            mzxid: stamp.zxid,
+            pzxid: stamp.zxid,
+            ctime: stamp.time_ms,
+            mtime: stamp.time_ms,
+            data_length: i32::try_from(data_length).unwrap_or(i32::MAX),
+            num_children: i32::try_from(children).unwrap_or(i32::MAX),
+            ..Stat::default()
+        })
+    }
+}
+
+/// The path that a create is answered with: what the program says it has made, or what it was asked for.
+fn created<'a>(said: &'a [u8], asked: &'a str) -> &'a str {
+    core::str::from_utf8(said).ok().filter(|path| path.starts_with('/')).unwrap_or(asked)
+}
