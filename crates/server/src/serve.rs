@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use stoa_core::{Config, Limits, Server, Shard};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
@@ -211,6 +211,16 @@ fn core_config(settings: &Settings) -> Config {
             output_close_bytes: size(settings.write_buffer_max_bytes),
             handshake_ms: millis(settings.handshake_timeout),
             ..Limits::default()
+        },
+        programs: ProgramLimits {
+            programs: settings.max_extensions as usize,
+            programs_per_session: settings.max_extensions_per_session as usize,
+            of_call: CallLimits {
+                source_bytes: size(settings.extension_source_bytes),
+                steps: u64::from(settings.extension_steps),
+                memory_bytes: settings.extension_memory_bytes,
+                ..CallLimits::default()
+            },
         },
         ..Config::default()
     }

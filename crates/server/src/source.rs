@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, RecentMove, Role, Standing};
+use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -203,6 +203,8 @@ impl Source for &Driver {
             auth_failed: stats.auth_failed,
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
+            extensions: server.programs().map(|(name, stats)| extension(name, &stats)).collect(),
+            extension_acknowledgements: server.program_acknowledgements() as u64,
             containers_deleted: stats.containers_deleted,
             ops: Opcode::ALL
                 .iter()
@@ -342,4 +344,9 @@ impl Source for &Driver {
         self.server.borrow_mut().request_snapshot();
         self.after_input();
     }
+}
+
+fn extension(name: &str, stats: &ProgramStats) -> view::Extension {
+    let ProgramStats { calls, failures, steps, memory_bytes } = *stats;
+    view::Extension { name: name.to_owned(), calls, failures, steps, memory_bytes }
 }

@@ -223,6 +223,15 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
             return wrong(key, "0".into(), "a number above zero".into());
         }
     }
+    for (key, value, most, text) in [
+        ("extension-source-bytes", settings.extension_source_bytes, 1 << 20, "at most 1MiB"),
+        ("extension-steps", u64::from(settings.extension_steps), 10_000_000, "at most 10000000"),
+        ("extension-memory-bytes", settings.extension_memory_bytes, 1 << 28, "at most 256MiB"),
+    ] {
+        if value > most {
+            return wrong(key, value.to_string(), text.into());
+        }
+    }
     if settings.segment_bytes < 2 * settings.max_request_bytes {
         return wrong(
             "segment-bytes",

@@ -202,6 +202,16 @@ settings! {
     enforce_quota: bool = "enforce-quota" "STOA_ENFORCE_QUOTA" Flag, "false", zoo ["enforceQuota"];
     /// Whether clients may make TTL znodes.
     extended_types: bool = "extended-types" "STOA_EXTENDED_TYPES" Flag, "true", zoo ["extendedTypesEnabled"];
+    /// How many extensions may be registered in all; with 0 none can be.
+    max_extensions: u32 = "max-extensions" "STOA_MAX_EXTENSIONS" Count, "100", zoo [];
+    /// How many extensions one session may have registered.
+    max_extensions_per_session: u32 = "max-extensions-per-session" "STOA_MAX_EXTENSIONS_PER_SESSION" Count, "20", zoo [];
+    /// How long the source of an extension may be.
+    extension_source_bytes: u64 = "extension-source-bytes" "STOA_EXTENSION_SOURCE_BYTES" Bytes, "16KiB", zoo [];
+    /// How many steps one call of an extension may take, see docs/extensions.md.
+    extension_steps: u32 = "extension-steps" "STOA_EXTENSION_STEPS" Count, "50000", zoo [];
+    /// How much one call of an extension may allocate in all.
+    extension_memory_bytes: u64 = "extension-memory-bytes" "STOA_EXTENSION_MEMORY_BYTES" Bytes, "2MiB", zoo [];
     /// How often empty container znodes and TTL znodes that are due are looked for.
     container_check: Duration = "container-check" "STOA_CONTAINER_CHECK" Time, "1m", zoo ["znode.container.checkIntervalMs"];
     /// How many container and TTL znodes are deleted a minute at most.

@@ -4,7 +4,7 @@ use stoa_wire::Opcode;
 
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
-use crate::view::{Ensemble, Histogram, Link, Member, Mode, Stats};
+use crate::view::{Ensemble, Extension, Histogram, Link, Member, Mode, Stats};
 
 use MetricKind::{Counter, Gauge, Summary};
 
@@ -121,6 +121,17 @@ metrics! {
     "stoa_request_errors_total", Counter, "Replies with an error, by operation.",
         |f| by_operation(&f.stats, |op| Value::Whole(op.errors));
     "stoa_watch_events_total", Counter, "Watch events sent.", |f| Value::Whole(f.stats.watch_events);
+    "stoa_extensions", Gauge, "Extensions that are registered.", |f| Value::Whole(f.stats.extensions.len() as u64);
+    "stoa_extension_acknowledgements", Gauge, "Acknowledgements of extensions.",
+        |f| Value::Whole(f.stats.extension_acknowledgements);
+    "stoa_extension_calls_total", Counter, "Calls of each extension at this server: requests carried out, events reacted to.",
+        |f| by_extension(&f.stats, |extension| extension.calls);
+    "stoa_extension_failures_total", Counter, "Those of them that failed, and had no effect.",
+        |f| by_extension(&f.stats, |extension| extension.failures);
+    "stoa_extension_steps_total", Counter, "Steps that they took.",
+        |f| by_extension(&f.stats, |extension| extension.steps);
+    "stoa_extension_allocated_bytes_total", Counter, "Bytes that they allocated.",
+        |f| by_extension(&f.stats, |extension| extension.memory_bytes);
     "stoa_containers_deleted_total", Counter, "Container and TTL znodes deleted when they were due.",
         |f| Value::Whole(f.stats.containers_deleted);
     "stoa_log_append_seconds", MetricKind::Histogram, "Time to write what is stored together to the log, with its flush.",
@@ -216,6 +227,16 @@ fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Val
     Value::Each("op", seen.map(|op| (op.opcode.name().to_owned(), value(op))).collect())
 }
 
+fn by_extension(stats: &Stats, value: impl Fn(&Extension) -> u64) -> Value {
+    let values = stats.extensions.iter().map(|it| (escaped(&it.name), Value::Whole(value(it))));
+    Value::Each("extension", values.collect())
+}
+
+/// A name that clients have chosen, as the value of a label.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 /// Something that only a server has that does not stand alone.
 fn of_ensemble(stats: &Stats, value: impl Fn(&Ensemble) -> Value) -> Value {
     if stats.mode == Mode::Standalone { Value::Absent } else { value(&stats.ensemble) }
@@ -304,6 +325,11 @@ mod tests {
             assert!(!ours || total == (metric.kind == Counter), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
         }
+    }
+
+    #[test]
+    fn what_clients_call_their_extensions_stays_one_label() {
+        assert_eq!(escaped("a\"} 1\n\\"), "a\\\"} 1\\n\\\\");
     }
 
     #[test]

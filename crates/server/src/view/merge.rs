@@ -64,6 +64,15 @@ impl Stats {
         for op in &other.ops {
             self.add_op(op);
         }
+        // Each partition has all of them, and carries out what concerns its own znodes.
+        for extension in &other.extensions {
+            if let Some(own) = self.extensions.iter_mut().find(|own| own.name == extension.name) {
+                own.calls += extension.calls;
+                own.failures += extension.failures;
+                own.steps += extension.steps;
+                own.memory_bytes += extension.memory_bytes;
+            }
+        }
     }
 
     fn add_op(&mut self, other: &Op) {

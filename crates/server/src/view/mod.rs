@@ -208,6 +208,10 @@ pub struct Stats {
     pub auth_failed: u64,
     /// Frames over the limit.
     pub frames_too_large: u64,
+    /// The extensions that are registered.
+    pub extensions: Vec<Extension>,
+    /// How many acknowledgements of them there are.
+    pub extension_acknowledgements: u64,
     /// Watch notifications sent.
     pub watch_events: u64,
     /// Containers and TTL znodes deleted when they were due.
@@ -231,6 +235,21 @@ pub struct ReplyBytes {
     pub max: u64,
     /// The smallest.
     pub min: u64,
+}
+
+/// What an extension did at this server.
+#[derive(Clone, Debug)]
+pub struct Extension {
+    /// Its name.
+    pub name: String,
+    /// Requests carried out, and events reacted to.
+    pub calls: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Steps of all.
+    pub steps: u64,
+    /// Bytes allocated by all.
+    pub memory_bytes: u64,
 }
 
 /// Requests of one opcode.
