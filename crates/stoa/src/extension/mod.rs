@@ -1,6 +1,7 @@
-//! `stoa extension`: programs that are to run inside the service, tried out by who writes them.
+//! `stoa extension`: programs that run inside the service, tried out by who writes them, and those of a server.
 
 mod script;
+mod server;
 mod stage;
 
 use std::fs;
@@ -12,6 +13,7 @@ use stoa_extension::{Limits, Program, Subscription};
 
 use crate::failure::{Context as _, Failure, Result};
 use script::Line;
+use server::{AddArgs, ListArgs, NameArgs};
 use stage::Stage;
 
 /// `stoa extension`.
@@ -21,6 +23,14 @@ pub(crate) enum ExtensionCommand {
     Check(CheckArgs),
     /// Runs a program against a tree of its own, with requests from a script
     Test(TestArgs),
+    /// Registers programs with a server, each by the name of its file
+    Add(AddArgs),
+    /// Lists the programs of a server
+    List(ListArgs),
+    /// Shows a program of a server: who has registered it, who has acknowledged it, and its source
+    Show(NameArgs),
+    /// Deregisters a program
+    Remove(NameArgs),
 }
 
 /// Options of `stoa extension check`.
@@ -46,6 +56,10 @@ pub(crate) fn run(command: &ExtensionCommand) -> Result<()> {
     match command {
         ExtensionCommand::Check(args) => check(args),
         ExtensionCommand::Test(args) => test(args),
+        ExtensionCommand::Add(args) => server::add(args),
+        ExtensionCommand::List(args) => server::list(args),
+        ExtensionCommand::Show(args) => server::show(args),
+        ExtensionCommand::Remove(args) => server::remove(args),
     }
 }
 
@@ -85,10 +99,18 @@ fn describe(program: &Program) -> io::Result<()> {
     out.flush()
 }
 
+fn source_of(file: &Path) -> Result<String> {
+    fs::read_to_string(file).context(format!("cannot read {}", file.display()))
+}
+
+/// What the program in a file is called.
+fn name_of(file: &Path) -> String {
+    file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
+}
+
 /// The program in a file. Errors begin as those of compilers do, so that editors find the place.
 fn compiled(file: &Path) -> Result<Program> {
-    let source = fs::read_to_string(file).context(format!("cannot read {}", file.display()))?;
-    let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
+    let (name, source) = (name_of(file), source_of(file)?);
     Program::compile(&name, &source, &Limits::default()).map_err(|error| {
         let at = error.at;
         Failure::failed(format!("{}:{}:{}: {}", file.display(), at.line, at.column, error.what))
