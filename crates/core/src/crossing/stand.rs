@@ -116,7 +116,7 @@ impl Server {
         if let StepKind::Programs(step) = step.kind {
             let caller = Caller { session, identities: &identities };
             let result = self.partition.program_step(part, &request, &caller, step);
-            return self.say(from, Word::Stepped(op, Stepped { result, at_cuts: Vec::new() }));
+            return self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts: Vec::new() })));
         }
         let mut at_cuts = Vec::new();
         let caller = Caller { session, identities: &identities };
