@@ -86,6 +86,7 @@ alarms! {
     an_element_that_is_put_twice_is_found: PutWithoutWitness in Queue, "links",
     an_element_that_is_not_put_back_is_found: TakenIsNotPutBack in Queue, "calm",
     an_increment_that_is_made_twice_is_found: AddedTwice in Counter, "calm",
+    a_program_that_adds_twice_is_found: ProgramIsAskedTwice in Counter, "calm",
     a_round_that_somebody_slips_into_is_found: EntersFullBarrier in Meeting, "calm",
     a_cache_that_misses_what_it_was_not_told_is_found: CacheTrustsWatch in Cache, "links",
 }

@@ -476,6 +476,70 @@ async fn a_client_with_a_connection_to_each_partition_has_them_too() {
     assert!(taken.iter().all(|(put, taken)| put == taken), "{taken:?}");
 }
 
+#[tokio::test]
+async fn programs_add_and_take_as_clients_do() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let mut counters = [Counter::extended(&a, "/app/counter"), Counter::extended(&b, "/app/counter")];
+    for sum in 1..=10 {
+        let counter = &mut counters[usize::from(sum % 2 == 0)];
+        assert_eq!(counter.add(1).await, Ok(sum));
+    }
+    // Both forms at once.
+    assert_eq!(Counter::new(&a, "/app/counter").add(-3).await, Ok(7));
+    assert_eq!(counters[0].add(-7).await, Ok(0));
+    let mut queues = [Queue::extended(&a, "/app/queue"), Queue::extended(&b, "/app/queue")];
+    assert_eq!(queues[0].try_take().await, Ok(None));
+    for element in [b"one".as_slice(), b"", b"six"] {
+        queues[0].put(element).await.unwrap();
+    }
+    assert_eq!(queues[1].try_take().await.unwrap().unwrap(), b"one");
+    assert_eq!(Queue::new(&a, "/app/queue").try_take().await.unwrap().unwrap(), b"");
+    assert_eq!(queues[0].take().await.unwrap(), b"six");
+    assert_eq!(queues[1].try_take().await, Ok(None));
+    let [mut waiting, mut queue] = queues;
+    queue.put(b"").await.unwrap();
+    assert_eq!(waiting.take().await.unwrap(), b"");
+    let taking = tokio::spawn(async move { waiting.take().await });
+    until_children(&a, "/app/queue/gate", 1).await;
+    queue.put(b"late").await.unwrap();
+    assert_eq!(timeout(PATIENCE, taking).await.unwrap().unwrap().unwrap(), b"late");
+    // Somebody has deregistered a program.
+    let programs = a.get_children("/em").await.unwrap();
+    let program = programs.into_iter().find(|name| name.starts_with("counter")).unwrap();
+    a.delete(&format!("/em/{program}"), None).await.unwrap();
+    assert_eq!(counters[1].add(5).await, Ok(5));
+    // What is no number is left alone.
+    a.set_data("/app/counter", b"many", None).await.unwrap();
+    assert!(matches!(counters[1].add(1).await, Err(Error::Refused { code: ErrorCode::SystemError, .. })));
+}
+
+#[tokio::test]
+async fn what_a_program_has_taken_for_nobody_is_put_back() {
+    let server = Server::start();
+    let client = server.connect().await;
+    let mut queue = Queue::extended(&client, "/queue");
+    const ELEMENTS: usize = 40;
+    for element in 0..ELEMENTS {
+        queue.put(element.to_string().as_bytes()).await.unwrap();
+    }
+    let mut taken = Vec::new();
+    for patience_us in 0..400 {
+        let mut queue = Queue::extended(&client, "/queue");
+        if let Ok(element) = timeout(Duration::from_micros(patience_us * 8), queue.try_take()).await {
+            taken.extend(element.unwrap());
+        }
+    }
+    until_children(&client, "/queue/clients", 1).await;
+    while let Some(element) = queue.try_take().await.unwrap() {
+        taken.push(element);
+    }
+    let mut taken: Vec<usize> =
+        taken.iter().map(|it| std::str::from_utf8(it).unwrap().parse().unwrap()).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, (0..ELEMENTS).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_blocking_front_waits_for_recipes_too() {
     let server = Server::start();

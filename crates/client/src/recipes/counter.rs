@@ -1,6 +1,7 @@
 //! A counter.
 
 use alloc::borrow::ToOwned;
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
@@ -8,6 +9,7 @@ use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
 use super::planted::{Bug, has};
+use super::program::Program;
 use super::service::Service;
 use super::witness::{Outcome, Witness};
 use super::znodes::{Znodes, is_lost};
@@ -25,13 +27,41 @@ pub struct Counter<S: Service> {
     znodes: Znodes<S>,
     path: String,
     witness: Option<Witness<S>>,
+    program: Option<Program<S>>,
 }
+
+/// A request says what to add, the witness, and the version that it has.
+const PROGRAM: &str = r#"// Adds to the counter, for Stoa's client library.
+const COUNTER = "$PATH";
+
+on_operation("read", "$PATH/add/*");
+
+fn read(request) {
+    let words = request.name.split(".");
+    let sum = local.read(COUNTER).data.to_int() + words[0].to_int();
+    local.update(COUNTER, sum);
+    local.update(COUNTER + "/" + words[1], sum, words[2].to_int());
+    return sum;
+}
+"#;
+/// How often a program is registered anew before that is given up.
+const ATTEMPTS: usize = 5;
 
 impl<S: Service> Counter<S> {
     /// The counter at a path. It is made when it is first added to.
     #[must_use]
     pub fn new(service: &S, path: &str) -> Self {
-        Self { znodes: Znodes::new(service), path: path.to_owned(), witness: None }
+        Self { znodes: Znodes::new(service), path: path.to_owned(), witness: None, program: None }
+    }
+
+    /// The same counter, with a program inside the service that adds: one request, however many clients add
+    /// at the same time (section 6.1.1). Only Stoa runs it; it is registered when it is first used. Both forms
+    /// may be used at once, and guarantee the same.
+    #[must_use]
+    pub fn extended(service: &S, path: &str) -> Self {
+        let this = Self::new(service, path);
+        let program = Program::new(&this.znodes, "counter", path, PROGRAM);
+        Self { program: Some(program), ..this }
     }
 
     /// Has its znodes made with this ACL, instead of open to everybody.
@@ -57,6 +87,9 @@ impl<S: Service> Counter<S> {
     /// [`Error::Uncertain`] when nobody can say whether it was added; otherwise it was not: the sum is too large,
     /// the znode holds no number, or the service refuses.
     pub async fn add(&mut self, number: i64) -> Result<i64, Error> {
+        if self.program.is_some() {
+            return self.have_added(number).await;
+        }
         loop {
             let Some((current, version)) = self.read().await? else {
                 self.znodes.make(&self.path, b"0", CreateMode::Persistent).await?;
@@ -67,6 +100,32 @@ impl<S: Service> Counter<S> {
                 return Ok(sum);
             }
         }
+    }
+
+    /// Has the program add.
+    async fn have_added(&mut self, number: i64) -> Result<i64, Error> {
+        for _ in 0..ATTEMPTS {
+            let Some(program) = &mut self.program else { break };
+            program.be_acknowledged().await?;
+            if self.witness.is_none() {
+                // The witness stands below it.
+                self.znodes.make(&self.path, b"0", CreateMode::Persistent).await?;
+            }
+            let mut witness = self.witness.take().unwrap_or_else(|| Witness::new(&self.znodes, &self.path));
+            let path = &self.path;
+            let request = |name: &str, version: i32| format!("{path}/add/{number}.{name}.{version}");
+            let done = witness.have_done(request).await?;
+            match done {
+                Ok(data) => {
+                    self.witness = Some(witness);
+                    return self.parse(&data.unwrap_or_default());
+                }
+                // The program is missing, or the counter, or the witness, with its session.
+                Err(ErrorCode::NoNode) => program.is_missing(),
+                Err(code) => return Err(Error::of(&self.path, code)),
+            }
+        }
+        Err(self.foreign("the service does not run the program that adds to it"))
     }
 
     /// Writes the number if nobody else has. Returns whether it has.
@@ -94,9 +153,12 @@ impl<S: Service> Counter<S> {
 
     async fn read(&self) -> Result<Option<(i64, i32)>, Error> {
         let Some((data, stat)) = self.znodes.data(&self.path).await? else { return Ok(None) };
-        let number = core::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
-        let number = number.ok_or_else(|| self.foreign("its data is no number of 64 bits"))?;
-        Ok(Some((number, stat.version)))
+        Ok(Some((self.parse(&data)?, stat.version)))
+    }
+
+    fn parse(&self, data: &[u8]) -> Result<i64, Error> {
+        let number = core::str::from_utf8(data).ok().and_then(|text| text.trim().parse().ok());
+        number.ok_or_else(|| self.foreign("its data is no number of 64 bits"))
     }
 
     fn foreign(&self, problem: &'static str) -> Error {

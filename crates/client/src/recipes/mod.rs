@@ -43,6 +43,7 @@ mod held;
 mod lock;
 mod own;
 mod planted;
+mod program;
 mod queue;
 mod race;
 mod rw_lock;

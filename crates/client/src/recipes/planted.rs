@@ -25,6 +25,8 @@ pub enum Bug {
     TakenIsNotPutBack,
     /// An increment whose answer is lost is repeated.
     AddedTwice,
+    /// A program whose answer is lost is asked again.
+    ProgramIsAskedTwice,
     /// Who comes to a barrier does not see to it that what it is shown is not from before.
     BarrierIsNotSynced,
     /// Entries are made without a look whether the round is still open.

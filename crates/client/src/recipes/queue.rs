@@ -9,6 +9,7 @@ use stoa_wire::{CreateMode, ErrorCode};
 use super::error::Error;
 use super::lock::Lock;
 use super::planted::{Bug, has};
+use super::program::Program;
 use super::service::{Events, Service};
 use super::witness::{Outcome, Witness};
 use super::znodes::Znodes;
@@ -39,8 +40,33 @@ pub struct Queue<S: Service> {
     gate: Lock<S>,
     items: String,
     clients: String,
+    /// What is read of here, the program takes.
+    heads: String,
     witness: Option<Witness<S>>,
+    program: Option<Program<S>>,
 }
+
+/// A request says the witness, and the version that it has.
+const PROGRAM: &str = r#"// Takes from the queue, for Stoa's client library.
+const ITEMS = "$PATH/items";
+const CLIENTS = "$PATH/clients/";
+
+on_operation("read", "$PATH/head/*");
+
+fn read(request) {
+    let items = local.sub_objects(ITEMS);
+    if items.is_empty() {
+        return;
+    }
+    let words = request.name.split(".");
+    let head = items[0];
+    local.delete(head.path);
+    local.update(CLIENTS + words[0], head.data, words[1].to_int());
+    return head.data;
+}
+"#;
+/// How often a program is registered anew before that is given up.
+const ATTEMPTS: usize = 5;
 
 impl<S: Service> Queue<S> {
     /// The queue at a path. Its znodes are made when they are needed.
@@ -51,8 +77,21 @@ impl<S: Service> Queue<S> {
             gate: Lock::new(service, &format!("{path}/gate")),
             items: format!("{path}/items"),
             clients: format!("{path}/clients"),
+            heads: String::new(),
             witness: None,
+            program: None,
         }
+    }
+
+    /// The same queue, with a program inside the service that takes: one request, however many takers there
+    /// are (section 6.1.2). Only Stoa runs it; it is registered when it is first used. Both forms may be used
+    /// at once, and guarantee the same, but that an element which is put back comes to the end. The service's
+    /// limits of what a program may read bound how many elements there may be.
+    #[must_use]
+    pub fn extended(service: &S, path: &str) -> Self {
+        let this = Self::new(service, path);
+        let program = Program::new(&this.znodes, "queue", path, PROGRAM);
+        Self { program: Some(program), heads: format!("{path}/head"), ..this }
     }
 
     /// Has its znodes made with this ACL, instead of open to everybody.
@@ -109,8 +148,39 @@ impl<S: Service> Queue<S> {
     /// # Errors
     /// [`Error::Uncertain`] when an element may be gone; otherwise none is.
     pub async fn try_take(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if self.program.is_some() {
+            return self.have_taken().await;
+        }
         let names = self.znodes.children(&self.items).await?;
         self.take_one_of(names).await
+    }
+
+    /// Has the program take.
+    async fn have_taken(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        for _ in 0..ATTEMPTS {
+            let Some(program) = &mut self.program else { break };
+            program.be_acknowledged().await?;
+            let (witness, znodes) = (Some(self.take_witness()), self.znodes.clone());
+            let path = format!("{}/item-", self.items);
+            let mut taking = Taking { witness, znodes, path, data: None };
+            let heads = &self.heads;
+            let taken = match &mut taking.witness {
+                Some(witness) => witness.have_done(|name, version| format!("{heads}/{name}.{version}")).await,
+                None => Ok(Ok(None)),
+            };
+            let (witness, _) = taking.done();
+            self.witness = witness;
+            match taken? {
+                Ok(data) => return Ok(data),
+                Err(ErrorCode::NoNode) => {
+                    self.znodes.make(&self.items, b"", CreateMode::Persistent).await?;
+                    self.program.iter_mut().for_each(Program::is_missing);
+                }
+                Err(code) => return Err(Error::of(&self.items, code)),
+            }
+        }
+        let problem = "the service does not run the program that takes from it";
+        Err(Error::Foreign { path: self.items.clone(), problem })
     }
 
     /// Waits for an element, and takes it.
@@ -127,7 +197,11 @@ impl<S: Service> Queue<S> {
                 self.znodes.make(&self.items, b"", CreateMode::Persistent).await?;
                 continue;
             };
-            if let Some(data) = self.take_one_of(names).await? {
+            let taken = match self.program {
+                Some(_) if !names.is_empty() => self.have_taken().await?,
+                _ => self.take_one_of(names).await?,
+            };
+            if let Some(data) = taken {
                 return Ok(data);
             }
             let _ = watch.next().await;
@@ -147,14 +221,14 @@ impl<S: Service> Queue<S> {
                     Err(_) => continue,
                 }
             }
-            let mut taking =
-                Taking { witness: Some(self.take_witness()), znodes: self.znodes.clone(), path, data };
+            let (witness, znodes, data) = (Some(self.take_witness()), self.znodes.clone(), Some(data));
+            let mut taking = Taking { witness, znodes, path, data };
             let outcome = taking.carry_out(stat.version).await;
             let (witness, data) = taking.done();
             let outcome = outcome?;
             self.witness = witness;
             match outcome {
-                Outcome::Done => return Ok(Some(data)),
+                Outcome::Done => return Ok(data),
                 Outcome::Refused(_, ErrorCode::NoNode | ErrorCode::BadVersion) => {}
                 Outcome::Refused(_, code) => return Err(Error::of(&self.items, code)),
             }
@@ -168,7 +242,8 @@ struct Taking<S: Service> {
     witness: Option<Witness<S>>,
     znodes: Znodes<S>,
     path: String,
-    data: Vec<u8>,
+    /// `None` if a program takes: then the witness has it.
+    data: Option<Vec<u8>>,
 }
 
 impl<S: Service> Taking<S> {
@@ -180,30 +255,31 @@ impl<S: Service> Taking<S> {
         }
     }
 
-    fn done(mut self) -> (Option<Witness<S>>, Vec<u8>) {
-        (self.witness.take(), core::mem::take(&mut self.data))
+    fn done(mut self) -> (Option<Witness<S>>, Option<Vec<u8>>) {
+        (self.witness.take(), self.data.take())
     }
 }
 
 impl<S: Service> Drop for Taking<S> {
     fn drop(&mut self) {
         let Some(mut witness) = self.witness.take() else { return };
-        let create = Operation::Create {
-            // The same place, by a name that was never there: names come in the order of the elements.
-            path: format!("{}~", self.path),
-            data: core::mem::take(&mut self.data),
-            acl: self.znodes.acl.clone(),
-            mode: CreateMode::Persistent,
-            ttl_ms: None,
-        };
         if has(&self.znodes.service, Bug::TakenIsNotPutBack) {
             return;
         }
+        let (path, data, acl) = (core::mem::take(&mut self.path), self.data.take(), self.znodes.acl.clone());
         let service = witness.service();
         service.spawn(async move {
+            // Nobody is there to be told of an error; without a session there is nothing to be done.
             if witness.was_done().await == Ok(true) {
-                // Nobody is there to be told of an error; without a session there is nothing to be done.
-                let _ = witness.commit(&[create]).await;
+                let create = match data {
+                    // The same place, by a name that was never there: names come in the order of the elements.
+                    Some(data) => Ok((format!("{path}~"), data, CreateMode::Persistent)),
+                    None => witness.last().await.map(|data| (path, data, CreateMode::PersistentSequential)),
+                };
+                if let Ok((path, data, mode)) = create {
+                    let create = Operation::Create { path, data, acl, mode, ttl_ms: None };
+                    let _ = witness.commit(&[create]).await;
+                }
             }
             witness.leave().await;
         });

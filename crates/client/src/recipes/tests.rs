@@ -186,6 +186,35 @@ fn a_witness_is_believed_before_an_error() {
     }
 }
 
+/// What a program has said is found in the witness when the answer is lost.
+#[test]
+fn what_a_program_said_is_not_lost_with_its_answer() {
+    let said = |data: &[u8], version| {
+        let stat = Stat { version, ..Stat::default() };
+        (SESSION, Ok(Reply::Data { data: data.to_vec(), stat }))
+    };
+    let script = Script::new([
+        created("/em/counter:app:%253a"),
+        created("/app/%3a"),
+        created("/app/%3a/00000000000000ff-witness"),
+        lost(),
+        (SESSION, Ok(Reply::Path("/app/%3a".to_owned()))),
+        (SESSION, Ok(Reply::Stat(Stat { version: 1, ..Stat::default() }))),
+        said(b"42", 1),
+        said(b"43", 0),
+    ]);
+    let mut counter = Counter::extended(&script, "/app/%3a");
+    assert_eq!(now(counter.add(1)), Ok(42));
+    // The second time one request is enough.
+    assert_eq!(now(counter.add(1)), Ok(43));
+    let asked = script.asked();
+    let Some(Call::Create { path, data, .. }) = asked.first() else { panic!("{asked:?}") };
+    assert_eq!(path, "/em/counter:app:%253a");
+    assert!(core::str::from_utf8(data).unwrap().contains(r#"on_operation("read", "/app/%3a/add/*");"#));
+    let Some(Call::GetData { path, .. }) = asked.last() else { panic!("{asked:?}") };
+    assert_eq!(path, "/app/%3a/add/1.00000000000000ff-witness.1");
+}
+
 #[test]
 fn znodes_above_are_made_from_the_top() {
     let no_node = || (SESSION, Err(ErrorCode::NoNode));

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
+use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 use crate::protocol::{Call, Reply};
@@ -109,6 +110,51 @@ impl<S: Service> Witness<S> {
                 other => return Err(unexpected(&self.path, other)),
             }
         }
+    }
+
+    /// Has a program make an update, and returns what it says. The program sets the witness to that, if the
+    /// version is the one in the request's path; if it says nothing and leaves the witness as it is, it has
+    /// done nothing.
+    pub(super) async fn have_done(
+        &mut self,
+        request: impl Fn(&str, i32) -> String,
+    ) -> Result<Result<Option<Vec<u8>>, ErrorCode>, Error> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let version = self.appear().await?;
+            let name = self.path.rsplit('/').next().unwrap_or_default();
+            let path = request(name, version);
+            match self.znodes.service.call(Call::GetData { path: path.clone(), watch: None }).await {
+                Ok(Reply::Data { data, .. }) if !data.is_empty() => {
+                    self.version = Some(version.wrapping_add(1));
+                    return Ok(Ok(Some(data)));
+                }
+                // Whether it has said nothing, or says that nothing was there.
+                Ok(_) => return Ok(Ok(self.was_done().await?.then(Vec::new))),
+                Err(code) if is_lost(code) || code == ErrorCode::SystemError => {
+                    self.znodes.pause(&mut pause).await;
+                    let was_done = self.was_done().await?;
+                    if was_done && !has(&self.znodes.service, Bug::ProgramIsAskedTwice) {
+                        return Ok(Ok(Some(self.last().await?)));
+                    }
+                    if code == ErrorCode::SystemError {
+                        return Ok(Err(code));
+                    }
+                }
+                Err(ErrorCode::SessionExpired) => return Err(Error::Uncertain),
+                // The session may have ended, and the witness with it.
+                Err(code) => {
+                    self.version = None;
+                    return Ok(Err(code));
+                }
+            }
+        }
+    }
+
+    /// What the program has said that has made the last update.
+    pub(super) async fn last(&self) -> Result<Vec<u8>, Error> {
+        let read = self.znodes.data(&self.path).await?;
+        read.map(|(data, _)| data).ok_or(Error::Uncertain)
     }
 
     /// Whether the update that was begun last was carried out, when nobody has heard what became of it. If it

@@ -293,15 +293,12 @@ impl History {
             return Err(Violation::new(format!("request {request:#x} of server {server} has two outcomes")));
         }
         match &item.outcome {
-            Outcome::Refused(_) => {
+            Outcome::Refused(_) | Outcome::Failed(..) => {
                 self.refusals += 1;
                 Ok(())
             }
             Outcome::Update(update) => self.take(update, item.origin),
-            Outcome::Ran(ran) => match &ran.update {
-                Some(update) => self.take(update, item.origin),
-                None => Err(Violation::new("a program has done nothing")),
-            },
+            Outcome::Ran(ran) => ran.update.iter().try_for_each(|update| self.take(update, item.origin)),
             Outcome::Failed(..) | Outcome::Untaken => {
                 self.refusals += 1;
                 Ok(())

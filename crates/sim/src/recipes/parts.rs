@@ -174,7 +174,10 @@ impl Part {
     }
 
     async fn counts(&mut self) {
-        let mut counter = Counter::new(&self.client, COUNTER);
+        // Both forms at once.
+        let is_extended = self.rng.one_in(2);
+        let form = if is_extended { Counter::extended } else { Counter::new };
+        let mut counter = form(&self.client, COUNTER);
         while self.goes_on() {
             self.book().adds(self.index);
             match self.patiently(counter.add(1)).await {
@@ -187,7 +190,10 @@ impl Part {
     }
 
     async fn queues(&mut self) {
-        let mut queue = Queue::new(&self.client, QUEUE);
+        // Both forms at once.
+        let is_extended = self.rng.one_in(2);
+        let form = if is_extended { Queue::extended } else { Queue::new };
+        let mut queue = form(&self.client, QUEUE);
         while self.goes_on() {
             if self.rng.one_in(2) {
                 let number = self.client.unique();
