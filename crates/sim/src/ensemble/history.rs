@@ -293,16 +293,12 @@ impl History {
             return Err(Violation::new(format!("request {request:#x} of server {server} has two outcomes")));
         }
         match &item.outcome {
-            Outcome::Refused(_) | Outcome::Failed(..) => {
+            Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Untaken => {
                 self.refusals += 1;
                 Ok(())
             }
             Outcome::Update(update) => self.take(update, item.origin),
             Outcome::Ran(ran) => ran.update.iter().try_for_each(|update| self.take(update, item.origin)),
-            Outcome::Failed(..) | Outcome::Untaken => {
-                self.refusals += 1;
-                Ok(())
-            }
             Outcome::Seen(_) | Outcome::Part(_) | Outcome::Elsewhere | Outcome::After(_) => {
                 Err(Violation::new("an entry of a server with one partition concerns others"))
             }
