@@ -388,6 +388,8 @@ impl Home {
         };
         let Some(ahead) = route.ahead.as_mut().filter(|it| it.kind == Some(Kind::Read)) else { return false };
         ahead.begins_again = true;
+        // The first of them is asked in turn, and told whatever it shows: so there is no going round in circles.
+        ahead.streak = STREAK_MAX;
         for run in ahead.runs.drain(..) {
             route.back.extend(run.frames);
         }
