@@ -96,6 +96,7 @@ pub struct Client {
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<Status>,
     next_watch: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
     call_timeout: Option<Duration>,
     /// Where its tasks run: handles of recipes may be dropped elsewhere.
     runtime: Handle,
@@ -111,6 +112,7 @@ impl Client {
         let call_timeout = options.call_timeout;
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (driver, mut status) = Driver::new(options, receiver);
+        let sent = driver.sent();
         tokio::spawn(driver.run());
         let settled = status.wait_for(|status| status.state.is_connected() || status.state.is_final());
         let connected = match timeout(connect_timeout, settled).await {
@@ -119,7 +121,7 @@ impl Client {
         };
         if connected {
             let (next_watch, runtime) = (Arc::default(), Handle::current());
-            return Ok(Self { commands, status, next_watch, call_timeout, runtime });
+            return Ok(Self { commands, status, next_watch, sent, call_timeout, runtime });
         }
         let status = status.borrow();
         let failure = match (&status.failure, status.state) {
@@ -135,6 +137,13 @@ impl Client {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// How many bytes it has sent so far, over all of its connections: requests, and whatever keeps the session.
+    /// Those of a call are counted when it is answered.
+    #[must_use]
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Makes a call and waits for what it answers.

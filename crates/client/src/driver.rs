@@ -5,6 +5,8 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -75,6 +77,8 @@ pub(crate) struct Driver {
     watches: HashMap<WatchId, Sink>,
     sides: Sides,
     connections: usize,
+    /// Bytes that sockets have taken.
+    sent: Arc<AtomicU64>,
     status: watch::Sender<Status>,
     start: Instant,
 }
@@ -105,6 +109,7 @@ impl Driver {
             watches: HashMap::new(),
             sides: Sides::default(),
             connections: 0,
+            sent: Arc::default(),
             status,
             start,
             options,
@@ -113,6 +118,11 @@ impl Driver {
             driver.submit(Call::Auth { scheme, auth }, None, None);
         }
         (driver, statuses)
+    }
+
+    /// How many bytes sockets have taken, while the driver runs.
+    pub(crate) fn sent(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.sent)
     }
 
     fn now_ms(&self) -> u64 {
@@ -190,7 +200,7 @@ impl Driver {
             if let Err(error) = self.write(stream) {
                 return error.into();
             }
-            if let Err(fault) = self.sides.write(&mut self.protocol, self.start) {
+            if let Err(fault) = self.sides.write(&mut self.protocol, self.start, &self.sent) {
                 return fault.into();
             }
             self.deliver();
@@ -240,6 +250,7 @@ impl Driver {
         }
         match stream.try_write(output) {
             Ok(len) => {
+                self.sent.fetch_add(len as u64, Ordering::Relaxed);
                 output.drain(..len);
                 Ok(())
             }

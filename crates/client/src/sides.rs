@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -113,14 +114,23 @@ impl Sides {
     }
 
     /// Writes what the protocol core has for them, as far as they take it.
-    pub(crate) fn write(&mut self, protocol: &mut Protocol, start: Instant) -> Result<(), Fault> {
+    /// Counts in `sent` what they take.
+    pub(crate) fn write(
+        &mut self,
+        protocol: &mut Protocol,
+        start: Instant,
+        sent: &AtomicU64,
+    ) -> Result<(), Fault> {
         let mut lost = Vec::new();
         for (partition, stream) in &self.open {
             let Some(output) = protocol.side_output(*partition).filter(|output| !output.is_empty()) else {
                 continue;
             };
             match stream.try_write(output) {
-                Ok(len) => drop(output.drain(..len)),
+                Ok(len) => {
+                    sent.fetch_add(len as u64, Ordering::Relaxed);
+                    output.drain(..len);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => lost.push(*partition),
             }

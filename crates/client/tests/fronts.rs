@@ -6,7 +6,7 @@ mod script;
 
 use std::time::Duration;
 
-use script::{SESSION, accept, answer, next_request, options};
+use script::{SESSION, accept, answer, next_request, options, read_frame};
 use stoa_client::{Client, CreateMode, ErrorCode, EventKind, Options, State, WatchEnd, blocking};
 use stoa_wire::{Opcode, Stat, WatcherEvent, put};
 use tokio::net::TcpListener;
@@ -90,6 +90,24 @@ async fn calls_made_at_the_same_time_are_all_sent_before_the_first_is_answered()
         assert_eq!(call.await.unwrap().unwrap().version, version);
     }
     server.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_call_are_counted_when_it_is_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (client, (mut stream, _)) = tokio::join!(Client::connect(options(&listener)), accept(&listener));
+    let client = client.unwrap();
+    let before = client.bytes_sent();
+    assert!(before > 0, "the handshake counts");
+    let server = async {
+        let frame = read_frame(&mut stream).await;
+        let xid = i32::from_be_bytes(frame[..4].try_into().unwrap());
+        answer(&mut stream, xid, ErrorCode::NoNode as i32, |_| ()).await;
+        frame.len() as u64 + 4
+    };
+    let (answered, bytes) = tokio::join!(client.get_data("/none"), server);
+    assert_eq!(answered, Err(ErrorCode::NoNode));
+    assert_eq!(client.bytes_sent() - before, bytes);
 }
 
 #[tokio::test]
