@@ -197,6 +197,40 @@ fn the_generator_measures_without_errors() {
 }
 
 #[test]
+fn the_generator_has_clients_coordinate_in_both_forms_and_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let steps = [
+        ("counter", &["increment"][..]),
+        ("queue", &["add", "remove"]),
+        ("barrier", &["enter"]),
+        ("election", &["change"]),
+    ];
+    for (recipe, steps) in steps {
+        for form in ["traditional", "extension"] {
+            let line = format!(
+                "bench recipe --server {0},{0} --recipe {recipe} --form {form} --clients 3 --warmup 0 --duration 0.5 --json",
+                server.address
+            );
+            let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+            assert!(report["operations"].as_u64().unwrap() > 0, "{report}");
+            for step in steps {
+                assert!(report["latency_us"][step]["count"].as_u64().unwrap() > 0, "{report}");
+                assert!(report["bytes_sent"][step].as_f64().unwrap() > 0.0, "{report}");
+            }
+            if (recipe, form) == ("counter", "extension") {
+                // One getData of /recipe/ctr-increment, however many clients there are, but for the last ones.
+                let bytes = report["bytes_sent"]["increment"].as_f64().unwrap();
+                let most = 38.0 * (1.0 + 3.0 / report["operations"].as_f64().unwrap());
+                assert!((38.0..=most).contains(&bytes), "{report}");
+            }
+        }
+    }
+    assert_eq!(server.text("ls /"), "[em, zookeeper]\n");
+    assert_eq!(server.text("ls /em"), "[]\n");
+}
+
+#[test]
 fn the_generator_drives_the_echo_server() {
     let mut echo = Command::new(STOA)
         .args(["bench", "echo-server", "--port", "0", "--reply-bytes", "100"])

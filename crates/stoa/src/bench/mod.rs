@@ -10,6 +10,7 @@ mod echo_server;
 mod generator;
 mod probe;
 mod process;
+mod recipe;
 mod record;
 mod report;
 mod requests;
@@ -38,6 +39,8 @@ enum BenchCommand {
     Load(run::LoadArgs),
     /// Writes without a break through whatever server can be reached, and says when it could not
     Probe(probe::ProbeArgs),
+    /// Has clients coordinate: with a counter, a queue, a barrier or an election
+    Recipe(recipe::RecipeArgs),
     /// Answers every frame with a frame of a given size: the limit to compare servers with
     EchoServer(echo_server::EchoServerArgs),
 }
@@ -48,6 +51,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
         None => run::run(&args.run),
         Some(BenchCommand::Load(load)) => run::load(load),
         Some(BenchCommand::Probe(probe)) => probe::run(probe),
+        Some(BenchCommand::Recipe(recipe)) => recipe::run(recipe),
         Some(BenchCommand::EchoServer(echo)) => echo_server::run(echo),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn latency_histogram() -> Histogram<u64> {
 }
 
 /// The part of a run that counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     /// First moment that counts.
     pub(crate) start: Nanos,
@@ -31,8 +31,9 @@ impl Window {
     /// A window that everything falls into.
     pub(crate) const ALWAYS: Self = Self { start: 0, end: Nanos::MAX };
 
+    /// Whether a moment falls into it.
     #[inline]
-    fn contains(self, at: Nanos) -> bool {
+    pub(crate) fn contains(self, at: Nanos) -> bool {
         self.start <= at && at < self.end
     }
 }

@@ -29,19 +29,19 @@ const SETUP_PIPELINE: usize = 128;
 
 /// Where the server is and how the result is wanted.
 #[derive(Debug, Args)]
-struct Target {
+pub(super) struct Target {
     /// Address of the server, or of several with commas between: they get the sessions in turn
     #[arg(long, default_value = "127.0.0.1:2181", value_name = "HOST:PORT", value_delimiter = ',')]
-    server: Vec<String>,
+    pub(super) server: Vec<String>,
     /// Process ids of the servers: reports their CPU time per operation and their memory, added up
     #[arg(long, value_name = "PID", value_delimiter = ',')]
-    server_pid: Vec<u32>,
+    pub(super) server_pid: Vec<u32>,
     /// Session timeout
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// Report as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// What the sessions of a run do.
