@@ -82,7 +82,11 @@ impl Server {
         }
         self.ensemble.stuck_heartbeats = 0;
         let (voters, own) = (self.replica.members().voters, self.replica.id());
-        let may = |voter: &&u64| self.reachable.connected.contains(&server_id(**voter));
+        // Who lacks something might need a snapshot, and of a state that waits there is none.
+        let status = self.replica.status();
+        let has_all =
+            |voter: u64| status.matched.iter().any(|(id, at)| *id == voter && *at >= status.committed);
+        let may = |voter: &&u64| self.reachable.connected.contains(&server_id(**voter)) && has_all(**voter);
         let behind = voters.iter().filter(|voter| **voter > own).find(may);
         if let Some(next) = behind.or_else(|| voters.iter().find(may)) {
             self.replica.group().transfer(*next);
