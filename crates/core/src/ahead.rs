@@ -72,6 +72,11 @@ impl Server {
         seen.into_iter().for_each(|seen| guest.seen.merge(seen));
         let (home, client) = (guest.home, guest.client);
         let after = if self.planted.is(Bug::AheadOfNothing) { &[][..] } else { &ahead.after };
+        if !after.is_empty() && self.partition.promised().is_some() {
+            // Entries that follow each other in a circle would rest on one another alike, and nobody could tell
+            // which of their events comes first. So what others may follow already follows nothing more.
+            self.propose_entry();
+        }
         if !self.can_take_ahead(id, frame) || !self.partition.follow(after, ahead.zxid) {
             if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
                 guest.gives_back = true;

@@ -14,8 +14,7 @@
 //! turns out to hold something else, the entry is void, and with it all that its leader has written behind it
 //! in that term, because that was prepared on top of it: the rest of the term counts as if the next one had
 //! begun there. So a place is *held* when it is committed, and so is every place that an entry up to it and of its
-//! term follows, and all that these follow in turn. Entries may follow each other in a circle, for they are
-//! under construction at the same time: then all are held or none is. A partition that is asked says of a place
+//! term follows, and all that these follow in turn. A partition that is asked says of a place
 //! whether it is committed, and what that follows as far as it does not know it to be held; who asks goes on
 //! from there. Nobody waits for more than that others commit.
 

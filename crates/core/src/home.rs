@@ -80,7 +80,7 @@ pub(crate) struct Home {
     now_us: u64,
     /// Whose answers are held back for a moment, and until when, microseconds.
     held: VecDeque<(u64, ConnectionId)>,
-    /// Whether this thread's partition prepares writes; the others do then, most likely.
+    /// Whether writes may be asked ahead: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
     /// Writes that were asked ahead.
     asked_ahead: u64,

@@ -79,6 +79,7 @@ impl World<'_> {
 
     fn config(&self, id: u8) -> Config {
         Config {
+            writes_ahead: true,
             server_id: id,
             partitions: self.partitions,
             tick_ms: 100,
