@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::ops::{Add, Range};
 use std::process::ExitCode;
 use std::time::Instant;
 use stoa_sim::ensemble;
@@ -193,66 +194,29 @@ impl Ensembles {
     }
 }
 
+/// Runs one seed after the other, and says what came of them. `run` begins with [`AT_HAND`]; it returns what kind of
+/// run it was, or `None` if there is no such. `code` is how bad a failure is.
 #[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_ensembles(plan: &Ensembles) -> ExitCode {
+fn over_seeds<T: Default + Add<Output = T> + Display, E: Display>(
+    seeds: Range<u64>,
+    keep_going: bool,
+    code: impl Fn(&E) -> u8,
+    run: impl Fn(u64) -> Option<(String, Result<T, E>)>,
+) -> Option<ExitCode> {
     let began = Instant::now();
     let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
-    let mut total = ensemble::Outcome::default();
-    for seed in plan.from..plan.from + plan.seeds {
-        let Some(settings) = plan.settings(seed) else {
-            eprintln!("no such kind of life; there are those of crates/sim/src/ensemble/settings.rs");
-            return ExitCode::from(2);
-        };
-        let command = plan.command(seed, &settings);
-        AT_HAND.set(command.clone());
-        match ensemble::World::new(seed, settings.clone(), plan.trace).run() {
-            Ok(outcome) => {
+    let mut total = T::default();
+    for seed in seeds {
+        match run(seed)? {
+            (_, Ok(outcome)) => {
                 passed += 1;
                 total = total + outcome;
             }
-            Err(failure) => {
+            (kind, Err(failure)) => {
                 failed += 1;
-                worst = worst.max(code_of(&failure));
-                eprintln!("seed {seed} ({}): {failure}", settings.name);
-                eprintln!("  to see it again: {command}");
-                if !plan.keep_going {
-                    break;
-                }
-            }
-        }
-    }
-    say(&total);
-    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
-    say(&format_args!("{passed} passed, {failed} failed"));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
-}
-
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_going: bool) -> ExitCode {
-    let kind = only.1.map(partitions::Settings::named);
-    if kind == Some(None) {
-        eprintln!("there is no kind of life with this name");
-        return ExitCode::FAILURE;
-    }
-    let began = Instant::now();
-    let (mut passed, mut failed) = (0_u64, 0_u64);
-    let mut total = partitions::Outcome::default();
-    for seed in from..from + seeds {
-        let (settings, count) = partitions::Settings::of(seed);
-        let (settings, count) = (kind.flatten().unwrap_or(settings), only.0.unwrap_or(count));
-        let name = settings.name;
-        let command =
-            format!("stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}");
-        AT_HAND.set(command.clone());
-        match partitions::World::new(seed, settings, count, &|_| ()).run() {
-            Ok(outcome) => {
-                passed += 1;
-                total = total + outcome;
-            }
-            Err(violation) => {
-                failed += 1;
-                eprintln!("seed {seed} ({name}, {count} partitions): {violation}");
-                eprintln!("  to see it again: {command}");
+                worst = worst.max(code(&failure));
+                eprintln!("seed {seed} ({kind}): {failure}");
+                AT_HAND.with_borrow(|command| eprintln!("  to see it again: {command}"));
                 if !keep_going {
                     break;
                 }
@@ -262,7 +226,46 @@ fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_
     say(&total);
     say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
     say(&format_args!("{passed} passed, {failed} failed"));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(CORRECTNESS) }
+    Some(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) })
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_ensembles(plan: &Ensembles) -> ExitCode {
+    let ran = over_seeds(plan.from..plan.from + plan.seeds, plan.keep_going, code_of, |seed| {
+        let settings = plan.settings(seed)?;
+        AT_HAND.set(plan.command(seed, &settings));
+        Some((settings.name.into(), ensemble::World::new(seed, settings, plan.trace).run()))
+    });
+    ran.unwrap_or_else(|| {
+        eprintln!("no such kind of life; there are those of crates/sim/src/ensemble/settings.rs");
+        ExitCode::from(2)
+    })
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_going: bool) -> ExitCode {
+    let ran = over_seeds(
+        from..from + seeds,
+        keep_going,
+        |_| CORRECTNESS,
+        |seed| {
+            let (settings, count) = partitions::Settings::of(seed);
+            let settings = match only.1 {
+                Some(kind) => partitions::Settings::named(kind)?,
+                None => settings,
+            };
+            let (count, name) = (only.0.unwrap_or(count), settings.name);
+            AT_HAND.set(format!(
+                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}"
+            ));
+            let ran = partitions::World::new(seed, settings, count, &|_| ()).run();
+            Some((format!("{name}, {count} partitions"), ran))
+        },
+    );
+    ran.unwrap_or_else(|| {
+        eprintln!("there is no kind of life with this name");
+        ExitCode::FAILURE
+    })
 }
 
 /// What is asked of `stoa-sim recipes`.
@@ -287,39 +290,16 @@ impl Recipes {
 
 #[allow(clippy::print_stderr, reason = "a program for the command line")]
 fn run_recipes(plan: &Recipes) -> ExitCode {
-    let began = Instant::now();
-    let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
-    let mut total = recipes::Outcome::default();
-    for seed in plan.from..plan.from + plan.seeds {
-        let Some(settings) = plan.settings(seed) else {
-            eprintln!(
-                "no such recipe or kind of life; there are those of crates/sim/src/recipes/settings.rs"
-            );
-            return ExitCode::from(2);
-        };
+    let ran = over_seeds(plan.from..plan.from + plan.seeds, plan.keep_going, code_of, |seed| {
+        let settings = plan.settings(seed)?;
         let (play, kind) = (settings.play.name(), settings.life.name);
-        let command = format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace");
-        AT_HAND.set(command.clone());
-        match recipes::run(seed, &settings, plan.trace) {
-            Ok(outcome) => {
-                passed += 1;
-                total = total + outcome;
-            }
-            Err(failure) => {
-                failed += 1;
-                worst = worst.max(code_of(&failure));
-                eprintln!("seed {seed} ({play}, {kind}): {failure}");
-                eprintln!("  to see it again: {command}");
-                if !plan.keep_going {
-                    break;
-                }
-            }
-        }
-    }
-    say(&total);
-    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
-    say(&format_args!("{passed} passed, {failed} failed"));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
+        AT_HAND.set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
+        Some((format!("{play}, {kind}"), recipes::run(seed, &settings, plan.trace)))
+    });
+    ran.unwrap_or_else(|| {
+        eprintln!("no such recipe or kind of life; there are those of crates/sim/src/recipes/settings.rs");
+        ExitCode::from(2)
+    })
 }
 
 /// Writes a line for whoever still reads.
