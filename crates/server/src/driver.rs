@@ -530,6 +530,8 @@ impl Driver {
             if !self.log_entries() {
                 return;
             }
+            // What was asked meanwhile may have been taken, and answered, only now.
+            self.after_input();
         }
     }
 
@@ -545,10 +547,6 @@ impl Driver {
         // The others store it at the same time.
         self.carry_to_peers();
         self.speak();
-        // What was asked meanwhile may have been taken only now.
-        if self.server.borrow().append_bytes() > 0 {
-            self.append_due.notify_one();
-        }
         true
     }
 
