@@ -89,12 +89,21 @@ impl Server {
         }
         self.stats.packets_received += 1;
         self.load.request(frame.bytes, now);
+        // Also when it is refused: a place of its own says where it stands among what its client is told.
+        self.set_ahead(id, true);
         self.request(id, frame, now.mono_us);
+        self.set_ahead(id, false);
         let (number, zxid) = (ahead.number, self.partition.proposed_zxid());
         let position = self.replica.group().last() + 1;
-        let is_put = self.partition.promises(position);
+        self.partition.promises(position);
         let place = Place { partition: self.config.partition, term: self.replica.term, position };
-        self.said.push_back((home, client, ToClient::Put { number, place: is_put.then_some(place), zxid }));
+        self.said.push_back((home, client, ToClient::Put { number, place, zxid }));
+    }
+
+    fn set_ahead(&mut self, id: ConnectionId, is_ahead: bool) {
+        if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
+            guest.is_ahead = is_ahead;
+        }
     }
 
     /// Whether a write can be prepared here and now, behind all that its client has asked before.

@@ -207,9 +207,12 @@ impl Server {
     /// A part of an operation of which all are there. The reply was written when they were prepared:
     /// what it tells is not all here.
     fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
+        let mut parts = 0;
         for place in part.places() {
             self.stamp.raise(place.partition, place.position);
+            parts |= 1 << place.partition;
         }
+        self.answer_when_whole(own, parts);
         match &part.update {
             Some(update) => {
                 let record = Ran::of_part(part.record);

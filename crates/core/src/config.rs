@@ -23,10 +23,6 @@ pub struct Config {
     pub partition: u8,
     /// How many partitions the ensemble has, from 1; fixed when it is born.
     pub partitions: u8,
-    /// Whether a client's writes are asked of one partition before its earlier ones on others are answered. Servers
-    /// leave it off: events of such writes on several partitions may still be told in another order than the
-    /// writes were sent in.
-    pub writes_ahead: bool,
     /// Resolution of session expiry, milliseconds.
     pub tick_ms: u32,
     /// Least session timeout that is granted, milliseconds.
@@ -118,7 +114,6 @@ impl Default for Config {
             server_id: 1,
             partition: 0,
             partitions: 1,
-            writes_ahead: false,
             tick_ms: 3000,
             session_timeout_min_ms: 6000,
             session_timeout_max_ms: 60_000,

@@ -43,6 +43,8 @@ pub(crate) struct Guest {
     pub(crate) catches_up: bool,
     /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
     pub(crate) gives_back: bool,
+    /// What it asks just now was asked ahead.
+    pub(crate) is_ahead: bool,
 }
 
 /// Something for a client of a home.
@@ -144,6 +146,7 @@ impl Server {
                 last_zxid: 0,
                 catches_up: false,
                 gives_back: false,
+                is_ahead: false,
             };
             connection.guest = Some(Box::new(guest));
         }
@@ -244,6 +247,14 @@ impl Server {
         self.stats.packets_received += 1;
         self.load.request(frame.bytes, now);
         self.request(id, frame, now.mono_us);
+    }
+
+    /// What a guest is answered next is about what these partitions have parts of.
+    pub(crate) fn answer_when_whole(&mut self, own: Option<ConnectionId>, parts: u64) {
+        let guest = own.and_then(|id| self.connections.get(id)?.guest.as_ref());
+        if let Some(guest) = guest {
+            self.said.push_back((guest.home, guest.client, ToClient::Whole(parts)));
+        }
     }
 
     /// What there is for a client of some home, oldest first.

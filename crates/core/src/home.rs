@@ -19,7 +19,7 @@ use crate::frame::Frame;
 use crate::gather::Gather;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
-use crate::route::{Destination, Late, Route, bits, may_watch};
+use crate::route::{Destination, Late, Route, bits, lacks, may_watch};
 use crate::server::{ConnectError, Output};
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, ToPartition, Word};
@@ -29,7 +29,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use stoa_wire::{
-    Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,
+    EventKind, Opcode, Reader, ReplyHeader, RequestHeader, WatcherEvent, asks_direct, begin_frame, end_frame,
+    next_frame, xid,
 };
 
 pub(crate) use ahead::AskedAhead;
@@ -495,6 +496,11 @@ impl Home {
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
             }
+            ToClient::Whole(parts) => {
+                if let Some(route) = self.route(id) {
+                    route.parts |= parts;
+                }
+            }
             ToClient::Put { number, place, zxid } => self.is_put(id, number, place, zxid),
             ToClient::Elsewhere { version, frame, stamp } => {
                 self.comes_back(from, id, version, frame, &stamp);
@@ -526,8 +532,12 @@ impl Home {
             return false;
         };
         let is_due = route.late.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
-        if !is_due || !route.lacks_nothing(from, stamp, &self.reached) {
+        let concerned = route.concerned(answers, route.parts);
+        if !is_due || lacks(concerned, from, stamp, &self.reached).is_some() {
             return false;
+        }
+        if answers > 0 {
+            route.parts = 0;
         }
         self.hand_out(from, id, stamp, answers, bytes);
         self.go_on(id);
@@ -615,7 +625,7 @@ impl Home {
                 continue;
             }
             let late = self.route(id).and_then(|route| route.late.remove(next));
-            let Some(Late { from, answers, mut bytes, stamp }) = late else { break };
+            let Some(Late { from, answers, mut bytes, stamp, .. }) = late else { break };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
         }
         self.give_collected(id);
@@ -630,17 +640,14 @@ impl Home {
     /// events come before the reply, and what is behind the operation comes after all of them.)
     fn next_due(&mut self, id: ConnectionId) -> Option<usize> {
         let route = self.connections.get(id)?.route.as_ref()?;
-        let (mut missing, mut behind) = (None, 0);
+        let mut missing = None;
         let mut firsts: Vec<usize> = Vec::new();
         for (at, late) in route.late.iter().enumerate() {
-            if route.is_held_back(late, &mut behind)
-                || firsts.iter().any(|first| route.late[*first].from == late.from)
-            {
+            if route.is_held_back(late) || firsts.iter().any(|first| route.late[*first].from == late.from) {
                 continue;
             }
             firsts.push(at);
-            let watched = route.watched & !(1 << late.from);
-            let lacks = bits(watched).find(|of| late.stamp.at(*of) > self.reached.at(*of));
+            let lacks = route.lacks(late, &self.reached);
             missing = missing.or(lacks.map(|of| (of, late.stamp.at(of))));
         }
         let is_before = |one: &Late, other: &Late| {
@@ -648,7 +655,7 @@ impl Home {
         };
         let is_due = |at: &&usize| {
             let late = &route.late[**at];
-            route.lacks_nothing(late.from, &late.stamp, &self.reached)
+            route.lacks(late, &self.reached).is_none()
                 && !firsts.iter().any(|first| is_before(&route.late[*first], late))
         };
         let due = firsts.iter().find(is_due).copied();
@@ -664,7 +671,10 @@ impl Home {
         };
         // Besides events others than the partition that was asked have at most answers to fast reads.
         let mut parts: Vec<_> = firsts.iter().filter(is_part_of_next).copied().collect();
-        parts.sort_by_key(|part| route.is_answer(&route.late[*part]));
+        parts.sort_by_key(|part| {
+            let late = &route.late[*part];
+            (route.is_answer(late), is_of_children(&late.bytes))
+        });
         due.or(parts.first().copied()).or(firsts.first().copied())
     }
 
@@ -803,6 +813,15 @@ impl Home {
         self.connections.advance(id, bytes);
         self.go_on(id);
     }
+}
+
+/// Whether frames begin with the event that a znode has other children: of one update it is the last.
+fn is_of_children(frames: &[u8]) -> bool {
+    let Ok(Some((frame, _))) = next_frame(frames, usize::MAX) else { return false };
+    let mut frame = Reader::new(frame);
+    let is_event = ReplyHeader::decode(&mut frame).is_ok_and(|header| header.xid == xid::NOTIFICATION);
+    let event = WatcherEvent::decode(&mut frame);
+    is_event && event.is_ok_and(|event| event.kind == EventKind::ChildrenChanged as i32)
 }
 
 /// Whether a client has as much under way, or unread, as it may.

@@ -297,13 +297,9 @@ impl Partition {
         true
     }
 
-    /// Promises where the entry under construction will stand, if there is one.
-    pub(crate) fn promises(&mut self, position: u64) -> bool {
-        let is_there = !self.entry.is_empty();
-        if is_there {
-            self.promised = Some(position);
-        }
-        is_there
+    /// Promises where the entry under construction will stand.
+    pub(crate) fn promises(&mut self, position: u64) {
+        self.promised = Some(position);
     }
 
     /// Where the next entry must stand, if that was promised.

@@ -144,6 +144,9 @@ impl Server {
         if let Some(guest) = &connection.guest {
             self.partition.depends_on(&guest.seen);
         }
+        // A server alone need not store what changes nothing.
+        let is_ahead = connection.guest.as_ref().is_some_and(|guest| guest.is_ahead);
+        let is_beside = self.replica.is_alone() && !is_ahead;
         let origin = self.requests.next();
         let refused = match (self.moved(session, origin.server, opening), &request) {
             (Some(code), _) => Err(Refusal::Error(code)),
@@ -163,7 +166,7 @@ impl Server {
                     self.sessions.set_closing(session, true);
                 }
             }
-            Err(refusal) if self.replica.is_alone() || self.planted.is(Bug::RefusedBesideTimeline) => {
+            Err(refusal) if is_beside || self.planted.is(Bug::RefusedBesideTimeline) => {
                 self.answer_refusal(id, header.xid, opcode, refusal, arrived_us);
                 return;
             }

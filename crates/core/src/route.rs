@@ -48,6 +48,8 @@ pub(crate) struct Route {
     pub(crate) proofs: Vec<Box<[u8]>>,
     /// What it is to be told when the events before that are here.
     pub(crate) late: VecDeque<Late>,
+    /// The partitions that have a part of what it is answered next.
+    pub(crate) parts: u64,
     /// Behind all that its connection ends.
     pub(crate) ends: Option<CloseReason>,
     /// What goes through all partitions just now; nothing else is under way then.
@@ -69,6 +71,8 @@ pub(crate) struct Route {
 pub(crate) struct Late {
     pub(crate) from: u8,
     pub(crate) answers: u32,
+    /// The partitions that have a part of what is answered.
+    pub(crate) parts: u64,
     pub(crate) bytes: Vec<u8>,
     pub(crate) stamp: Timestamp,
 }
@@ -107,6 +111,7 @@ impl Route {
             recent: Recent::default(),
             proofs: Vec::new(),
             late: VecDeque::new(),
+            parts: 0,
             ends: None,
             gather: None,
             ahead: None,
@@ -178,9 +183,15 @@ impl Route {
         has_news
     }
 
-    /// Whether all events are here that come before what a partition has for the client.
-    pub(crate) fn lacks_nothing(&self, from: u8, stamp: &Timestamp, reached: &Timestamp) -> bool {
-        bits(self.watched & !(1 << from)).all(|of| stamp.at(of) <= reached.at(of))
+    /// The partitions of which something may have to come before what another one has for the client: events, and
+    /// before an event also answers. `parts`: those that have to have come as far.
+    pub(crate) fn concerned(&self, answers: u32, parts: u64) -> u64 {
+        self.watched | if answers > 0 { parts } else { self.writes_to() }
+    }
+
+    /// The first of them of which something may not be here.
+    pub(crate) fn lacks(&self, late: &Late, reached: &Timestamp) -> Option<u8> {
+        lacks(self.concerned(late.answers, late.parts), late.from, &late.stamp, reached)
     }
 
     /// The client is about to be given these frames. Lowers the zxids of answers where it would otherwise
@@ -219,6 +230,11 @@ impl Route {
         let by_number = |zxids: &[i64]| zxids.get(usize::from(of)).copied().unwrap_or(0);
         by_number(clocks).max(by_number(&self.answered))
     }
+}
+
+/// The first of the concerned partitions that has not reached what another one rests on.
+pub(crate) fn lacks(concerned: u64, from: u8, stamp: &Timestamp, reached: &Timestamp) -> Option<u8> {
+    bits(concerned & !(1 << from)).find(|of| stamp.at(*of) > reached.at(*of))
 }
 
 /// Where a request goes.

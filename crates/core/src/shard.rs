@@ -145,7 +145,7 @@ impl Shard {
 
     /// The home knows what lives where as soon as the partition does.
     fn place_home(&mut self) {
-        self.home.prepares = self.server.config.writes_ahead && self.server.prepares();
+        self.home.prepares = self.server.prepares();
         let is_news = self.home.placed() != self.server.placement().version();
         if is_news && !self.home.planted.is(Bug::OldTableIsUsed) {
             self.home.place(self.server.placement().clone(), self.server.stamp());

@@ -226,12 +226,16 @@ pub enum ToClient {
         /// What the partition had seen.
         stamp: Timestamp,
     },
+    /// Its next answer is to an operation of which these partitions, a bit for each, have a part: it is told when
+    /// all of them have come as far on this server. Else somebody who is told by the client might ask one that
+    /// has not.
+    Whole(u64),
     /// Where a write stands that was asked ahead; it has been prepared, and so have all before it.
     Put {
         /// The home's number for it.
         number: u64,
-        /// Where it will stand, unless this server loses the lead; none if nothing of it will.
-        place: Option<Place>,
+        /// Where it will stand, unless this server loses the lead.
+        place: Place,
         /// The zxid that its own does not exceed.
         zxid: i64,
     },

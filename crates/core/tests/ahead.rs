@@ -5,6 +5,7 @@
 mod threads;
 
 use stoa_core::CloseReason;
+use stoa_wire::{Opcode, Reader, WatcherEvent, request::encode};
 use threads::*;
 
 fn xids(frames: &[Frame]) -> Vec<i32> {
@@ -138,4 +139,61 @@ fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
     threads.settle();
     assert_eq!(threads.to_send.last(), Some(&client), "nothing is to come any more");
     assert_eq!(xids(&threads.take(client)), (13..18).collect::<Vec<_>>());
+}
+
+fn exists(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Exists, |out| encode::path_watch(out, path, true))
+}
+
+fn event(frame: &Frame) -> String {
+    WatcherEvent::decode(&mut Reader::new(&frame.body)).unwrap().path.to_owned()
+}
+
+/// Whoever pipelines writes is told of them, and so is who watches, as if there were one partition: in their order,
+/// each event ahead of the answer and behind the answer before.
+#[test]
+fn what_is_told_of_writes_asked_ahead_has_their_order() {
+    for seed in 0..2000 {
+        let (mut threads, tops, client) = furnished();
+        threads.random = seed;
+        let watcher = threads.open(2);
+        let mut expected = vec![8];
+        let mut watched = Vec::new();
+        let mut requests = set(8, &tops[3], b"!");
+        // Some partitions are not watched at all.
+        let partitions: Vec<_> = (0..tops.len()).filter(|_| threads.draw(4) > 0).collect();
+        for xid in 9..40 {
+            let of = threads.draw(4);
+            let path = format!("{}/{xid}", tops[of]);
+            requests.extend(match threads.draw(6) {
+                // Refused: the version is another one, or the parent is nowhere.
+                0 => request(xid, Opcode::SetData, |out| encode::set_data(out, &tops[of], None, 1 << 20)),
+                1 => create(xid, &format!("{path}/nowhere")),
+                _ => {
+                    if partitions.contains(&of) && threads.draw(2) == 0 {
+                        assert_ne!(threads.ask(client, &exists(1, &path)).err, 0);
+                        assert_ne!(threads.ask(watcher, &exists(1, &path)).err, 0);
+                        expected.push(-1);
+                        watched.push(path.clone());
+                    }
+                    create(xid, &path)
+                }
+            });
+            expected.push(xid);
+        }
+        // Some hear of what is stored later than others.
+        threads.slow_log = (0..4).filter(|_| threads.draw(3) == 0).collect();
+        threads.send(client, &requests);
+        for _ in 0..threads.draw(200) {
+            threads.step();
+        }
+        threads.slow_log.clear();
+        threads.settle();
+        let told = threads.take(client);
+        assert_eq!(xids(&told), expected, "{seed}");
+        let events: Vec<_> = told.iter().filter(|frame| frame.xid == -1).map(event).collect();
+        assert_eq!(events, watched, "{seed}");
+        let events: Vec<_> = threads.take(watcher).iter().map(event).collect();
+        assert_eq!(events, watched, "{seed}");
+    }
 }

@@ -121,6 +121,27 @@ fn an_event_comes_behind_an_operation_over_others_that_it_follows() {
 }
 
 #[test]
+fn of_one_update_a_znode_is_told_of_before_its_parent_wherever_they_live() {
+    for seed in 1..100 {
+        let mut threads = Threads::new(4);
+        threads.random = seed;
+        let (client, other) = (threads.open(0), threads.open(1));
+        let top = &tops(4)[2];
+        let watch = request(1, Opcode::GetChildren, |out| encode::path_watch(out, "/", true));
+        let delete = request(3, Opcode::Delete, |out| encode::path_version(out, top, -1));
+        for change in [create(2, top), delete] {
+            threads.ask(client, &watch);
+            threads.ask(client, &request(2, Opcode::Exists, |out| encode::path_watch(out, top, true)));
+            assert_eq!(threads.ask(other, &change).err, 0);
+            let events = threads.take(client);
+            let paths =
+                events.iter().map(|frame| WatcherEvent::decode(&mut Reader::new(&frame.body)).unwrap());
+            assert_eq!(paths.map(|event| event.path).collect::<Vec<_>>(), [top, "/"], "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn zxids_are_unique_and_those_of_dependent_updates_grow() {
     let mut threads = Threads::new(4);
     let tops = tops(4);
@@ -312,6 +333,39 @@ fn ephemerals_of_all_partitions_end_with_their_session() {
         assert_eq!(children(&mut threads, other, "/"), left);
         for top in &tops {
             assert_eq!(children(&mut threads, other, top), [""; 0]);
+        }
+    }
+}
+
+/// Who hears of the answer may ask any partition of this server.
+#[test]
+fn an_operation_over_several_partitions_is_done_everywhere_on_the_server_that_answers_it() {
+    for seed in 0..200 {
+        let mut threads = Threads::new(4);
+        threads.random = seed;
+        let tops = tops(4);
+        let (owner, other) = (threads.open((seed % 4) as u8), threads.open(0));
+        let paths: Vec<_> = tops.iter().map(|top| format!("{top}/e")).collect();
+        for (top, path) in tops.iter().zip(&paths) {
+            threads.ask(other, &create(1, top));
+            assert_eq!(threads.ask(owner, &create_as(2, path, EPHEMERAL)).err, 0);
+        }
+        let is_there =
+            |threads: &Threads, of: usize| threads.shards[of].server().tree().get(&paths[of]).is_some();
+        let in_one = multi(3, Opcode::Multi, |out| {
+            for path in &paths[1..3] {
+                op(out, Opcode::Delete, |out| encode::path_version(out, path, -1));
+            }
+        });
+        let close = request(4, Opcode::CloseSession, |_| {});
+        for (request, parts) in [(in_one, [1, 2]), (close, [0, 3])] {
+            assert!(parts.iter().all(|of| is_there(&threads, *of)));
+            threads.send(owner, &request);
+            while threads.take(owner).is_empty() {
+                assert!(threads.step(), "{seed}: no answer");
+            }
+            assert!(!parts.iter().any(|of| is_there(&threads, *of)), "{seed}");
+            threads.settle();
         }
     }
 }

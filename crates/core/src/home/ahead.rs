@@ -258,7 +258,7 @@ impl Route {
 
     /// Whether this answers something, as far as that can be told from where it comes.
     pub(crate) fn is_answer(&self, late: &Late) -> bool {
-        if self.ahead.is_some() { late.answers > 0 } else { late.from == self.at }
+        late.answers > 0 && (self.ahead.is_some() || late.from == self.at)
     }
 
     /// Whether this is the answer to a read which shows less than its client has seen meanwhile.
@@ -273,16 +273,21 @@ impl Route {
         }
     }
 
-    /// The partitions that have something for the client which stands behind answers that it is not told yet,
-    /// and whether this is such an answer.
-    pub(crate) fn is_held_back(&self, late: &Late, behind: &mut u64) -> bool {
-        let Some(ahead) = &self.ahead else { return false };
-        if late.answers > 0 && ahead.head().is_some_and(|head| head != late.from) {
-            // Events pass reads, which are asked again if they turn out to be older.
-            *behind |= u64::from(ahead.kind == Some(Kind::Write)) << late.from;
-            return true;
-        }
-        *behind & (1 << late.from) != 0
+    /// Whether this is an answer that has to wait for those to earlier requests. What its partition has behind it need
+    /// not: events wait for the answers that they follow ([`Route::writes_to`]), and pass reads, which are asked
+    /// again if they turn out to be older.
+    pub(crate) fn is_held_back(&self, late: &Late) -> bool {
+        let head = self.ahead.as_ref().and_then(|ahead| ahead.head());
+        late.answers > 0 && head.is_some_and(|head| head != late.from)
+    }
+
+    /// The partitions whose answers to writes the client is yet to be told. An event that rests on more of them than
+    /// has arrived may follow one of these writes: each stands at a place of its own, behind all before it.
+    pub(crate) fn writes_to(&self) -> u64 {
+        let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.kind == Some(Kind::Write)) else {
+            return 0;
+        };
+        ahead.runs.iter().fold(0, |set, run| set | 1 << run.partition)
     }
 }
 
@@ -337,15 +342,13 @@ impl Home {
     }
 
     /// It is known where a write stands that was asked ahead.
-    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Option<Place>, zxid: i64) {
+    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, zxid: i64) {
         let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
         let Some(ahead) = ahead.filter(|ahead| ahead.number == number) else { return };
         ahead.is_put = true;
         ahead.zxid = ahead.zxid.max(zxid);
-        if let Some(place) = place {
-            ahead.places.retain(|known| known.partition != place.partition);
-            ahead.places.push(place);
-        }
+        ahead.places.retain(|known| known.partition != place.partition);
+        ahead.places.push(place);
         self.go_on(id);
     }
 
@@ -359,8 +362,9 @@ impl Home {
         stamp: Timestamp,
     ) {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+        let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
         let Some(ahead) = route.ahead.as_ref().filter(|ahead| answers > 0 && ahead.kind.is_some()) else {
-            route.late.push_back(Late { from, answers, bytes, stamp });
+            route.late.push_back(Late { from, answers, parts, bytes, stamp });
             return;
         };
         let begins_again = ahead.begins_again;
@@ -375,7 +379,8 @@ impl Home {
             }
             if !(is_asked && begins_again) {
                 let answers = u32::from(is_asked);
-                route.late.push_back(Late { from, answers, bytes: whole.into(), stamp: stamp.clone() });
+                let (bytes, stamp) = (whole.into(), stamp.clone());
+                route.late.push_back(Late { from, answers, parts, bytes, stamp });
             }
         }
     }

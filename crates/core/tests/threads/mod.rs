@@ -57,7 +57,7 @@ pub(crate) struct Frame {
 impl Threads {
     /// A server that stands alone.
     pub(crate) fn new(partitions: u8) -> Self {
-        let mut threads = Self::of(&Config { partitions, writes_ahead: true, ..Config::default() }, &[1]);
+        let mut threads = Self::of(&Config { partitions, ..Config::default() }, &[1]);
         threads.settle();
         threads
     }
@@ -101,7 +101,7 @@ impl Threads {
                 for (_, position, payload) in self.records.iter().filter(|(of, ..)| *of == partition) {
                     restore.record(*position, payload).unwrap();
                 }
-                let config = Config { partition, partitions, writes_ahead: true, ..Config::default() };
+                let config = Config { partition, partitions, ..Config::default() };
                 Shard::new(config, restore.finish(1).unwrap(), [partition + 1; 32], now).unwrap()
             })
             .collect();

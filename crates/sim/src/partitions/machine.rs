@@ -79,7 +79,6 @@ impl World<'_> {
 
     fn config(&self, id: u8) -> Config {
         Config {
-            writes_ahead: true,
             server_id: id,
             partitions: self.partitions,
             tick_ms: 100,
