@@ -94,7 +94,6 @@ impl Server {
                 break;
             }
             let Some(entry) = self.committed.pop_front() else { break };
-            self.forget_fates(&places);
             if all {
                 self.stamp_what_was_said();
                 self.apply_entry(&entry);

@@ -327,10 +327,9 @@ impl Server {
                 Output::SendSnapshot(message) => self.send_snapshot(message),
                 Output::Committed(entries) if !self.stamp.is_empty() => {
                     for entry in &entries {
-                        self.fates.committed(entry.position, entry.term);
+                        self.entry_is_committed(entry);
                     }
                     self.committed.extend(entries);
-                    self.answer_the_curious();
                     self.decide_committed();
                     self.apply_committed();
                 }

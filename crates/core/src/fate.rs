@@ -14,16 +14,19 @@
 //! turns out to hold something else, the entry is void, and with it all that its leader has written behind it
 //! in that term, because that was prepared on top of it: the rest of the term counts as if the next one had
 //! begun there. So a place is *held* when it is committed, and so is every place that an entry up to it and of its
-//! term follows, and all that these follow in turn. A partition that is asked says of a place
-//! whether it is committed, and what that follows as far as it does not know it to be held; who asks goes on
-//! from there. Nobody waits for more than that others commit.
+//! term follows, and all that these follow in turn.
+//!
+//! A partition that has to know tells another one how far it knows that one's timeline, and is told what has been
+//! committed since, and what that follows. What is held is then the largest cut through all timelines with
+//! nothing in it that follows something outside. So one question settles all that is committed by then, and nobody
+//! waits for more than that others commit.
 
 use crate::entry::after_places;
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::server::Server;
 use crate::word::Word;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use stoa_group::Entry;
 
@@ -38,34 +41,63 @@ pub struct Place {
     pub position: u64,
 }
 
-/// What is known of parts, and asked.
+/// What a partition tells another one of a term of its timeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Course {
+    /// The term.
+    pub term: u64,
+    /// Up to here the other one knew it.
+    pub known: u64,
+    /// Up to here entries of the term are committed.
+    pub committed: u64,
+    /// No more will be.
+    pub is_over: bool,
+    /// Up to here all of them are held.
+    pub held: u64,
+    /// The others, where they follow something.
+    pub following: Vec<(u64, Vec<Place>)>,
+}
+
+/// A term of a partition's timeline.
+#[derive(Debug, Default)]
+struct Line {
+    committed: u64,
+    is_over: bool,
+    held: u64,
+    /// Entries behind that, and what they follow.
+    following: VecDeque<(u64, Vec<Place>)>,
+    /// Its partition was asked for more.
+    is_asked: bool,
+}
+
+/// What is known of places, and asked.
 #[derive(Default)]
 pub(crate) struct Fates {
+    own: u8,
     /// Where each term begins that has committed entries. One that ends before its last entry is followed by
     /// the next number, whether or not there is such a term.
     terms: Vec<(u64, u64)>,
     committed: u64,
     /// Of all committed entries up to here it is known whether they are void.
     decided: u64,
-    /// Who wants to know of places here.
-    curious: Vec<(u8, Place)>,
-    /// Places elsewhere that were asked for, and the answers.
-    asked: BTreeSet<Place>,
-    known: BTreeMap<Place, (bool, Vec<Place>)>,
-    /// The last place of each other partition that is known to be held: so are all before it of that term.
-    held: BTreeMap<u8, Place>,
+    /// By partition and term, where something follows it or is in it that follows others.
+    lines: BTreeMap<(u8, u64), Line>,
+    /// Who waits for more of a term here than is known there.
+    curious: Vec<(u8, u64, u64)>,
     /// The lead is given up because of something void; where nobody else could lead, this server does so again.
     pub(crate) leads_again: bool,
 }
 
 impl Fates {
-    pub(crate) fn new(terms: Vec<(u64, u64)>, committed: u64) -> Self {
-        Self { terms, committed, decided: committed, ..Self::default() }
+    pub(crate) fn new(own: u8, terms: Vec<(u64, u64)>, committed: u64) -> Self {
+        Self { own, terms, committed, decided: committed, ..Self::default() }
     }
 
     /// The state is another one, of this position.
     pub(crate) fn replaced(&mut self, terms: Vec<(u64, u64)>, committed: u64) {
         (self.terms, self.committed, self.decided) = (terms, committed, committed);
+        let own = self.own;
+        self.lines.retain(|(partition, _), _| *partition != own);
     }
 
     /// Up to where it is known which entries are void.
@@ -79,20 +111,26 @@ impl Fates {
         &self.terms[..count]
     }
 
-    /// An entry is committed.
-    pub(crate) fn committed(&mut self, position: u64, term: u64) {
+    /// An entry is committed, and follows these.
+    pub(crate) fn committed(&mut self, position: u64, term: u64, follows: Vec<Place>) {
         if self.terms.last().is_none_or(|(_, last)| *last < term) {
             self.terms.push((position, term));
         }
         self.committed = self.committed.max(position);
+        if !follows.is_empty() && !self.is_void(position, term) {
+            self.line(self.own, term).following.push_back((position, follows));
+        }
     }
 
-    /// An entry follows something that is not there: its term ends before it.
+    /// An entry follows something that will not be: its term ends before it.
     fn ends_before(&mut self, position: u64, term: u64) {
         let at = self.terms.partition_point(|(_, begun)| *begun <= term);
         match self.terms.get_mut(at) {
             Some((first, next)) if *next == term + 1 => *first = position,
             _ => self.terms.insert(at, (position, term + 1)),
+        }
+        if let Some(line) = self.lines.get_mut(&(self.own, term)) {
+            line.following.retain(|(at, _)| *at < position);
         }
     }
 
@@ -102,34 +140,177 @@ impl Fates {
         self.terms.iter().rev().take_while(|(_, begun)| *begun > term).any(|later| is_later(&later))
     }
 
-    /// Whether an entry is committed at a place here; `None` while that may still be.
-    fn of(&self, place: Place) -> Option<bool> {
-        let later = self.terms.iter().find(|(_, term)| *term > place.term);
-        if later.is_some_and(|(first, _)| *first <= place.position) {
-            return Some(false);
+    /// Up to where entries of a term are committed here, and whether no more will be.
+    fn extent(&self, term: u64) -> (u64, bool) {
+        let at = self.terms.partition_point(|(_, begun)| *begun < term);
+        let is_there = self.terms.get(at).is_some_and(|(_, begun)| *begun == term);
+        let later = self.terms.get(at + usize::from(is_there));
+        let end = later.map_or(self.committed, |(first, _)| first - 1);
+        (if is_there { end } else { 0 }, later.is_some())
+    }
+
+    /// What another partition, which knows a term up to there, has to be told of it; `None` while there is nothing.
+    fn course(&self, term: u64, known: u64) -> Option<Course> {
+        let (committed, is_over) = self.extent(term);
+        if committed <= known && !is_over {
+            return None;
         }
-        let is_of_term = self.terms.iter().rev().find(|(first, _)| *first <= place.position);
-        (self.committed >= place.position).then(|| is_of_term.is_some_and(|(_, term)| *term == place.term))
+        let line = self.lines.get(&(self.own, term));
+        let following = line.into_iter().flat_map(|line| &line.following);
+        let following = following.filter(|(position, _)| *position > known).cloned().collect();
+        let held = self.decided.min(committed);
+        Some(Course { term, known, committed, is_over, held, following })
     }
 
-    fn is_held(&self, place: &Place) -> bool {
-        let held = self.held.get(&place.partition);
-        held.is_some_and(|held| held.term == place.term && held.position >= place.position)
+    /// Another partition has told what has become of a term of its timeline.
+    fn told(&mut self, from: u8, course: Course) {
+        let line = self.line(from, course.term);
+        line.is_asked = false;
+        line.is_over = course.is_over;
+        // What is void there was committed all the same.
+        let last = line.committed.max(course.known);
+        line.committed = if course.is_over { course.committed } else { course.committed.max(line.committed) };
+        line.held = line.held.max(course.held);
+        line.following.extend(course.following.into_iter().filter(|(position, _)| *position > last));
+        let (held, committed) = (line.held, line.committed);
+        line.following.retain(|(position, _)| *position > held && *position <= committed);
     }
 
-    /// A place of another partition is held.
-    fn hold(&mut self, place: Place) {
-        let held = self.held.entry(place.partition).or_insert(place);
-        *held = place.max(*held);
-        let held = *held;
-        let is_before = |known: &Place| {
-            (known.partition, known.term) == (held.partition, held.term) && known.position <= held.position
+    /// What is known of a term; that of others before it is forgotten, where nothing rests on it.
+    fn line(&mut self, partition: u8, term: u64) -> &mut Line {
+        let is_old = |key: &(u8, u64)| key.0 == partition && key.1 < term;
+        if !self.lines.contains_key(&(partition, term)) {
+            self.lines.retain(|key, line| !is_old(key) || line.is_asked || !line.following.is_empty());
+        }
+        self.lines.entry((partition, term)).or_default()
+    }
+
+    /// Finds out what is held by now: the largest cut with nothing in it that follows something outside.
+    fn advance(&mut self) {
+        let own = self.own;
+        let extents: Vec<_> = self.lines.keys().map(|(_, term)| self.extent(*term)).collect();
+        for (((partition, _), line), extent) in self.lines.iter_mut().zip(extents) {
+            if *partition == own {
+                (line.committed, line.is_over) = extent;
+            }
+        }
+        let mut cut: BTreeMap<_, _> = self.lines.iter().map(|(key, line)| (*key, line.committed)).collect();
+        let mut is_cut = true;
+        while core::mem::take(&mut is_cut) {
+            for (key, line) in &self.lines {
+                let end = cut.get(key).copied().unwrap_or(0);
+                let is_in = |place: &Place| match cut.get(&(place.partition, place.term)) {
+                    Some(end) => place.position <= *end,
+                    None => place.partition == own && place.position <= self.extent(place.term).0,
+                };
+                let inside = line.following.iter().take_while(|(position, _)| *position <= end);
+                let mut outside = inside.filter(|(_, follows)| !follows.iter().all(is_in));
+                if let Some((position, _)) = outside.next() {
+                    is_cut = true;
+                    cut.insert(*key, position - 1);
+                }
+            }
+        }
+        for (key, line) in &mut self.lines {
+            line.held = cut.get(key).copied().unwrap_or(0).max(line.held);
+            while line.following.pop_front_if(|(position, _)| *position <= line.held).is_some() {}
+        }
+        self.decided = self.first_open().map_or(self.committed, |(position, ..)| position - 1);
+    }
+
+    /// The first entry here of which it is not known whether it is void.
+    fn first_open(&self) -> Option<(u64, u64, &[Place])> {
+        let lines = self.lines.range((self.own, 0)..=(self.own, u64::MAX));
+        let firsts = lines.filter_map(|((_, term), line)| Some((line.following.front()?, *term)));
+        firsts.map(|((position, follows), term)| (*position, term, follows.as_slice())).next()
+    }
+
+    /// Whether places of other partitions are held; `None` while that is not known.
+    fn are_held(&self, places: &[Place]) -> Option<bool> {
+        let is_held = |place: &Place| {
+            let line = self.lines.get(&(place.partition, place.term));
+            line.is_some_and(|line| place.position <= line.held)
         };
-        self.known.retain(|known, _| !is_before(known));
+        match places.iter().all(is_held) {
+            true => Some(true),
+            false => self.is_one_lost(places).then_some(false),
+        }
+    }
+
+    /// Whether one of these will never be held: it will not be committed, or something that it follows will not.
+    fn is_one_lost(&self, places: &[Place]) -> bool {
+        let is_gone = |place: &Place| {
+            let (committed, is_over) = match self.lines.get(&(place.partition, place.term)) {
+                _ if place.partition == self.own => self.extent(place.term),
+                Some(line) => (line.committed, line.is_over),
+                None => return false,
+            };
+            is_over && place.position > committed
+        };
+        // That is rare, and to find out what rests on it takes long.
+        let is_any_over =
+            self.lines.iter().any(
+                |((partition, term), line)| {
+                    if *partition == self.own { self.extent(*term).1 } else { line.is_over }
+                },
+            );
+        if !is_any_over || !self.follows().chain(places).any(is_gone) {
+            return false;
+        }
+        let mut seen: BTreeMap<(u8, u64), u64> = BTreeMap::new();
+        let mut to_see = places.to_vec();
+        while let Some(place) = to_see.pop() {
+            if is_gone(&place) {
+                return true;
+            }
+            let key = (place.partition, place.term);
+            let last = seen.get(&key).copied().unwrap_or(0);
+            if place.position <= last {
+                continue;
+            }
+            seen.insert(key, place.position);
+            let following = self.lines.get(&key).into_iter().flat_map(|line| &line.following);
+            let is_new = |entry: &&(u64, Vec<Place>)| entry.0 > last && entry.0 <= place.position;
+            to_see.extend(following.filter(is_new).flat_map(|(_, follows)| follows));
+        }
+        false
+    }
+
+    /// What entries follow of which it is not known that they are held.
+    fn follows(&self) -> impl Iterator<Item = &Place> {
+        let following = self.lines.values().flat_map(|line| &line.following);
+        following.flat_map(|(_, follows)| follows)
+    }
+
+    /// Of which terms of other partitions more has to be known, and how far they are: for these places, and for what
+    /// is committed and follows something.
+    fn asks(&mut self, places: &[Place]) -> Vec<(u8, u64, u64)> {
+        // There are few of them, and many places.
+        let mut furthest: Vec<Place> = Vec::new();
+        for place in self.follows().chain(places).filter(|place| place.partition != self.own) {
+            match furthest.iter_mut().find(|it| (it.partition, it.term) == (place.partition, place.term)) {
+                Some(known) => known.position = place.position.max(known.position),
+                None => furthest.push(*place),
+            }
+        }
+        let mut asked = Vec::new();
+        for Place { partition, term, position } in furthest {
+            let line = self.line(partition, term);
+            if position > line.committed && !line.is_over && !line.is_asked {
+                line.is_asked = true;
+                asked.push((partition, term, line.committed));
+            }
+        }
+        asked
     }
 }
 
 impl Server {
+    /// A committed entry has come.
+    pub(crate) fn entry_is_committed(&mut self, entry: &Entry) {
+        self.fates.committed(entry.position, entry.term, after_places(&entry.payload));
+    }
+
     /// Whether all these places of other partitions are held; `None` while that is not known, and then those who
     /// know are asked.
     pub(crate) fn are_all_there(&mut self, places: &[Place]) -> Option<bool> {
@@ -137,168 +318,173 @@ impl Server {
             return Some(true);
         }
         let own = self.config.partition;
-        let mut all = Some(true);
-        let mut looked_at = BTreeSet::new();
-        let mut to_look_at: Vec<_> = places.iter().copied().filter(|place| place.partition != own).collect();
-        while let Some(place) = to_look_at.pop() {
-            if self.fates.is_held(&place) || !looked_at.insert(place) {
-                continue;
-            }
-            let known = match place.partition == own {
-                true => self.fates.of(place).map(|is_there| (is_there, self.followed_by(place))),
-                false => self.fates.known.get(&place).cloned(),
-            };
-            match known {
-                Some((true, follows)) => to_look_at.extend(follows),
-                Some((false, _)) => {
-                    self.forget_fates(&Vec::from_iter(looked_at));
-                    return Some(false);
-                }
-                None => {
-                    if place.partition != own && self.fates.asked.insert(place) {
-                        self.say(place.partition, Word::Whether(place));
-                    }
-                    all = None;
-                }
-            }
-        }
-        if all.is_some() {
-            looked_at
-                .into_iter()
-                .filter(|place| place.partition != own)
-                .for_each(|place| self.fates.hold(place));
+        let others: Vec<_> = places.iter().copied().filter(|place| place.partition != own).collect();
+        let all = self.fates.are_held(&others);
+        if all.is_none() {
+            self.ask_for_courses(&others);
         }
         all
     }
 
-    /// What a committed entry here follows, and those before it in its term, as far as it is not known whether that
-    /// is held.
-    fn followed_by(&self, place: Place) -> Vec<Place> {
-        let is_concerned = |entry: &&Entry| {
-            entry.term == place.term
-                && entry.position > self.fates.decided
-                && entry.position <= place.position
-        };
-        let mut follows: Vec<_> = self
-            .committed
-            .iter()
-            .filter(is_concerned)
-            .flat_map(|entry| after_places(&entry.payload))
-            .collect();
-        follows.sort_unstable();
-        follows.dedup();
-        follows
-    }
-
-    /// They have been dealt with.
-    pub(crate) fn forget_fates(&mut self, places: &[Place]) {
-        for place in places {
-            self.fates.known.remove(place);
-            self.fates.asked.remove(place);
+    fn ask_for_courses(&mut self, places: &[Place]) {
+        for (partition, term, known) in self.fates.asks(places) {
+            self.say(partition, Word::HowFar { term, known });
         }
     }
 
-    /// Another partition wants to know of a place here.
-    pub(crate) fn is_asked_for(&mut self, by: u8, place: Place) {
-        self.fates.curious.push((by, place));
+    /// Another partition wants to know more of a term here.
+    pub(crate) fn is_asked_for(&mut self, by: u8, term: u64, known: u64) {
+        self.fates.curious.push((by, term, known));
         self.answer_the_curious();
-    }
-
-    /// Another partition has told what became of a place there.
-    pub(crate) fn fate_told(&mut self, place: Place, is_there: bool, follows: Vec<Place>) {
-        if self.fates.asked.remove(&place) {
-            self.fates.known.insert(place, (is_there, follows));
-            self.decide_committed();
-            self.apply_committed();
-            self.pump();
-        }
-    }
-
-    /// Finds out which of the committed entries are void.
-    pub(crate) fn decide_committed(&mut self) {
-        while let Some(first) = self.committed.front()
-            && let Some(at) = (self.fates.decided + 1).checked_sub(first.position)
-            && let Some(entry) = usize::try_from(at).ok().and_then(|at| self.committed.get(at))
-        {
-            let (position, term) = (entry.position, entry.term);
-            let places =
-                if self.fates.is_void(position, term) { Vec::new() } else { after_places(&entry.payload) };
-            let Some(all) = self.are_all_there(&places) else { break };
-            if !all {
-                self.fates.ends_before(position, term);
-                if self.replica.lead == Lead::Active && self.replica.term == term {
-                    // What was prepared since rests on what will not be.
-                    self.replica.group().step_down();
-                    self.fates.leads_again = true;
-                }
-            }
-            self.fates.decided = position;
-        }
     }
 
     /// Answers what is known by now.
     pub(crate) fn answer_the_curious(&mut self) {
-        for (by, place) in core::mem::take(&mut self.fates.curious) {
-            match self.fates.of(place) {
-                Some(is_there) => {
-                    let follows = if is_there { self.followed_by(place) } else { Vec::new() };
-                    self.say(by, Word::Fate { place, is_there, follows });
-                }
-                None => self.fates.curious.push((by, place)),
+        for (by, term, known) in core::mem::take(&mut self.fates.curious) {
+            match self.fates.course(term, known) {
+                Some(course) => self.say(by, Word::Course(course.into())),
+                None => self.fates.curious.push((by, term, known)),
             }
         }
+    }
+
+    /// Another partition has told what has become of a term there.
+    pub(crate) fn course_told(&mut self, from: u8, course: Course) {
+        self.fates.told(from, course);
+        self.decide_committed();
+        self.apply_committed();
+        self.pump();
+    }
+
+    /// Finds out which of the committed entries are void.
+    pub(crate) fn decide_committed(&mut self) {
+        if self.planted.is(Bug::HalfIsEnough) {
+            self.fates.decided = self.fates.committed;
+            return;
+        }
+        loop {
+            self.fates.advance();
+            let Some((position, term, follows)) = self.fates.first_open() else { break };
+            if !self.fates.is_one_lost(follows) {
+                break;
+            }
+            self.fates.ends_before(position, term);
+            if self.replica.lead == Lead::Active && self.replica.term == term {
+                // What was prepared since rests on what will not be.
+                self.replica.group().step_down();
+                self.fates.leads_again = true;
+            }
+        }
+        self.ask_for_courses(&[]);
+        self.answer_the_curious();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
-    fn place(term: u64, position: u64) -> Place {
-        Place { partition: 1, term, position }
+    fn place(partition: u8, term: u64, position: u64) -> Place {
+        Place { partition, term, position }
+    }
+
+    /// Partition 0, with so many committed entries of term 2.
+    fn of_term_two(entries: u64) -> Fates {
+        let mut fates = Fates::new(0, Vec::new(), 0);
+        (1..=entries).for_each(|position| fates.committed(position, 2, Vec::new()));
+        fates
+    }
+
+    fn course(known: u64, committed: u64, following: &[(u64, Place)]) -> Course {
+        let following = following.iter().map(|(position, follows)| (*position, vec![*follows])).collect();
+        Course { term: 5, known, committed, is_over: false, held: 0, following }
     }
 
     #[test]
-    fn a_part_is_there_or_never_will_be_and_that_does_not_change() {
-        let mut fates = Fates::default();
-        (1..=3).for_each(|position| fates.committed(position, 2));
-        assert_eq!(fates.of(place(2, 3)), Some(true));
-        assert_eq!(fates.of(place(2, 4)), None, "it may still come");
-        assert_eq!(fates.of(place(1, 3)), Some(false), "it was replaced");
-        assert_eq!(fates.of(place(1, 9)), Some(false), "its term is over");
-        fates.committed(4, 5);
-        assert_eq!(fates.of(place(2, 3)), Some(true));
-        assert_eq!(fates.of(place(2, 4)), Some(false));
-        assert_eq!(fates.of(place(3, 7)), Some(false), "nobody can commit anything of that term now");
-        assert_eq!(fates.of(place(5, 4)), Some(true));
-        assert_eq!(fates.of(place(5, 5)), None);
+    fn an_entry_is_there_or_never_will_be_and_that_does_not_change() {
+        let mut fates = of_term_two(3);
+        assert_eq!(fates.extent(2), (3, false), "more may still come");
+        assert_eq!(fates.extent(1), (0, true), "its term is over");
+        assert_eq!(fates.extent(3), (0, false));
+        fates.committed(4, 5, Vec::new());
+        assert_eq!(fates.extent(2), (3, true));
+        assert_eq!(fates.extent(3), (0, true), "nobody can commit anything of that term now");
+        assert_eq!(fates.extent(5), (4, false));
     }
 
     #[test]
     fn what_its_leader_has_written_behind_something_void_is_void_and_the_next_term_is_not() {
         for next in [3, 7] {
-            let mut fates = Fates::default();
-            (1..=6).for_each(|position| fates.committed(position, 2));
-            fates.committed(7, next);
+            let mut fates = of_term_two(6);
+            fates.committed(7, next, Vec::new());
             fates.ends_before(5, 2);
             let is_void: Vec<_> = (1..=6).filter(|position| fates.is_void(*position, 2)).collect();
             assert_eq!(is_void, [5, 6]);
             assert!(!fates.is_void(7, next));
-            assert_eq!(fates.of(place(2, 4)), Some(true));
-            assert_eq!(fates.of(place(2, 5)), Some(false));
-            assert_eq!(fates.of(place(next, 7)), Some(true));
-            assert_eq!(fates.of(place(next, 8)), None);
+            assert_eq!(fates.extent(2), (4, true));
+            assert_eq!(fates.extent(next), (7, false));
         }
     }
 
     #[test]
     fn a_term_that_ends_early_and_is_the_last_so_far_is_followed_by_the_next() {
-        let mut fates = Fates::default();
-        (1..=6).for_each(|position| fates.committed(position, 2));
+        let mut fates = of_term_two(6);
         fates.ends_before(5, 2);
-        fates.committed(7, 3);
+        fates.committed(7, 3, Vec::new());
         assert!(fates.is_void(6, 2) && !fates.is_void(7, 3));
         assert_eq!(fates.terms, [(1, 2), (5, 3)]);
-        assert_eq!(fates.of(place(3, 7)), Some(true));
+        assert_eq!(fates.extent(3), (7, false));
+    }
+
+    #[test]
+    fn what_follows_an_entry_is_held_with_it_and_one_question_settles_many() {
+        let mut fates = of_term_two(3);
+        for position in 4..=9 {
+            fates.committed(position, 2, vec![place(1, 5, position * 10)]);
+        }
+        fates.advance();
+        assert_eq!(fates.decided(), 3);
+        assert_eq!(fates.asks(&[]), [(1, 5, 0)]);
+        assert_eq!(fates.asks(&[]), [], "it is asked already");
+        // What the answer tells of rests on others in turn: on this partition, and on a third one.
+        fates.told(1, course(0, 75, &[(45, place(0, 2, 6)), (65, place(2, 1, 7))]));
+        fates.advance();
+        assert_eq!(fates.decided(), 6, "the seventh follows what follows something that is not known");
+        assert_eq!(fates.are_held(&[place(1, 5, 64)]), Some(true));
+        assert_eq!(fates.are_held(&[place(1, 5, 65)]), None);
+        assert_eq!(fates.asks(&[]), [(1, 5, 75), (2, 1, 0)]);
+        let third =
+            Course { term: 1, known: 0, committed: 7, is_over: false, held: 7, following: Vec::new() };
+        fates.told(2, third);
+        fates.told(1, course(75, 100, &[]));
+        fates.advance();
+        assert_eq!((fates.decided(), fates.first_open()), (9, None));
+    }
+
+    #[test]
+    fn entries_that_follow_each_other_in_a_circle_are_held_when_all_are_committed() {
+        let mut fates = of_term_two(3);
+        fates.committed(4, 2, vec![place(1, 5, 8)]);
+        fates.told(1, course(0, 7, &[]));
+        fates.advance();
+        assert_eq!(fates.decided(), 3);
+        fates.told(1, course(7, 8, &[(8, place(0, 2, 4))]));
+        fates.advance();
+        assert_eq!(fates.decided(), 4);
+    }
+
+    #[test]
+    fn an_entry_is_lost_with_whatever_it_follows_by_way_of_others() {
+        let mut fates = of_term_two(3);
+        fates.committed(4, 2, vec![place(1, 5, 8)]);
+        fates.told(1, course(0, 9, &[(6, place(2, 1, 3))]));
+        assert!(!fates.is_one_lost(&[place(1, 5, 8)]));
+        let third = Course { term: 1, known: 0, committed: 2, is_over: true, held: 2, following: Vec::new() };
+        fates.told(2, third);
+        fates.advance();
+        assert!(fates.is_one_lost(&[place(1, 5, 8)]));
+        assert!(!fates.is_one_lost(&[place(1, 5, 5)]));
+        assert_eq!(fates.are_held(&[place(1, 5, 5)]), Some(true));
     }
 }

@@ -111,8 +111,8 @@ impl Server {
             }
             Word::Stepped(op, stepped) => self.stepped(op, *stepped),
             Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
-            Word::Whether(place) => self.is_asked_for(from, place),
-            Word::Fate { place, is_there, follows } => self.fate_told(place, is_there, follows),
+            Word::HowFar { term, known } => self.is_asked_for(from, term, known),
+            Word::Course(course) => self.course_told(from, *course),
             Word::Clock(zxid) => self.read_only.seen(zxid),
             Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
             Word::Follows(version) => self.follows_told(from, version),

@@ -81,7 +81,7 @@ pub use crossing::{Standing as StandingStill, Step, StepKind, Stepped, Verdict};
 pub use ensemble::PeerOutput;
 pub use entry::{Item, Items, Origin, Outcome, Part, Seen};
 pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran};
-pub use fate::Place;
+pub use fate::{Course, Place};
 pub use hints::{HINTS_PATH, Hint, Hints};
 pub use home::HomeStats;
 pub use load::{LoadReport, Rates, SubtreeLoad};

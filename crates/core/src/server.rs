@@ -181,7 +181,7 @@ impl Server {
             owners: Owners::new(has_sessions),
             pending: VecDeque::new(),
             crossing: Crossing::default(),
-            fates: Fates::new(recovered.terms, recovered.restored.base.position),
+            fates: Fates::new(config.partition, recovered.terms, recovered.restored.base.position),
             moves: Moves::new(recovered.restored.base.position),
             committed: VecDeque::new(),
             said: VecDeque::new(),

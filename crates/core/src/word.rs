@@ -4,7 +4,7 @@
 use crate::ahead::Ahead;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
-use crate::fate::Place;
+use crate::fate::{Course, Place};
 use crate::load::LoadReport;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -65,17 +65,15 @@ pub enum Word {
     Stepped(u64, Box<Stepped>),
     /// The operation is done or undone.
     Verdict(u64, Box<Verdict>),
-    /// Is this place held by an entry of its term, once that is decided?
-    Whether(Place),
-    /// It is decided.
-    Fate {
-        /// The place.
-        place: Place,
-        /// Whether it is committed with an entry of its term.
-        is_there: bool,
-        /// What that, and those before it, follow on other partitions, where it is not known whether that is held.
-        follows: Vec<Place>,
+    /// What has become of a term of the receiver's timeline, when there is more than is known.
+    HowFar {
+        /// The term.
+        term: u64,
+        /// Up to where it is known.
+        known: u64,
     },
+    /// That is what.
+    Course(Box<Course>),
     /// Says so when it has applied its timeline up to here.
     Tell {
         /// The position.
@@ -142,7 +140,7 @@ impl Word {
     pub fn is_urgent(&self) -> bool {
         match self {
             Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
-            Self::Whether(_) | Self::Fate { .. } | Self::Load(_) => true,
+            Self::HowFar { .. } | Self::Course(_) | Self::Load(_) => true,
             Self::Verdict(_, verdict) => verdict.session.is_none(),
             Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),
             _ => false,
