@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     (
         "stoa",
         &[
@@ -13,6 +13,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
             "stoa-core",
             "stoa-extension",
             "stoa-group",
+            "stoa-model",
+            "stoa-proxy",
             "stoa-tree",
             "stoa-wire",
         ],
@@ -24,6 +26,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("stoa-client", &["stoa-wire"]),
     ("stoa-tree", &["stoa-wire"]),
     ("stoa-group", &[]),
+    ("stoa-model", &[]),
+    ("stoa-proxy", &[]),
     ("stoa-storage", &[]),
     ("stoa-wire", &[]),
 ];
