@@ -11,6 +11,7 @@ use crate::dev::{self, DevArgs};
 use crate::extension::{self, ExtensionCommand};
 use crate::failure::{Failure, Result};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
+use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
 use crate::shell::{self, ShellArgs};
 
@@ -34,6 +35,9 @@ enum Command {
     Partitions(PartitionsArgs),
     /// Measures a server
     Bench(Box<BenchArgs>),
+    /// Predicts what rounds, operations and locks take
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// Looks into a server's log
     #[command(subcommand)]
     Log(LogCommand),
@@ -88,6 +92,7 @@ impl Cli {
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
+            Command::Model(command) => model::run(&command).map(|()| ExitCode::SUCCESS),
             Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),
             Command::Snapshot(command) => inspect::snapshot(&command).map(|()| ExitCode::SUCCESS),
             Command::Extension(command) => extension::run(&command).map(|()| ExitCode::SUCCESS),

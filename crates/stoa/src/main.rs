@@ -6,6 +6,7 @@ mod dev;
 mod extension;
 mod failure;
 mod inspect;
+mod model;
 mod partitions;
 mod shell;
 

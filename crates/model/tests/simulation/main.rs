@@ -1,5 +1,9 @@
 //! The models beside a simulation of clients and a leader, message by message.
-#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "the lints know only test functions, not what they call"
+)]
 
 mod world;
 

@@ -99,6 +99,7 @@ struct Client {
     holds: bool,
     has_place: bool,
     requests: u64,
+    asked_watch: bool,
     watches: bool,
     /// Messages of a connection do not overtake one another.
     up: u64,
@@ -356,11 +357,10 @@ impl World {
             (SyncQueue, Tell::Gone) | (SyncQueue, Tell::Children(None)) => self.has_it(client),
             (SyncQueue, Tell::Children(Some(other))) => self.ask(client, Ask::Exists(other)),
             (AsyncQueue | AsyncQueueWatch, Tell::Children(None)) if has_place => self.has_it(client),
-            (AsyncQueueWatch, Tell::Children(Some(other))) if has_place && !it.watches => {
-                // Polling goes on until the watch is there: who is asked for only once.
-                if self.watchers.values().flatten().all(|watcher| *watcher != (client, place)) {
-                    self.ask(client, Ask::Exists(other));
-                }
+            // Polling goes on until the watch is there: it is asked for only once.
+            (AsyncQueueWatch, Tell::Children(Some(other))) if has_place && !it.asked_watch => {
+                it.asked_watch = true;
+                self.ask(client, Ask::Exists(other));
             }
             (AsyncQueueWatch, Tell::Watched) => it.watches = true,
             (AsyncQueueWatch, Tell::Gone) => self.has_it(client),
