@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
+use crate::proxy::{self, ProxyArgs};
 use crate::shell::{self, ShellArgs};
 
 /// Arguments of the program.
@@ -38,6 +39,8 @@ enum Command {
     /// Predicts what rounds, operations and locks take
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Relays connections as slowly as a network between data centres
+    Proxy(ProxyArgs),
     /// Looks into a server's log
     #[command(subcommand)]
     Log(LogCommand),
@@ -93,6 +96,7 @@ impl Cli {
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Model(command) => model::run(&command).map(|()| ExitCode::SUCCESS),
+            Command::Proxy(args) => proxy::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Log(command) => inspect::log(&command).map(|()| ExitCode::SUCCESS),
             Command::Snapshot(command) => inspect::snapshot(&command).map(|()| ExitCode::SUCCESS),
             Command::Extension(command) => extension::run(&command).map(|()| ExitCode::SUCCESS),

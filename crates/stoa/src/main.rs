@@ -8,6 +8,7 @@ mod failure;
 mod inspect;
 mod model;
 mod partitions;
+mod proxy;
 mod shell;
 
 use std::io::Write as _;
