@@ -49,7 +49,7 @@ impl ProxyArgs {
             specs.push(self.spec(text).map_err(Failure::usage)?);
         }
         if let Some(file) = &self.file {
-            specs.extend(self.from_file(file)?);
+            specs.extend(self.read_file(file)?);
         }
         if specs.is_empty() {
             return Err(Failure::usage("there is no link: say --listen and --to, --link or --file"));
@@ -78,7 +78,7 @@ impl ProxyArgs {
         whole.parse()
     }
 
-    fn from_file(&self, file: &Path) -> Result<Vec<Spec>> {
+    fn read_file(&self, file: &Path) -> Result<Vec<Spec>> {
         let text = fs::read_to_string(file).context(format!("cannot read {}", file.display()))?;
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let links = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
