@@ -8,6 +8,8 @@ use crate::primitive::Extra;
 
 /// Points by which the time that the lock is occupied is described.
 const TIMES: usize = 16;
+/// Nobody is away for less: rates stay finite.
+const AWAY_MIN_MS: f64 = 1e-6;
 /// Rounds of the fixed point of how long one waits, and what that costs.
 const ROUNDS: usize = 12;
 
@@ -22,7 +24,7 @@ struct Balance {
 impl Lock {
     pub(crate) fn closed(&self, clients: u32, think_ms: f64) -> Prediction {
         let count = clients as usize;
-        let away_ms = (think_ms + self.write_ms()).max(f64::MIN_POSITIVE);
+        let away_ms = (think_ms + self.write_ms()).max(AWAY_MIN_MS);
         let first = self.own.plus(self.free);
         let mut wait_ms = first.mean;
         let mut found = self.prediction(0.0, 0.0, self.free, 0.0, first.mean);
@@ -96,8 +98,7 @@ impl Balance {
 /// The probabilities that of `away` clients none, one, ... come back within a time.
 fn come_back(time: Moments, away: usize, away_ms: f64) -> Vec<f64> {
     let mut sums = vec![0.0; away + 1];
-    for index in 0..TIMES {
-        let ms = gamma(time.mean, time.variation(), (index as f64 + 0.5) / TIMES as f64);
+    for ms in gamma(time.mean, time.variation(), TIMES) {
         let stays = (-ms / away_ms).exp();
         // From the side where probabilities do not vanish.
         let (rare, is_turned) = if stays < 0.5 { (stays, true) } else { (1.0 - stays, false) };

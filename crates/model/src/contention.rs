@@ -204,13 +204,13 @@ impl Lock {
     /// What comes on top for those who have waited, on average.
     pub(crate) fn extra(&self, crowd: &Crowd) -> Extra {
         let mut sum = Extra::default();
+        let turns_ms = gamma(crowd.wait_ms, crowd.wait_variation, WAITS);
         let crowds = if crowd.contenders_vary { CROWDS } else { 1 };
         for index in 0..crowds {
             let p = (index as f64 + 0.5) / crowds as f64;
             let contenders = if crowds == 1 { crowd.contenders } else { geometric(crowd.contenders, p) };
             let rivals = Rivals { contenders, newcomers_per_ms: crowd.newcomers_per_ms };
-            for wait in 0..WAITS {
-                let turn_ms = gamma(crowd.wait_ms, crowd.wait_variation, (wait as f64 + 0.5) / WAITS as f64);
+            for &turn_ms in &turns_ms {
                 let extra = self.primitive.waited(turn_ms, rivals, self.trips, self.tuning);
                 sum.mean_ms += extra.mean_ms;
                 sum.square += extra.square;
@@ -317,10 +317,14 @@ fn regularity(arrivals: f64, service: f64, load: f64) -> f64 {
     both / (1.0 + service) * exponent.exp()
 }
 
-/// The quantile of a gamma distribution by Wilson and Hilferty's approximation.
-pub(crate) fn gamma(mean: f64, variation: f64, p: f64) -> f64 {
+/// Values of a gamma distribution that are equally likely: Wilson and Hilferty's approximation, but the mean is exact.
+pub(crate) fn gamma(mean: f64, variation: f64, points: usize) -> Vec<f64> {
     let ninth = variation / 9.0;
-    mean * (1.0 - ninth + normal::quantile(p) * ninth.sqrt()).max(0.0).powi(3)
+    let at = |index: usize| normal::quantile((index as f64 + 0.5) / points as f64);
+    let shape = |index| (1.0 - ninth + at(index) * ninth.sqrt()).max(0.0).powi(3);
+    let shapes: Vec<f64> = (0..points).map(shape).collect();
+    let sum: f64 = shapes.iter().sum();
+    shapes.into_iter().map(|value| value * mean * points as f64 / sum).collect()
 }
 
 /// The quantile of a geometric distribution that begins at 1.
@@ -422,6 +426,24 @@ mod tests {
             let all = [1, 2, 4, 8, 16, 64, 256].map(latency);
             assert!(all.is_sorted(), "{primitive:?}: {all:?}");
             assert!(all[6].is_finite());
+        }
+    }
+
+    #[test]
+    fn extremes_are_no_trouble() {
+        let alone = Section::exponential(10.0).unwrap();
+        for primitive in Primitive::ALL {
+            // Who rests for an hour meets nobody.
+            let rare = Arrivals::Closed { clients: 2, think_ms: 3.6e6 };
+            let found = predict(&network(10.0), primitive, ANY, Workload::new(alone, rare).unwrap());
+            near(found.latency_ms, found.alone_ms, 1e-3);
+            // Nobody rests, and nothing takes time but the section.
+            let crowd = Arrivals::Closed { clients: 256, think_ms: 0.0 };
+            let found = predict(&network(0.0), primitive, ANY, Workload::new(alone, crowd).unwrap());
+            assert!(
+                found.latency_ms >= 2550.0 - 1e-6 && found.latency_ms < 3500.0,
+                "{primitive:?}: {found:?}"
+            );
         }
     }
 

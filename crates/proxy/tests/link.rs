@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use stoa_proxy::{Direction, Link, Quality, Spec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -147,6 +147,17 @@ async fn a_narrow_link_takes_its_time() {
 }
 
 #[tokio::test]
+async fn who_sends_too_fast_for_a_narrow_link_is_held_back() {
+    // Less than the link would take if it were wide, and far more than the system keeps in its buffers.
+    let (listener, link) = open(|spec| spec.up.bandwidth = Some(8_000_000)).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_send_buffer_size(64 << 10).unwrap();
+    let mut client = socket.connect(link.address()).await.unwrap();
+    let (_server, _) = listener.accept().await.unwrap();
+    assert!(timeout(A_WHILE * 5, client.write_all(&vec![0; 15 << 20])).await.is_err());
+}
+
+#[tokio::test]
 async fn a_cut_link_holds_back_and_says_nothing() {
     let (listener, link) = open(|_| ()).await;
     let (mut client, mut server) = connect(&listener, &link).await;
@@ -217,4 +228,13 @@ async fn a_closed_link_leaves_nothing_behind() {
     assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
     let refused = TcpStream::connect(address).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test]
+async fn a_link_that_is_dropped_ends() {
+    let (listener, link) = open(|_| ()).await;
+    let (mut client, _server) = connect(&listener, &link).await;
+    drop(link);
+    let ended = timeout(PATIENCE, client.read(&mut [0; 8])).await.unwrap();
+    assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
 }
