@@ -186,7 +186,7 @@ impl Route {
     /// The partitions of which something may have to come before what another one has for the client: events, and
     /// before an event also answers. `parts`: those that have to have come as far.
     pub(crate) fn concerned(&self, answers: u32, parts: u64) -> u64 {
-        self.watched | if answers > 0 { parts } else { self.writes_to() }
+        self.watched | if answers > 0 { parts } else { self.awaits() }
     }
 
     /// The first of them of which something may not be here.

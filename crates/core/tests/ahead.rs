@@ -5,7 +5,7 @@
 mod threads;
 
 use stoa_core::CloseReason;
-use stoa_wire::{Opcode, Reader, WatcherEvent, request::encode};
+use stoa_wire::{OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode};
 use threads::*;
 
 fn xids(frames: &[Frame]) -> Vec<i32> {
@@ -152,7 +152,7 @@ fn event(frame: &Frame) -> String {
 /// Whoever pipelines writes is told of them, and so is who watches, as if there were one partition: in their order,
 /// each event ahead of the answer and behind the answer before.
 #[test]
-fn what_is_told_of_writes_asked_ahead_has_their_order() {
+fn what_is_told_of_pipelined_writes_has_their_order() {
     for seed in 0..2000 {
         let (mut threads, tops, client) = furnished();
         threads.random = seed;
@@ -165,10 +165,20 @@ fn what_is_told_of_writes_asked_ahead_has_their_order() {
         for xid in 9..40 {
             let of = threads.draw(4);
             let path = format!("{}/{xid}", tops[of]);
-            requests.extend(match threads.draw(6) {
+            let with = &tops[(of + 1) % 4];
+            let both = |paths: [&str; 2]| {
+                multi(xid, Opcode::Multi, |out| {
+                    for path in paths {
+                        op(out, Opcode::Create, |out| encode::create(out, path, None, OPEN_ACL, 0, None));
+                    }
+                })
+            };
+            let drawn = threads.draw(12);
+            requests.extend(match drawn {
                 // Refused: the version is another one, or the parent is nowhere.
-                0 => request(xid, Opcode::SetData, |out| encode::set_data(out, &tops[of], None, 1 << 20)),
-                1 => create(xid, &format!("{path}/nowhere")),
+                0 | 1 => request(xid, Opcode::SetData, |out| encode::set_data(out, &tops[of], None, 1 << 20)),
+                2 | 3 => create(xid, &format!("{path}/nowhere")),
+                4 => both([&format!("{path}/nowhere"), with]),
                 _ => {
                     if partitions.contains(&of) && threads.draw(2) == 0 {
                         assert_ne!(threads.ask(client, &exists(1, &path)).err, 0);
@@ -176,7 +186,10 @@ fn what_is_told_of_writes_asked_ahead_has_their_order() {
                         expected.push(-1);
                         watched.push(path.clone());
                     }
-                    create(xid, &path)
+                    match drawn {
+                        5 | 6 => both([&format!("{with}/with-{xid}"), &path]),
+                        _ => create(xid, &path),
+                    }
                 }
             });
             expected.push(xid);
@@ -196,4 +209,28 @@ fn what_is_told_of_writes_asked_ahead_has_their_order() {
         let events: Vec<_> = threads.take(watcher).iter().map(event).collect();
         assert_eq!(events, watched, "{seed}");
     }
+}
+
+#[test]
+fn an_event_of_a_write_does_not_overtake_the_answers_to_what_was_asked_before_it() {
+    let (mut threads, tops, client) = furnished();
+    let watched = format!("{}/watched", tops[2]);
+    threads.ask(client, &exists(8, &watched));
+    let both = |xid, version, paths: [&str; 2]| {
+        multi(xid, Opcode::Multi, |out| {
+            op(out, Opcode::Check, |out| encode::path_version(out, &tops[1], version));
+            for path in paths {
+                op(out, Opcode::Create, |out| encode::create(out, path, None, OPEN_ACL, 0, None));
+            }
+        })
+    };
+    let paths = [&*format!("{}/other", tops[1]), &*watched];
+    // What the second partition has for the client takes its time; what it has for the third does not.
+    threads.silent = Some((1, 0));
+    threads.send(client, &[both(9, 1 << 20, paths), both(10, -1, paths)].concat());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [0; 0]);
+    threads.silent = None;
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9, -1, 10]);
 }

@@ -274,20 +274,22 @@ impl Route {
     }
 
     /// Whether this is an answer that has to wait for those to earlier requests. What its partition has behind it need
-    /// not: events wait for the answers that they follow ([`Route::writes_to`]), and pass reads, which are asked
+    /// not: events wait for the answers that they follow ([`Route::awaits`]), and pass reads, which are asked
     /// again if they turn out to be older.
     pub(crate) fn is_held_back(&self, late: &Late) -> bool {
         let head = self.ahead.as_ref().and_then(|ahead| ahead.head());
         late.answers > 0 && head.is_some_and(|head| head != late.from)
     }
 
-    /// The partitions whose answers to writes the client is yet to be told. An event that rests on more of them than
-    /// has arrived may follow one of these writes: each stands at a place of its own, behind all before it.
-    pub(crate) fn writes_to(&self) -> u64 {
-        let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.kind == Some(Kind::Write)) else {
-            return 0;
-        };
-        ahead.runs.iter().fold(0, |set, run| set | 1 << run.partition)
+    /// The partitions whose answers the client is yet to be told, if these may be to writes. An event that rests on
+    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a place of
+    /// its own, behind all before it.
+    pub(crate) fn awaits(&self) -> u64 {
+        match self.ahead.as_ref().and_then(|ahead| Some((ahead.kind?, &ahead.runs))) {
+            Some((Kind::Write, runs)) => runs.iter().fold(0, |set, run| set | 1 << run.partition),
+            None if self.under_way > 0 => 1 << self.at,
+            _ => 0,
+        }
     }
 }
 
