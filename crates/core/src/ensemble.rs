@@ -151,7 +151,7 @@ impl Server {
         self.now = now;
         let message = PeerMessage::decode(message)?;
         let of_leader = message.is_of_leader() && !self.planted.is(Bug::StrangerStays);
-        if self.reachable.emptied.contains(&from) && !of_leader {
+        if self.reachable.emptied.contains_key(&from) && !of_leader {
             return Ok(());
         }
         match message {

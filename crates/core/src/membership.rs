@@ -160,8 +160,9 @@ impl fmt::Display for Membership {
 pub(crate) struct Reachable {
     /// Servers that are connected.
     pub(crate) connected: BTreeSet<u8>,
-    /// Members that have come back with another disk.
-    pub(crate) emptied: BTreeSet<u8>,
+    /// Members that have come back with another disk, with the term that they led with the one before, as far as
+    /// was known then, or 0.
+    pub(crate) emptied: BTreeMap<u8, u64>,
     /// A new list is on its way: the zxid of its update.
     proposed: Option<i64>,
     /// At the first partition: whether the others know the list as it is now, and who belongs to the group.
@@ -184,17 +185,20 @@ impl Server {
         self.now = now;
         self.reachable.connected.remove(&peer);
         if !self.planted.is(Bug::EmptiedStays) {
-            self.reachable.emptied.insert(peer);
+            let led = self.replica.leader == u64::from(peer);
+            self.reachable.emptied.insert(peer, if led { self.replica.term } else { 0 });
         }
     }
 
     /// Another server or this one leads, and what it leads with is committed here: if it is one that has
-    /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
+    /// come back with another disk, it was taken out and has joined anew, and this server has missed that. Unless
+    /// it has led this term with the disk that is lost, and that is known here only now.
     pub(crate) fn accept(&mut self, leader: u8) {
-        if self.planted.is(Bug::StrangerStays) {
+        let led_before = self.reachable.emptied.get(&leader) == Some(&self.replica.term);
+        if led_before || self.planted.is(Bug::StrangerStays) {
             return;
         }
-        if self.reachable.emptied.remove(&leader) {
+        if self.reachable.emptied.remove(&leader).is_some() {
             self.reachable.connected.insert(leader);
         }
         if self.replica.has_others() {
@@ -367,7 +371,7 @@ impl Server {
         let mut spare = members.voters.len().saturating_sub(wanted.voters().count() / 2 + 1);
         for member in members.learners.iter().chain(&members.voters) {
             let id = server_id(*member);
-            let is_emptied = self.reachable.emptied.contains(&id);
+            let is_emptied = self.reachable.emptied.contains_key(&id);
             let is_wanted = wanted.servers.contains_key(&id);
             if id == me || (!is_emptied && (is_wanted || !self.may_take_out(id, version))) {
                 continue;
@@ -381,7 +385,7 @@ impl Server {
         }
         for (id, spec) in &wanted.servers {
             let member = u64::from(*id);
-            if self.reachable.emptied.contains(id) {
+            if self.reachable.emptied.contains_key(id) {
                 continue;
             }
             let caught_up = || {

@@ -1,6 +1,6 @@
 //! What the performers play, and what kind of life their servers have.
 
-use crate::ensemble::{self, Faults, Manners};
+use crate::ensemble::{self, Manners};
 
 /// Which recipe is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +95,6 @@ impl Settings {
         let mut life = ensemble::Settings::named(name)?;
         // Sessions that end soon, so that holders are there to see it.
         life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
-        // Disks that are lost are the servers' own matter.
-        life.faults = Faults { empty_ms: 0, rot_ms: 0, ..life.faults };
         life.requests = 3000;
         life.lasts_us = 20_000_000;
         Some(Self {
