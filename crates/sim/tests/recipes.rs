@@ -27,6 +27,15 @@ fn the_same_seed_comes_to_the_same() {
     }
 }
 
+/// A leader's disk was lost, and another server applied only then what that had led with: it took the empty disk for
+/// one that had been elected, and let it vote.
+#[test]
+fn a_disk_that_is_lost_after_it_led_is_not_listened_to() {
+    let settings =
+        Settings::of(11_033, Some(Play::Election), Some("default")).expect("it is one of the kinds");
+    run(11_033, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {
@@ -88,6 +97,8 @@ alarms! {
     an_increment_that_is_made_twice_is_found: AddedTwice in Counter, "calm",
     a_program_that_adds_twice_is_found: ProgramIsAskedTwice in Counter, "calm",
     a_round_that_somebody_slips_into_is_found: EntersFullBarrier in Meeting, "calm",
+    a_program_that_opens_too_early_is_found: OpensTooEarly in Meeting, "calm",
+    leaders_that_are_appointed_side_by_side_are_found: AllAreAppointed in Election, "calm",
     a_cache_that_misses_what_it_was_not_told_is_found: CacheTrustsWatch in Cache, "links",
 }
 

@@ -225,6 +225,15 @@ async fn a_semaphore_has_so_many_leases() {
 
 #[tokio::test]
 async fn the_next_candidate_leads_and_everybody_can_know() {
+    the_next_candidate_leads(Election::new).await;
+}
+
+#[tokio::test]
+async fn the_next_candidate_is_appointed_and_everybody_can_know() {
+    the_next_candidate_leads(Election::extended).await;
+}
+
+async fn the_next_candidate_leads(form: fn(&Client, &str) -> Election<Client>) {
     let server = Server::start();
     let (a, b, observer) = (server.connect().await, server.connect().await, server.connect().await);
     let election = Election::new(&observer, "/election");
@@ -233,10 +242,10 @@ async fn the_next_candidate_leads_and_everybody_can_know() {
         let election = election.clone();
         async move { election.next_leader(None).await.unwrap() }
     });
-    let leading = Election::new(&a, "/election").campaign(b"anna").await.unwrap();
+    let leading = form(&a, "/election").campaign(b"anna").await.unwrap();
     let seen = timeout(PATIENCE, seen).await.unwrap().unwrap();
     assert_eq!((seen.data.as_slice(), seen.token), (&b"anna"[..], leading.token()));
-    let candidate = Election::new(&b, "/election");
+    let candidate = form(&b, "/election");
     let campaign = tokio::spawn(async move { candidate.campaign(b"bruno").await.unwrap() });
     until_children(&observer, "/election", 2).await;
     // A leader whose process ends is replaced.
@@ -244,6 +253,42 @@ async fn the_next_candidate_leads_and_everybody_can_know() {
     let next = timeout(PATIENCE, election.next_leader(Some(seen.token))).await.unwrap().unwrap();
     assert_eq!(next.data, b"bruno");
     assert_eq!(timeout(PATIENCE, campaign).await.unwrap().unwrap().token(), next.token);
+}
+
+/// With a program the next leader hears of it, once, and nobody else does; nobody looks who is before it.
+#[tokio::test]
+async fn a_program_tells_the_next_leader_and_nobody_else() {
+    const WAITING: usize = 5;
+    let server = Server::start();
+    let client = server.connect().await;
+    let first = Election::extended(&client, "/election").campaign(b"").await.unwrap();
+    let (leads, mut leader) = tokio::sync::mpsc::unbounded_channel();
+    for number in 1..=WAITING {
+        let (candidate, leads) = (server.connect().await, leads.clone());
+        tokio::spawn(async move {
+            let held = Election::extended(&candidate, "/election").campaign(b"").await.unwrap();
+            leads.send((held, candidate)).unwrap();
+        });
+        until_children(&client, "/election", 1 + number).await;
+    }
+    let settled = async {
+        // And that of the first one, which was appointed before it could look.
+        while server.watches() != WAITING + 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap();
+    let mut last = first.token();
+    first.release().await.unwrap();
+    for left in (0..WAITING).rev() {
+        // Sooner than somebody would look who is not told.
+        let (held, _client) = timeout(Duration::from_secs(4), leader.recv()).await.unwrap().unwrap();
+        assert!(held.token() > last);
+        assert_eq!(server.watches(), left);
+        last = held.token();
+        held.release().await.unwrap();
+    }
+    until_children(&client, "/election", 0).await;
 }
 
 #[tokio::test]
@@ -355,9 +400,18 @@ async fn a_barrier_holds_everybody_up_until_it_is_lifted() {
 
 #[tokio::test]
 async fn a_round_begins_when_enough_have_come_and_ends_when_all_have_left() {
+    rounds_begin_and_end(DoubleBarrier::new).await;
+}
+
+#[tokio::test]
+async fn a_program_lets_in_when_enough_have_come() {
+    rounds_begin_and_end(DoubleBarrier::extended).await;
+}
+
+async fn rounds_begin_and_end(form: fn(&Client, &str, usize) -> DoubleBarrier<Client>) {
     let server = Server::start();
     let client = server.connect().await;
-    let barrier = DoubleBarrier::new(&client, "/meeting", 3);
+    let barrier = form(&client, "/meeting", 3);
     for _round in 0..3 {
         let enter = || {
             let barrier = barrier.clone();
@@ -366,7 +420,7 @@ async fn a_round_begins_when_enough_have_come_and_ends_when_all_have_left() {
         let (one, two) = (enter(), enter());
         // Who gives up does not count.
         until_children(&client, "/meeting", 2).await;
-        assert!(timeout(A_WHILE, DoubleBarrier::new(&client, "/meeting", 4).enter()).await.is_err());
+        assert!(timeout(A_WHILE, form(&client, "/meeting", 4).enter()).await.is_err());
         until_children(&client, "/meeting", 2).await;
         assert!(!one.is_finished() && !two.is_finished());
         let all = timeout(PATIENCE, async { tokio::join!(one, two, enter()) }).await.unwrap();
@@ -378,9 +432,18 @@ async fn a_round_begins_when_enough_have_come_and_ends_when_all_have_left() {
 
 #[tokio::test]
 async fn a_round_is_left_together() {
+    nobody_is_left_behind(DoubleBarrier::new).await;
+}
+
+#[tokio::test]
+async fn a_round_is_left_together_with_a_program() {
+    nobody_is_left_behind(DoubleBarrier::extended).await;
+}
+
+async fn nobody_is_left_behind(form: fn(&Client, &str, usize) -> DoubleBarrier<Client>) {
     let server = Server::start();
     let client = server.connect().await;
-    let barrier = DoubleBarrier::new(&client, "/meeting", 2);
+    let barrier = form(&client, "/meeting", 2);
     let (one, two) = tokio::join!(barrier.enter(), barrier.enter());
     let (one, two) = (one.unwrap(), two.unwrap());
     let leaving = tokio::spawn(one.leave());
@@ -509,6 +572,10 @@ async fn programs_add_and_take_as_clients_do() {
     let program = programs.into_iter().find(|name| name.starts_with("counter")).unwrap();
     a.delete(&format!("/em/{program}"), None).await.unwrap();
     assert_eq!(counters[1].add(5).await, Ok(5));
+    let barrier = DoubleBarrier::extended(&a, "/app/barrier", 1);
+    drop(barrier.enter().await.unwrap());
+    a.delete("/em/barrier:app:barrier", None).await.unwrap();
+    barrier.enter().await.unwrap().leave().await.unwrap();
     // What is no number is left alone.
     a.set_data("/app/counter", b"many", None).await.unwrap();
     assert!(matches!(counters[1].add(1).await, Err(Error::Refused { code: ErrorCode::SystemError, .. })));

@@ -9,7 +9,7 @@ use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
 use super::planted::{Bug, has};
-use super::program::Program;
+use super::program::{ATTEMPTS, Program};
 use super::service::Service;
 use super::witness::{Outcome, Witness};
 use super::znodes::{Znodes, is_lost};
@@ -30,22 +30,7 @@ pub struct Counter<S: Service> {
     program: Option<Program<S>>,
 }
 
-/// A request says what to add, the witness, and the version that it has.
-const PROGRAM: &str = r#"// Adds to the counter, for Stoa's client library.
-const COUNTER = "$PATH";
-
-on_operation("read", "$PATH/add/*");
-
-fn read(request) {
-    let words = request.name.split(".");
-    let sum = local.read(COUNTER).data.to_int() + words[0].to_int();
-    local.update(COUNTER, sum);
-    local.update(COUNTER + "/" + words[1], sum, words[2].to_int());
-    return sum;
-}
-"#;
-/// How often a program is registered anew before that is given up.
-const ATTEMPTS: usize = 5;
+const PROGRAM: &str = include_str!("programs/counter.rhai");
 
 impl<S: Service> Counter<S> {
     /// The counter at a path. It is made when it is first added to.
@@ -105,7 +90,7 @@ impl<S: Service> Counter<S> {
     /// Has the program add.
     async fn have_added(&mut self, number: i64) -> Result<i64, Error> {
         for _ in 0..ATTEMPTS {
-            let Some(program) = &mut self.program else { break };
+            let Some(program) = &self.program else { break };
             program.be_acknowledged().await?;
             if self.witness.is_none() {
                 // The witness stands below it.

@@ -10,6 +10,7 @@ use stoa_wire::{CreateMode, ErrorCode};
 use super::error::Error;
 use super::own::Own;
 use super::planted::{Bug, has};
+use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::refusal;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
@@ -36,7 +37,10 @@ pub struct DoubleBarrier<S> {
     znodes: Znodes<S>,
     path: String,
     size: usize,
+    program: Option<Program<S>>,
 }
+
+const PROGRAM: &str = include_str!("programs/barrier.rhai");
 
 /// Somebody who has entered. Who drops this leaves, without waiting for others.
 #[derive(Debug)]
@@ -51,7 +55,21 @@ impl<S: Service> DoubleBarrier<S> {
     /// The barrier at a path, for `size` clients. All of them have to agree on that.
     #[must_use]
     pub fn new(service: &S, path: &str, size: usize) -> Self {
-        Self { znodes: Znodes::new(service), path: path.to_owned(), size }
+        Self { znodes: Znodes::new(service), path: path.to_owned(), size, program: None }
+    }
+
+    /// The same barrier, with a program inside the service that lets clients in and opens it again (section 6.1.3
+    /// of *Extensible Distributed Coordination*): to enter takes one request and a look, to leave another one, and
+    /// all are told at once when the last has come or gone. Only Stoa runs it; it is registered when somebody
+    /// first enters. Both forms may be used at once, and guarantee the same.
+    #[must_use]
+    pub fn extended(service: &S, path: &str, size: usize) -> Self {
+        let this = Self::new(service, path, size);
+        let is_planted = has(service, Bug::OpensTooEarly);
+        let source =
+            if is_planted { PROGRAM.replace(".children == 0", ".children > 0") } else { PROGRAM.to_owned() };
+        let program = Program::new(&this.znodes, "barrier", path, &source);
+        Self { program: Some(program), ..this }
     }
 
     /// Has its znodes made with this ACL, instead of open to everybody.
@@ -66,11 +84,89 @@ impl<S: Service> DoubleBarrier<S> {
     /// # Errors
     /// When the session ends meanwhile, somebody deletes our znode, or the service refuses.
     pub async fn enter(&self) -> Result<Entered<S>, Error> {
+        if let Some(program) = &self.program {
+            return self.have_entered(program).await;
+        }
         loop {
             let open = self.wait_for_open().await?;
             let Some(own) = self.register(open).await? else { continue };
             let round = self.wait_for_full(&own, open).await?;
             return Ok(Entered { barrier: self.clone(), own, round });
+        }
+    }
+
+    /// Has the program enter.
+    async fn have_entered(&self, program: &Program<S>) -> Result<Entered<S>, Error> {
+        let mut attempts = ATTEMPTS;
+        loop {
+            program.be_acknowledged().await?;
+            let member = format!("{}-member", self.znodes.id());
+            let mut own = Own::new(&self.znodes, format!("{}/{member}", self.path));
+            let request = format!("{}/enter/{}.{member}", self.path, self.size);
+            let Some((said, _)) = self.znodes.data(&request).await? else {
+                // The program is missing, or the barrier.
+                attempts = attempts.checked_sub(1).ok_or_else(|| self.foreign("no program lets in"))?;
+                program.is_missing();
+                self.znodes.make(&self.path, b"", CreateMode::Persistent).await?;
+                continue;
+            };
+            let said = Said::parse(&said).ok_or_else(|| self.foreign("its program says something else"))?;
+            let round = match said {
+                Said::Later => {
+                    own.never_was();
+                    self.wait_for_next(program, None).await?;
+                    continue;
+                }
+                Said::In { round, session } => {
+                    own.session = session;
+                    round
+                }
+                Said::Wait { session } => {
+                    own.session = session;
+                    self.wait_to_be_let_in(program, &own).await?
+                }
+            };
+            return Ok(Entered { barrier: self.clone(), own, round });
+        }
+    }
+
+    fn foreign(&self, problem: &'static str) -> Error {
+        Error::Foreign { path: self.path.clone(), problem }
+    }
+
+    /// Waits until the round has enough; returns the version of the barrier's znode then.
+    async fn wait_to_be_let_in(&self, program: &Program<S>, own: &Own<S>) -> Result<i32, Error> {
+        loop {
+            let read = self.znodes.data_and_watch(&self.path).await?;
+            let Some((data, stat, watch)) = read.filter(|_| own.may_be_there()) else {
+                return Err(own.gone());
+            };
+            // It becomes full once, and not open again before we have left.
+            if data == FULL {
+                return Ok(stat.version);
+            }
+            if program.tells(watch, stat.mzxid).await {
+                return Ok(stat.version.wrapping_add(1));
+            }
+            program.be_acknowledged().await?;
+            if self.znodes.stat(&own.path).await?.is_none() {
+                return Err(own.gone());
+            }
+        }
+    }
+
+    /// Waits until a round is over that has enough: the one with this version of the barrier's znode, or any.
+    async fn wait_for_next(&self, program: &Program<S>, round: Option<i32>) -> Result<(), Error> {
+        loop {
+            let read = self.znodes.data_and_watch(&self.path).await?;
+            let Some((data, stat, watch)) = read else { return Ok(()) };
+            let goes_on = data == FULL && round.is_none_or(|round| stat.version == round);
+            if !goes_on || program.tells(watch, stat.mzxid).await {
+                return Ok(());
+            }
+            if self.znodes.children(&self.path).await?.is_empty() {
+                self.set(b"", stat.version).await?;
+            }
         }
     }
 
@@ -168,6 +264,27 @@ impl<S: Service> DoubleBarrier<S> {
     }
 }
 
+/// What the program says to who enters.
+enum Said {
+    In { round: i32, session: i64 },
+    Wait { session: i64 },
+    Later,
+}
+
+impl Said {
+    fn parse(data: &[u8]) -> Option<Self> {
+        let mut words = core::str::from_utf8(data).ok()?.split(' ');
+        Some(match (words.next()?, words.next(), words.next()) {
+            ("in", Some(round), Some(session)) => {
+                Self::In { round: round.parse().ok()?, session: session.parse().ok()? }
+            }
+            ("wait", Some(session), None) => Self::Wait { session: session.parse().ok()? },
+            ("later", None, None) => Self::Later,
+            _ => return None,
+        })
+    }
+}
+
 impl<S: Service> Entered<S> {
     /// The session that this ends with.
     #[must_use]
@@ -188,6 +305,9 @@ impl<S: Service> Entered<S> {
     pub async fn leave(self) -> Result<(), Error> {
         let Self { barrier, own, round } = self;
         own.leave().await?;
+        if let Some(program) = &barrier.program {
+            return barrier.wait_for_next(program, Some(round)).await;
+        }
         loop {
             // In this order: who is listed before the round is known to go on is of this round.
             let members = barrier.znodes.children(&barrier.path).await?;

@@ -9,6 +9,8 @@ use super::contender::{Contender, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
 use super::lock::nearest;
+use super::planted::{Bug, has};
+use super::program::Program;
 use super::service::{Events, Service};
 use super::znodes::Znodes;
 use crate::types::Acl;
@@ -31,13 +33,30 @@ pub struct Candidate {
 pub struct Election<S> {
     znodes: Znodes<S>,
     path: String,
+    program: Option<Program<S>>,
 }
+
+const PROGRAM: &str = include_str!("programs/election.rhai");
 
 impl<S: Service> Election<S> {
     /// The election at a path.
     #[must_use]
     pub fn new(service: &S, path: &str) -> Self {
-        Self { znodes: Znodes::new(service), path: path.to_owned() }
+        Self { znodes: Znodes::new(service), path: path.to_owned(), program: None }
+    }
+
+    /// The same election, with a program inside the service that appoints the leader (section 6.1.4 of
+    /// *Extensible Distributed Coordination*): when one ends, the next one is told that it leads, instead of
+    /// having to find out. Only Stoa runs it; it is registered when somebody first campaigns. Both forms may be
+    /// used at once, and guarantee the same. The service's limits of what a program may read bound how many
+    /// candidates are told; more find out for themselves, after a while.
+    #[must_use]
+    pub fn extended(service: &S, path: &str) -> Self {
+        let this = Self::new(service, path);
+        let is_planted = has(service, Bug::AllAreAppointed);
+        let source = if is_planted { PROGRAM.replace("break;", "") } else { PROGRAM.to_owned() };
+        let program = Program::new(&this.znodes, "election", path, &source);
+        Self { program: Some(program), ..this }
     }
 
     /// Has its znodes made with this ACL, instead of open to everybody.
@@ -53,8 +72,14 @@ impl<S: Service> Election<S> {
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     pub async fn campaign(&self, data: &[u8]) -> Result<Held<S>, Error> {
+        if let Some(program) = &self.program {
+            program.be_registered().await?;
+        }
         let contender = Contender::enter(&self.znodes, &self.path, "candidate", data).await?;
-        contender.wait(nearest).await?;
+        match &self.program {
+            Some(program) => contender.be_appointed(program, nearest).await?,
+            None => contender.wait(nearest).await?,
+        }
         Ok(Held::new(contender))
     }
 

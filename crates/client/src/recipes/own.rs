@@ -70,13 +70,14 @@ impl<S: Service> Own<S> {
         self.is_over = true;
     }
 
+    /// Whether its session has not ended.
+    pub(super) fn may_be_there(&self) -> bool {
+        self.znodes.service.situation().session == Some(self.session)
+    }
+
     /// Why it is not there any more.
     pub(super) fn gone(&self) -> Error {
-        if self.znodes.service.situation().session == Some(self.session) {
-            Error::Removed { path: self.path.clone() }
-        } else {
-            Error::SessionLost
-        }
+        if self.may_be_there() { Error::Removed { path: self.path.clone() } } else { Error::SessionLost }
     }
 
     /// Waits until its session has ended, and it with that.

@@ -31,6 +31,10 @@ pub enum Bug {
     BarrierIsNotSynced,
     /// Entries are made without a look whether the round is still open.
     EntersFullBarrier,
+    /// The program of a barrier opens it as soon as one of the round has left.
+    OpensTooEarly,
+    /// The program of an election appoints all candidates.
+    AllAreAppointed,
     /// Readers do not wait for writers before them.
     ReadersPassWriters,
     /// A cache does not look again after a reconnect.

@@ -2,22 +2,34 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicI64, Ordering};
+use core::time::Duration;
 
-use stoa_wire::{CreateMode, ErrorCode};
+use stoa_wire::{CreateMode, ErrorCode, EventKind};
 
 use super::error::Error;
-use super::service::Service;
+use super::race::{First, first};
+use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost};
 
+/// How often a program is registered anew before that is given up.
+pub(super) const ATTEMPTS: usize = 5;
+/// How long a program is relied on to tell of something, before one looks for oneself: somebody may have
+/// deregistered it, and what it would do may be beyond the service's limits.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No session.
+const NONE: i64 = 0;
+
 /// A program of a recipe, which the session has to have registered or acknowledged.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Program<S> {
     znodes: Znodes<S>,
     /// Its znode.
     path: String,
     source: String,
-    /// The session that has acknowledged it.
-    session: Option<i64>,
+    /// The session that has seen to it that it may be used, which clones tell each other.
+    session: Arc<AtomicI64>,
 }
 
 impl<S: Service> Program<S> {
@@ -25,44 +37,67 @@ impl<S: Service> Program<S> {
     pub(super) fn new(znodes: &Znodes<S>, kind: &str, path: &str, source: &str) -> Self {
         let name = path.replace('%', "%25").replace(':', "%3a").replace('/', ":");
         let source = source.replace("$PATH", &path.replace('\\', "\\\\").replace('"', "\\\""));
-        Self { znodes: znodes.clone(), path: format!("/em/{kind}{name}"), source, session: None }
+        let session = Arc::new(AtomicI64::new(NONE));
+        Self { znodes: znodes.clone(), path: format!("/em/{kind}{name}"), source, session }
+    }
+
+    /// Sees to it that it is there, for events: they need nobody's acknowledgement.
+    pub(super) async fn be_registered(&self) -> Result<(), Error> {
+        self.prepare(|_| None).await
     }
 
     /// Sees to it that the session may use it. Afterwards requests are for it, until the session ends.
-    pub(super) async fn be_acknowledged(&mut self) -> Result<(), Error> {
+    pub(super) async fn be_acknowledged(&self) -> Result<(), Error> {
+        self.prepare(|id| Some(format!("{}/{id}-client", self.path))).await
+    }
+
+    async fn prepare(&self, acknowledgement: impl Fn(String) -> Option<String> + Send) -> Result<(), Error> {
         let session = self.znodes.service.situation().session;
-        if session.is_some() && session == self.session {
+        if session.is_some_and(|session| session == self.session.load(Ordering::Relaxed)) {
             return Ok(());
         }
+        let own = acknowledgement(self.znodes.id());
         let mut pause = PAUSE_MIN;
-        let own = format!("{}/{}-client", self.path, self.znodes.id());
-        let mut steps = [
-            (&self.path, self.source.as_bytes(), CreateMode::Persistent),
-            (&own, b"".as_slice(), CreateMode::Ephemeral),
-        ]
-        .into_iter()
-        .cycle();
-        let mut step = steps.next();
-        while let Some((path, data, mode)) = step {
-            match self.znodes.service.call(self.znodes.create_call(path, data, mode)).await {
+        let mut registers = true;
+        loop {
+            let call = match &own {
+                Some(own) if !registers => self.znodes.create_call(own, b"", CreateMode::Ephemeral),
+                _ => self.znodes.create_call(&self.path, self.source.as_bytes(), CreateMode::Persistent),
+            };
+            match self.znodes.service.call(call).await {
                 // Who registers a program has acknowledged it.
                 Ok(_) => break,
                 // It was registered by somebody else, or by us with a request whose answer was lost.
-                Err(ErrorCode::NodeExists) if mode == CreateMode::Persistent => step = steps.next(),
+                Err(ErrorCode::NodeExists) if registers && own.is_some() => registers = false,
                 Err(ErrorCode::NodeExists) => break,
                 // Somebody has just deregistered it.
-                Err(ErrorCode::NoNode) if mode == CreateMode::Ephemeral => step = steps.next(),
+                Err(ErrorCode::NoNode) if !registers => registers = true,
                 Err(code) if is_lost(code) => self.znodes.pause(&mut pause).await,
-                Err(code) => return Err(Error::of(path, code)),
+                Err(code) => return Err(Error::of(&self.path, code)),
             }
         }
         // If that has changed meanwhile, the next request finds no program, and comes back.
-        self.session = session;
+        self.session.store(session.unwrap_or(NONE), Ordering::Relaxed);
         Ok(())
     }
 
     /// A request has found no program: the session is another one, or somebody has deregistered it.
-    pub(super) fn is_missing(&mut self) {
-        self.session = None;
+    pub(super) fn is_missing(&self) {
+        self.session.store(NONE, Ordering::Relaxed);
+    }
+
+    /// Waits for the program to change a znode that was read when its last change was at `mzxid`. An event that
+    /// says the zxid of a later one can be believed, so nobody has to look again; one that is told after a
+    /// reconnect has none, and may be of what was read. `false`: look again, the program may be missing.
+    pub(super) async fn tells(&self, mut watch: S::Watch, mzxid: i64) -> bool {
+        match first(watch.next(), self.znodes.service.sleep(PATIENCE)).await {
+            First::This(event) => {
+                event.is_ok_and(|event| event.kind == EventKind::DataChanged && event.zxid > mzxid)
+            }
+            First::That(()) => {
+                self.is_missing();
+                false
+            }
+        }
     }
 }

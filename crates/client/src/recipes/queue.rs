@@ -9,7 +9,7 @@ use stoa_wire::{CreateMode, ErrorCode};
 use super::error::Error;
 use super::lock::Lock;
 use super::planted::{Bug, has};
-use super::program::Program;
+use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::{Outcome, Witness};
 use super::znodes::Znodes;
@@ -46,27 +46,7 @@ pub struct Queue<S: Service> {
     program: Option<Program<S>>,
 }
 
-/// A request says the witness, and the version that it has.
-const PROGRAM: &str = r#"// Takes from the queue, for Stoa's client library.
-const ITEMS = "$PATH/items";
-const CLIENTS = "$PATH/clients/";
-
-on_operation("read", "$PATH/head/*");
-
-fn read(request) {
-    let items = local.sub_objects(ITEMS);
-    if items.is_empty() {
-        return;
-    }
-    let words = request.name.split(".");
-    let head = items[0];
-    local.delete(head.path);
-    local.update(CLIENTS + words[0], head.data, words[1].to_int());
-    return head.data;
-}
-"#;
-/// How often a program is registered anew before that is given up.
-const ATTEMPTS: usize = 5;
+const PROGRAM: &str = include_str!("programs/queue.rhai");
 
 impl<S: Service> Queue<S> {
     /// The queue at a path. Its znodes are made when they are needed.
@@ -158,7 +138,7 @@ impl<S: Service> Queue<S> {
     /// Has the program take.
     async fn have_taken(&mut self) -> Result<Option<Vec<u8>>, Error> {
         for _ in 0..ATTEMPTS {
-            let Some(program) = &mut self.program else { break };
+            let Some(program) = &self.program else { break };
             program.be_acknowledged().await?;
             let (witness, znodes) = (Some(self.take_witness()), self.znodes.clone());
             let path = format!("{}/item-", self.items);
@@ -174,7 +154,7 @@ impl<S: Service> Queue<S> {
                 Ok(data) => return Ok(data),
                 Err(ErrorCode::NoNode) => {
                     self.znodes.make(&self.items, b"", CreateMode::Persistent).await?;
-                    self.program.iter_mut().for_each(Program::is_missing);
+                    self.program.iter().for_each(Program::is_missing);
                 }
                 Err(code) => return Err(Error::of(&self.items, code)),
             }

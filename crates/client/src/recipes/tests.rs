@@ -11,7 +11,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use stoa_wire::{ErrorCode, Stat};
+use stoa_wire::{ErrorCode, EventKind, Stat};
 
 use super::*;
 use crate::protocol::{Call, Reply, WatchId};
@@ -29,20 +29,26 @@ struct Lines {
     answers: VecDeque<(i64, Answer)>,
     session: i64,
     asked: Vec<Call>,
+    /// What watches tell, each one at most one event.
+    told: VecDeque<Event>,
 }
 
-struct NoEvents;
+struct Told(Option<Event>);
 
-impl Events for NoEvents {
+impl Events for Told {
     async fn next(&mut self) -> Result<Event, WatchEnd> {
-        pending().await
+        match self.0.take() {
+            Some(event) => Ok(event),
+            None => pending().await,
+        }
     }
 }
 
 impl Script {
     fn new(answers: impl IntoIterator<Item = (i64, Answer)>) -> Self {
         let answers = answers.into_iter().collect();
-        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked: Vec::new() })))
+        let told = VecDeque::new();
+        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked: Vec::new(), told })))
     }
 
     fn asked(&self) -> Vec<Call> {
@@ -51,7 +57,7 @@ impl Script {
 }
 
 impl Service for Script {
-    type Watch = NoEvents;
+    type Watch = Told;
 
     fn call(&self, call: Call) -> impl Future<Output = Answer> + Send {
         let mut lines = self.0.lock().unwrap();
@@ -62,8 +68,9 @@ impl Service for Script {
         ready(answer)
     }
 
-    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Answer, NoEvents) {
-        (self.call(call(WatchId(0))).await, NoEvents)
+    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Answer, Told) {
+        let answer = self.call(call(WatchId(0))).await;
+        (answer, Told(self.0.lock().unwrap().told.pop_front()))
     }
 
     fn situation(&self) -> Situation {
@@ -227,4 +234,35 @@ fn znodes_above_are_made_from_the_top() {
     });
     let made: Vec<String> = made.collect();
     assert_eq!(made, ["/a/b/c", "/a/b", "/a", "/a", "/a/b", "/a/b/c"]);
+}
+
+/// What is told after a reconnect may be what was read: it makes nobody a leader. Nor does the end of patience, while
+/// there is somebody before.
+#[test]
+fn only_the_event_of_a_later_change_appoints() {
+    const CANDIDATE: &str = "/lead/00000000000000ff-candidate-0000000002";
+    let data = |version| {
+        let stat = Stat { version, mzxid: 9, ..Stat::default() };
+        (SESSION, Ok(Reply::Data { data: Vec::new(), stat }))
+    };
+    let children =
+        || listed(&["00000000000000ee-candidate-0000000001", "00000000000000ff-candidate-0000000002"]);
+    let exists = || (SESSION, Err(ErrorCode::NodeExists));
+    let waits = [created("/em/election:lead"), created(CANDIDATE), data(0), children(), data(0), children()];
+    // The patience has come to its end, and the program may be missing.
+    let waits = waits.into_iter().chain([data(0), exists(), children(), data(0)]);
+    let script = Script::new(waits);
+    let event = |kind, zxid| Event { kind, path: CANDIDATE.to_owned(), zxid };
+    let told = [event(EventKind::DataChanged, -1), event(EventKind::DataChanged, 9)];
+    script.0.lock().unwrap().told.extend(told);
+    // It has looked for all that the script says, and then its session has ended.
+    assert_eq!(now(Election::extended(&script, "/lead").campaign(b"")).err(), Some(Error::SessionLost));
+    assert!(script.asked().len() > 10);
+
+    let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(0)]);
+    script.0.lock().unwrap().told.push_back(event(EventKind::DataChanged, 10));
+    let held = now(Election::extended(&script, "/lead").campaign(b"")).unwrap();
+    assert_eq!((held.token(), held.session()), (Token(9), SESSION));
+    let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(1)]);
+    assert!(now(Election::extended(&script, "/lead").campaign(b"")).is_ok());
 }

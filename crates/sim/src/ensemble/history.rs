@@ -297,15 +297,18 @@ impl History {
                 self.refusals += 1;
                 Ok(())
             }
-            Outcome::Update(update) => self.take(update, item.origin),
-            Outcome::Ran(ran) => ran.update.iter().try_for_each(|update| self.take(update, item.origin)),
+            Outcome::Update(update) => self.take(update, item.origin, false),
+            Outcome::Ran(ran) => {
+                ran.update.iter().try_for_each(|update| self.take(update, item.origin, true))
+            }
             Outcome::Seen(_) | Outcome::Part(_) | Outcome::Elsewhere | Outcome::After(_) => {
                 Err(Violation::new("an entry of a server with one partition concerns others"))
             }
         }
     }
 
-    fn take(&mut self, update: &Update<'_>, origin: Option<Origin>) -> Checked {
+    /// An update is committed; `ran`: programs have added to it what they do.
+    fn take(&mut self, update: &Update<'_>, origin: Option<Origin>, ran: bool) -> Checked {
         let wrong = |what: &str| Err(Violation::new(format!("{}: {what}", update.describe())));
         if update.zxid != self.zxid() + 1 {
             return wrong("its zxid is not the one that follows");
@@ -325,7 +328,8 @@ impl History {
                     return wrong("its session has moved to another connection");
                 }
             }
-            (Some(_), None) if matches!(did[..], [Did::Closed { .. }]) => {}
+            (Some(_), None) if matches!(did[..], [Did::Closed { .. }, ref rest @ ..] if ran || rest.is_empty()) =>
+                {}
             (Some(_), None) => return wrong("nobody asked for it"),
         }
         self.note_states(update.zxid, &did, &changes);

@@ -309,7 +309,8 @@ impl Book {
         let Some(visit) = self.visits.get_mut(&who) else { return };
         visit.inside = Some(session);
         let began = visit.began;
-        let ghosts = self.ghosts.iter().filter(|ghost| ghost.gone.is_none_or(|gone| gone > began)).count();
+        // Whoever went at the same moment went after this one began, which was a moment of its own.
+        let ghosts = self.ghosts.iter().filter(|ghost| ghost.gone.is_none_or(|gone| gone >= began)).count();
         if self.visits.len() + ghosts < size {
             self.wrong(format!("{who} was let in, and only {} have come", self.visits.len() + ghosts));
         }

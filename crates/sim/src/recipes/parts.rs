@@ -144,7 +144,9 @@ impl Part {
     }
 
     async fn campaigns(&mut self) {
-        let election = Election::new(&self.client, ELECTION);
+        // Both forms at once.
+        let form = if self.rng.one_in(2) { Election::extended } else { Election::new };
+        let election = form(&self.client, ELECTION);
         while self.goes_on() {
             let name = [self.index as u8];
             if let Some(Ok(held)) = self.patiently(election.campaign(&name)).await {
@@ -236,7 +238,9 @@ impl Part {
     }
 
     async fn meets(&mut self) {
-        let barrier = DoubleBarrier::new(&self.client, MEETING, SIZE);
+        // Both forms at once.
+        let form = if self.rng.one_in(2) { DoubleBarrier::extended } else { DoubleBarrier::new };
+        let barrier = form(&self.client, MEETING, SIZE);
         while self.goes_on() {
             self.book().enters(self.index);
             let Some(Ok(entered)) = self.patiently(barrier.enter()).await else {
