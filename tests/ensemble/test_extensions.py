@@ -114,6 +114,33 @@ def test_an_acknowledgement_goes_with_its_session(ensemble):
     assert again.get("/app/ctr-increment")[0] == b"1"
 
 
+def test_a_program_can_be_deleted_with_all_that_is_below_it(ensemble):
+    first, second = (started(ensemble, [member]) for member in ensemble.members[:2])
+    for delete_all in (
+        # One by one, from below.
+        lambda path: first.delete(path, recursive=True),
+        # In a multi, as deleteall of ZooKeeper's shell.
+        lambda path: deletes_at_once(first, [f"{path}/{name}" for name in first.get_children(path)] + [path]),
+    ):
+        first.create("/em/counter", source("counter"))
+        second.sync("/em/counter")
+        acknowledge(second, "counter")
+        first.sync("/em/counter")
+        assert len(first.get_children("/em/counter")) == 3
+        delete_all("/em/counter")
+        second.sync("/em")
+        assert second.get_children("/em") == []
+        with pytest.raises(NoNodeError):
+            second.get("/app/ctr-increment")
+
+
+def deletes_at_once(client, paths):
+    transaction = client.transaction()
+    for path in paths:
+        transaction.delete(path)
+    assert transaction.commit() == [True] * len(paths)
+
+
 def test_a_queue_hands_out_each_element_once(ensemble):
     clients = [started(ensemble, [member]) for member in ensemble.members]
     clients[0].create("/app/queue")

@@ -127,6 +127,9 @@ impl Server {
                 plan.everywhere();
                 return Some(plan);
             }
+            Ok(request) if let Some(registration) = self.partition.registration(&request) => {
+                plan.registration(own, registration);
+            }
             // Each partition would have to know of it.
             Ok(Request::Multi(ops)) if ops.iter().any(|op| writes_programs(&op)) => return None,
             Ok(Request::Multi(ops)) => {
@@ -136,10 +139,7 @@ impl Server {
                     plan.operation(index, &multi_op(op)?);
                 }
             }
-            Ok(request) => match self.partition.registration(&request) {
-                Some(registration) => plan.registration(own, registration),
-                None => plan.operation(0, &request),
-            },
+            Ok(request) => plan.operation(0, &request),
             Err(_) => return None,
         }
         let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
@@ -224,7 +224,14 @@ impl Plan {
             self.step(own, 0, StepKind::Programs(ProgramStep::MakeManager { at_cut }), false);
         }
         let others = (0..placement.partitions()).filter(|partition| *partition != FIRST);
-        for partition in others.filter(|_| registration != Registration::Deregisters) {
+        let (op, is_removal) = match registration {
+            Registration::Deregisters { op, multi } => {
+                self.multi = multi;
+                (op, true)
+            }
+            _ => (0, false),
+        };
+        for partition in others.filter(|_| !is_removal) {
             self.step(FIRST, 0, StepKind::Visit(partition), false);
             self.step(partition, 0, StepKind::Guest, false);
         }
@@ -233,10 +240,10 @@ impl Plan {
             let at_home = partition == own;
             let kind = match registration {
                 Registration::Registers { .. } => StepKind::Programs(ProgramStep::Register { at_home }),
-                Registration::Deregisters => StepKind::Programs(ProgramStep::Deregister { at_home }),
+                Registration::Deregisters { .. } => StepKind::Programs(ProgramStep::Deregister { at_home }),
                 Registration::Acknowledges => StepKind::Whole,
             };
-            self.step(partition, 0, kind, at_home);
+            self.step(partition, op, kind, at_home);
         }
     }
 
@@ -343,7 +350,8 @@ impl Plan {
     /// The body of the client's reply.
     pub(crate) fn reply(&self, results: &[PartResult]) -> Vec<u8> {
         let mut body = Vec::new();
-        for result in results {
+        // A multi that takes a program away is one step, which stands for all of its operations.
+        for result in results.iter().cycle().take(self.multi.unwrap_or(results.len())) {
             match (self.multi, result) {
                 (Some(_), PartResult::Created { path, stat, with_stat }) => {
                     MultiResults::created(&mut body, path, with_stat.then_some(stat));

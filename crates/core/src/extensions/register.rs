@@ -12,7 +12,8 @@ use core::fmt::Write;
 use stoa_extension::Program;
 use stoa_tree::{AclView, Caller, Identity, PROGRAMS, Part, PartOp, PartResult, Refusal};
 use stoa_wire::{
-    Acl, AclList, Create, CreateMode, ErrorCode, EventKind, OPEN_ACL, Reader, Request, perms, put,
+    Acl, AclList, Create, CreateMode, ErrorCode, EventKind, MultiResults, OPEN_ACL, Reader, Request, perms,
+    put,
 };
 
 /// More identities of who registers a program are not kept.
@@ -30,6 +31,43 @@ pub(crate) fn changes_programs(request: &Request<'_>) -> bool {
         _ => return false,
     };
     matches!(Place::of(path), Some(Place::Program(_) | Place::Within(..)))
+}
+
+/// A request that takes a program away, with all that stands below it.
+struct Removal<'a> {
+    name: &'a str,
+    version: i32,
+    op: usize,
+    /// How many operations there are, if it is a multi.
+    multi: Option<usize>,
+}
+
+impl<'a> Removal<'a> {
+    /// Who takes a znode away with all that is below deletes what is below first, in requests of their own or in a
+    /// multi. So the znode that says who has registered a program stands for the program, and a multi in which
+    /// that is deleted too may delete whatever else stands below it.
+    fn of(request: &Request<'a>) -> Option<Self> {
+        match request {
+            Request::Delete { path, version } => match Place::of(path)? {
+                Place::Program(name) => Some(Self { name, version: *version, op: 0, multi: None }),
+                Place::Within(name, OWNER) => Some(Self { name, version: -1, op: 0, multi: None }),
+                _ => None,
+            },
+            Request::Multi(ops) => {
+                let (op, whole) = ops.iter().enumerate().last()?;
+                let Request::Delete { path, version } = whole else { return None };
+                let Some(Place::Program(name)) = Place::of(path) else { return None };
+                let is_below = |op: Request<'_>| match op {
+                    Request::Delete { path, version: -1 } => {
+                        matches!(Place::of(path), Some(Place::Within(of, child)) if of == name && !child.contains('/'))
+                    }
+                    _ => false,
+                };
+                ops.iter().take(op).all(is_below).then_some(Self { name, version, op, multi: Some(op + 1) })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl super::Owner {
@@ -89,7 +127,12 @@ pub(crate) enum Registration {
     Registers {
         has_manager: bool,
     },
-    Deregisters,
+    Deregisters {
+        /// The operation that says so,
+        op: usize,
+        /// of so many, if it is a multi.
+        multi: Option<usize>,
+    },
     /// A session acknowledges a program, or takes that back.
     Acknowledges,
 }
@@ -121,6 +164,7 @@ impl Partition {
             Request::Delete { path, .. } | Request::SetData { path, .. } | Request::SetAcl { path, .. } => {
                 path
             }
+            Request::Multi(_) => return self.propose_removal(origin, request, caller, now),
             _ => return None,
         };
         let place = Place::of(path)?;
@@ -136,6 +180,27 @@ impl Partition {
             Ok(Registered::Done) => Some(Ok(())),
             Err(refused) => Some(Err(self.note_why(path, refused).into())),
         }
+    }
+
+    /// Prepares a multi if it takes a program away.
+    fn propose_removal(
+        &mut self,
+        origin: Option<Origin>,
+        request: &Request<'_>,
+        caller: &Caller<'_>,
+        now: Now,
+    ) -> Option<Result<(), Refusal>> {
+        let removal = self.removal(request)?;
+        let done = self.remove_program(origin, &removal, caller, now);
+        Some(done.map_err(|Why(code, _)| match removal.multi {
+            Some(count) => Refusal::Multi { count, failed: removal.op, code },
+            None => code.into(),
+        }))
+    }
+
+    /// What a request is that takes a program away which there is.
+    fn removal<'a>(&self, request: &Request<'a>) -> Option<Removal<'a>> {
+        Removal::of(request).filter(|removal| self.is_program(removal.name))
     }
 
     fn programs_proposed(&mut self, session: i64, registers: bool) {
@@ -155,6 +220,10 @@ impl Partition {
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<Registered, Why> {
+        if let Some(removal) = self.removal(request) {
+            self.remove_program(origin, &removal, caller, now)?;
+            return Ok(Registered::Done);
+        }
         let is_program = |name| self.is_program(name);
         match (request, place) {
             (Request::Create(create) | Request::Create2(create), Place::Program(name)) => {
@@ -164,10 +233,6 @@ impl Partition {
             }
             (Request::CreateContainer(_) | Request::CreateTtl(_), Place::Program(_)) => {
                 Err(why(ErrorCode::BadArguments, "a program is registered as a persistent znode"))
-            }
-            (Request::Delete { version, .. }, Place::Program(name)) if is_program(name) => {
-                self.remove_program(origin, name, *version, caller, now)?;
-                Ok(Registered::Done)
             }
             (Request::SetData { .. }, Place::Manager) => {
                 Err(why(ErrorCode::BadArguments, "it holds no data: its children are the programs"))
@@ -328,9 +393,9 @@ impl Partition {
                 let with_stat = matches!(request, Request::Create2(_));
                 self.register_here(part, name, create, with_stat, caller, at_home)
             }
-            (ProgramStep::Deregister { at_home }, Request::Delete { path, version }) => {
-                let Some(Place::Program(name)) = Place::of(path) else { return Err(ErrorCode::BadArguments) };
-                self.deregister_here(part, name, *version, caller, at_home)
+            (ProgramStep::Deregister { at_home }, request) => {
+                let removal = Removal::of(request).ok_or(ErrorCode::BadArguments)?;
+                self.deregister_here(part, removal.name, removal.version, caller, at_home)
             }
             _ => Err(ErrorCode::Unimplemented),
         }
@@ -346,6 +411,9 @@ impl Partition {
 
     /// What a write at `/em` is to all partitions, where there are several.
     pub(crate) fn registration(&self, request: &Request<'_>) -> Option<Registration> {
+        if let Some(Removal { op, multi, .. }) = self.removal(request) {
+            return Some(Registration::Deregisters { op, multi });
+        }
         let path = match request {
             Request::Create(create) | Request::Create2(create) => create.path,
             Request::Delete { path, .. } => path,
@@ -357,7 +425,6 @@ impl Partition {
                 let has_manager = self.tree.proposed_exists(PROGRAMS, &Caller::SERVER) == Ok(true);
                 Some(Registration::Registers { has_manager })
             }
-            Place::Program(name) if self.is_program(name) => Some(Registration::Deregisters),
             Place::Within(name, _) if self.is_program(name) => Some(Registration::Acknowledges),
             _ => None,
         }
@@ -376,7 +443,9 @@ impl Partition {
         };
         let checked = match (Place::of(path), create) {
             (Some(Place::Program(name)), Some(create)) => self.check_program(name, create, session),
-            (Some(Place::Within(name, child)), _) if self.is_program(name) => {
+            (Some(Place::Within(name, child)), _)
+                if self.is_program(name) && Removal::of(request).is_none() =>
+            {
                 within(request, child).map(drop)
             }
             _ => Ok(()),
@@ -419,14 +488,18 @@ impl Partition {
     fn remove_program(
         &mut self,
         origin: Option<Origin>,
-        name: &str,
-        version: i32,
+        removal: &Removal<'_>,
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<(), Why> {
         self.update_programs(origin, caller, now, false, |partition, part| {
-            partition.deregister_here(part, name, version, caller, true)?;
-            Ok(Vec::new())
+            partition.deregister_here(part, removal.name, removal.version, caller, true)?;
+            let mut body = Vec::new();
+            if let Some(count) = removal.multi {
+                (0..count).for_each(|_| MultiResults::deleted(&mut body));
+                MultiResults::end(&mut body);
+            }
+            Ok(body)
         })
     }
 
@@ -502,7 +575,6 @@ fn within(request: &Request<'_>, child: &str) -> Result<Registered, Why> {
         }
         Request::Delete { .. } if child != OWNER => Ok(Registered::Acknowledged),
         Request::SetData { .. } | Request::SetAcl { .. } if child != OWNER => Ok(Registered::Plain),
-        Request::Delete { .. } => refused("it goes with the program: delete that"),
         _ if child == OWNER => refused("it says who has registered the program, and cannot be changed"),
         _ => refused("below a program are only ephemerals of those who have acknowledged it"),
     }

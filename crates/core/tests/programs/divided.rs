@@ -3,7 +3,10 @@
 use crate::threads::*;
 use crate::{BARRIER, ELECTION};
 use stoa_core::FAILURE_PATH;
-use stoa_wire::{ErrorCode, EventKind, OPEN_ACL, Opcode, Reader, Stat, WatcherEvent, request::encode, xid};
+use stoa_wire::{
+    ErrorCode, EventKind, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, Stat, WatcherEvent,
+    request::encode, xid,
+};
 
 const PARTITIONS: u8 = 4;
 
@@ -181,6 +184,42 @@ fn what_a_session_asks_behind_its_registration_sees_it_on_every_partition() {
         for frame in &frames[1..=tops.len()] {
             assert_eq!(&frame.body[..5], [0, 0, 0, 1, b'1']);
             assert_eq!(frame.body.len(), 5 + Stat::LEN);
+        }
+    }
+}
+
+/// The multi that clients send to delete a znode with all that is below it, which goes to one partition.
+#[test]
+fn a_program_that_is_deleted_with_what_is_below_it_is_gone_everywhere() {
+    let mut threads = Threads::new(PARTITIONS);
+    let (anna, bruno) = (threads.open(0), threads.open(2));
+    let tops = counters(&mut threads, anna);
+    for by_multi in [true, false] {
+        assert_eq!(threads.ask(anna, &register(1, "counter", COUNTER)).err, 0);
+        assert_eq!(threads.ask(bruno, &acknowledge(1, "counter")).err, 0);
+        if by_multi {
+            let names = children(&mut threads, anna, "/em/counter");
+            let paths = names.iter().map(|name| format!("/em/counter/{name}"));
+            let paths: Vec<String> = paths.chain(["/em/counter".to_owned()]).collect();
+            let deletes = multi(2, Opcode::Multi, |out| {
+                for path in &paths {
+                    op(out, Opcode::Delete, |out| encode::path_version(out, path, -1));
+                }
+            });
+            let answer = threads.ask(anna, &deletes);
+            let results = MultiResults::decode(&mut Reader::new(&answer.body)).unwrap();
+            assert_eq!((answer.err, results), (0, vec![MultiResult::Deleted; 4]));
+        } else {
+            assert_eq!(threads.ask(anna, &delete(2, "/em/counter/owner")).err, 0);
+        }
+        assert_eq!(children(&mut threads, anna, "/em"), [""; 0]);
+        for top in &tops {
+            assert_eq!(text(&mut threads, bruno, &format!("{top}/increment")), Err(ErrorCode::NoNode as i32));
+        }
+        for partition in 0..PARTITIONS {
+            let server = threads.shard(partition).server();
+            assert_eq!((server.programs().count(), server.program_acknowledgements()), (0, 0));
+            assert!(server.tree().get("/em/counter").is_none());
         }
     }
 }

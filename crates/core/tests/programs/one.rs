@@ -1,6 +1,6 @@
 //! At one server.
 
-use crate::world::World;
+use crate::world::{Who, World};
 use crate::{COUNTER, QUEUE};
 use stoa_core::ProgramLimits;
 use stoa_wire::{
@@ -191,6 +191,46 @@ fn only_so_many_programs_can_be_registered() {
     assert_eq!(world.create(bruno, "/em/d", COUNTER).ok(), Err(ErrorCode::QuotaExceeded));
 }
 
+fn deletes(world: &mut World, client: Who, paths: &[&str]) -> Result<usize, i32> {
+    let answer = world.ask(client, Opcode::Multi, |body| {
+        for path in paths {
+            MultiHeader { opcode: Opcode::Delete as i32, done: false, err: -1 }.encode(body);
+            encode::path_version(body, path, -1);
+        }
+        MultiHeader::END.encode(body);
+    });
+    let results = MultiResults::decode(&mut Reader::new(&answer.body)).unwrap();
+    let failed = results.iter().find_map(|result| match result {
+        MultiResult::Error(code) if *code != 0 => Some(*code),
+        _ => None,
+    });
+    failed.map_or(Ok(results.iter().filter(|result| **result == MultiResult::Deleted).count()), Err)
+}
+
+/// Clients delete what is below a znode before they delete that: one by one, or in a multi.
+#[test]
+fn a_program_can_be_deleted_with_what_is_below_it() {
+    let mut world = World::new(1);
+    let (anna, bruno) = (world.client(1), world.client(1));
+    world.register(anna, "counter", COUNTER);
+    world.create_ephemeral(bruno, "/em/counter/bruno").ok().unwrap();
+    assert_eq!(world.delete(anna, "/em/counter/bruno").ok(), Ok(()));
+    assert_eq!(world.delete(anna, "/em/counter/owner").ok(), Ok(()));
+    assert_eq!(world.children(anna, "/em").names(), [""; 0]);
+    assert_eq!(world.delete(anna, "/em/counter").ok(), Err(ErrorCode::NoNode));
+
+    world.register(anna, "counter", COUNTER);
+    world.create_ephemeral(bruno, "/em/counter/bruno").ok().unwrap();
+    world.create(anna, "/other", "").ok().unwrap();
+    let unimplemented = Err(ErrorCode::Unimplemented as i32);
+    assert_eq!(deletes(&mut world, anna, &["/em/counter/bruno", "/em/counter/owner"]), unimplemented);
+    assert_eq!(deletes(&mut world, anna, &["/other", "/em/counter"]), unimplemented);
+    assert_eq!(deletes(&mut world, anna, &["/em/other/owner", "/em/counter"]), unimplemented);
+    assert_eq!(world.children(anna, "/em").names(), ["counter"]);
+    assert_eq!(deletes(&mut world, anna, &["/em/counter/bruno", "/em/counter/owner", "/em/counter"]), Ok(3));
+    assert_eq!(world.children(anna, "/em").names(), [""; 0]);
+}
+
 #[test]
 fn nobody_writes_there_what_is_no_program() {
     let mut world = World::new(1);
@@ -205,7 +245,6 @@ fn nobody_writes_there_what_is_no_program() {
     assert_eq!(world.create(anna, "/em/counter/a", "").ok(), refused, "it would not go with the session");
     assert_eq!(world.create_ephemeral(anna, "/em/counter/owner/x").ok(), refused);
     assert_eq!(world.create_ephemeral(anna, "/em/other").ok(), refused);
-    assert_eq!(world.delete(anna, "/em/counter/owner").ok(), refused);
     for path in ["/em", "/em/counter", "/em/counter/owner"] {
         assert_eq!(world.set(anna, path, "x").ok(), refused, "{path}");
     }
