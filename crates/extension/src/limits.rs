@@ -46,7 +46,7 @@ impl Default for Limits {
             functions: 64,
             depth: 64,
             call_depth: 8,
-            steps: 50_000,
+            steps: 10_000,
             memory_bytes: 2 * 1024 * 1024,
             nesting: 16,
             znodes: 1024,

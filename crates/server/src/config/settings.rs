@@ -209,7 +209,7 @@ settings! {
     /// How long the source of an extension may be.
     extension_source_bytes: u64 = "extension-source-bytes" "STOA_EXTENSION_SOURCE_BYTES" Bytes, "16KiB", zoo [];
     /// How many steps one call of an extension may take, see docs/extensions.md.
-    extension_steps: u32 = "extension-steps" "STOA_EXTENSION_STEPS" Count, "50000", zoo [];
+    extension_steps: u32 = "extension-steps" "STOA_EXTENSION_STEPS" Count, "10000", zoo [];
     /// How much one call of an extension may allocate in all.
     extension_memory_bytes: u64 = "extension-memory-bytes" "STOA_EXTENSION_MEMORY_BYTES" Bytes, "2MiB", zoo [];
     /// How often empty container znodes and TTL znodes that are due are looked for.
