@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import time
 
 import measure
 import report
@@ -36,7 +37,7 @@ RECIPES = {
     "barrier": Recipe(10, "A barrier", ["enter"]),
     "election": Recipe(12, "Leader election", ["change"]),
 }
-PARTS = [*RECIPES, "regular", "unmatched"]
+PARTS = [*RECIPES, "regular", "greedy", "unmatched"]
 PEER, PLAIN, EXTENDED = "ZooKeeper", "Stoa", "Stoa, extension"
 # What is measured, with the kind of server and the form of the recipe.
 SYSTEMS = {
@@ -61,6 +62,10 @@ fn update(request) {{ }}
 fn changed(event) {{ }}
 """
 NONE, MANY = "none", f"{PROGRAMS} programs"
+# What others ask while one client has calls stopped that take all steps they may have.
+OTHERS = {"sessions": 20, "rate": 1000, "payload": 100}
+ALONE, GREEDY = "others alone", "beside a greedy client"
+GREEDY_TARGET = 1.2
 
 
 class Size:
@@ -70,7 +75,8 @@ class Size:
         self.warmup_jvm = 2 if quick else 20
         self.warmup = 0.2 if quick else 1
         self.duration = 0.5 if quick else 2
-        self.alternations = 1 if quick else 5
+        self.greedy = 1 if quick else 6
+        self.alternations = 1 if quick else 3
         self.clients = [1, 10] if quick else CLIENTS
 
 
@@ -82,6 +88,23 @@ class Run(measure.Samples):
         if args.alternations:
             self.size.alternations = args.alternations
         self.times = ["--warmup", self.size.warmup, "--duration", self.size.duration]
+        self.finished = []
+        self.done = 0
+        self.began = time.monotonic()
+
+    def turns_of(self, part):
+        """How many measurements a part has."""
+        counts = len(self.size.clients)
+        each = {"regular": len(SYSTEMS) * (counts + 1), "greedy": 2, "unmatched": 2 * len(OPS)}
+        return self.size.alternations * each.get(part, len(SYSTEMS) * counts)
+
+    def next_turn(self):
+        """Says how far it is, by the time that the ones before have taken."""
+        total = sum(self.turns_of(part) for part in self.parts)
+        passed = time.monotonic() - self.began
+        left = f", about {passed / self.done * (total - self.done) / 60:.0f} min left" if self.done else ""
+        self.done += 1
+        print(f"-- {self.done} of {total}{left}", flush=True)
 
     @contextlib.contextmanager
     def ensembles(self):
@@ -107,6 +130,7 @@ class Run(measure.Samples):
                         running.pause()
                     running = ensembles[kind]
                     running.resume()
+                self.next_turn()
                 yield name, running.members
             running.pause()
 
@@ -156,6 +180,30 @@ class Run(measure.Samples):
                     for what in ["p50", "p99"]:
                         self.note(f"{title}: {op} {what} us", name, latency[what])
 
+    def greedy(self, ensembles):
+        """What a client costs others that has the longest calls there can be, one after the other."""
+        ensemble = ensembles["stoa"]
+        ensemble.resume()
+        shape = ["--op", "mixed", "--mix", "get=50,set=50", "--sessions", OTHERS["sessions"]]
+        shape += ["--payload", OTHERS["payload"]]
+        measure.generate(None, ensemble.members, *shape, "--operations", 1000)
+        shape += ["--rate", OTHERS["rate"], "--prepared", "--warmup", self.size.warmup]
+        shape += ["--duration", self.size.greedy]
+        for _ in range(self.size.alternations):
+            for name in [ALONE, GREEDY]:
+                self.next_turn()
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    others = pool.submit(measure.generate, None, ensemble.members, *shape)
+                    if name == GREEDY:
+                        options = ["recipe", "--recipe", "greedy", "--form", "extension", "--clients", 1]
+                        options += ["--warmup", self.size.warmup, "--duration", self.size.greedy]
+                        calls = measure.generate(None, ensemble.members, *options)
+                        self.note("greedy: calls/s", name, calls["throughput"])
+                for op in OPS:
+                    for what in ["p50", "p99"]:
+                        self.note(f"greedy: {op} {what} us", name, others.result()["latency_us"][op][what])
+        ensemble.pause()
+
     def unmatched(self):
         """CPU time of requests that no program is for, one server on a core of its own."""
         cores = sorted(os.sched_getaffinity(0))
@@ -169,24 +217,31 @@ class Run(measure.Samples):
                 for _ in range(self.size.alternations):
                     for name, server in servers.items():
                         server.resume()
+                        self.next_turn()
                         shape = ["--sessions", 32, "--pipeline", 64, "--payload", 100]
                         result = measure.generate(others, [server], "--op", op, *shape, *self.times)
                         self.note(f"unmatched: {op} cpu us", name, result["server"]["cpu_us_per_operation"])
                         server.pause()
 
-    def all(self):
+    def all(self, is_done):
+        """Measures all parts, and says so after each of them."""
         chosen = [part for part in self.parts if part != "unmatched"]
-        if chosen:
-            with self.ensembles() as ensembles:
-                for part in chosen:
-                    print(f"== {part}", flush=True)
-                    if part == "regular":
-                        self.regular(ensembles)
-                    else:
-                        self.recipes(ensembles, part)
+        with contextlib.ExitStack() as stack:
+            ensembles = stack.enter_context(self.ensembles()) if chosen else {}
+            self.began = time.monotonic()
+            for part in chosen:
+                print(f"== {part}", flush=True)
+                if part in RECIPES:
+                    self.recipes(ensembles, part)
+                else:
+                    getattr(self, part)(ensembles)
+                self.finished.append(part)
+                is_done()
         if "unmatched" in self.parts:
             print("== unmatched", flush=True)
             self.unmatched()
+            self.finished.append("unmatched")
+            is_done()
 
 
 def register(server):
@@ -299,6 +354,18 @@ class Results:
         said = [intro, table, lines(head, beside), *plots]
         self.section("regular", "Regular clients beside a queue (Figure 13)", *said)
 
+    def greedy(self):
+        rows = []
+        for op in OPS:
+            for what in ["p50", "p99"]:
+                values = self.medians[f"greedy: {op} {what} us"]
+                bound = GREEDY_TARGET if what == "p99" else None
+                target = f"at most {GREEDY_TARGET}x" if bound else ""
+                rows.append(report.Row(f"{op} {what}", target, values[GREEDY], values[ALONE], "us", bound))
+        calls = report.number(self.medians["greedy: calls/s"][GREEDY])
+        intro = f"{OTHERS['sessions']} sessions that send {OTHERS['rate']} gets and sets of {OTHERS['payload']} B a second, at fixed times, while one client calls a program in a loop that is stopped each time when it has taken all steps a call may take: {calls} calls a second. \"Other\" is without that client."
+        self.section("greedy", "Others beside a client that burns its budget (section 4.1.2)", intro, report.table(rows))
+
     def unmatched(self):
         rows = []
         for op in OPS:
@@ -308,7 +375,7 @@ class Results:
         self.section("unmatched", "Requests that no program is for (section 6.2)", intro, report.table(rows))
 
     def all(self):
-        for part in self.run.parts:
+        for part in self.run.finished:
             if part in RECIPES:
                 self.recipe(part)
             else:
@@ -322,23 +389,31 @@ def main():
     args = parser.parse_args()
     measure.prepare(args)
     run = Run(args)
-    machine = measure.measured_machine(run.all)
+    facts = measure.watched_machine()
     if args.quick:
+        run.all(lambda: None)
         with tempfile.TemporaryDirectory() as folder:
             print(Results(run, pathlib.Path(folder, "quick-extensions")).all())
         return
+    stem = measure.stem(args, "-extensions")
+    run.all(lambda: write(run, stem, args, facts()))
+    print(stem.with_suffix(".md").read_text())
+    print(f"written: {stem}.md")
+
+
+def write(run, stem, args, machine):
+    """Writes the results of what is finished, so that a run which is cut short leaves that."""
     size = run.size
     facts = {"machine": machine, "sizes": vars(size), "nice": args.nice}
-    stem = measure.stem(args, "-extensions")
+    left = [part for part in run.parts if part not in run.finished]
+    cut = f" Not measured yet, or cut short: {', '.join(left)}." if left else ""
     text = f"""# The experiments of the paper on extensions, {stem.name.removesuffix("-extensions")}
 
-One run of `bench/extensions.py` on one machine: ensembles of three, Stoa and Apache ZooKeeper with the same `zoo.cfg`, that sync every write on a majority before they answer it. The recipes are the paper's, the programs those in `examples/extensions`; each client is a session of Stoa's client library, the sessions are spread over all three servers, and each has one thing to do at a time. One system right after the other is measured, {size.duration} s each, while servers of the other kind are stopped; all share the cores with the generator. Figures are medians of {size.alternations} turns. Latency is the mean, in which those that are beaten by others until the end count with the time that they have tried; bytes are what all clients send, divided by what succeeds.
+One run of `bench/extensions.py` on one machine: ensembles of three, Stoa and Apache ZooKeeper with the same `zoo.cfg`, that sync every write on a majority before they answer it. The recipes without a program are the paper's; those with one are the client library's, with all that it does for connections that are lost. Each client is a session of Stoa's client library, the sessions are spread over all three servers, and each has one thing to do at a time. One system right after the other is measured, {size.duration} s each, while servers of the other kind are stopped; all share the cores with the generator. Figures are medians of {size.alternations} turns; their spread is at the end.{cut} Latency is the mean, in which those that are beaten by others until the end count with the time that they have tried; bytes are what all clients send, divided by what succeeds.
 
 {Results(run, stem).all()}
 """
-    print(text)
     report.write(stem, text, facts, run.samples, run.medians(), commands())
-    print(f"written: {stem}.md")
 
 
 if __name__ == "__main__":

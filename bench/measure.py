@@ -77,13 +77,23 @@ def machine():
     }
 
 
+def watched_machine():
+    """A function that returns the facts about the machine, with what else was going on since now."""
+    load = pathlib.Path("/proc/loadavg").read_text().split()[0]
+    began = cpu_times()
+
+    def facts():
+        ticks, stolen = (after - before for after, before in zip(cpu_times(), began))
+        return {**machine(), "load at the start": load, "stolen by the host": f"{stolen / max(ticks, 1):.1%}"}
+
+    return facts
+
+
 def measured_machine(work):
     """Does the work; returns the facts about the machine, with what else was going on meanwhile."""
-    load = pathlib.Path("/proc/loadavg").read_text().split()[0]
-    ticks, stolen = cpu_times()
+    facts = watched_machine()
     work()
-    ticks, stolen = (after - before for after, before in zip(cpu_times(), (ticks, stolen)))
-    return {**machine(), "load at the start": load, "stolen by the host": f"{stolen / ticks:.1%}"}
+    return facts()
 
 
 def arguments(description):

@@ -1,10 +1,11 @@
 //! `stoa bench recipe`: clients that coordinate, by the recipes of *Extensible Distributed Coordination*
 //! (section 6.1): with requests that every server of the protocol takes, or with a program inside the service.
 //!
-//! They are the bare recipes of the paper, without what those of the client library do besides for connections
-//! that are lost; the programs are the examples of this project. Each client is a session of the client library,
-//! and has one thing to do at a time.
+//! Without a program they are the bare recipes of the paper, which do nothing about connections that are lost.
+//! With one they are those of the client library, with its programs and all that it does for its users. Each
+//! client is a session of the client library, and has one thing to do at a time.
 
+mod extended;
 mod participant;
 mod tally;
 
@@ -15,7 +16,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stoa_client::{Client, CreateMode, ErrorCode, Options};
-use stoa_core::FAILURE_PATH;
 use stoa_tree::PROGRAMS;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -31,8 +31,8 @@ use tally::{Report, Tally};
 
 /// What all znodes of recipes are below, so that they live on one partition.
 const ROOT: &str = "/recipe";
-/// The program, of whichever recipe.
-const PROGRAM: &str = "bench-recipe";
+/// What is in the names of programs for recipes below that.
+const OF_ROOT: &str = ":recipe:";
 
 /// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,6 +45,8 @@ enum Recipe {
     Barrier,
     /// Become the leader, and abdicate at once
     Election,
+    /// Call a program that takes all steps it may have, and is stopped then; only as an extension
+    Greedy,
 }
 
 /// How they do it.
@@ -86,6 +88,7 @@ impl Recipe {
             Self::Queue => "remove",
             Self::Barrier => "enter",
             Self::Election => "change",
+            Self::Greedy => "call",
         }
     }
 
@@ -93,27 +96,19 @@ impl Recipe {
     fn znodes(self) -> &'static [(&'static str, &'static [u8])] {
         match self {
             Self::Counter => &[("ctr", b"0")],
-            Self::Queue => &[("queue", b"")],
+            Self::Queue => &[("queue", b""), ("queue/items", b"")],
             Self::Barrier => &[("barrier", b"")],
-            Self::Election => &[("clients", b""), ("leader", b"")],
+            Self::Election => &[("leader", b"")],
+            Self::Greedy => &[],
         }
-    }
-
-    /// The program: the example, with its paths below [`ROOT`], for so many clients.
-    fn program(self, clients: u32) -> String {
-        let example = match self {
-            Self::Counter => include_str!("../../../../../examples/extensions/counter.rhai"),
-            Self::Queue => include_str!("../../../../../examples/extensions/queue.rhai"),
-            Self::Barrier => include_str!("../../../../../examples/extensions/barrier.rhai"),
-            Self::Election => include_str!("../../../../../examples/extensions/election.rhai"),
-        };
-        let size = format!("const SIZE = {clients};");
-        example.replace("\"/", &format!("\"{ROOT}/")).replace("const SIZE = 3;", &size)
     }
 }
 
 /// Runs the recipe and reports.
 pub(crate) fn run(args: &RecipeArgs) -> Result<()> {
+    if args.recipe == Recipe::Greedy && args.form == Form::Traditional {
+        return Err(Failure::usage("the recipe greedy has no traditional form: say --form extension"));
+    }
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     let report = runtime.block_on(measure(args))?;
     let text = if args.target.json { format!("{}\n", report.json()) } else { report.text() };
@@ -126,7 +121,8 @@ async fn measure(args: &RecipeArgs) -> Result<Report> {
     let mut clients = Vec::new();
     for number in 0..args.clients {
         let client = connect(args, number as usize).await?;
-        take_part(&client, number, args.form).await.map_err(|code| refused("take part", code))?;
+        // So that it sees what was prepared.
+        client.sync("/").await.map_err(|code| refused("take part", code))?;
         clients.push(client);
     }
     let window = Window { start: nanos(args.warmup), end: nanos(args.warmup + args.duration) };
@@ -177,7 +173,7 @@ async fn connect(args: &RecipeArgs, number: usize) -> Result<Client> {
     Client::connect(options.session_timeout(args.target.timeout)).await.map_err(Failure::failed)
 }
 
-/// Makes the znodes of the recipe, and registers its program if it has one.
+/// Makes the znodes of the recipe.
 async fn prepare(keeper: &Client, args: &RecipeArgs) -> Result<()> {
     clear(keeper).await.map_err(|code| refused("clean up", code))?;
     let mut made = vec![(ROOT.to_owned(), b"".as_slice())];
@@ -188,42 +184,26 @@ async fn prepare(keeper: &Client, args: &RecipeArgs) -> Result<()> {
             .await
             .map_err(|code| refused(&format!("create {path}"), code))?;
     }
-    if args.form == Form::Traditional {
-        return Ok(());
-    }
-    let (path, source) = (format!("{PROGRAMS}/{PROGRAM}"), args.recipe.program(args.clients));
-    if let Err(code) = keeper.create(&path, source.as_bytes(), CreateMode::Persistent).await {
-        // What the server says of its last refusal is more than its code. Others than Stoa have no programs.
-        let why = keeper.get_data(FAILURE_PATH).await.map_or_else(|_| Vec::new(), |(text, _)| text);
-        let why = if why.is_empty() { code.to_string() } else { String::from_utf8_lossy(&why).into_owned() };
-        return Err(Failure::failed(format!("cannot register {path}: {why}")));
-    }
     Ok(())
 }
 
-/// Has a client see what was prepared, and its requests handed to the program.
-async fn take_part(client: &Client, number: u32, form: Form) -> std::result::Result<(), ErrorCode> {
-    client.sync("/").await?;
-    if form == Form::Extension {
-        let path = format!("{PROGRAMS}/{PROGRAM}/client-{number}");
-        client.create(&path, b"", CreateMode::Ephemeral).await?;
-    }
-    Ok(())
-}
-
-/// Removes the program and all znodes, of this run or of one that was interrupted.
+/// Removes the programs and all znodes, of this run or of one that was interrupted.
 async fn clear(keeper: &Client) -> std::result::Result<(), ErrorCode> {
     keeper.sync("/").await?;
-    // First, so that it does not react to the rest.
-    delete(keeper, &format!("{PROGRAMS}/{PROGRAM}")).await?;
-    for top in children(keeper, ROOT).await? {
-        let top = format!("{ROOT}/{top}");
-        for name in children(keeper, &top).await? {
-            delete(keeper, &format!("{top}/{name}")).await?;
-        }
-        delete(keeper, &top).await?;
+    // First, so that they do not react to the rest.
+    for program in children(keeper, PROGRAMS).await?.iter().filter(|name| name.contains(OF_ROOT)) {
+        delete(keeper, &format!("{PROGRAMS}/{program}")).await?;
     }
-    delete(keeper, ROOT).await
+    // Parents before their children.
+    let mut paths = vec![ROOT.to_owned()];
+    for at in 0.. {
+        let Some(path) = paths.get(at).cloned() else { break };
+        paths.extend(children(keeper, &path).await?.iter().map(|name| format!("{path}/{name}")));
+    }
+    for path in paths.iter().rev() {
+        delete(keeper, path).await?;
+    }
+    Ok(())
 }
 
 async fn children(client: &Client, path: &str) -> std::result::Result<Vec<String>, ErrorCode> {
@@ -241,28 +221,11 @@ async fn delete(client: &Client, path: &str) -> std::result::Result<(), ErrorCod
     }
 }
 
-fn refused(what: &str, code: ErrorCode) -> Failure {
-    Failure::failed(format!("cannot {what}: {code}"))
+fn refused(what: &str, why: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("cannot {what}: {why}"))
 }
 
 /// A value as it is written on the command line.
 fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_programs_are_of_this_ground_and_of_as_many_clients() {
-        for recipe in Recipe::value_variants() {
-            let source = recipe.program(17);
-            let literals = source.split('"').skip(1).step_by(2).filter(|text| text.starts_with('/'));
-            let (inside, outside): (Vec<_>, Vec<_>) =
-                literals.partition(|path| path.starts_with(&format!("{ROOT}/")));
-            assert!(!inside.is_empty() && outside.is_empty(), "{recipe:?}: {outside:?}");
-        }
-        assert!(Recipe::Barrier.program(17).contains("const SIZE = 17;"));
-    }
 }

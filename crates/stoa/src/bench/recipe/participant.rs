@@ -1,5 +1,7 @@
-//! One client: its part in each recipe (Figures 5, 7, 9 and 11 of the paper), in both forms.
+//! One client: its part in each recipe (Figures 5, 7, 9 and 11 of the paper), with requests that every server of
+//! the protocol takes.
 
+use std::error::Error;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +15,8 @@ use super::{Form, ROOT, Recipe};
 use crate::bench::clock::{Clock, Nanos};
 
 type Answer<T> = Result<T, ErrorCode>;
+/// Whatever is refused and not a part of the recipe ends the run.
+pub(super) type Played = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// What the clients of a run have in common.
 pub(super) struct Shared {
@@ -22,13 +26,27 @@ pub(super) struct Shared {
     /// Where the rounds of the recipe for barriers begin and end.
     meeting: Barrier,
     /// When the last leader began to abdicate. There is one leader at a time, so one place is enough.
-    abdicated: AtomicU64,
+    pub(super) abdicated: AtomicU64,
 }
 
 impl Shared {
     pub(super) fn new(clock: Clock, tally: Tally, clients: usize) -> Self {
         let (tally, meeting) = (Mutex::new(tally), Barrier::new(clients));
         Self { clock, tally, clients, meeting, abdicated: AtomicU64::new(0) }
+    }
+
+    pub(super) fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// Time since the run began.
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Waits for all clients; returns whether this one is to act for them.
+    pub(super) async fn meet(&self) -> bool {
+        self.meeting.wait().await.is_leader()
     }
 
     /// The results so far.
@@ -48,47 +66,53 @@ pub(super) struct Participant {
 
 impl Participant {
     /// Does its part again and again, until it is dropped or refused.
-    pub(super) async fn run(self, recipe: Recipe) -> Answer<()> {
+    pub(super) async fn run(self, recipe: Recipe) -> Played {
+        if self.form == Form::Extension {
+            return self.run_extended(recipe).await;
+        }
         loop {
             match recipe {
                 Recipe::Counter => self.timed("increment", self.increment()).await?,
                 Recipe::Queue => {
-                    self.timed("add", self.add()).await?;
+                    self.timed("add", self.add(&format!("{ROOT}/queue"))).await?;
                     self.timed("remove", self.remove()).await?;
                 }
                 Recipe::Barrier => {
-                    self.shared.meeting.wait().await;
+                    self.shared.meet().await;
                     self.timed("enter", self.enter()).await?;
-                    if self.shared.meeting.wait().await.is_leader() {
+                    if self.shared.meet().await {
                         self.end_round().await?;
                     }
                 }
                 Recipe::Election => self.lead().await?,
+                // It is nothing without a program.
+                Recipe::Greedy => return Ok(()),
             }
         }
     }
 
     /// Does something and counts it.
-    async fn timed(&self, step: &'static str, operation: impl Future<Output = Answer<()>>) -> Answer<()> {
-        let began = self.shared.clock.now();
+    pub(super) async fn timed<E: Error + Send + Sync + 'static>(
+        &self,
+        step: &'static str,
+        operation: impl Future<Output = Result<(), E>>,
+    ) -> Played {
+        let began = self.shared.now();
         self.begin(step, Some(began));
         operation.await?;
-        self.done(began, self.shared.clock.now());
+        self.done(began, self.shared.now());
         Ok(())
     }
 
-    fn begin(&self, step: &'static str, began: Option<Nanos>) {
+    pub(super) fn begin(&self, step: &'static str, began: Option<Nanos>) {
         self.shared.tally().begin(self.number, step, began, self.client.bytes_sent());
     }
 
-    fn done(&self, began: Nanos, now: Nanos) {
+    pub(super) fn done(&self, began: Nanos, now: Nanos) {
         self.shared.tally().done(self.number, began, now, self.client.bytes_sent());
     }
 
     async fn increment(&self) -> Answer<()> {
-        if self.form == Form::Extension {
-            return self.client.get_data(&format!("{ROOT}/ctr-increment")).await.map(drop);
-        }
         let path = format!("{ROOT}/ctr");
         loop {
             let (data, stat) = self.client.get_data(&path).await?;
@@ -104,15 +128,13 @@ impl Participant {
         }
     }
 
-    async fn add(&self) -> Answer<()> {
-        let path = format!("{ROOT}/queue/element-");
+    /// Adds an empty element.
+    pub(super) async fn add(&self, items: &str) -> Answer<()> {
+        let path = format!("{items}/item-");
         self.client.create(&path, b"", CreateMode::PersistentSequential).await.map(drop)
     }
 
     async fn remove(&self) -> Answer<()> {
-        if self.form == Form::Extension {
-            return self.client.get_data(&format!("{ROOT}/queue/head")).await.map(drop);
-        }
         loop {
             // Sequential names are in the order of creation. Only the element that is tried is read: its data is
             // the answer.
@@ -133,9 +155,6 @@ impl Participant {
     }
 
     async fn enter(&self) -> Answer<()> {
-        if self.form == Form::Extension {
-            return self.block(&format!("{ROOT}/ready/client-{}", self.number)).await;
-        }
         let own = format!("{ROOT}/barrier/client-{}", self.number);
         self.client.create(&own, b"", CreateMode::Persistent).await?;
         let ready = format!("{ROOT}/ready");
@@ -161,14 +180,8 @@ impl Participant {
     /// Becomes the leader and abdicates. What is counted is the time from when the one before began to.
     async fn lead(&self) -> Answer<()> {
         self.begin("change", None);
-        let own = match self.form {
-            Form::Extension => {
-                self.block(&format!("{ROOT}/leader/client-{}", self.number)).await?;
-                format!("{ROOT}/clients/client-{}", self.number)
-            }
-            Form::Traditional => self.become_leader().await?,
-        };
-        let now = self.shared.clock.now();
+        let own = self.become_leader().await?;
+        let now = self.shared.now();
         let began = self.shared.abdicated.swap(now, Ordering::Relaxed);
         self.client.delete(&own, None).await?;
         self.done(began, now);
@@ -193,7 +206,7 @@ impl Participant {
         }
     }
 
-    /// Waits until there is a znode at the path. With a program, it is what it says that is waited for.
+    /// Waits until there is a znode at the path.
     async fn block(&self, path: &str) -> Answer<()> {
         match self.client.exists_and_watch(path).await? {
             (Some(_), _) => Ok(()),
