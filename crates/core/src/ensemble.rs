@@ -377,7 +377,7 @@ impl Server {
             }
             match self.replica.propose(entry.clone()) {
                 Ok(position) => {
-                    self.partition.proposed(position, entry.len());
+                    self.partition.proposed(position, entry.clone());
                     if self.planted.is(Bug::AppliedBeforeCommitted) {
                         let (term, kind) = (self.replica.term, EntryKind::Payload);
                         self.apply_entry(&Entry { position, term, kind, payload: entry });

@@ -48,6 +48,7 @@ mod load;
 mod mark;
 mod membership;
 mod moves;
+mod outstanding;
 mod owners;
 mod partition;
 mod peer;

@@ -6,11 +6,11 @@ use crate::entry::{
 };
 use crate::extensions::Extensions;
 use crate::fate::Place;
+use crate::outstanding::Outstanding;
 use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::timestamp::Timestamp;
-use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -23,11 +23,8 @@ pub(crate) struct Partition {
     pub(crate) extensions: Extensions,
     /// The entry under construction.
     pub(crate) entry: Vec<u8>,
-    /// An entry that the group could not take yet.
-    held_up: Option<Bytes>,
-    /// Entries proposed here and not applied: position and bytes.
-    proposed: VecDeque<(u64, usize)>,
-    proposed_bytes: usize,
+    /// The entries before it that are not applied.
+    outstanding: Outstanding,
     pub(crate) proposed_zxid: i64,
     /// Which partition it is, of how many.
     own: u8,
@@ -52,9 +49,7 @@ impl Partition {
             watches: Watches::new(hash_seed),
             extensions: Extensions::default(),
             entry: Vec::new(),
-            held_up: None,
-            proposed: VecDeque::new(),
-            proposed_bytes: 0,
+            outstanding: Outstanding::default(),
             proposed_zxid,
             own,
             partitions,
@@ -73,12 +68,12 @@ impl Partition {
 
     /// Bytes proposed and not applied.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.entry_bytes() + self.proposed_bytes
+        self.entry_bytes() + self.outstanding.proposed_bytes()
     }
 
     /// Bytes of the entry under construction.
     pub(crate) fn entry_bytes(&self) -> usize {
-        self.entry.len() + self.held_up.as_ref().map_or(0, Bytes::len)
+        self.entry.len() + self.outstanding.held_up_bytes()
     }
 
     /// Prepares a write, without programs, and, if it is not refused, proposes the update.
@@ -283,7 +278,7 @@ impl Partition {
         let is_other = |known: &Place| {
             places.iter().any(|place| place.partition == known.partition && place.term != known.term)
         };
-        if self.held_up.is_some() || self.follows.iter().any(is_other) {
+        if self.outstanding.is_held_up() || self.follows.iter().any(is_other) {
             return false;
         }
         for place in places {
@@ -320,7 +315,7 @@ impl Partition {
     /// Closes the entry under construction; give it back with [`Partition::hold_up`] if the group
     /// cannot take it yet.
     pub(crate) fn take_entry(&mut self) -> Option<Bytes> {
-        if let Some(held_up) = self.held_up.take() {
+        if let Some(held_up) = self.outstanding.take_held_up() {
             return Some(held_up);
         }
         if self.entry.is_empty() {
@@ -328,6 +323,7 @@ impl Partition {
             self.follows.clear();
             return None;
         }
+        self.outstanding.closed(self.entry.len());
         if !self.rests_on.is_empty() {
             self.rests_on.raise_zxid(self.proposed_zxid);
             put_seen(&mut self.entry, &self.rests_on);
@@ -353,13 +349,12 @@ impl Partition {
     }
 
     pub(crate) fn hold_up(&mut self, entry: Bytes) {
-        self.held_up = Some(entry);
+        self.outstanding.hold_up(entry);
     }
 
     /// An entry was proposed and will stand at this position.
-    pub(crate) fn proposed(&mut self, position: u64, bytes: usize) {
-        self.proposed.push_back((position, bytes));
-        self.proposed_bytes += bytes;
+    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes) {
+        self.outstanding.proposed(position, entry);
         self.promised = None;
         if self.followed_until == u64::MAX {
             self.followed_until = position;
@@ -368,9 +363,12 @@ impl Partition {
 
     /// Everything up to this position has been applied.
     pub(crate) fn applied(&mut self, position: u64) {
-        while let Some((_, bytes)) = self.proposed.pop_front_if(|(proposed, _)| *proposed <= position) {
-            self.proposed_bytes -= bytes;
-        }
+        self.outstanding.applied(position);
+    }
+
+    /// Lets the tree be read as it will be, but for what is in a part.
+    pub(crate) fn note_contents(&mut self) {
+        self.outstanding.note_contents(&mut self.tree, &self.entry);
     }
 
     /// What is proposed and not applied may never be, or comes by way of another leader. What is applied rests
@@ -380,9 +378,7 @@ impl Partition {
             return;
         }
         self.entry.clear();
-        self.held_up = None;
-        self.proposed.clear();
-        self.proposed_bytes = 0;
+        self.outstanding = Outstanding::default();
         self.proposed_zxid = self.tree.last_zxid();
         self.tree.abandon_proposed();
         self.follows.clear();
@@ -393,7 +389,7 @@ impl Partition {
         self.rests_on = Timestamp::new(self.partitions);
         self.rests_on.merge(stamp);
         self.rests_on.raise_zxid(zxid);
-        self.extensions.abandoned(&mut self.tree);
+        self.extensions.abandoned();
     }
 }
 

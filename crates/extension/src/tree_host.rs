@@ -21,8 +21,7 @@ impl<'t> TreeHost<'t> {
     /// Everything that a call does by way of this becomes a part of an update. Whoever has begun it takes it
     /// back, or takes back what the call has done, if the call fails.
     ///
-    /// The tree has to know the contents of what is outstanding ([`Tree::knows_proposed_contents`]); reads
-    /// are refused with `OperationTimeout` otherwise.
+    /// The tree has to know the contents of what was outstanding when the part began ([`Tree::note_contents`]).
     #[must_use]
     pub fn new(tree: &'t mut Tree, part: &'t mut Part, caller: Caller<'t>) -> Self {
         Self { tree, part, caller }
@@ -85,6 +84,7 @@ impl Host for TreeHost<'_> {
     }
 
     fn read(&mut self, path: &str) -> Result<Object<'_>, ErrorCode> {
+        self.tree.part_note_contents(self.part);
         self.tree.proposed_znode(path, &self.caller).map(object)
     }
 
@@ -93,6 +93,7 @@ impl Host for TreeHost<'_> {
         path: &str,
         each: &mut dyn FnMut(&str, Object<'_>) -> bool,
     ) -> Result<(), ErrorCode> {
+        self.tree.part_note_contents(self.part);
         self.tree.proposed_children(path, &self.caller, &mut |name, znode| each(name, object(znode)))
     }
 

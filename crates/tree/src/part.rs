@@ -13,7 +13,7 @@ use crate::quota::Usage;
 use crate::session::{Contact, OpenSession, PARTITIONS_MAX};
 use crate::slab::NONE;
 use crate::tree::{Tree, reserved};
-use crate::update::{self, CreateOp, Op, Update, Updates};
+use crate::update::{self, CreateOp, Decoder, Op, Update, Updates};
 use crate::{Caller, Stamp};
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -30,7 +30,8 @@ pub struct Part {
     savepoint: Savepoint,
     pub(crate) ops: Vec<u8>,
     count: usize,
-    /// The ephemerals of a session that it closes, while contents are kept.
+    /// So much of `ops` has been noted: see [`Tree::part_note_contents`].
+    noted: usize,
     ephemerals: Vec<String>,
 }
 
@@ -41,6 +42,7 @@ pub struct Mark {
     savepoint: Savepoint,
     ops: usize,
     count: usize,
+    noted: usize,
 }
 
 impl Part {
@@ -60,6 +62,11 @@ impl Part {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Says which ephemerals go with the session that it closes, for [`Part::for_each_change`].
+    pub fn ends(&mut self, ephemerals: Vec<String>) {
+        self.ephemerals = ephemerals;
     }
 
     /// What it does to znodes, as far as it is prepared: see [`Update::for_each_change`].
@@ -223,7 +230,7 @@ impl Tree {
     /// server.
     pub fn part_begin(&mut self, stamp: Stamp, session: i64) -> Part {
         let savepoint = self.overlay.savepoint();
-        Part { stamp, session, savepoint, ops: Vec::new(), count: 0, ephemerals: Vec::new() }
+        Part { stamp, session, savepoint, ops: Vec::new(), count: 0, noted: 0, ephemerals: Vec::new() }
     }
 
     /// Prepares a step, which sees those before it.
@@ -254,9 +261,6 @@ impl Tree {
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
             PartOp::Place { changes } => self.part_place(part, changes, caller),
             PartOp::CloseSession => {
-                if self.overlay.keeps_contents() {
-                    part.ephemerals = self.ephemerals_to_be(part.session);
-                }
                 self.propose_close(part.session, part.stamp, &mut part.ops);
                 Ok(PartResult::Done)
             }
@@ -295,12 +299,22 @@ impl Tree {
         let (count, ops) = update.ops().expect("it was prepared here");
         let (session, ops) = (update.session, ops.to_vec());
         batch.truncate(start);
-        Part { stamp, session, savepoint: self.overlay.savepoint(), ops, count, ephemerals: Vec::new() }
+        let savepoint = self.overlay.savepoint();
+        Part { stamp, session, savepoint, ops, count, noted: 0, ephemerals: Vec::new() }
+    }
+
+    /// Notes the contents of what is in a part, so that it can be seen in the state as it will be. Those of all that
+    /// was prepared before have to be known by then: see [`Tree::note_contents`].
+    pub fn part_note_contents(&mut self, part: &mut Part) {
+        let ops = Decoder { rest: &part.ops[part.noted..] }.ops(part.session);
+        ops.for_each(|op| self.note_op(op.expect("it was prepared here"), true));
+        part.noted = part.ops.len();
     }
 
     /// From here on, until [`Tree::part_back`] or [`Tree::part_go_on`], what is added can be taken back.
     pub fn part_mark(&mut self, part: &Part) -> Mark {
-        Mark { savepoint: self.overlay.savepoint(), ops: part.ops.len(), count: part.count }
+        let savepoint = self.overlay.savepoint();
+        Mark { savepoint, ops: part.ops.len(), count: part.count, noted: part.noted }
     }
 
     /// Keeps what was added since the mark.
@@ -310,10 +324,12 @@ impl Tree {
 
     /// Takes back what was added since the mark.
     pub fn part_back(&mut self, part: &mut Part, mark: Mark) {
-        let Mark { savepoint, ops, count } = mark;
+        let Mark { savepoint, ops, count, noted } = mark;
         self.undo_to(savepoint);
         part.ops.truncate(ops);
         part.count = count;
+        // What was noted since is forgotten, though it may have been done before.
+        part.noted = noted;
     }
 
     /// Paths of the session's ephemerals once everything proposed has been applied, in no particular order.
@@ -391,7 +407,6 @@ impl Tree {
         let zxid = part.stamp.zxid;
         self.overlay.touch(zxid, parent_path, parent_hash, parent, 1, None);
         self.overlay.touch(zxid, &path, hash, Projected::AWAY, 0, None);
-        self.link_created(&path, hash);
         Ok(PartResult::Adopted { path: path.into_owned() })
     }
 
@@ -418,7 +433,7 @@ impl Tree {
         let (data, acl) = (create.data, acl.as_deref());
         Op::Create(CreateOp { path, data, acl, kind, parent_cversion: None, with_stat })
             .encode(&mut part.ops);
-        self.propose_znode((path, hash), kind, acl, data, part.stamp);
+        self.propose_znode((path, hash), kind, acl, data_len, part.stamp);
         Ok(PartResult::Created { path: path.into(), stat: self.proposed_stat(path), with_stat })
     }
 

@@ -171,8 +171,7 @@ impl Tree {
         Op::SetData { path, data: Some(config), version: CONFIG_VERSION }.encode(batch);
         update::end(batch, start);
         let state = Projected { version: CONFIG_VERSION, data_len: config.len(), ..state }.set_at(stamp);
-        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
-        self.overlay.keep_data(slot, Some(config));
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
         Ok(())
     }
 
@@ -269,7 +268,7 @@ impl Tree {
         let parent_cversion = Some(parent.cversion);
         Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
         self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
-        self.propose_znode((path, hash), kind, acl, data, stamp);
+        self.propose_znode((path, hash), kind, acl, data_len, stamp);
         Ok(())
     }
 
@@ -311,10 +310,9 @@ impl Tree {
         (path, hash): (&str, u32),
         kind: ZnodeKind,
         acl: Option<&[u8]>,
-        data: Option<&[u8]>,
+        data_len: usize,
         stamp: Stamp,
     ) {
-        let data_len = data.map_or(0, <[u8]>::len);
         let acl = self.intern_resolved(acl);
         let state = Projected {
             presence: Presence::Here,
@@ -330,19 +328,7 @@ impl Tree {
             mzxid: stamp.zxid,
             pzxid: stamp.zxid,
         };
-        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
-        if self.overlay.keeps_contents() {
-            self.overlay.keep_data(slot, data);
-            self.link_created(path, hash);
-        }
-    }
-
-    /// Notes below its parent that a child will be created, while contents are kept.
-    pub(crate) fn link_created(&mut self, path: &str, hash: u32) {
-        if let Some((parent, _)) = path::split(path).filter(|_| self.overlay.keeps_contents()) {
-            let parent_hash = self.hasher.path(parent);
-            self.overlay.link_child((parent, parent_hash), (path, hash));
-        }
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, Some(acl));
     }
 
     /// What to create. For the opcodes of containers and TTL znodes, the opcode decides and not
@@ -514,8 +500,7 @@ impl Tree {
         let version = state.version.wrapping_add(1);
         Op::SetData { path, data, version }.encode(batch);
         let state = Projected { version, data_len, ..state }.set_at(stamp);
-        let slot = self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
-        self.overlay.keep_data(slot, data);
+        self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
         Ok(())
     }
 

@@ -7,8 +7,9 @@
 //! Closing a session touches nothing here but the session: a znode that it owns counts as deleted
 //! from then on.
 //!
-//! What the data of outstanding updates is, and which children they create, is kept only where programs ask
-//! ([`Overlay::keep_contents`]): preparing a request needs neither.
+//! What the data of outstanding updates is, and which children they create, stands in the updates. Preparing a
+//! request needs neither, so the overlay is told only when programs are about to read the state as it will be
+//! ([`Overlay::note_data`], [`Overlay::link_child`]).
 //!
 //! Of a subtree that moves to another partition, or comes from one, nothing is kept but that it does: it may
 //! have many znodes, and nothing is prepared before that is applied. Of the table of what lives elsewhere than
@@ -89,28 +90,28 @@ struct Entry {
     /// in the applied state. Children that go with a closing session are not in it.
     child_delta: i64,
     state: Projected,
-    data: KeptData,
+    data: NotedData,
     links: Links,
 }
 
-/// The data that outstanding updates set, while contents are kept. The bytes keep their allocation when the slot
-/// is used again.
+/// The data that outstanding updates set, as far as it was noted. The bytes keep their allocation when the slot is
+/// used again.
 #[derive(Debug, Default)]
-struct KeptData {
+struct NotedData {
     set: SetTo,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SetTo {
-    /// None of them sets it, or contents are not kept.
+    /// None that was noted sets it.
     #[default]
     Unknown,
     Null,
     Bytes,
 }
 
-impl KeptData {
+impl NotedData {
     /// Data this long does not keep its allocation.
     const BYTES_KEPT: usize = 1024;
 
@@ -137,8 +138,8 @@ impl KeptData {
     }
 }
 
-/// The children that outstanding updates create, as a list from their parent's entry, while contents are
-/// kept. Slots of entries; [`NO_SLOT`] ends a list.
+/// The children that outstanding updates create, as a list from their parent's entry, as far as they were noted.
+/// Slots of entries; [`NO_SLOT`] ends a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Links {
     parent: u32,
@@ -196,7 +197,7 @@ struct QuotaTouch {
 enum Undo {
     Created(u32),
     Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
-    Data { slot: u32, before: KeptData },
+    Data { slot: u32, before: NotedData },
     Session { session: i64, before: Option<ProposedSession> },
 }
 
@@ -227,9 +228,6 @@ pub(crate) struct Overlay {
     /// The update that changes the table of what lives elsewhere than the rule says.
     placing: Option<i64>,
     undo: Option<Vec<Undo>>,
-    keeps_contents: bool,
-    /// The last update of which no contents were kept.
-    contents_unknown: i64,
 }
 
 impl Overlay {
@@ -301,7 +299,7 @@ impl Overlay {
     }
 
     /// Notes that the update `zxid` makes the znode at `path` look like `state`. When it is given
-    /// an ACL, the touch takes over one use of it. Returns the path's slot.
+    /// an ACL, the touch takes over one use of it.
     pub(crate) fn touch(
         &mut self,
         zxid: i64,
@@ -310,7 +308,7 @@ impl Overlay {
         state: Projected,
         child_delta: i64,
         acl: Option<u32>,
-    ) -> u32 {
+    ) {
         debug_assert!(self.moving.is_none(), "nothing is prepared before a move is applied");
         let slot = match self.slot_of(path, hash) {
             Some(slot) => {
@@ -333,7 +331,6 @@ impl Overlay {
             }
         };
         self.touches.push_back(Touch { zxid, slot, child_delta, acl });
-        slot
     }
 
     fn new_entry(
@@ -353,7 +350,7 @@ impl Overlay {
             entry.state = state;
             slot
         } else {
-            let (data, links) = (KeptData::default(), Links::NONE);
+            let (data, links) = (NotedData::default(), Links::NONE);
             self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state, data, links });
             u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
         };
@@ -381,56 +378,26 @@ impl Overlay {
 
     // Contents.
 
-    /// Whether the data of outstanding updates, and the children that they create, are to be kept.
-    pub(crate) fn keep_contents(&mut self, keep: bool) {
-        debug_assert!(keep || self.undo.is_none(), "what is undone was kept as it is");
-        if keep == self.keeps_contents {
-            return;
+    /// Notes the data that an outstanding update sets. What a part does that may still be undone, `can_be_undone`
+    /// with it; nothing of what stands before the part does.
+    pub(crate) fn note_data(&mut self, path: &str, hash: u32, data: Option<&[u8]>, can_be_undone: bool) {
+        let Some(slot) = self.slot_of(path, hash) else { return };
+        let noted = &mut self.entries[slot as usize].data;
+        if let Some(undo) = self.undo.as_mut().filter(|_| can_be_undone) {
+            undo.push(Undo::Data { slot, before: core::mem::take(noted) });
         }
-        self.keeps_contents = keep;
-        self.contents_unknown = self.touches.back().map_or(0, |touch| touch.zxid);
-        for entry in &mut self.entries {
-            // What is not kept any more would be wrong when contents are kept again.
-            entry.data.forget();
-            entry.links = Links::NONE;
-        }
+        noted.set(data);
     }
 
-    #[inline]
-    pub(crate) fn keeps_contents(&self) -> bool {
-        self.keeps_contents
-    }
-
-    /// Whether the contents of all outstanding updates are known.
-    pub(crate) fn knows_contents(&self) -> bool {
-        let oldest = self.touches.front();
-        self.keeps_contents && oldest.is_none_or(|touch| touch.zxid > self.contents_unknown)
-    }
-
-    /// Notes the data that an outstanding update sets, which has touched the path of this slot.
-    pub(crate) fn keep_data(&mut self, slot: u32, data: Option<&[u8]>) {
-        if !self.keeps_contents {
-            return;
-        }
-        let kept = &mut self.entries[slot as usize].data;
-        if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Data { slot, before: core::mem::take(kept) });
-        }
-        kept.set(data);
-    }
-
-    /// The data that outstanding updates set, if any does.
+    /// The data that outstanding updates set, if any does that was noted.
     pub(crate) fn data(&self, path: &str, hash: u32) -> Option<Option<&[u8]>> {
         let slot = self.slot_of(path, hash)?;
         self.entries[slot as usize].data.get()
     }
 
-    /// Notes that an outstanding update, which has touched both, creates a child. That is not undone: a child
-    /// that is not there after all is known to be gone.
+    /// Notes that an outstanding update creates a child. That is not undone: a child that is not there after all is
+    /// known to be gone.
     pub(crate) fn link_child(&mut self, parent: (&str, u32), child: (&str, u32)) {
-        if !self.keeps_contents {
-            return;
-        }
         let slots = (self.slot_of(parent.0, parent.1), self.slot_of(child.0, child.1));
         let (Some(parent), Some(child)) = slots else {
             return;
@@ -587,7 +554,7 @@ impl Overlay {
     /// Forgets everything.
     pub(crate) fn abandon(&mut self, release: impl FnMut(u32)) {
         self.touches.drain(..).filter_map(|touch| touch.acl).for_each(release);
-        *self = Self { keeps_contents: self.keeps_contents, ..Self::default() };
+        *self = Self::default();
     }
 
     /// From here on, until [`Overlay::keep`] or [`Overlay::undo`], changes can be taken back. Savepoints are

@@ -1,12 +1,14 @@
-//! Reading the state as it will be, for programs that run where requests are prepared.
+//! Reading the state as it will be, for programs that run where requests are prepared. Whoever reads has noted the
+//! contents of what is outstanding before ([`Tree::note_contents`]).
 
 use crate::acl::AclView;
 use crate::node::ZnodeKind;
 use crate::proposed::{Presence, Projected};
 use crate::tree::{Tree, reserved};
+use crate::update::{CorruptUpdate, CreateOp, Op, Update};
 use crate::{Caller, prepare};
 use alloc::string::String;
-use stoa_wire::{ErrorCode, perms};
+use stoa_wire::{ErrorCode, path, perms};
 
 /// A znode as it will be once everything proposed has been applied.
 #[derive(Debug, Clone, Copy)]
@@ -26,18 +28,35 @@ pub struct ProposedZnode<'a> {
 }
 
 impl Tree {
-    /// Says whether this tree can be read as it will be. That costs a copy of the data of each outstanding
-    /// update, so it is off until somebody needs it.
+    /// Notes the contents of an update that was prepared here: the data that it sets, and what it creates. To read
+    /// the state as it will be takes those of all updates that are outstanding, in their order, and of the part that
+    /// is open ([`Tree::part_note_contents`]). To prepare takes none of it; so nothing is noted before somebody reads.
     ///
-    /// What was outstanding when it was switched on is not known: wait until that is applied.
-    pub fn keep_proposed_contents(&mut self, keep: bool) {
-        self.overlay.keep_contents(keep);
+    /// An update that has been applied by now does no harm.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn note_contents(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
+        update.for_each_op(|op| {
+            self.note_op(op, false);
+            Ok(())
+        })
     }
 
-    /// Whether it can be read as it will be: contents are kept, and those of all outstanding updates are.
-    #[must_use]
-    pub fn knows_proposed_contents(&self) -> bool {
-        self.overlay.knows_contents()
+    pub(crate) fn note_op(&mut self, op: Op<'_>, can_be_undone: bool) {
+        let (path, data) = match op {
+            Op::Create(CreateOp { path, data, .. }) | Op::SetData { path, data, .. } => (path, Some(data)),
+            Op::Adopt { path, .. } => (path, None),
+            _ => return,
+        };
+        let hash = self.hasher.path(path);
+        if let Some(data) = data {
+            self.overlay.note_data(path, hash, data, can_be_undone);
+        }
+        if let Some((parent, _)) = path::split(path).filter(|_| !matches!(op, Op::SetData { .. })) {
+            let parent_hash = self.hasher.path(parent);
+            self.overlay.link_child((parent, parent_hash), (path, hash));
+        }
     }
 
     /// Whether there will be a znode at a path, here or on another partition.
@@ -53,9 +72,8 @@ impl Tree {
     /// The znode at a path as it will be, for who may READ it.
     ///
     /// # Errors
-    /// `NoNode` and `NoAuth` as of a getData, `SessionExpired` and `BadArguments` as of a write,
-    /// `Unimplemented` for a znode on another partition, and `OperationTimeout` as long as
-    /// [`Tree::knows_proposed_contents`] says no.
+    /// `NoNode` and `NoAuth` as of a getData, `SessionExpired` and `BadArguments` as of a write, and
+    /// `Unimplemented` for a znode on another partition.
     pub fn proposed_znode(&self, path: &str, caller: &Caller<'_>) -> Result<ProposedZnode<'_>, ErrorCode> {
         let (hash, state) = self.readable(path, caller)?;
         Ok(self.view(path, hash, &state))
@@ -100,9 +118,6 @@ impl Tree {
     fn readable(&self, path: &str, caller: &Caller<'_>) -> Result<(u32, Projected), ErrorCode> {
         self.check_session(caller)?;
         prepare::check_path(path)?;
-        if !self.overlay.knows_contents() {
-            return Err(ErrorCode::OperationTimeout);
-        }
         let hash = self.hasher.path(path);
         match self.presence(path, hash) {
             Presence::Away => return Err(ErrorCode::Unimplemented),
@@ -163,7 +178,7 @@ impl Tree {
             stays(&state).then(|| (node.name(), node.hash, here(state)))
         });
         let created = self.overlay.created_below(path, hash).filter_map(move |(path, hash, state)| {
-            let (_, name) = stoa_wire::path::split(path)?;
+            let (_, name) = path::split(path)?;
             // What is in the applied state has been looked at.
             (stays(&state) && self.find_hashed(path, hash).is_none()).then(|| (name, hash, here(state)))
         });

@@ -328,6 +328,11 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// All that follows is operations.
+    pub(crate) fn ops(mut self, session: i64) -> impl Iterator<Item = Result<Op<'a>, Reason>> {
+        core::iter::from_fn(move || (!self.rest.is_empty()).then(|| self.op(session)))
+    }
+
     fn take(&mut self, len: usize) -> Result<&'a [u8], Reason> {
         let (head, tail) = self.rest.split_at_checked(len).ok_or(CUT_SHORT)?;
         self.rest = tail;

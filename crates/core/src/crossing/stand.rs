@@ -111,6 +111,8 @@ impl Server {
             },
             request => request,
         };
+        let is_end = matches!(step.kind, StepKind::Close);
+        let ending = if is_end { self.partition.ending(session) } else { Vec::new() };
         let tree = &mut self.partition.tree;
         let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
         if let StepKind::Programs(step) = step.kind {
@@ -132,6 +134,7 @@ impl Server {
             StepKind::Guest => (PartOp::Guest, caller),
             StepKind::Close => {
                 at_cuts = tree.ephemerals_at_cuts(session);
+                part.ends(ending);
                 (PartOp::CloseSession, caller)
             }
             StepKind::Give(_)
@@ -170,7 +173,6 @@ impl Server {
     fn undo_part(&mut self) {
         if let Some((part, _)) = self.crossing.stand.as_mut().and_then(|stand| stand.part.take()) {
             self.partition.tree.part_undo(part);
-            self.partition.program_steps_undone();
         }
     }
 

@@ -23,7 +23,6 @@ impl Server {
         let limits = self.config.programs.clone();
         self.partition.extensions = Extensions::new(limits, &self.partition.tree);
         self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
-        self.partition.programs_changed(&[]);
     }
 
     /// Programs have carried a request out, or reacted to it.
@@ -120,11 +119,8 @@ impl Server {
 
     /// An update is applied that may have changed what stands at `/em`.
     pub(crate) fn programs_applied(&mut self, changes: &[(EventKind, String)], zxid: i64) {
-        let was_proposed = self.partition.programs_applied(zxid);
-        if !changes.is_empty() || was_proposed {
-            self.partition.extensions.has_steps = false;
-            self.partition.programs_changed(changes);
-        }
+        self.partition.programs_applied(zxid);
+        self.partition.programs_changed(changes);
     }
 
     /// The programs, in the order of their names, with what they did at this server.

@@ -159,6 +159,7 @@ impl Partition {
         now: Now,
     ) -> Result<(), Refusal> {
         let (stamp, mut used) = (self.next_stamp(now), Used::default());
+        self.note_contents();
         let mut part = self.tree.part_begin(stamp, caller.session);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);

@@ -13,8 +13,7 @@
 //! and who has acknowledged them. The leader prepares with it: what is registered there ([`register`]),
 //! requests that a program carries out ([`call`]), and reactions to what an update does ([`react`]).
 //!
-//! A program is used from when its registration is applied on. Reading the state as it will be takes the
-//! contents of everything outstanding, and these are kept from when it is prepared on.
+//! A program is used from when its registration is applied on.
 
 mod apply;
 mod call;
@@ -105,8 +104,6 @@ pub(crate) struct Extensions {
     acknowledged: BTreeMap<(Box<str>, i64), u32>,
     stats: BTreeMap<Box<str>, ProgramStats>,
     proposed: VecDeque<Proposed>,
-    /// A step has been prepared of a registration that concerns several partitions.
-    has_steps: bool,
     /// What lives where, and which partition this is.
     home: Option<(Placement, u8)>,
     /// Some of that was applied lately.
@@ -244,16 +241,9 @@ impl Extensions {
         core::mem::take(&mut self.has_settled)
     }
 
-    /// Whether contents are to be kept: see [`Tree::keep_proposed_contents`].
-    fn needs_contents(&self) -> bool {
-        !self.owners.is_empty() || self.has_steps || self.proposed.iter().any(|proposed| proposed.registers)
-    }
-
     /// What was proposed and not applied may never be.
-    pub(crate) fn abandoned(&mut self, tree: &mut Tree) {
+    pub(crate) fn abandoned(&mut self) {
         self.proposed.clear();
-        self.has_steps = false;
-        tree.keep_proposed_contents(self.needs_contents());
     }
 
     fn warn(&mut self, warning: String) {

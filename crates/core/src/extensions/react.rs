@@ -126,6 +126,9 @@ impl Partition {
             part.for_each_change(|kind, path| self.extensions.add_due(&mut due, kind, path));
             due
         });
+        if !due.is_empty() {
+            self.note_contents();
+        }
         for (number, (kind, path, program)) in due.into_iter().enumerate() {
             if number >= REACTIONS_MAX || part.bytes() >= BYTES_MAX {
                 self.extensions.count(program.name(), Used::default(), true);

@@ -356,7 +356,10 @@ impl Partition {
         caller: &Caller<'_>,
         at_home: bool,
     ) -> Stepped {
-        let (path, tree) = (program_path(name), &mut self.tree);
+        let path = program_path(name);
+        self.note_contents();
+        let tree = &mut self.tree;
+        tree.part_note_contents(part);
         let mut children = Vec::new();
         tree.proposed_children(&path, &Caller::SERVER, &mut |child, _| {
             children.push(format!("{path}/{child}"));
@@ -380,8 +383,6 @@ impl Partition {
         caller: &Caller<'_>,
         step: ProgramStep,
     ) -> Stepped {
-        self.extensions.has_steps = true;
-        self.tree.keep_proposed_contents(true);
         match (step, request) {
             (ProgramStep::AdoptManager | ProgramStep::MakeManager { .. }, _) => {
                 self.make_manager(part, caller, step)
@@ -398,14 +399,6 @@ impl Partition {
                 self.deregister_here(part, removal.name, removal.version, caller, at_home)
             }
             _ => Err(ErrorCode::Unimplemented),
-        }
-    }
-
-    /// What was prepared of a step has been taken back.
-    pub(crate) fn program_steps_undone(&mut self) {
-        if core::mem::take(&mut self.extensions.has_steps) {
-            let needs_contents = self.extensions.needs_contents();
-            self.tree.keep_proposed_contents(needs_contents);
         }
     }
 
@@ -513,14 +506,11 @@ impl Partition {
         steps: impl FnOnce(&mut Self, &mut Part) -> Result<Vec<u8>, ErrorCode>,
     ) -> Result<(), Why> {
         let stamp = self.next_stamp(now);
-        self.tree.keep_proposed_contents(true);
         let mut part = self.tree.part_begin(stamp, caller.session);
         let body = match steps(self, &mut part) {
             Ok(body) => body,
             Err(code) => {
                 self.tree.part_undo(part);
-                let needs_contents = self.extensions.needs_contents();
-                self.tree.keep_proposed_contents(needs_contents);
                 return Err(code.into());
             }
         };
@@ -543,14 +533,11 @@ impl Partition {
         }
     }
 
-    /// What was proposed of programs is applied, up to here. Returns whether that was something.
-    pub(super) fn programs_applied(&mut self, zxid: i64) -> bool {
-        let mut is_something = false;
+    /// What was proposed of programs is applied, up to here.
+    pub(super) fn programs_applied(&mut self, zxid: i64) {
         while self.extensions.proposed.pop_front_if(|proposed| proposed.zxid <= zxid).is_some() {
-            is_something = true;
+            self.extensions.has_settled = true;
         }
-        self.extensions.has_settled |= is_something;
-        is_something
     }
 
     /// Some of what stands at or below `/em` has changed.
@@ -558,8 +545,6 @@ impl Partition {
         for (kind, path) in changes {
             self.extensions.changed(&self.tree, *kind, path);
         }
-        let needs_contents = self.extensions.needs_contents();
-        self.tree.keep_proposed_contents(needs_contents);
     }
 }
 

@@ -15,8 +15,7 @@ pub(crate) struct World {
 impl World {
     /// With the live sessions 1 to 3.
     pub(crate) fn new() -> Self {
-        let mut tree = Tree::new(Options { enforce_quota: true, ..Options::default() });
-        tree.keep_proposed_contents(true);
+        let tree = Tree::new(Options { enforce_quota: true, ..Options::default() });
         let mut world = Self { tree, zxid: 0, identities: Vec::new() };
         for session in 1..=3 {
             let (stamp, mut batch) = (world.stamp(), Vec::new());

@@ -47,8 +47,7 @@ pub(super) struct Stage {
 impl Stage {
     /// With a program that every session has acknowledged.
     pub(super) fn new(program: Program) -> Self {
-        let mut tree = Tree::new(Options::default());
-        tree.keep_proposed_contents(true);
+        let tree = Tree::new(Options::default());
         let mut registry = Registry::default();
         registry.register(Arc::new(program)).expect("it is the only one");
         let (sessions, blocked) = (BTreeMap::new(), Vec::new());

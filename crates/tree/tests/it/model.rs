@@ -3,7 +3,7 @@
 use crate::naive::{At, Naive};
 use crate::world::*;
 use proptest::prelude::*;
-use stoa_tree::{Caller, Loader, Options, PartOp, ProposedZnode, Refusal, Tree, Updates, multi_op};
+use stoa_tree::{Caller, Loader, Options, Part, PartOp, ProposedZnode, Refusal, Tree, Updates, multi_op};
 use stoa_wire::CreateMode::{self, *};
 use stoa_wire::{Acl, ErrorCode, OPEN_ACL, READ_ACL, perms};
 
@@ -12,9 +12,9 @@ enum Step {
     /// By the session with this number among those ever created.
     Request(usize, Frame),
     /// Operations in one update, of which each sees those before it; kept in the end, or undone.
-    Call(usize, Vec<Frame>, bool),
-    /// Whether the state can be read as it will be.
-    KeepContents(bool),
+    Call(usize, Vec<Frame>, Calling),
+    /// The state is read as it will be.
+    Look,
     CreateSession,
     CloseSession(usize),
     Apply(usize),
@@ -22,6 +22,17 @@ enum Step {
     SnapshotBegin,
     SnapshotSlice(usize),
     SnapshotAbort,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Calling {
+    /// The state as it will be is read after each operation.
+    looks: bool,
+    is_kept: bool,
+}
+
+fn calling() -> impl Strategy<Value = Calling> {
+    (any::<bool>(), any::<bool>()).prop_map(|(looks, is_kept)| Calling { looks, is_kept })
 }
 
 fn path() -> BoxedStrategy<String> {
@@ -77,9 +88,9 @@ pub(crate) fn request(path: fn() -> BoxedStrategy<String>) -> impl Strategy<Valu
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         60 => (any::<usize>(), request(path)).prop_map(|(session, frame)| Step::Request(session, frame)),
-        8 => (any::<usize>(), prop::collection::vec(write(path), 0..6), any::<bool>())
-            .prop_map(|(session, ops, keep)| Step::Call(session, ops, keep)),
-        2 => any::<bool>().prop_map(Step::KeepContents),
+        8 => (any::<usize>(), prop::collection::vec(write(path), 0..6), calling())
+            .prop_map(|(session, ops, calling)| Step::Call(session, ops, calling)),
+        12 => Just(Step::Look),
         3 => Just(Step::CreateSession),
         3 => any::<usize>().prop_map(Step::CloseSession),
         12 => (1_usize..8).prop_map(Step::Apply),
@@ -103,9 +114,9 @@ fn narrow_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (any::<usize>(), prop_oneof![4 => write.clone(), 1 => pair])
             .prop_map(|(session, frame)| Step::Request(session, frame)),
-        5 => (any::<usize>(), prop::collection::vec(write, 0..6), any::<bool>())
-            .prop_map(|(session, ops, keep)| Step::Call(session, ops, keep)),
-        1 => any::<bool>().prop_map(Step::KeepContents),
+        5 => (any::<usize>(), prop::collection::vec(write, 0..6), calling())
+            .prop_map(|(session, ops, calling)| Step::Call(session, ops, calling)),
+        8 => Just(Step::Look),
         1 => Just(Step::CreateSession),
         1 => any::<usize>().prop_map(Step::CloseSession),
         12 => Just(Step::Apply(1)),
@@ -182,10 +193,10 @@ impl Run {
                     self.agreed.push(Agreed::Request(frame.clone(), at));
                 }
             }
-            Step::Call(session, ops, keep) => {
-                self.call(self.sessions[session % self.sessions.len()], ops, *keep);
+            Step::Call(session, ops, calling) => {
+                self.call(self.sessions[session % self.sessions.len()], ops, *calling);
             }
-            Step::KeepContents(keep) => self.world.tree.keep_proposed_contents(*keep),
+            Step::Look => self.look(),
             Step::CreateSession => {
                 self.world.propose_session(self.next_session);
                 self.sessions.push(self.next_session);
@@ -201,6 +212,7 @@ impl Run {
             Step::Abandon => {
                 self.world.tree.abandon_proposed();
                 self.world.log.truncate(self.world.applied);
+                self.world.noted = self.world.applied;
                 self.agreed.truncate(self.world.applied);
                 self.proposed = self.applied.clone();
             }
@@ -224,16 +236,22 @@ impl Run {
             let live = self.proposed.sessions.contains(session);
             assert_eq!(self.world.tree.session_is_live(*session), live);
         }
-        if self.world.tree.knows_proposed_contents() {
-            self.proposed.assert_proposed(&self.world.tree);
-            self.views += 1;
-        }
     }
 
-    fn call(&mut self, session: i64, ops: &[Frame], keep: bool) {
+    fn look(&mut self) {
+        self.world.note_contents();
+        self.proposed.assert_proposed(&self.world.tree);
+        self.views += 1;
+    }
+
+    fn call(&mut self, session: i64, ops: &[Frame], calling: Calling) {
+        let Calling { looks, is_kept } = calling;
         let stamp = self.world.stamp();
         let at = At { session, zxid: stamp.zxid, time_ms: stamp.time_ms };
         let before = self.proposed.clone();
+        if looks {
+            self.world.note_contents();
+        }
         let tree = &mut self.world.tree;
         let mut part = tree.part_begin(stamp, session);
         let mut done = Vec::new();
@@ -246,11 +264,12 @@ impl Run {
             if prepared.is_ok() {
                 done.push(op.clone());
             }
-            if tree.knows_proposed_contents() {
+            if looks {
+                tree.part_note_contents(&mut part);
                 self.proposed.assert_proposed(tree);
             }
         }
-        if keep {
+        if is_kept {
             let mut batch = Vec::new();
             tree.part_keep(part, &mut batch);
             if !done.is_empty() {
@@ -319,11 +338,11 @@ proptest! {
     #[test]
     fn proposed_and_applied_meet_at_every_distance(steps in prop::collection::vec(narrow_step(), 1..80)) {
         let mut run = Run::new(Options::default());
-        run.step(&Step::KeepContents(true));
         run.step(&Step::CreateSession);
         for step in &steps {
             run.step(step);
         }
+        run.step(&Step::Look);
         while run.world.applied < run.world.log.len() {
             run.apply();
         }
@@ -369,40 +388,41 @@ fn a_refused_request_leaves_no_trace() {
 }
 
 #[test]
-fn what_was_outstanding_when_contents_were_not_kept_is_not_known() {
+fn what_is_taken_back_is_noted_again() {
     let mut world = World::new();
     world.propose(&create("/a", b"1", Persistent), 0).unwrap();
-    world.tree.keep_proposed_contents(true);
-    world.propose(&create("/b", b"2", Persistent), 0).unwrap();
-    let read = |world: &World, path| {
-        let znode = world.tree.proposed_znode(path, &Caller::SERVER);
-        znode.map(|znode| znode.data.unwrap().to_vec())
+    world.note_contents();
+    let data = |tree: &Tree| {
+        let znode = tree.proposed_znode("/a", &Caller::SERVER);
+        znode.unwrap().data.unwrap().to_vec()
     };
-    assert!(!world.tree.knows_proposed_contents());
-    assert_eq!(read(&world, "/b"), Err(ErrorCode::OperationTimeout));
-    world.apply_next(&mut Notes::default());
-    assert!(world.tree.knows_proposed_contents() && world.tree.has_proposed());
-    assert_eq!(read(&world, "/a").unwrap(), b"1");
-    assert_eq!(read(&world, "/b").unwrap(), b"2");
-
-    // While it is off, what was kept grows old.
-    world.propose(&set("/b", b"3", -1), 0).unwrap();
-    world.tree.keep_proposed_contents(false);
-    world.propose(&set("/b", b"4", -1), 0).unwrap();
-    world.tree.keep_proposed_contents(true);
-    world.propose(&set_acl("/b", READ_ACL, -1), 0).unwrap();
-    (0..3).for_each(|_| assert!(world.apply_next(&mut Notes::default())));
-    assert_eq!(read(&world, "/b").unwrap(), b"4");
+    let stamp = world.stamp();
+    let tree = &mut world.tree;
+    let mut part = tree.part_begin(stamp, 0);
+    let mut set_to = |tree: &mut Tree, part: &mut Part, data: &[u8]| {
+        tree.part_op(part, PartOp::Whole(&set("/a", data, -1).request()), &Caller::SERVER).unwrap();
+    };
+    set_to(tree, &mut part, b"2");
+    let mark = tree.part_mark(&part);
+    set_to(tree, &mut part, b"3");
+    tree.part_note_contents(&mut part);
+    assert_eq!(data(tree), b"3");
+    // Both were noted since the mark, and only one of them is taken back.
+    tree.part_back(&mut part, mark);
+    tree.part_note_contents(&mut part);
+    assert_eq!(data(tree), b"2");
+    tree.part_undo(part);
+    assert_eq!(data(tree), b"1");
 }
 
 #[test]
 fn the_state_as_it_will_be_is_read_with_the_rights_of_the_caller() {
     let mut world = World::new();
-    world.tree.keep_proposed_contents(true);
     world.propose_session(1);
     let nobody = [Acl { perms: perms::WRITE, scheme: "world", id: "anyone" }];
     world.propose(&create("/a", b"", Persistent), 0).unwrap();
     world.propose(&create_acl("/a/b", b"", Persistent, &nobody), 0).unwrap();
+    world.note_contents();
     let tree = &world.tree;
     let caller = Caller { session: 1, identities: &[] };
     assert!(tree.proposed_znode("/a", &caller).is_ok());

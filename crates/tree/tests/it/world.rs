@@ -128,6 +128,8 @@ pub(crate) struct World {
     pub(crate) tree: Tree,
     pub(crate) log: Vec<Vec<u8>>,
     pub(crate) applied: usize,
+    /// Of so many the tree has been told what is in them.
+    pub(crate) noted: usize,
     pub(crate) zxid: i64,
     pub(crate) now_ms: i64,
 }
@@ -138,7 +140,7 @@ impl World {
     }
 
     pub(crate) fn with(options: Options) -> Self {
-        Self { tree: Tree::new(options), log: Vec::new(), applied: 0, zxid: 0, now_ms: 1_000 }
+        Self { tree: Tree::new(options), log: Vec::new(), applied: 0, noted: 0, zxid: 0, now_ms: 1_000 }
     }
 
     pub(crate) fn stamp(&mut self) -> Stamp {
@@ -191,6 +193,16 @@ impl World {
         let mut batch = Vec::new();
         self.tree.prepare_close_session(session, stamp, &mut batch);
         self.log.push(batch);
+    }
+
+    /// Lets the tree be read as it will be.
+    pub(crate) fn note_contents(&mut self) {
+        for batch in &self.log[self.noted.max(self.applied)..] {
+            for update in Updates::new(batch) {
+                self.tree.note_contents(&update.unwrap()).unwrap();
+            }
+        }
+        self.noted = self.log.len();
     }
 
     /// Applies the next update of the log.
