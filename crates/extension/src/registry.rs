@@ -68,11 +68,17 @@ impl Index {
         }
     }
 
-    /// The programs that may be concerned with a path: two ascending lists.
-    fn candidates(&self, path: &str) -> [impl DoubleEndedIterator<Item = Place> + '_; 2] {
-        let first = path.split('/').nth(1).unwrap_or_default();
-        let named = self.by_first_name.get(first);
-        [named.into_iter().flatten().copied(), Some(&self.others).into_iter().flatten().copied()]
+    /// The programs that may be concerned with a path: two lists, of which there are few. Most paths have none.
+    #[inline]
+    fn candidates(&self, path: &str) -> Option<[&BTreeSet<Place>; 2]> {
+        static NONE: BTreeSet<Place> = BTreeSet::new();
+        let names = path.strip_prefix('/').unwrap_or_default();
+        let end = names.bytes().position(|byte| byte == b'/').unwrap_or(names.len());
+        match self.by_first_name.get(&names[..end]) {
+            Some(named) => Some([named, &self.others]),
+            None if self.others.is_empty() => None,
+            None => Some([&NONE, &self.others]),
+        }
     }
 }
 
@@ -184,20 +190,30 @@ impl Registry {
     /// registered of those that match.
     #[must_use]
     pub fn operation_for(&self, session: i64, kind: OperationKind, path: &str) -> Option<&Arc<Program>> {
+        let candidates = self.operations.candidates(path)?;
         let acknowledged = self.acknowledged.get(&session)?;
-        let last = self.operations.candidates(path).into_iter().filter_map(|places| {
-            places.rev().find(|place| {
+        let last = candidates.into_iter().filter_map(|places| {
+            places.iter().rev().find(|place| {
                 acknowledged.contains(place) && self.programs[place].handles_operation(kind, path)
             })
         });
-        last.max().map(|place| &self.programs[&place])
+        last.max().map(|place| &self.programs[place])
+    }
+
+    /// Whether any program reacts to an event.
+    #[inline]
+    #[must_use]
+    pub fn reacts(&self, kind: EventKind, path: &str) -> bool {
+        let fits = |place: &Place| self.programs[place].handles_event(kind, path);
+        let candidates = self.events.candidates(path);
+        candidates.is_some_and(|candidates| candidates.into_iter().flatten().any(fits))
     }
 
     /// The programs that react to an event, in the order in which they were registered.
     pub fn events_for(&self, kind: EventKind, path: &str) -> impl Iterator<Item = &Arc<Program>> {
         let mut places: Vec<Place> = Vec::new();
-        for candidates in self.events.candidates(path) {
-            places.extend(candidates.filter(|place| self.programs[place].handles_event(kind, path)));
+        for candidates in self.events.candidates(path).into_iter().flatten() {
+            places.extend(candidates.iter().filter(|place| self.programs[place].handles_event(kind, path)));
         }
         places.sort_unstable();
         places.dedup();

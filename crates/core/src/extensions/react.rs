@@ -56,7 +56,7 @@ impl Extensions {
     /// Whether a program may react to what a request does: where that is known without looking at the update.
     #[inline]
     pub(super) fn may_react(&self, request: &Request<'_>) -> bool {
-        let reacts = |kind, path| self.registry.events_for(kind, path).next().is_some();
+        let reacts = |kind, path| self.registry.reacts(kind, path);
         self.registry.has_reactions()
             && match *request {
                 Request::SetData { path, .. } => reacts(Kind::Changed, path),
