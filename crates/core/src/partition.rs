@@ -368,6 +368,9 @@ impl Partition {
 
     /// Lets the tree be read as it will be, but for what is in a part.
     pub(crate) fn note_contents(&mut self) {
+        if self.planted.is(Bug::ContentsAreOld) {
+            return;
+        }
         self.outstanding.note_contents(&mut self.tree, &self.entry);
     }
 

@@ -83,6 +83,10 @@ pub enum Bug {
     AheadOfNothing,
     /// A read that was asked ahead is told however old it is.
     OldReadIsTold,
+    /// Programs are shown the state without what is outstanding.
+    ContentsAreOld,
+    /// Only the contact server of whoever has set off a reaction knows of what nobody is to be told.
+    MutedIsTold,
     /// A new leader counts clients as silent for as long as it did not lead.
     SilentBeforeLead,
 }

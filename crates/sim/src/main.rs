@@ -84,6 +84,9 @@ enum Command {
         /// Only this kind of life; otherwise the seeds take turns through all of them.
         #[arg(long)]
         kind: Option<String>,
+        /// Clients use programs of the service; otherwise the seeds say so, unless there is a kind.
+        #[arg(long)]
+        programs: bool,
         /// Go on after a failure.
         #[arg(long)]
         keep_going: bool,
@@ -149,8 +152,8 @@ fn main() -> ExitCode {
         Command::Run { seeds, from, profile, steps, keep_going } => {
             run(seeds, from, profile.as_deref(), steps, keep_going)
         }
-        Command::Partitions { seeds, from, partitions, kind, keep_going } => {
-            run_partitions(seeds, from, (partitions, kind.as_deref()), keep_going)
+        Command::Partitions { seeds, from, partitions, kind, programs, keep_going } => {
+            run_partitions(seeds, from, (partitions, kind.as_deref(), programs), keep_going)
         }
         Command::Recipes { seeds, from, play, kind, trace, keep_going } => {
             run_recipes(&Recipes { seeds, from, play, kind, trace, keep_going })
@@ -243,7 +246,12 @@ fn run_ensembles(plan: &Ensembles) -> ExitCode {
 }
 
 #[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_going: bool) -> ExitCode {
+fn run_partitions(
+    seeds: u64,
+    from: u64,
+    only: (Option<u8>, Option<&str>, bool),
+    keep_going: bool,
+) -> ExitCode {
     let ran = over_seeds(
         from..from + seeds,
         keep_going,
@@ -254,12 +262,14 @@ fn run_partitions(seeds: u64, from: u64, only: (Option<u8>, Option<&str>), keep_
                 Some(kind) => partitions::Settings::named(kind)?,
                 None => settings,
             };
+            let settings = if only.2 { settings.with_programs() } else { settings };
+            let programs = if settings.programs { " --programs" } else { "" };
             let (count, name) = (only.0.unwrap_or(count), settings.name);
             AT_HAND.set(format!(
-                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}"
+                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}{programs}"
             ));
             let ran = partitions::World::new(seed, settings, count, &|_| ()).run();
-            Some((format!("{name}, {count} partitions"), ran))
+            Some((format!("{name}, {count} partitions{programs}"), ran))
         },
     );
     ran.unwrap_or_else(|| {

@@ -57,10 +57,18 @@ fn named(kind: &str) -> Settings {
 
 /// How many seeds of a few find a bug, and what the last one says.
 fn found(bug: Bug, kind: &str, partitions: u8, seeds: u64) -> (usize, String) {
+    found_in(bug, named(kind), partitions, seeds)
+}
+
+fn found_with_programs(bug: Bug, kind: &str, partitions: u8, seeds: u64) -> (usize, String) {
+    found_in(bug, named(kind).with_programs(), partitions, seeds)
+}
+
+fn found_in(bug: Bug, settings: Settings, partitions: u8, seeds: u64) -> (usize, String) {
     let mut says = String::new();
     let plant = |shard: &mut stoa_core::Shard| shard.plant(bug);
     let count = (1..=seeds).filter(|seed| {
-        let run = || World::new(*seed, named(kind), partitions, &plant).run();
+        let run = || World::new(*seed, settings, partitions, &plant).run();
         // A server that stops because it cannot apply what is committed has found it, too.
         let run = catch_unwind(AssertUnwindSafe(run));
         let violation =
@@ -124,4 +132,32 @@ fn a_partition_that_stands_still_while_its_members_change_is_found() {
 fn a_snapshot_that_counts_parts_which_wait_is_found() {
     let (count, says) = found(Bug::SnapshotBeforeParts, "snapshots", 4, 30);
     assert!(count >= 3, "{count} of 30: {says}");
+}
+
+#[test]
+fn programs_do_each_call_once() {
+    for seed in 1..=40 {
+        let (settings, partitions) = Settings::of(seed);
+        if let Err(violation) = World::new(seed, settings.with_programs(), partitions, &|_| ()).run() {
+            panic!("seed {seed}, {} with programs, {partitions} partitions: {violation}", settings.name);
+        }
+    }
+}
+
+#[test]
+fn programs_that_are_not_shown_what_is_outstanding_are_found() {
+    let (count, says) = found_with_programs(Bug::ContentsAreOld, "default", 3, 20);
+    assert!(count >= 3 && says.contains("count"), "{count} of 20: {says}");
+}
+
+#[test]
+fn an_event_that_a_program_has_suppressed_and_that_is_told_is_found() {
+    let (count, says) = found_with_programs(Bug::MutedIsTold, "default", 3, 30);
+    assert!(count >= 3 && says.contains("which a program has suppressed"), "{count} of 30: {says}");
+}
+
+#[test]
+fn a_call_that_is_carried_out_twice_is_found() {
+    let (count, says) = found_with_programs(Bug::TakenTwice, "default", 3, 60);
+    assert!(count >= 3, "{count} of 60: {says}");
 }

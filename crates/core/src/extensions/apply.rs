@@ -6,6 +6,7 @@ use super::{Extensions, ProgramStats};
 use crate::apply::{Telling, notify};
 use crate::connection::{Connection, ConnectionId, Phase, Slot};
 use crate::peer::Asked;
+use crate::planted::Bug;
 use crate::request::frame;
 use crate::server::Server;
 use alloc::boxed::Box;
@@ -27,7 +28,10 @@ impl Server {
 
     /// Programs have carried a request out, or reacted to it.
     pub(crate) fn apply_ran(&mut self, ran: &Ran<'_>, own: Option<ConnectionId>) {
-        let Record { answer, watch, muted, told } = ran.record();
+        let Record { answer, watch, mut muted, told } = ran.record();
+        if self.planted.is(Bug::MutedIsTold) && own.is_none() {
+            muted.clear();
+        }
         let telling = match answer {
             Answer::Reply { err, body } => {
                 Telling { reply: Some((err, body)), muted: &muted, ..Telling::default() }

@@ -1,5 +1,7 @@
 //! A client that remembers what it has seen, and writes it into what it writes.
 
+pub(super) mod programs;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use stoa_core::ConnectionId;
@@ -26,6 +28,8 @@ pub(super) type Known = BTreeMap<usize, i32>;
 /// only ever written together.
 pub(super) struct Map {
     pub(super) tops: Vec<String>,
+    /// Programs of the service work below the plain znodes.
+    pub(super) has_programs: bool,
     /// A write may be refused for lack of room, and the next be carried out because there is some again.
     pub(super) skips_writes: bool,
 }
@@ -35,12 +39,18 @@ impl Map {
         self.tops.len()
     }
 
-    /// Paths below `count` are plain, those above it the group's.
+    /// Paths below `count` are plain, those above it the group's, and above those the counters'.
     pub(super) fn path(&self, index: usize) -> String {
-        match index.checked_sub(self.count()) {
-            None => self.tops[index].clone(),
-            Some(member) => format!("{}/group", self.tops[member]),
+        let top = &self.tops[index % self.count()];
+        match index / self.count() {
+            0 => top.clone(),
+            1 => format!("{top}/group"),
+            _ => format!("{top}/counter"),
         }
+    }
+
+    fn counter(&self, top: usize) -> usize {
+        2 * self.count() + top
     }
 
     fn index(&self, path: &str) -> Option<usize> {
@@ -48,7 +58,7 @@ impl Map {
     }
 
     fn is_group(&self, index: usize) -> bool {
-        index >= self.count()
+        self.group().contains(&index)
     }
 
     pub(super) fn group(&self) -> std::ops::Range<usize> {
@@ -81,6 +91,7 @@ enum What {
     Watches,
     Reconfig,
     Close,
+    Program(programs::Asked),
 }
 
 /// A client, wherever it is connected.
@@ -108,6 +119,7 @@ pub(super) struct Client {
     pub(super) wishes: bool,
     /// How often it was changed.
     pub(super) reconfigs: u64,
+    programs: programs::Programs,
     rng: Rng,
 }
 
@@ -158,6 +170,7 @@ impl Client {
             servers: None,
             wishes: false,
             reconfigs: 0,
+            programs: programs::Programs::default(),
             rng,
         }
     }
@@ -194,6 +207,7 @@ impl Client {
     pub(super) fn lost(&mut self) {
         self.at = None;
         self.is_live = false;
+        self.leave_programs();
         self.under_way.clear();
     }
 
@@ -202,6 +216,7 @@ impl Client {
         self.session = 0;
         self.password = [0; PASSWORD_LEN];
         self.watched.clear();
+        self.forget_programs();
         if self.rng.percent(50) {
             self.known.clear();
             self.last_zxid = 0;
@@ -247,6 +262,9 @@ impl Client {
             bytes.extend(self.ask(What::Other, Opcode::Create, |out| {
                 encode::create(out, &map.path(index), None, OPEN_ACL, 0, None);
             }));
+        }
+        if map.has_programs {
+            bytes.extend(self.found_programs(map));
         }
         bytes
     }
@@ -321,6 +339,9 @@ impl Client {
             && self.rng.one_in(3)
         {
             return self.reshape(servers);
+        }
+        if map.has_programs && self.is_founded && self.rng.percent(40) {
+            return self.have_programs_work(map, newest);
         }
         let mut bytes = Vec::new();
         match self.rng.weighted(&[60, 20, 20]) {
@@ -416,7 +437,7 @@ impl Client {
             if let Some(index) = map.index(event.path) {
                 self.watched.remove(&index);
             }
-            return Ok(());
+            return self.told_of(map, event.path);
         }
         if header.xid == xid::AUTH {
             // It waits for nothing, as in ZooKeeper.
@@ -433,6 +454,7 @@ impl Client {
             self.last_zxid = header.zxid;
         }
         match (what, header.err) {
+            (What::Program(asked), err) => return self.programs_answered(map, asked, err, &mut reader),
             (What::Get { index, watch }, 0) => {
                 let data = reader.buffer().map_err(broken)?.unwrap_or_default();
                 let known = recall(data);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use stoa_core::Role;
 use stoa_tree::Tree;
 
+use super::client::programs;
 use super::server::Server;
 use super::world::{Done, World};
 use crate::check::Violation;
@@ -221,6 +222,9 @@ impl World<'_> {
             if self.tree(one, placement.of(&path)).get(&path).is_none() {
                 return Err(Violation::new(format!("{path} was made in the beginning and is nowhere")));
             }
+        }
+        if self.map.has_programs {
+            programs::check(&self.clients, &self.map, |path| self.tree(one, placement.of(path)))?;
         }
         let version = |index: usize| {
             let path = self.map.path(index);

@@ -55,6 +55,8 @@ pub struct Settings {
     pub(super) kept_bytes: u64,
     /// Subtrees are moved: once in so many steps somebody asks for that.
     pub(super) moves_one_in: u64,
+    /// Clients use programs of the service.
+    pub programs: bool,
     pub(super) troubles: Troubles,
 }
 
@@ -106,6 +108,7 @@ const PLAIN_LIFE: Settings = Settings {
     snapshot_updates: 1 << 40,
     kept_bytes: 1 << 30,
     moves_one_in: 300,
+    programs: false,
     troubles: PLAIN,
 };
 
@@ -119,7 +122,13 @@ const ALONE: Settings = Settings {
 };
 
 impl Settings {
-    /// What a seed stands for: the kind, and how many partitions.
+    /// The same, with programs of the service.
+    #[must_use]
+    pub fn with_programs(self) -> Self {
+        Self { programs: true, ..self }
+    }
+
+    /// What a seed stands for: the kind, whether there are programs, and how many partitions.
     #[must_use]
     pub fn of(seed: u64) -> (Self, u8) {
         let kind = match seed / 4 % 10 {
@@ -127,7 +136,7 @@ impl Settings {
             3 => ALONE,
             other => ALL[other as usize - 3],
         };
-        (kind, [2, 3, 4, 8][(seed % 4) as usize])
+        (Self { programs: seed / 40 % 2 == 1, ..kind }, [2, 3, 4, 8][(seed % 4) as usize])
     }
 
     /// The kind with this name.

@@ -44,6 +44,8 @@ pub struct Outcome {
     pub lost: u64,
     /// Subtrees that were moved.
     pub moves: u64,
+    /// Calls that programs have carried out.
+    pub calls: u64,
 }
 
 impl Add for Outcome {
@@ -60,19 +62,21 @@ impl Add for Outcome {
             refusals: self.refusals + other.refusals,
             lost: self.lost + other.lost,
             moves: self.moves + other.moves,
+            calls: self.calls + other.calls,
         }
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answers, time_us, kills, cuts, reconfigs, taken_over, refusals, lost, moves } = self;
+        let Self { answers, time_us, kills, cuts, reconfigs, taken_over, refusals, lost, moves, calls } =
+            self;
         let seconds = time_us / 1_000_000;
         write!(
             f,
             "{answers} answers, {kills} kills, {cuts} cuts, {reconfigs} changes of the list of servers, \
              {taken_over} snapshots taken over, {refusals} times no room, {lost} disks lost, {moves} subtrees \
-             moved, {seconds} s of simulated time"
+             moved, {calls} calls of programs, {seconds} s of simulated time"
         )
     }
 }
@@ -109,7 +113,8 @@ impl<'a> World<'a> {
         let names = || (0..).map(|number| format!("/top-{number}"));
         let top = |of| names().find(|name| placement.of(name) == of).unwrap_or_default();
         let tops = (0..partitions).map(top).collect();
-        let map = Map { tops, skips_writes: settings.troubles.full > 0 };
+        let has_programs = settings.programs;
+        let map = Map { tops, has_programs, skips_writes: settings.troubles.full > 0 };
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::new(rng.fork())).collect();
         if settings.spares > 0 {
             clients.push(Client::operator(rng.fork(), settings.servers()));
@@ -369,6 +374,7 @@ impl<'a> World<'a> {
         self.heal()?;
         self.compare()?;
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();
+        self.outcome.calls = self.clients.iter().map(Client::calls).sum();
         let placed = self.running().map(|(_, server)| server.shards[0].server().placement().version());
         self.outcome.moves = placed.max().unwrap_or(0);
         self.outcome.reconfigs = self.clients.iter().map(|client| client.reconfigs).sum();

@@ -399,7 +399,7 @@ fn what_is_taken_back_is_noted_again() {
     let stamp = world.stamp();
     let tree = &mut world.tree;
     let mut part = tree.part_begin(stamp, 0);
-    let mut set_to = |tree: &mut Tree, part: &mut Part, data: &[u8]| {
+    let set_to = |tree: &mut Tree, part: &mut Part, data: &[u8]| {
         tree.part_op(part, PartOp::Whole(&set("/a", data, -1).request()), &Caller::SERVER).unwrap();
     };
     set_to(tree, &mut part, b"2");

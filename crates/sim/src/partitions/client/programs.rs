@@ -1,0 +1,411 @@
+//! Programs of the service, below the znode of each partition: a counter, a queue, and reactions to what others
+//! do. Each call must be carried out once, whatever becomes of connections and leaders.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stoa_tree::Tree;
+use stoa_wire::{OPEN_ACL, Opcode, Reader, Stat, request::encode};
+
+use super::{Client, EPHEMERAL, Known, Map, NO_NODE, SEQUENTIAL, What};
+use crate::check::Violation;
+
+const NODE_EXISTS: i32 = -110;
+const SESSION_EXPIRED: i32 = -112;
+const SESSION_MOVED: i32 = -118;
+
+const WORK: &str = "/em/work";
+const WORK_SOURCE: &str = r#"
+on_operation("read", "/*/count");
+on_operation("read", "/*/take");
+on_operation("create", "/*/put");
+on_event("changed", "/*/counter");
+on_event("changed", "/*/tally");
+on_event("changed", "/*/silent");
+on_event("changed", "/*/group");
+
+fn read(request) {
+    let top = request.path.parent_of();
+    if request.name == "take" {
+        let elements = local.sub_objects(top + "/queue");
+        if elements.is_empty() { return ""; }
+        local.delete(elements[0].path);
+        return elements[0].data;
+    }
+    let counter = top + "/counter";
+    let next = local.read(counter).data.to_int() + 1;
+    local.update(counter, next);
+    return next;
+}
+
+fn create(request) {
+    return local.create_sequential(request.path.parent_of() + "/queue/e-", request.data);
+}
+
+fn changed(event) {
+    if event.name == "silent" { local.suppress(); }
+    else if event.name == "tally" { local.update(event.path + "-twin", local.read(event.path).data); }
+    else if event.name == "group" { local.update(event.path + "/twin", local.read(event.path).data); }
+    // Whoever counts next has to know of it without anybody's having looked.
+    else { local.update(event.path + "-twin", "counted"); }
+}
+"#;
+
+/// One that comes and goes.
+const GUEST: &str = "/em/guest";
+const GUEST_SOURCE: &str = r#"
+on_operation("read", "/*/guest");
+fn read(request) { return "here"; }
+"#;
+
+/// What programs work on, below the znode of each partition, and what is in it first.
+const FURNITURE: [(&str, &[u8]); 7] = [
+    ("counter", b"0"),
+    ("counter-twin", b"counted"),
+    ("tally", b""),
+    ("tally-twin", b""),
+    ("silent", b""),
+    ("queue", b""),
+    ("group/twin", b""),
+];
+
+/// A request that has to do with programs, and the partition below whose znode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    Acknowledge,
+    /// The counter has been higher than this before it was asked.
+    Count {
+        top: usize,
+        floor: i32,
+    },
+    Look {
+        top: usize,
+    },
+    Put {
+        top: usize,
+        element: String,
+    },
+    Take {
+        top: usize,
+    },
+    WatchTwin {
+        top: usize,
+    },
+    Tally {
+        top: usize,
+    },
+    /// Of the program that comes and goes.
+    Visit,
+    Other,
+}
+
+/// What a client knows of programs, and what it had them do.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    /// Whether its session has acknowledged the one that works.
+    has_acknowledged: bool,
+    /// Twins of tallies that it watches, on its connection.
+    watched: BTreeSet<usize>,
+    elements: u64,
+    /// How often a program has done something for it.
+    calls: u64,
+    books: Books,
+}
+
+/// What programs did, by partition.
+#[derive(Debug, Default, Clone)]
+struct Books {
+    counted: Vec<(usize, i32)>,
+    put: BTreeSet<(usize, String)>,
+    taken: Vec<(usize, String)>,
+    /// What may have been done or not.
+    open_counts: BTreeMap<usize, usize>,
+    open_puts: BTreeSet<(usize, String)>,
+    open_takes: BTreeMap<usize, usize>,
+}
+
+impl Books {
+    /// Nobody will say what became of that.
+    fn leave_open(&mut self, asked: &Asked) {
+        match asked {
+            Asked::Count { top, .. } => *self.open_counts.entry(*top).or_default() += 1,
+            Asked::Take { top } => *self.open_takes.entry(*top).or_default() += 1,
+            Asked::Put { top, element } => _ = self.open_puts.insert((*top, element.clone())),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.counted.extend(other.counted);
+        self.put.extend(other.put);
+        self.taken.extend(other.taken);
+        self.open_puts.extend(other.open_puts);
+        for (top, count) in other.open_counts {
+            *self.open_counts.entry(top).or_default() += count;
+        }
+        for (top, count) in other.open_takes {
+            *self.open_takes.entry(top).or_default() += count;
+        }
+    }
+}
+
+impl Client {
+    /// Its connection has ended: what was under way may have happened or not, and watches that it does not set
+    /// again are gone.
+    pub(super) fn leave_programs(&mut self) {
+        for (_, what) in &self.under_way {
+            if let What::Program(asked) = what {
+                self.programs.books.leave_open(asked);
+            }
+        }
+        self.programs.watched.clear();
+    }
+
+    pub(super) fn forget_programs(&mut self) {
+        self.programs.has_acknowledged = false;
+        self.programs.watched.clear();
+    }
+
+    /// It is told of a change.
+    pub(super) fn told_of(&mut self, map: &Map, path: &str) -> Result<(), Violation> {
+        if path.ends_with("/silent") {
+            return Err(self.wrong(&format!("is told of {path}, which a program has suppressed")));
+        }
+        let twin = path.strip_suffix("/tally-twin");
+        self.programs.watched.retain(|top| twin != Some(map.tops[*top].as_str()));
+        Ok(())
+    }
+
+    /// Makes what programs work on, and registers the one that does.
+    pub(super) fn found_programs(&mut self, map: &Map) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (top, (name, data)) in map.tops.iter().flat_map(|top| FURNITURE.map(|it| (top, it))) {
+            bytes.extend(self.create(What::Other, &format!("{top}/{name}"), data, 0));
+        }
+        bytes.extend(self.create(What::Other, WORK, WORK_SOURCE.as_bytes(), 0));
+        bytes
+    }
+
+    pub(in super::super) fn calls(&self) -> u64 {
+        self.programs.calls
+    }
+
+    fn create(&mut self, what: What, path: &str, data: &[u8], flags: i32) -> Vec<u8> {
+        self.ask(what, Opcode::Create, |out| encode::create(out, path, Some(data), OPEN_ACL, flags, None))
+    }
+
+    fn read(&mut self, asked: Asked, path: &str, watch: bool) -> Vec<u8> {
+        self.ask(What::Program(asked), Opcode::GetData, |out| encode::path_watch(out, path, watch))
+    }
+
+    fn write(&mut self, asked: Asked, path: &str, data: &[u8]) -> Vec<u8> {
+        self.ask(What::Program(asked), Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+    }
+
+    /// A burst of requests that have to do with programs.
+    pub(super) fn have_programs_work(&mut self, map: &Map, newest: &Known) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if !self.programs.has_acknowledged && self.rng.percent(80) {
+            let what = What::Program(Asked::Acknowledge);
+            bytes.extend(self.create(what, &format!("{WORK}/a-"), b"", EPHEMERAL | SEQUENTIAL));
+        }
+        for _ in 0..self.rng.range(1, 6) {
+            let top = self.rng.index(map.count());
+            let path = |name| format!("{}/{name}", map.tops[top]);
+            let more = match self.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2]) {
+                0 => {
+                    let floor = newest.get(&map.counter(top)).copied().unwrap_or(0);
+                    self.read(Asked::Count { top, floor }, &path("count"), false)
+                }
+                1 => self.read(Asked::Look { top }, &path("counter"), false),
+                2 => {
+                    self.programs.elements += 1;
+                    let element = format!("{:x}-{}", self.session, self.programs.elements);
+                    let what = What::Program(Asked::Put { top, element: element.clone() });
+                    self.create(what, &path("put"), element.as_bytes(), 0)
+                }
+                3 => self.read(Asked::Take { top }, &path("take"), false),
+                4 => self.read(Asked::WatchTwin { top }, &path("tally-twin"), true),
+                5 => {
+                    let data = self.next_xid.to_string();
+                    self.write(Asked::Tally { top }, &path("tally"), data.as_bytes())
+                }
+                6 => self.read(Asked::Other, &path("silent"), true),
+                7 => self.write(Asked::Other, &path("silent"), b""),
+                8 => self.read(Asked::Visit, &path("guest"), false),
+                9 => self.create(What::Other, GUEST, GUEST_SOURCE.as_bytes(), 0),
+                _ => self.ask(What::Other, Opcode::Delete, |out| encode::path_version(out, GUEST, -1)),
+            };
+            bytes.extend(more);
+        }
+        bytes
+    }
+
+    /// What became of a request that has to do with programs.
+    pub(super) fn programs_answered(
+        &mut self,
+        map: &Map,
+        asked: Asked,
+        err: i32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Violation> {
+        match err {
+            0 => self.programs_did(map, asked, reader),
+            // Who asks without having acknowledged the program finds no such znode, or has made it.
+            NO_NODE | NODE_EXISTS if self.programs.has_acknowledged => match asked {
+                Asked::Visit => Ok(()),
+                asked => {
+                    Err(self.wrong(&format!("has acknowledged the program, which does not do {asked:?}")))
+                }
+            },
+            NO_NODE | NODE_EXISTS => Ok(()),
+            // It is on another connection, or at its end.
+            SESSION_MOVED | SESSION_EXPIRED => Ok(()),
+            _ if map.skips_writes => {
+                self.programs.books.leave_open(&asked);
+                Ok(())
+            }
+            err => Err(self.wrong(&format!("is answered {err} to {asked:?}"))),
+        }
+    }
+
+    fn programs_did(&mut self, map: &Map, asked: Asked, reader: &mut Reader<'_>) -> Result<(), Violation> {
+        let broken = |_| Violation::new("what a program has answered cannot be read");
+        match asked {
+            Asked::Acknowledge => self.programs.has_acknowledged = true,
+            Asked::Count { top, floor } => {
+                let count = number(reader.buffer().map_err(broken)?)
+                    .ok_or_else(|| self.wrong("is told what is no number by a counter"))?;
+                if count <= floor {
+                    let text = format!("counts to {count} below {}, which was {floor} before", map.tops[top]);
+                    return Err(self.wrong(&text));
+                }
+                self.programs.calls += 1;
+                self.programs.books.counted.push((top, count));
+                self.acknowledge(map.counter(top), count);
+                self.seen(map, map.counter(top), count, "counted")?;
+            }
+            Asked::Look { top } => {
+                let count = number(reader.buffer().map_err(broken)?);
+                let version = Stat::decode(reader).map_err(broken)?.version;
+                if count != Some(version) {
+                    return Err(self.wrong(&format!("sees {count:?} in version {version} of a counter")));
+                }
+                self.seen(map, map.counter(top), version, "read")?;
+            }
+            Asked::Put { top, element } => {
+                let path = reader.str().map_err(broken)?;
+                if path.starts_with(&format!("{}/queue/", map.tops[top])) {
+                    self.programs.calls += 1;
+                    self.programs.books.put.insert((top, element));
+                } else if self.programs.has_acknowledged {
+                    return Err(self.wrong(&format!("has put something into a queue, which is at {path}")));
+                }
+            }
+            Asked::Take { top } => {
+                let element = reader.buffer().map_err(broken)?.unwrap_or_default();
+                if !element.is_empty() {
+                    let element = String::from_utf8_lossy(element).into_owned();
+                    self.programs.calls += 1;
+                    self.programs.books.taken.push((top, element));
+                }
+            }
+            Asked::WatchTwin { top } => _ = self.programs.watched.insert(top),
+            Asked::Tally { top } if self.programs.watched.contains(&top) => {
+                return Err(self.wrong("changes what it watches by way of a program, before any event"));
+            }
+            Asked::Tally { .. } | Asked::Visit | Asked::Other => {}
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, what: &str) -> Violation {
+        Violation::new(format!("session {:#x} {what}", self.session))
+    }
+}
+
+fn number(data: Option<&[u8]>) -> Option<i32> {
+    std::str::from_utf8(data?).ok()?.parse().ok()
+}
+
+/// Each call was carried out once, in the end, and each change reacted to. `tree` is where a znode lives.
+pub(in super::super) fn check<'t>(
+    clients: &[Client],
+    map: &Map,
+    tree: impl Fn(&str) -> &'t Tree,
+) -> Result<(), Violation> {
+    let mut books = Books::default();
+    for client in clients {
+        books.add(client.programs.books.clone());
+        for (_, what) in &client.under_way {
+            if let What::Program(asked) = what {
+                books.leave_open(asked);
+            }
+        }
+    }
+    for (at, top) in map.tops.iter().enumerate() {
+        let group = format!("{top}/group");
+        let data = |path: &str| tree(&group).get(path).and_then(|znode| znode.data());
+        if data(&group) != data(&format!("{group}/twin")) {
+            return Err(Violation::new(format!("a program has not reacted to a change of {group}")));
+        }
+        let tree = tree(top);
+        let wrong = |what: String| Err(Violation::new(format!("below {top} {what}")));
+        let znode = |name: &str| {
+            let znode = tree.get(&format!("{top}/{name}"));
+            znode.map(|znode| (znode.stat().version, znode.data().unwrap_or_default()))
+        };
+        let (Some(counter), Some(tally)) = (znode("counter"), znode("tally")) else {
+            return wrong("what was made in the beginning is missing".into());
+        };
+        if znode("counter-twin") != Some((counter.0, b"counted")) || znode("tally-twin") != Some(tally) {
+            return wrong("a program has not reacted to each change".into());
+        }
+        let mut counted: Vec<i32> =
+            books.counted.iter().filter(|(of, _)| *of == at).map(|(_, count)| *count).collect();
+        let answers = counted.len();
+        counted.sort_unstable();
+        counted.dedup();
+        let open = books.open_counts.get(&at).copied().unwrap_or(0);
+        let (version, data) = counter;
+        if counted.len() < answers || number(Some(data)) != Some(version) {
+            return wrong(format!(
+                "two calls came to the same, or the counter's data is not its version {version}"
+            ));
+        }
+        if usize::try_from(version).unwrap_or(0).saturating_sub(answers) > open {
+            return wrong(format!(
+                "{answers} calls, and {open} that nobody has heard of, count to {version}"
+            ));
+        }
+        check_queue(&books, at, tree, &format!("{top}/queue"))?;
+    }
+    Ok(())
+}
+
+fn check_queue(books: &Books, at: usize, tree: &Tree, queue: &str) -> Result<(), Violation> {
+    let wrong = |what: String| Err(Violation::new(format!("{queue}: {what}")));
+    let mut seen = BTreeSet::new();
+    let children = tree.get(queue).into_iter().flat_map(|queue| queue.children());
+    let left = children.filter_map(|name| {
+        let element = tree.get(&format!("{queue}/{name}"))?;
+        Some(String::from_utf8_lossy(element.data().unwrap_or_default()).into_owned())
+    });
+    let taken = books.taken.iter().filter(|(of, _)| *of == at).map(|(_, element)| element.clone());
+    for element in left.chain(taken) {
+        let key = (at, element.clone());
+        if !books.put.contains(&key) && !books.open_puts.contains(&key) {
+            return wrong(format!("nobody has put {element}"));
+        }
+        if !seen.insert(element.clone()) {
+            return wrong(format!("{element} was put or taken twice"));
+        }
+    }
+    let lost = books.put.iter().filter(|(of, element)| *of == at && !seen.contains(element)).count();
+    let open = books.open_takes.get(&at).copied().unwrap_or(0);
+    if lost > open {
+        return wrong(format!(
+            "{lost} elements are lost, and nobody has heard of {open} calls that took some"
+        ));
+    }
+    Ok(())
+}
