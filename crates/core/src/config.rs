@@ -66,6 +66,19 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds on the programs that they can have it run.
     pub programs: ProgramLimits,
+    /// Tells how long programs take.
+    pub stopwatch: Stopwatch,
+}
+
+/// Reads a clock of the driver, in microseconds from wherever it begins. What it shows is counted and shown to
+/// people; nothing is decided by it. Without a driver's it stands still.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(pub fn() -> u64);
+
+impl Default for Stopwatch {
+    fn default() -> Self {
+        Self(|| 0)
+    }
 }
 
 impl Config {
@@ -133,6 +146,7 @@ impl Default for Config {
             direct_secret: [0; 32],
             limits: Limits::default(),
             programs: ProgramLimits::default(),
+            stopwatch: Stopwatch::default(),
         }
     }
 }

@@ -75,7 +75,7 @@ mod word;
 
 pub use ahead::Ahead;
 pub use auth::{DigestAlgorithm, digest_id};
-pub use config::{Config, Limits, Now};
+pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, Connection, ConnectionId};
 pub use controller::{MoveError, RecentMove};
 pub use crossing::{Standing as StandingStill, Step, StepKind, Stepped, Verdict};

@@ -6,7 +6,7 @@ const BUCKETS: usize = 26;
 
 /// Counts of durations in buckets whose upper bounds double: 1 us, 2 us, 4 us, ... 2^24 us, and
 /// everything above.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
     sum_us: u64,

@@ -1,5 +1,6 @@
 //! The real clocks.
 
+use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use stoa_core::Now;
@@ -20,6 +21,12 @@ impl Clock {
     pub(crate) fn now(&self) -> Now {
         Now { mono_us: micros(self.started.elapsed()), wall_ms: wall_ms() }
     }
+}
+
+/// Microseconds since it was asked first in this process.
+pub(crate) fn stopwatch_us() -> u64 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    micros(BEGAN.elapsed())
 }
 
 /// Milliseconds since the epoch; 0 when the clock stands before it.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwatch};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
@@ -212,6 +212,7 @@ fn core_config(settings: &Settings) -> Config {
             handshake_ms: millis(settings.handshake_timeout),
             ..Limits::default()
         },
+        stopwatch: Stopwatch(clock::stopwatch_us),
         programs: ProgramLimits {
             programs: settings.max_extensions as usize,
             programs_per_session: settings.max_extensions_per_session as usize,

@@ -347,6 +347,7 @@ impl Source for &Driver {
 }
 
 fn extension(name: &str, stats: &ProgramStats) -> view::Extension {
-    let ProgramStats { calls, failures, steps, memory_bytes } = *stats;
-    view::Extension { name: name.to_owned(), calls, failures, steps, memory_bytes }
+    let ProgramStats { calls, failures, steps, memory_bytes, time } = *stats;
+    let time = histogram(&time);
+    view::Extension { name: name.to_owned(), calls, failures, steps, memory_bytes, time }
 }

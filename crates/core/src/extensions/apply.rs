@@ -22,7 +22,7 @@ impl Server {
     /// The state is another one: what is known of programs is read from it.
     pub(crate) fn load_programs(&mut self) {
         let limits = self.config.programs.clone();
-        self.partition.extensions = Extensions::new(limits, &self.partition.tree);
+        self.partition.extensions = Extensions::new(limits, self.config.stopwatch, &self.partition.tree);
         self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
     }
 

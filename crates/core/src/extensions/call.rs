@@ -159,11 +159,12 @@ impl Partition {
         now: Now,
     ) -> Result<(), Refusal> {
         let (stamp, mut used) = (self.next_stamp(now), Used::default());
+        let began_us = self.extensions.now_us();
         self.note_contents();
         let mut part = self.tree.part_begin(stamp, caller.session);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);
-        self.extensions.count(program.name(), used, called.is_err());
+        self.extensions.count_timed(program.name(), used, called.is_err(), began_us);
         let reply = match called {
             Ok(reply) => reply,
             Err(error) => {

@@ -27,7 +27,9 @@ pub use item::Ran;
 pub use register::ProgramStep;
 pub(crate) use register::{Registration, changes_programs};
 
+use crate::config::Stopwatch;
 use crate::placement::Placement;
+use crate::stats::Histogram;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -75,6 +77,8 @@ pub struct ProgramStats {
     pub steps: u64,
     /// Bytes allocated by all calls.
     pub memory_bytes: u64,
+    /// How long they took, if the driver has a stopwatch.
+    pub time: Histogram,
 }
 
 /// Who has registered a program.
@@ -96,6 +100,7 @@ struct Proposed {
 #[derive(Default)]
 pub(crate) struct Extensions {
     limits: ProgramLimits,
+    stopwatch: Stopwatch,
     registry: Registry,
     owners: BTreeMap<Box<str>, Owner>,
     /// The sessions of acknowledgements, by their paths: when one is deleted only that is known of it.
@@ -147,8 +152,8 @@ fn owner_path(name: &str) -> String {
 
 impl Extensions {
     /// Those of a state.
-    pub(crate) fn new(limits: ProgramLimits, tree: &Tree) -> Self {
-        let mut extensions = Self { limits, ..Self::default() };
+    pub(crate) fn new(limits: ProgramLimits, stopwatch: Stopwatch, tree: &Tree) -> Self {
+        let mut extensions = Self { limits, stopwatch, ..Self::default() };
         let znode = |path: &str| tree.get(path);
         let mut programs: Vec<(i64, &str)> = tree
             .names_below(PROGRAMS)
@@ -259,6 +264,20 @@ impl Extensions {
     /// Why the request that was refused last was.
     pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
+    }
+
+    /// What the stopwatch shows.
+    fn now_us(&self) -> u64 {
+        (self.stopwatch.0)()
+    }
+
+    /// Counts a call that began then.
+    fn count_timed(&mut self, name: &str, used: Used, failed: bool, began_us: u64) {
+        let took_us = self.now_us().saturating_sub(began_us);
+        self.count(name, used, failed);
+        if let Some(stats) = self.stats.get_mut(name) {
+            stats.time.record(took_us, 1);
+        }
     }
 
     fn count(&mut self, name: &str, used: Used, failed: bool) {

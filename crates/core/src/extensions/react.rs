@@ -150,14 +150,14 @@ impl Partition {
         reactions: &mut Reactions,
     ) {
         let Some(of_program) = of_program(kind) else { return };
-        let mut used = Used::default();
+        let (mut used, began_us) = (Used::default(), self.extensions.now_us());
         let owner = self.extensions.owners.get(program.name());
         let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
         let caller = Caller { session: Caller::REACTION, identities };
         let mark = self.tree.part_mark(part);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);
-        self.extensions.count(program.name(), used, reacted.is_err());
+        self.extensions.count_timed(program.name(), used, reacted.is_err(), began_us);
         match reacted {
             Ok(notify) => {
                 self.tree.part_go_on(mark);

@@ -125,13 +125,15 @@ metrics! {
     "stoa_extension_acknowledgements", Gauge, "Acknowledgements of extensions.",
         |f| Value::Whole(f.stats.extension_acknowledgements);
     "stoa_extension_calls_total", Counter, "Calls of each extension at this server: requests carried out, events reacted to.",
-        |f| by_extension(&f.stats, |extension| extension.calls);
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.calls));
     "stoa_extension_failures_total", Counter, "Those of them that failed, and had no effect.",
-        |f| by_extension(&f.stats, |extension| extension.failures);
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.failures));
     "stoa_extension_steps_total", Counter, "Steps that they took.",
-        |f| by_extension(&f.stats, |extension| extension.steps);
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.steps));
     "stoa_extension_allocated_bytes_total", Counter, "Bytes that they allocated.",
-        |f| by_extension(&f.stats, |extension| extension.memory_bytes);
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.memory_bytes));
+    "stoa_extension_call_seconds", MetricKind::Histogram, "How long they took, of the thread that prepares requests.",
+        |f| by_extension(&f.stats, |extension| Value::Spread(extension.time.clone(), SECONDS));
     "stoa_containers_deleted_total", Counter, "Container and TTL znodes deleted when they were due.",
         |f| Value::Whole(f.stats.containers_deleted);
     "stoa_log_append_seconds", MetricKind::Histogram, "Time to write what is stored together to the log, with its flush.",
@@ -227,8 +229,8 @@ fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Val
     Value::Each("op", seen.map(|op| (op.opcode.name().to_owned(), value(op))).collect())
 }
 
-fn by_extension(stats: &Stats, value: impl Fn(&Extension) -> u64) -> Value {
-    let values = stats.extensions.iter().map(|it| (escaped(&it.name), Value::Whole(value(it))));
+fn by_extension(stats: &Stats, value: impl Fn(&Extension) -> Value) -> Value {
+    let values = stats.extensions.iter().map(|it| (escaped(&it.name), value(it)));
     Value::Each("extension", values.collect())
 }
 

@@ -71,6 +71,7 @@ impl Stats {
                 own.failures += extension.failures;
                 own.steps += extension.steps;
                 own.memory_bytes += extension.memory_bytes;
+                own.time.add(&extension.time);
             }
         }
     }

@@ -250,6 +250,8 @@ pub struct Extension {
     pub steps: u64,
     /// Bytes allocated by all.
     pub memory_bytes: u64,
+    /// How long they took.
+    pub time: Histogram,
 }
 
 /// Requests of one opcode.
