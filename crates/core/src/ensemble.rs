@@ -577,7 +577,7 @@ impl Server {
         if let (Some(origin), Some(taken)) = (origin, self.take_of_programs(&asked)) {
             match taken {
                 Ok(()) => self.partition.propose_asked(origin, &asked, self.now),
-                Err(code) => self.partition.propose_refusal(origin, code.into()),
+                Err(refusal) => self.partition.propose_refusal(origin, refusal),
             }
             return true;
         }

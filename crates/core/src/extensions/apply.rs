@@ -108,8 +108,8 @@ impl Server {
     }
 
     /// Where there are several partitions: whether a program carries out a request, so that it concerns this one
-    /// alone, or why a registration is refused before the others are asked.
-    pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), ErrorCode>> {
+    /// alone, or why a request is refused before the others are asked.
+    pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), Refusal>> {
         let Asked::Write { session, opcode, body, .. } = asked else { return None };
         if self.placement.partitions() == 1 {
             return None;
@@ -118,7 +118,10 @@ impl Server {
         if self.partition.is_taken(*session, &request) {
             return Some(Ok(()));
         }
-        self.partition.check_registration(&request, *session).err().map(Err)
+        if let Err(refusal) = self.partition.check_multi(*session, &request) {
+            return Some(Err(refusal));
+        }
+        self.partition.check_registration(&request, *session).err().map(|code| Err(code.into()))
     }
 
     /// An update is applied that may have changed what stands at `/em`.

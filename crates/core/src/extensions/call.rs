@@ -101,10 +101,11 @@ impl Partition {
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<(), Refusal> {
-        if self.extensions.registry.concerns(caller.session)
-            && let Some(done) = self.propose_operation(origin, request, caller, now)
-        {
-            return done;
+        if self.extensions.registry.concerns(caller.session) {
+            self.check_multi(caller.session, request)?;
+            if let Some(done) = self.propose_operation(origin, request, caller, now) {
+                return done;
+            }
         }
         if let (true, Some(origin)) = (is_read(request), origin) {
             // It was for a program when it came in elsewhere, and is for none now.
@@ -132,6 +133,17 @@ impl Partition {
             && operation(request, session).is_some_and(|operation| {
                 registry.operation_for(session, operation.kind, operation.path).is_some()
             })
+    }
+
+    /// Refuses a multi with an operation that a program carries out for this session. Without the program it would
+    /// be another operation than the one that was asked for; and what a program does and answers is not what stands in
+    /// the results of a multi.
+    pub(crate) fn check_multi(&self, session: i64, request: &Request<'_>) -> Result<(), Refusal> {
+        let Request::Multi(ops) = request else { return Ok(()) };
+        match ops.iter().position(|op| self.is_taken(session, &op)) {
+            Some(failed) => Err(Refusal::Multi { count: ops.len(), failed, code: ErrorCode::Unimplemented }),
+            None => Ok(()),
+        }
     }
 
     /// Has a program carry out a request, if one does.

@@ -2,7 +2,7 @@
 
 use crate::threads::*;
 use crate::{BARRIER, ELECTION};
-use stoa_core::FAILURE_PATH;
+use stoa_core::{Config, FAILURE_PATH, ProgramLimits};
 use stoa_wire::{
     ErrorCode, EventKind, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, Stat, WatcherEvent,
     request::encode, xid,
@@ -296,4 +296,59 @@ fn calls_of_several_partitions_are_carried_out_once_and_in_order() {
     let counts = tops.iter().map(|top| text(&mut threads, anna, &format!("{top}/count")).unwrap());
     let counts: Vec<i32> = counts.map(|count| count.parse().unwrap()).collect();
     assert_eq!(counts.iter().sum::<i32>(), 400);
+}
+
+#[test]
+fn sessions_that_register_at_once_get_no_more_programs_than_there_may_be() {
+    let programs = ProgramLimits { programs: 3, programs_per_session: 1, ..ProgramLimits::default() };
+    for seed in 0..20 {
+        let config = Config { partitions: PARTITIONS, programs: programs.clone(), ..Config::default() };
+        let mut threads = Threads::of(&config, &[1]);
+        threads.settle();
+        let clients: Vec<_> = (0..PARTITIONS).map(|thread| threads.open(thread)).collect();
+        (0..seed).for_each(|_| _ = threads.draw(2));
+        for (number, client) in clients.iter().enumerate() {
+            let both = [1, 2].map(|xid| register(xid, &format!("program-{number}-{xid}"), COUNTER));
+            threads.send(*client, &both.concat());
+        }
+        threads.settle();
+        let mut registered = 0;
+        for client in &clients {
+            let errors: Vec<i32> = threads.take(*client).into_iter().map(|frame| frame.err).collect();
+            let succeeded = errors.iter().filter(|err| **err == 0).count();
+            assert!(errors.len() == 2 && succeeded <= 1, "seed {seed}: {errors:?}");
+            registered += succeeded;
+        }
+        assert_eq!(registered, 3, "seed {seed}");
+        assert_eq!(children(&mut threads, clients[0], "/em").len(), 3);
+    }
+}
+
+#[test]
+fn a_multi_over_several_partitions_is_refused_where_a_program_would_carry_out_a_part() {
+    let mut threads = Threads::new(PARTITIONS);
+    let anna = threads.open(1);
+    let tops = tops(PARTITIONS);
+    for top in &tops {
+        assert_eq!(threads.ask(anna, &create(1, top)).err, 0);
+    }
+    let source = "on_operation(\"create\", \"/*/made\");\nfn create(request) { return \"/elsewhere\"; }";
+    assert_eq!(threads.ask(anna, &register(1, "maker", source)).err, 0);
+    let makes = |names: [&str; 2]| {
+        multi(4, Opcode::Multi, |out| {
+            for (top, name) in tops.iter().zip(names) {
+                op(out, Opcode::Create, |out| {
+                    encode::create(out, &format!("{top}/{name}"), None, OPEN_ACL, 0, None);
+                });
+            }
+        })
+    };
+    let refused = threads.ask(anna, &makes(["other", "made"]));
+    let results = MultiResults::decode(&mut Reader::new(&refused.body)).unwrap();
+    assert_eq!(results[1], MultiResult::Error(ErrorCode::Unimplemented as i32));
+    assert_eq!(children(&mut threads, anna, &tops[0]), Vec::<String>::new());
+    let bruno = threads.open(2);
+    let made = threads.ask(bruno, &makes(["other", "made"]));
+    let results = MultiResults::decode(&mut Reader::new(&made.body)).unwrap();
+    assert!(matches!(results[1], MultiResult::Created { .. }), "he has acknowledged no program");
 }

@@ -2,7 +2,8 @@
 
 use crate::world::{Who, World};
 use crate::{COUNTER, QUEUE};
-use stoa_core::ProgramLimits;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stoa_core::{ProgramLimits, Stopwatch};
 use stoa_wire::{
     ErrorCode, EventKind, MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, request::encode,
 };
@@ -294,4 +295,42 @@ fn a_watch_that_comes_with_a_call_is_set() {
     world.ask(anna, Opcode::GetData, |body| encode::path_watch(body, "/ctr-increment", true)).ok().unwrap();
     world.create(anna, "/ctr-increment", "").ok().unwrap();
     assert_eq!(world.events(anna), [(EventKind::Created, "/ctr-increment".to_owned())]);
+}
+
+#[test]
+fn a_multi_is_refused_where_a_program_would_carry_out_a_part() {
+    let mut world = World::new(1);
+    let (anna, bruno) = (world.client(1), world.client(1));
+    let source = "on_operation(\"create\", \"/made\");\nfn create(request) { return \"/elsewhere\"; }";
+    world.register(anna, "maker", source);
+    let mut ask = |client| {
+        let answer = world.ask(client, Opcode::Multi, |body| {
+            for path in ["/other", "/made"] {
+                MultiHeader { opcode: Opcode::Create as i32, done: false, err: -1 }.encode(body);
+                encode::create(body, path, Some(b""), OPEN_ACL, 0, None);
+            }
+            MultiHeader::END.encode(body);
+        });
+        match MultiResults::decode(&mut Reader::new(&answer.body)).unwrap()[1] {
+            MultiResult::Error(err) => err,
+            _ => 0,
+        }
+    };
+    assert_eq!(ask(anna), ErrorCode::Unimplemented as i32);
+    assert_eq!(ask(bruno), 0, "who has acknowledged no program makes both");
+}
+
+#[test]
+fn the_time_of_calls_is_taken() {
+    static CLOCK: AtomicU64 = AtomicU64::new(0);
+    let mut world =
+        World::with(1, |config| config.stopwatch = Stopwatch(|| CLOCK.fetch_add(3, Ordering::Relaxed)));
+    let anna = world.client(1);
+    world.register(anna, "counter", COUNTER);
+    world.create(anna, "/ctr", "1").ok().unwrap();
+    for expected in ["2", "3"] {
+        assert_eq!(world.get(anna, "/ctr-increment").data().unwrap(), expected);
+    }
+    let (_, stats) = world.server(1).programs().next().unwrap();
+    assert_eq!((stats.calls, stats.time.count(), stats.time.sum_us()), (2, 2, 6));
 }
