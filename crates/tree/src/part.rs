@@ -307,7 +307,8 @@ impl Tree {
     /// was prepared before have to be known by then: see [`Tree::note_contents`].
     pub fn part_note_contents(&mut self, part: &mut Part) {
         let ops = Decoder { rest: &part.ops[part.noted..] }.ops(part.session);
-        ops.for_each(|op| self.note_op(op.expect("it was prepared here"), true));
+        let zxid = part.stamp.zxid;
+        ops.for_each(|op| self.note_op(zxid, op.expect("it was prepared here"), true));
         part.noted = part.ops.len();
     }
 

@@ -98,6 +98,9 @@ struct Entry {
 /// used again.
 #[derive(Debug, Default)]
 struct NotedData {
+    /// The update that sets it. Once that is applied this is old: one that follows may be applied without having been
+    /// noted.
+    zxid: i64,
     set: SetTo,
     bytes: Vec<u8>,
 }
@@ -115,7 +118,8 @@ impl NotedData {
     /// Data this long does not keep its allocation.
     const BYTES_KEPT: usize = 1024;
 
-    fn set(&mut self, data: Option<&[u8]>) {
+    fn set(&mut self, zxid: i64, data: Option<&[u8]>) {
+        self.zxid = zxid;
         self.bytes.clear();
         self.bytes.extend_from_slice(data.unwrap_or_default());
         self.set = if data.is_some() { SetTo::Bytes } else { SetTo::Null };
@@ -378,21 +382,28 @@ impl Overlay {
 
     // Contents.
 
-    /// Notes the data that an outstanding update sets. What a part does that may still be undone, `can_be_undone`
-    /// with it; nothing of what stands before the part does.
-    pub(crate) fn note_data(&mut self, path: &str, hash: u32, data: Option<&[u8]>, can_be_undone: bool) {
+    /// Notes the data that the outstanding update `zxid` sets. What a part does that may still be undone,
+    /// `can_be_undone` with it; nothing of what stands before the part does.
+    pub(crate) fn note_data(
+        &mut self,
+        zxid: i64,
+        (path, hash): (&str, u32),
+        data: Option<&[u8]>,
+        can_be_undone: bool,
+    ) {
         let Some(slot) = self.slot_of(path, hash) else { return };
         let noted = &mut self.entries[slot as usize].data;
         if let Some(undo) = self.undo.as_mut().filter(|_| can_be_undone) {
             undo.push(Undo::Data { slot, before: core::mem::take(noted) });
         }
-        noted.set(data);
+        noted.set(zxid, data);
     }
 
-    /// The data that outstanding updates set, if any does that was noted.
-    pub(crate) fn data(&self, path: &str, hash: u32) -> Option<Option<&[u8]>> {
+    /// The data that updates after `applied` set, if any does that was noted.
+    pub(crate) fn data(&self, path: &str, hash: u32, applied: i64) -> Option<Option<&[u8]>> {
         let slot = self.slot_of(path, hash)?;
-        self.entries[slot as usize].data.get()
+        let noted = &self.entries[slot as usize].data;
+        if noted.zxid > applied { noted.get() } else { None }
     }
 
     /// Notes that an outstanding update creates a child. That is not undone: a child that is not there after all is

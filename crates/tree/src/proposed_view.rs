@@ -38,12 +38,12 @@ impl Tree {
     /// When it cannot be read.
     pub fn note_contents(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
         update.for_each_op(|op| {
-            self.note_op(op, false);
+            self.note_op(update.zxid, op, false);
             Ok(())
         })
     }
 
-    pub(crate) fn note_op(&mut self, op: Op<'_>, can_be_undone: bool) {
+    pub(crate) fn note_op(&mut self, zxid: i64, op: Op<'_>, can_be_undone: bool) {
         let (path, data) = match op {
             Op::Create(CreateOp { path, data, .. }) | Op::SetData { path, data, .. } => (path, Some(data)),
             Op::Adopt { path, .. } => (path, None),
@@ -51,7 +51,7 @@ impl Tree {
         };
         let hash = self.hasher.path(path);
         if let Some(data) = data {
-            self.overlay.note_data(path, hash, data, can_be_undone);
+            self.overlay.note_data(zxid, (path, hash), data, can_be_undone);
         }
         if let Some((parent, _)) = path::split(path).filter(|_| !matches!(op, Op::SetData { .. })) {
             let parent_hash = self.hasher.path(parent);
@@ -130,7 +130,7 @@ impl Tree {
     }
 
     fn view(&self, path: &str, hash: u32, state: &Projected) -> ProposedZnode<'_> {
-        let data = match self.overlay.data(path, hash) {
+        let data = match self.overlay.data(path, hash, self.last_zxid) {
             Some(data) => data,
             None => self.lookup_hashed(path, hash).and_then(|id| self.nodes[id].data()),
         };

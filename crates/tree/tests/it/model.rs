@@ -416,6 +416,21 @@ fn what_is_taken_back_is_noted_again() {
 }
 
 #[test]
+fn what_was_noted_is_old_when_it_is_applied() {
+    let mut world = World::new();
+    world.must(&create("/a", b"0", Persistent));
+    world.propose(&set("/a", b"1", -1), 0).unwrap();
+    world.note_contents();
+    // This is applied before anybody looks, and the znode is touched by one more.
+    world.propose(&set("/a", b"2", -1), 0).unwrap();
+    world.propose(&create("/a/b", b"", Persistent), 0).unwrap();
+    assert!((0..2).all(|_| world.apply_next(&mut Notes::default())));
+    world.note_contents();
+    let znode = world.tree.proposed_znode("/a", &Caller::SERVER).unwrap();
+    assert_eq!((znode.data, znode.num_children), (Some(&b"2"[..]), 1));
+}
+
+#[test]
 fn the_state_as_it_will_be_is_read_with_the_rights_of_the_caller() {
     let mut world = World::new();
     world.propose_session(1);
