@@ -178,6 +178,14 @@ pub(crate) struct Reachable {
     is_due: bool,
 }
 
+impl Reachable {
+    /// A member has come back with another disk; it may do so several times, and be known to have led only at first.
+    fn is_emptied(&mut self, peer: u8, led: u64) {
+        let known = self.emptied.entry(peer).or_default();
+        *known = led.max(*known);
+    }
+}
+
 impl Server {
     /// A member has come back with another disk than it had: it has to join anew. Until then it is
     /// only listened to if it leads.
@@ -185,8 +193,8 @@ impl Server {
         self.now = now;
         self.reachable.connected.remove(&peer);
         if !self.planted.is(Bug::EmptiedStays) {
-            let led = self.replica.leader == u64::from(peer);
-            self.reachable.emptied.insert(peer, if led { self.replica.term } else { 0 });
+            let leads = self.replica.leader == u64::from(peer);
+            self.reachable.is_emptied(peer, if leads { self.replica.term } else { 0 });
         }
     }
 
@@ -501,6 +509,15 @@ mod tests {
 
     fn reconfig<'a>(joining: &'a str, leaving: &'a str) -> Reconfig<'a> {
         Reconfig { joining: Some(joining), leaving: Some(leaving), new_members: None, current_config: -1 }
+    }
+
+    #[test]
+    fn a_disk_that_led_has_led_however_often_its_server_comes_back_without_it() {
+        let mut reachable = Reachable::default();
+        reachable.is_emptied(3, 7);
+        reachable.is_emptied(3, 0);
+        reachable.is_emptied(2, 0);
+        assert_eq!(reachable.emptied, [(2, 0), (3, 7)].into());
     }
 
     #[test]

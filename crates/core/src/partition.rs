@@ -292,8 +292,10 @@ impl Partition {
         true
     }
 
-    /// Promises where the entry under construction will stand.
+    /// Promises where the entry under construction will stand. It has something in it: nobody would write an
+    /// empty one, and who follows it would wait for ever.
     pub(crate) fn promises(&mut self, position: u64) {
+        debug_assert!(!self.entry.is_empty());
         self.promised = Some(position);
     }
 
