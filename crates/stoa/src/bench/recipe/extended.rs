@@ -75,6 +75,7 @@ impl Participant {
             self.done(began, now);
         }
     }
+
     async fn be_stopped(&self) -> Played {
         let path = format!("{PROGRAMS}/greedy{OF_ROOT}{}", self.number);
         let source = GREEDY.replace("$ROOT", ROOT);
