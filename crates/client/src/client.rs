@@ -5,7 +5,7 @@ use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stoa_wire::{AddWatchMode, CreateMode, ErrorCode, Stat, WatcherKind};
 use tokio::runtime::Handle;
@@ -98,6 +98,7 @@ pub struct Client {
     next_watch: Arc<AtomicU64>,
     sent: Arc<AtomicU64>,
     call_timeout: Option<Duration>,
+    began: Instant,
     /// Where its tasks run: handles of recipes may be dropped elsewhere.
     runtime: Handle,
 }
@@ -121,7 +122,8 @@ impl Client {
         };
         if connected {
             let (next_watch, runtime) = (Arc::default(), Handle::current());
-            return Ok(Self { commands, status, next_watch, sent, call_timeout, runtime });
+            let began = Instant::now();
+            return Ok(Self { commands, status, next_watch, sent, call_timeout, began, runtime });
         }
         let status = status.borrow();
         let failure = match (&status.failure, status.state) {
@@ -483,6 +485,10 @@ impl Service for Client {
         if status.wait_for(|status| situation_of(status) != from).await.is_err() && self.situation() == from {
             std::future::pending::<()>().await;
         }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     async fn sleep(&self, duration: Duration) {

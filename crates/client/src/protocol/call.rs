@@ -101,6 +101,12 @@ pub enum Call {
     /// A read that waits for nothing else, or a watch whose events do not: see [`crate::Fast`]. Servers
     /// and connections that know no fast reads take it for the call that it is.
     Fast(Box<Call>),
+    /// A call that is meant for one session alone: in another one it fails with
+    /// [`ErrorCode::SessionExpired`], and is not sent.
+    Within {
+        session: i64,
+        call: Box<Call>,
+    },
 }
 
 const ANY_VERSION: i32 = -1;
@@ -136,7 +142,7 @@ impl Call {
             Self::AddWatch { .. } => Opcode::AddWatch,
             Self::WhoAmI => Opcode::WhoAmI,
             Self::Close => Opcode::CloseSession,
-            Self::Fast(call) => call.opcode(),
+            Self::Fast(call) | Self::Within { call, .. } => call.opcode(),
         }
     }
 
@@ -158,7 +164,7 @@ impl Call {
             Self::GetEphemerals { .. } => Shape::Paths,
             Self::GetAllChildrenNumber { .. } => Shape::Count,
             Self::WhoAmI => Shape::Identities,
-            Self::Fast(call) => call.shape(),
+            Self::Fast(call) | Self::Within { call, .. } => call.shape(),
             Self::Delete { .. }
             | Self::CheckWatches { .. }
             | Self::RemoveWatches { .. }
@@ -176,7 +182,7 @@ impl Call {
             }
             Self::GetChildren { path, watch: Some(watch), .. } => Some((Slot::Child, path, *watch)),
             Self::AddWatch { path, mode, watch } => Some((Slot::of_mode(*mode), path, *watch)),
-            Self::Fast(call) => call.watch(),
+            Self::Fast(call) | Self::Within { call, .. } => call.watch(),
             _ => None,
         }
     }
@@ -197,6 +203,11 @@ impl Call {
     /// How events of the watch are told that the call sets.
     pub(super) fn pace(&self) -> Pace {
         if matches!(self, Self::Fast(_)) { Pace::Fast } else { Pace::Ordered }
+    }
+
+    /// Whether it is not meant for this session.
+    pub(super) fn is_for_other(&self, own: Option<i64>) -> bool {
+        matches!(self, Self::Within { session, .. } if own != Some(*session))
     }
 
     /// The read, if it is a fast one.
@@ -276,7 +287,7 @@ impl Call {
             }
             Self::Auth { scheme, auth } => encode::auth(out, scheme, auth),
             Self::WhoAmI | Self::Close => {}
-            Self::Fast(call) => call.encode_body(chroot, out),
+            Self::Fast(call) | Self::Within { call, .. } => call.encode_body(chroot, out),
         }
     }
 
@@ -313,6 +324,18 @@ impl Call {
             Self::Fast(call) => {
                 let is_watch = matches!(**call, Self::AddWatch { .. });
                 (is_watch || self.fast_read().is_some()) && call.check().is_ok()
+            }
+            // The client itself has a part in the others.
+            Self::Within { call, .. } => {
+                let is_for_server = !matches!(
+                    **call,
+                    Self::Auth { .. }
+                        | Self::Close
+                        | Self::Fast(_)
+                        | Self::RemoveWatches { .. }
+                        | Self::Within { .. }
+                );
+                is_for_server && call.check().is_ok()
             }
         };
         if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }

@@ -664,6 +664,12 @@ impl Protocol {
         self.take_back();
         while self.phase == Phase::Ready && self.returned.is_empty() && !self.asks_table {
             let Some(first) = self.waiting.front() else { return };
+            if first.call.is_for_other(self.session_id()) {
+                let token = first.token;
+                self.waiting.pop_front();
+                self.complete(token, Err(ErrorCode::SessionExpired));
+                continue;
+            }
             let at = self.lane_of(&first.call, first.returns);
             let is_fast = Self::is_fast(first);
             if !is_fast && !self.is_free_for(at) {

@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use stoa_wire::{CreateMode, ErrorCode, Stat};
 
@@ -12,7 +13,7 @@ use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
-use crate::protocol::Reply;
+use crate::protocol::{Call, Reply};
 
 /// The name of a contender's znode: `ID-KIND-NUMBER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,11 @@ pub(super) fn oldest(names: &[String]) -> Option<Rival> {
 #[derive(Debug)]
 pub(super) struct Before(pub(super) Vec<Rival>);
 
+/// Only who is first is not in the way of anybody.
+pub(super) fn nearest(before: Before) -> Option<Rival> {
+    before.0.into_iter().next_back()
+}
+
 /// An ephemeral sequential znode of ours. It is deleted when this is dropped.
 ///
 /// Its name begins with an id, by which it is found when the answer to its create is lost.
@@ -59,6 +65,8 @@ pub(super) struct Contender<S: Service> {
     id: String,
     /// What is known of it once it is known to be there.
     place: Option<Place>,
+    /// Whoever watches it may believe that it was first when it goes with a change.
+    hands_over: bool,
     is_over: bool,
 }
 
@@ -69,6 +77,12 @@ struct Place {
 }
 
 impl<S: Service> Contender<S> {
+    /// Before anything is asked for. From here on whatever becomes of it is cleared away when it is dropped.
+    pub(super) fn new(znodes: &Znodes<S>, directory: &str) -> Self {
+        let (id, directory) = (znodes.id(), directory.to_owned());
+        Self { znodes: znodes.clone(), directory, id, place: None, hands_over: false, is_over: false }
+    }
+
     /// Creates a znode behind those that are there.
     pub(super) async fn enter(
         znodes: &Znodes<S>,
@@ -76,38 +90,64 @@ impl<S: Service> Contender<S> {
         kind: &str,
         data: &[u8],
     ) -> Result<Self, Error> {
-        // From here on whatever becomes of it is cleared away when it is dropped.
-        let (id, directory) = (znodes.id(), directory.to_owned());
-        let mut this = Self { znodes: znodes.clone(), directory, id, place: None, is_over: false };
-        let path = format!("{}/{}-{kind}-", this.directory, this.id);
+        let mut this = Self::new(znodes, directory);
         let mut pause = PAUSE_MIN;
         loop {
-            let create = this.znodes.create_call(&path, data, CreateMode::EphemeralSequential);
-            match this.znodes.service.call(create).await {
-                Ok(Reply::Created { path, stat }) => {
-                    let rival = path.rsplit('/').next().and_then(Rival::parse);
-                    let place = rival.map(|rival| Place { rival, stat });
-                    this.place = Some(place.ok_or_else(|| this.foreign())?);
-                    return Ok(this);
-                }
+            let answer = this.znodes.service.call(this.create_call(kind, data)).await;
+            match this.take(answer, &mut pause).await? {
+                Ok(()) => return Ok(this),
                 // A container goes when it has been empty for a while.
                 Err(ErrorCode::NoNode) => {
                     this.znodes.make(&this.directory, b"", CreateMode::Container).await?;
                 }
-                Err(code) if is_lost(code) => {
-                    this.znodes.pause(&mut pause).await;
-                    if has(&this.znodes.service, Bug::CreateIsNotProtected) {
-                        this.id = this.znodes.id();
-                        continue;
-                    }
-                    this.place = this.find().await?;
-                    if this.place.is_some() {
-                        return Ok(this);
-                    }
-                }
-                other => return Err(unexpected(&this.directory, other)),
+                Err(code) if is_lost(code) => {}
+                Err(code) => return Err(Error::of(&this.directory, code)),
             }
         }
+    }
+
+    /// What its name begins with.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The request to create its znode.
+    pub(super) fn create_call(&self, kind: &str, data: &[u8]) -> Call {
+        let path = format!("{}/{}-{kind}-", self.directory, self.id);
+        self.znodes.create_call(&path, data, CreateMode::EphemeralSequential)
+    }
+
+    /// Takes in what became of that. Refused or lost, it was not carried out, and is not going to be.
+    pub(super) async fn take(
+        &mut self,
+        answer: Result<Reply, ErrorCode>,
+        pause: &mut Duration,
+    ) -> Result<Result<(), ErrorCode>, Error> {
+        match answer {
+            Ok(Reply::Created { path, stat }) => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                self.stands(name, stat)?;
+                Ok(Ok(()))
+            }
+            Err(code) if is_lost(code) => {
+                self.znodes.pause(pause).await;
+                if has(&self.znodes.service, Bug::CreateIsNotProtected) {
+                    self.id = self.znodes.id();
+                    return Ok(Err(code));
+                }
+                self.place = self.find().await?;
+                Ok(if self.place.is_some() { Ok(()) } else { Err(code) })
+            }
+            Err(code) if code != ErrorCode::SessionExpired => Ok(Err(code)),
+            other => Err(unexpected(&self.directory, other)),
+        }
+    }
+
+    /// It is there, by this name.
+    pub(super) fn stands(&mut self, name: &str, stat: Stat) -> Result<(), Error> {
+        let rival = Rival::parse(name).ok_or_else(|| self.foreign())?;
+        self.place = Some(Place { rival, stat });
+        Ok(())
     }
 
     fn foreign(&self) -> Error {
@@ -174,8 +214,7 @@ impl<S: Service> Contender<S> {
         loop {
             let Some(rival) = self.look(&in_the_way).await? else { return Ok(()) };
             let path = format!("{}/{}", self.directory, rival.name);
-            let (stat, mut watch) = self.znodes.stat_and_watch(&path).await?;
-            if stat.is_some() || has(self.service(), Bug::WatchIsLate) {
+            if let Some((_, mut watch)) = self.znodes.watch(&path).await? {
                 // Whatever it is, an event or the end of the watch: look again.
                 let event = watch.next().await;
                 if event.is_ok() && has(self.service(), Bug::EventIsTrusted) {
@@ -214,19 +253,38 @@ impl<S: Service> Contender<S> {
         Ok(in_the_way(self.before(&names)?))
     }
 
+    /// It has what it waited for, and nobody else: from now on it hands that over when it goes.
+    pub(super) fn hands_over(mut self) -> Self {
+        self.hands_over = true;
+        self
+    }
+
     /// Deletes its znode.
     pub(super) async fn leave(mut self) -> Result<(), Error> {
-        let was_there = self.znodes.delete(&self.path()).await?;
+        let was_there = self.delete().await?;
         self.is_over = true;
         // If it is gone when it is deleted again, its session may have taken it away.
         let is_over = self.service().situation().session != Some(self.session());
         if was_there && !is_over { Ok(()) } else { Err(self.gone()) }
     }
 
+    async fn delete(&self) -> Result<bool, Error> {
+        let path = self.path();
+        if self.hands_over {
+            self.znodes.change_and_delete(&path).await
+        } else {
+            self.znodes.delete(&path).await
+        }
+    }
+
     /// Deletes whatever there is of it.
     async fn withdraw(self) {
         if self.place.is_some() {
-            return self.znodes.delete_for_sure(&self.path()).await;
+            let mut pause = PAUSE_MIN;
+            while self.delete().await.is_err_and(|error| error.is_for_now()) {
+                self.znodes.pause(&mut pause).await;
+            }
+            return;
         }
         // Any error is the end of the session, or would be the same again.
         if let Ok(Some(place)) = self.find().await {
@@ -247,6 +305,7 @@ impl<S: Service> Drop for Contender<S> {
             directory: core::mem::take(&mut self.directory),
             id: core::mem::take(&mut self.id),
             place: self.place.take(),
+            hands_over: self.hands_over,
             // It is over when the task is, however that ends.
             is_over: true,
         };

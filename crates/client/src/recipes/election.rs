@@ -5,10 +5,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::contender::{Contender, oldest};
+use super::contender::{Contender, nearest, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
-use super::lock::nearest;
 use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};

@@ -44,6 +44,12 @@ impl Error {
             code => Self::Refused { path: path.to_owned(), code },
         }
     }
+
+    /// Whether the service may do it later: it has no room, too much to do, or no leader.
+    pub(super) fn is_for_now(&self) -> bool {
+        use ErrorCode::{NotReadOnly, SystemError, ThrottledOp};
+        matches!(self, Self::Refused { code: SystemError | ThrottledOp | NotReadOnly, .. })
+    }
 }
 
 impl fmt::Display for Error {

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::contender::Contender;
 use super::error::Error;
+use super::lock::Leaf;
 use super::service::Service;
 use crate::types::State;
 
@@ -38,30 +39,54 @@ pub enum Standing {
 /// [`Held::release`], and in the background when it is dropped.
 #[derive(Debug)]
 pub struct Held<S: Service> {
-    contender: Contender<S>,
+    place: Place<S>,
+}
+
+/// The znode that it is held by.
+#[derive(Debug)]
+enum Place<S: Service> {
+    Contender(Contender<S>),
+    Leaf(Leaf<S>),
 }
 
 impl<S: Service> Held<S> {
     pub(super) fn new(contender: Contender<S>) -> Self {
-        Self { contender }
+        Self { place: Place::Contender(contender) }
+    }
+
+    pub(super) fn by_leaf(leaf: Leaf<S>) -> Self {
+        Self { place: Place::Leaf(leaf) }
+    }
+
+    fn service(&self) -> &S {
+        match &self.place {
+            Place::Contender(contender) => contender.service(),
+            Place::Leaf(leaf) => leaf.service(),
+        }
     }
 
     /// Larger than those of all who held it before.
     #[must_use]
     pub fn token(&self) -> Token {
-        Token(self.contender.created())
+        Token(match &self.place {
+            Place::Contender(contender) => contender.created(),
+            Place::Leaf(leaf) => leaf.created(),
+        })
     }
 
     /// The session that it ends with.
     #[must_use]
     pub fn session(&self) -> i64 {
-        self.contender.session()
+        match &self.place {
+            Place::Contender(contender) => contender.session(),
+            Place::Leaf(leaf) => leaf.session(),
+        }
     }
 
     /// How sure it is now that this is still held.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let situation = self.contender.service().situation();
+        let situation = self.service().situation();
         if situation.session != Some(self.session()) {
             return Standing::Lost;
         }
@@ -85,11 +110,11 @@ impl<S: Service> Held<S> {
 
     async fn wait_for(&self, wanted: impl Fn(Standing) -> bool + Send + Sync) {
         loop {
-            let situation = self.contender.service().situation();
+            let situation = self.service().situation();
             if wanted(self.standing()) {
                 return;
             }
-            self.contender.service().changed(situation).await;
+            self.service().changed(situation).await;
         }
     }
 
@@ -99,6 +124,9 @@ impl<S: Service> Held<S> {
     /// [`Error::SessionLost`] or [`Error::Removed`] when this was not held any more, and otherwise when the
     /// service refuses.
     pub async fn release(self) -> Result<(), Error> {
-        self.contender.leave().await
+        match self.place {
+            Place::Contender(contender) => contender.leave().await,
+            Place::Leaf(leaf) => leaf.leave().await,
+        }
     }
 }

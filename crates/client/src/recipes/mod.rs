@@ -38,6 +38,7 @@ mod counter;
 mod double_barrier;
 mod election;
 mod error;
+mod flight;
 mod group;
 mod held;
 mod lock;
@@ -63,7 +64,7 @@ pub use election::{Candidate, Election};
 pub use error::Error;
 pub use group::{Group, Member, Members, Membership};
 pub use held::{Held, Standing, Token};
-pub use lock::Lock;
+pub use lock::{Lock, Primitive, UnknownPrimitive};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use queue::Queue;

@@ -1,4 +1,4 @@
-//! Waiting for one of two.
+//! Waiting for one of two, and for both.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -20,4 +20,42 @@ pub(super) async fn first<A, B>(this: impl Future<Output = A>, that: impl Future
         that.as_mut().poll(context).map(First::That)
     })
     .await
+}
+
+/// Waits for both of two futures. Requests of the first are made before those of the second, so that the service
+/// carries them out in that order, without a round trip between them.
+pub(super) async fn both<A, B>(this: impl Future<Output = A>, that: impl Future<Output = B>) -> (A, B) {
+    let (mut this, mut that) = (pin!(this), pin!(that));
+    let (mut of_this, mut of_that) = (None, None);
+    poll_fn(|context| {
+        if of_this.is_none()
+            && let Poll::Ready(output) = this.as_mut().poll(context)
+        {
+            of_this = Some(output);
+        }
+        if of_that.is_none()
+            && let Poll::Ready(output) = that.as_mut().poll(context)
+        {
+            of_that = Some(output);
+        }
+        if of_this.is_none() || of_that.is_none() {
+            return Poll::Pending;
+        }
+        of_this.take().zip(of_that.take()).map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// The same, if there is a second one.
+pub(super) async fn with<A, B>(
+    this: Option<impl Future<Output = A>>,
+    that: impl Future<Output = B>,
+) -> (Option<A>, B) {
+    match this {
+        Some(this) => {
+            let (this, that) = both(this, that).await;
+            (Some(this), that)
+        }
+        None => (None, that.await),
+    }
 }

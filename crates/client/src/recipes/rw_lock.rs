@@ -4,10 +4,9 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::contender::{Before, Contender, Rival};
+use super::contender::{Before, Contender, Rival, nearest};
 use super::error::Error;
 use super::held::Held;
-use super::lock::nearest;
 use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::Znodes;

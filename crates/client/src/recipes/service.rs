@@ -43,6 +43,9 @@ pub trait Service: Clone + Send + Sync + 'static {
     /// Waits until that is something else than `from`.
     fn changed(&self, from: Situation) -> impl Future<Output = ()> + Send;
 
+    /// The time since some moment in the past.
+    fn now(&self) -> Duration;
+
     /// Waits for a while.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 

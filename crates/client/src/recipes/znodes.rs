@@ -1,6 +1,7 @@
 //! Requests for znodes, repeated until they are answered where that is safe.
 
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,8 +10,9 @@ use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::error::Error;
 use super::service::Service;
+use super::witness::refusal;
 use crate::protocol::{Call, Reply};
-use crate::types::Acl;
+use crate::types::{Acl, Operation};
 
 /// How long to wait before something that has failed is tried again.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -27,21 +29,30 @@ pub(super) fn is_lost(code: ErrorCode) -> bool {
     )
 }
 
-/// Whether the service may do it later: it has no room, too much to do, or no leader.
-fn is_for_now(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::SystemError | ErrorCode::ThrottledOp | ErrorCode::NotReadOnly)
-}
-
 /// Somebody's access to znodes: a client, and the ACL of what it creates.
 #[derive(Debug, Clone)]
 pub(super) struct Znodes<S> {
     pub(super) service: S,
     pub(super) acl: Vec<Acl>,
+    /// The session that requests are meant for, if it matters.
+    session: Option<i64>,
 }
 
 impl<S: Service> Znodes<S> {
     pub(super) fn new(service: &S) -> Self {
-        Self { service: service.clone(), acl: Acl::open() }
+        Self { service: service.clone(), acl: Acl::open(), session: None }
+    }
+
+    /// The same for one session: when it has ended, no request is carried out in a later one.
+    pub(super) fn within(&self, session: i64) -> Self {
+        Self { session: Some(session), ..self.clone() }
+    }
+
+    fn meant(&self, call: Call) -> Call {
+        match self.session {
+            Some(session) => Call::Within { session, call: Box::new(call) },
+            None => call,
+        }
     }
 
     /// An id that nobody else has.
@@ -51,6 +62,7 @@ impl<S: Service> Znodes<S> {
 
     /// A request that may be repeated: asks until there is an answer.
     async fn ask(&self, call: Call) -> Result<Reply, ErrorCode> {
+        let call = self.meant(call);
         let mut pause = PAUSE_MIN;
         loop {
             match self.service.call(call.clone()).await {
@@ -73,7 +85,7 @@ impl<S: Service> Znodes<S> {
     ) -> (Result<Reply, ErrorCode>, S::Watch) {
         let mut pause = PAUSE_MIN;
         loop {
-            match self.service.call_and_watch(&call).await {
+            match self.service.call_and_watch(|watch| self.meant(call(watch))).await {
                 (Err(code), _) if is_lost(code) => self.pause(&mut pause).await,
                 answer => return answer,
             }
@@ -135,6 +147,12 @@ impl<S: Service> Znodes<S> {
         Ok((stat(path, result)?, watch))
     }
 
+    /// Watches a znode that is there, for its change or deletion. Unlike `exists` it leaves no watch behind for one
+    /// that is not, and will never be.
+    pub(super) async fn watch(&self, path: &str) -> Result<Option<(Stat, S::Watch)>, Error> {
+        Ok(self.data_and_watch(path).await?.map(|(_, stat, watch)| (stat, watch)))
+    }
+
     /// The data and Stat of a znode.
     pub(super) async fn data(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>, Error> {
         data(path, self.ask(Call::GetData { path: path.to_owned(), watch: None }).await)
@@ -161,10 +179,21 @@ impl<S: Service> Znodes<S> {
     /// Deletes a znode that nobody else makes again. Returns whether it was there, as far as is known: when
     /// an answer is lost, a znode that is gone may have been deleted by us.
     pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {
+        self.remove(path, Call::Delete { path: path.to_owned(), version: None }).await
+    }
+
+    /// The same, and whoever watches its data is told that the znode has changed, and not that it is gone.
+    pub(super) async fn change_and_delete(&self, path: &str) -> Result<bool, Error> {
+        let change = Operation::SetData { path: path.to_owned(), data: Vec::new(), version: None };
+        let delete = Operation::Delete { path: path.to_owned(), version: None };
+        self.remove(path, Call::Multi([change, delete].into())).await
+    }
+
+    async fn remove(&self, path: &str, call: Call) -> Result<bool, Error> {
         let mut pause = PAUSE_MIN;
         let mut is_repeated = false;
         loop {
-            match self.service.call(Call::Delete { path: path.to_owned(), version: None }).await {
+            match done(self.service.call(self.meant(call.clone())).await) {
                 Ok(_) => return Ok(true),
                 Err(ErrorCode::NoNode) => return Ok(is_repeated),
                 Err(code) if is_lost(code) => self.pause(&mut pause).await,
@@ -174,15 +203,24 @@ impl<S: Service> Znodes<S> {
         }
     }
 
-    /// The same, in the background of somebody who has no use for an error: tries until it is gone, or
-    /// cannot be deleted.
+    /// Deletes a znode in the background of somebody who has no use for an error: tries until it is gone, or cannot
+    /// be deleted.
     pub(super) async fn delete_for_sure(&self, path: &str) {
         let mut pause = PAUSE_MIN;
-        while let Err(Error::Refused { code, .. }) = self.delete(path).await
-            && is_for_now(code)
-        {
+        while self.delete(path).await.is_err_and(|error| error.is_for_now()) {
             self.pause(&mut pause).await;
         }
+    }
+}
+
+/// Of a multi, why it was not carried out.
+pub(super) fn done(result: Result<Reply, ErrorCode>) -> Result<Reply, ErrorCode> {
+    match result {
+        Ok(Reply::Results(results)) => match refusal(&results) {
+            Some((_, code)) => Err(code),
+            None => Ok(Reply::Results(results)),
+        },
+        result => result,
     }
 }
 

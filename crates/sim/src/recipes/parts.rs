@@ -7,8 +7,8 @@ use std::time::Duration;
 use stoa_client::ErrorCode;
 use stoa_client::protocol::Call;
 use stoa_client::recipes::{
-    Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Held, Lock, Queue, RwLock, Semaphore,
-    Service as _, Token,
+    Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Held, Lock, Primitive, Queue, RwLock,
+    Semaphore, Service as _, Token,
 };
 use stoa_client::{Acl, CreateMode};
 
@@ -104,8 +104,13 @@ impl Part {
         }
     }
 
+    /// Takes the lock in one way or another, and others do so otherwise.
     async fn locks(&mut self) {
-        let lock = Lock::new(&self.client, LOCK);
+        let ways = Primitive::ALL.len();
+        let lock = match self.rng.index(ways + 2) {
+            way if way < ways => Lock::with(&self.client, LOCK, Primitive::ALL[way]),
+            _ => Lock::new(&self.client, LOCK),
+        };
         while self.goes_on() {
             let held = match self.rng.below(6) {
                 0 => self.patiently(lock.try_acquire()).await.and_then(Result::transpose),

@@ -244,6 +244,10 @@ impl Service for Simulated {
         .await;
     }
 
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.desk().now_us)
+    }
+
     async fn sleep(&self, duration: Duration) {
         let (due_us, number) = {
             let mut desk = self.desk();

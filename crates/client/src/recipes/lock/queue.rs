@@ -1,0 +1,203 @@
+//! Places in the queue at the path of a lock.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+
+use stoa_wire::{ErrorCode, EventKind, Stat};
+
+use super::super::contender::{Contender, Rival};
+use super::super::error::Error;
+use super::super::flight::Flight;
+use super::super::planted::{Bug, has};
+use super::super::race::{First, first, with};
+use super::super::service::{Events, Service};
+use super::super::znodes::{PAUSE_MIN, Znodes, done, is_lost};
+use super::slot::{Seen, Slot};
+use crate::types::Event;
+
+pub(super) const KIND: &str = "lock";
+
+/// The one directly before somebody in the queue.
+pub(super) struct Nearest {
+    rival: Rival,
+    /// Nobody is before that one.
+    is_first: bool,
+}
+
+/// Looks at who is in the queue, at an interval or one after the other.
+pub(super) struct Looks<'a, S: Service> {
+    flight: Flight<'a, S, Result<Vec<String>, Error>>,
+    newest: Option<Result<Vec<String>, Error>>,
+}
+
+impl<'a, S: Service> Looks<'a, S> {
+    pub(super) fn new(slot: &'a Slot<S>, every: Option<Duration>) -> Self {
+        let look = || slot.znodes.children(&slot.path);
+        Self { flight: Flight::new(&slot.znodes.service, every, look), newest: None }
+    }
+
+    /// Forgets looks that were begun before something that they have to show.
+    fn restart(&mut self) {
+        self.flight.restart();
+        self.newest = None;
+    }
+
+    /// Waits for something, and looks meanwhile unless looks are made one after the other. What they show counts
+    /// from then on.
+    async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            // In this order: requests of the future come before the first look.
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+            while self.flight.is_async() {
+                let Poll::Ready(newest) = self.flight.poll(context) else { break };
+                self.newest = Some(newest);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next look, or the newest one that has not been asked for yet.
+    pub(super) async fn next(&mut self) -> Result<Vec<String>, Error> {
+        match self.newest.take() {
+            Some(newest) => newest,
+            None => poll_fn(|context| self.flight.poll(context)).await,
+        }
+    }
+}
+
+impl<S: Service> Slot<S> {
+    /// Takes a place in the queue; `false` if the leaf of a holder is in its way.
+    pub(super) async fn enter(
+        &self,
+        contender: &mut Contender<S>,
+        looks: &mut Looks<'_, S>,
+    ) -> Result<bool, Error> {
+        let service = &self.znodes.service;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let is_there = self.seen() == Seen::Directory;
+            let make = (!is_there).then(|| service.call(self.make_call()));
+            let create = service.call(contender.create_call(KIND, b""));
+            looks.restart();
+            let (made, created) = looks.during(with(make, create)).await;
+            let was_lost = created.as_ref().is_err_and(|code| is_lost(*code));
+            let entered = contender.take(created, &mut pause).await?;
+            if was_lost {
+                // Those that are under way may show what was before.
+                looks.restart();
+            }
+            match entered {
+                Ok(()) => {
+                    self.sees(Seen::Directory);
+                    return Ok(true);
+                }
+                Err(ErrorCode::NoChildrenForEphemerals) => {
+                    self.sees(Seen::Leaf);
+                    return Ok(false);
+                }
+                Err(ErrorCode::NoNode) => {
+                    self.sees(Seen::Nothing);
+                    let made = made.map(|made| self.is_made(done(made).map(drop))).transpose()?;
+                    if made == Some(false) {
+                        self.make_parents().await?;
+                    }
+                }
+                Err(code) if is_lost(code) => {}
+                Err(code) => return Err(Error::of(&self.path, code)),
+            }
+        }
+    }
+
+    /// The same, and waits for the leaf to go.
+    pub(super) async fn queue_up(
+        &self,
+        contender: &mut Contender<S>,
+        looks: &mut Looks<'_, S>,
+    ) -> Result<(), Error> {
+        while !self.enter(contender, looks).await? {
+            self.look_behind_leaf().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody is before the contender, by looking alone.
+    pub(super) async fn look_until_first(
+        &self,
+        contender: &Contender<S>,
+        looks: &mut Looks<'_, S>,
+    ) -> Result<(), Error> {
+        while contender.nearest(&looks.next().await?)?.is_some() {}
+        Ok(())
+    }
+
+    /// The same, by watching the one directly before it; looks go on until the watch is set.
+    pub(super) async fn watch_until_first(
+        &self,
+        contender: &Contender<S>,
+        looks: &mut Looks<'_, S>,
+    ) -> Result<(), Error> {
+        let own = self.znodes.within(contender.session());
+        while let Some(nearest) = contender.nearest(&looks.next().await?)? {
+            let watching = self.watch(&own, &nearest);
+            let watched = if looks.flight.is_async() {
+                let looking = self.look_until_first(contender, looks);
+                match first(watching, looking).await {
+                    First::This(watched) => watched?,
+                    First::That(is_first) => return is_first,
+                }
+            } else {
+                watching.await?
+            };
+            if self.outlives(&nearest, watched).await {
+                return Ok(());
+            }
+            looks.restart();
+        }
+        Ok(())
+    }
+
+    async fn watch(&self, own: &Znodes<S>, nearest: &Nearest) -> Result<Option<(Stat, S::Watch)>, Error> {
+        let watched = own.watch(&alloc::format!("{}/{}", self.path, nearest.rival.name)).await?;
+        if watched.is_none() && has(&self.znodes.service, Bug::WatchIsLate) {
+            core::future::pending::<()>().await;
+        }
+        Ok(watched)
+    }
+
+    /// Waits until the one directly before us does something, and returns whether nobody is before us then. If not,
+    /// or if nobody knows, one has to look again.
+    async fn outlives(&self, nearest: &Nearest, watched: Option<(Stat, S::Watch)>) -> bool {
+        let Some((stat, mut watch)) = watched else { return nearest.is_first };
+        match watch.next().await {
+            Ok(event) => {
+                hands_over(&event, &stat)
+                    || (event.kind == EventKind::Deleted && nearest.is_first)
+                    || has(&self.znodes.service, Bug::EventIsTrusted)
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// Whether an event says that a place was given up by somebody who held the lock: only they change its data. An event
+/// that is told after a reconnect has no zxid, and may be of the znode's creation.
+fn hands_over(event: &Event, stat: &Stat) -> bool {
+    event.kind == EventKind::DataChanged && event.zxid > stat.mzxid
+}
+
+impl<S: Service> Contender<S> {
+    /// Who is directly before it.
+    pub(super) fn nearest(&self, names: &[String]) -> Result<Option<Nearest>, Error> {
+        let mut before = self.before(names)?.0;
+        let rival = before.pop();
+        Ok(rival.map(|rival| Nearest { rival, is_first: before.is_empty() }))
+    }
+}

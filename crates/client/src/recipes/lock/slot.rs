@@ -1,0 +1,132 @@
+//! The znode at a lock's path, which is either of two things, and never both.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
+
+use super::super::error::Error;
+use super::super::service::{Events, Service};
+use super::super::znodes::{Znodes, is_lost};
+use crate::protocol::Call;
+use crate::types::Operation;
+
+/// The version of the data of a directory that the lock has made. The leaf of a holder has version 0, since nobody
+/// sets its data: so who deletes an empty directory, and is late, deletes nobody's leaf.
+const DIRECTORY_VERSION: i32 = 1;
+
+/// What stands at the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing, or nobody knows.
+    Nothing,
+    /// The leaf of a holder: an ephemeral znode, which cannot have children.
+    Leaf,
+    /// The directory of a queue.
+    Directory,
+}
+
+/// The path of a lock, and what was seen there last. Clones share that; it may be wrong at any time, and decides only
+/// which requests are made in advance.
+#[derive(Debug, Clone)]
+pub(super) struct Slot<S> {
+    pub(super) znodes: Znodes<S>,
+    pub(super) path: String,
+    seen: Arc<AtomicU8>,
+}
+
+impl<S: Service> Slot<S> {
+    pub(super) fn new(service: &S, path: &str) -> Self {
+        Self { znodes: Znodes::new(service), path: path.to_owned(), seen: Arc::default() }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        match self.seen.load(Ordering::Relaxed) {
+            1 => Seen::Leaf,
+            2 => Seen::Directory,
+            _ => Seen::Nothing,
+        }
+    }
+
+    pub(super) fn sees(&self, seen: Seen) {
+        self.seen.store(seen as u8, Ordering::Relaxed);
+    }
+
+    fn sees_stat(&self, stat: Option<&Stat>) -> Seen {
+        let seen = match stat {
+            None => Seen::Nothing,
+            Some(stat) if is_leaf(stat) => Seen::Leaf,
+            Some(_) => Seen::Directory,
+        };
+        self.sees(seen);
+        seen
+    }
+
+    /// The request to make the directory, if there is nothing.
+    pub(super) fn make_call(&self) -> Call {
+        let create = Operation::Create {
+            path: self.path.clone(),
+            data: Vec::new(),
+            acl: self.znodes.acl.clone(),
+            mode: CreateMode::Container,
+            ttl_ms: None,
+        };
+        let mark = Operation::SetData { path: self.path.clone(), data: Vec::new(), version: Some(0) };
+        Call::Multi([create, mark].into())
+    }
+
+    /// The request to delete the directory, if it is empty.
+    pub(super) fn clear_call(&self) -> Call {
+        Call::Delete { path: self.path.clone(), version: Some(DIRECTORY_VERSION) }
+    }
+
+    /// Sees to it that the znodes above are there.
+    pub(super) async fn make_parents(&self) -> Result<(), Error> {
+        match znode_path::split(&self.path) {
+            Some((parent, _)) => self.znodes.make(parent, b"", CreateMode::Persistent).await,
+            None => Err(Error::of(&self.path, ErrorCode::BadArguments)),
+        }
+    }
+
+    /// What stands there now.
+    pub(super) async fn look(&self) -> Result<Seen, Error> {
+        let stat = self.znodes.stat(&self.path).await?;
+        Ok(self.sees_stat(stat.as_ref()))
+    }
+
+    /// What stands there once it is no leaf, or may be none any more.
+    pub(super) async fn look_behind_leaf(&self) -> Result<Seen, Error> {
+        let Some((stat, mut watch)) = self.znodes.watch(&self.path).await? else {
+            return Ok(self.sees_stat(None));
+        };
+        if self.sees_stat(Some(&stat)) == Seen::Leaf {
+            // An event or the end of the watch: whoever tries next finds out.
+            let _ = watch.next().await;
+            self.sees(Seen::Nothing);
+        }
+        Ok(self.seen())
+    }
+
+    /// What became of the request to make the directory: whether it is there, or `false` if there is nothing to
+    /// make it in.
+    pub(super) fn is_made(&self, result: Result<(), ErrorCode>) -> Result<bool, Error> {
+        match result {
+            Ok(()) | Err(ErrorCode::NodeExists) => Ok(true),
+            Err(ErrorCode::NoNode) => Ok(false),
+            // It is asked for again.
+            Err(code) if is_lost(code) => Ok(true),
+            Err(code) => Err(Error::of(&self.path, code)),
+        }
+    }
+}
+
+/// Whether a session is its owner; containers and TTL znodes have owners that are no sessions.
+fn is_leaf(stat: &Stat) -> bool {
+    const CONTAINER: i64 = i64::MIN;
+    const TTL: i64 = 0xFF;
+    let owner = stat.ephemeral_owner;
+    owner != 0 && owner != CONTAINER && (owner >> 56) & 0xFF != TTL
+}
