@@ -154,7 +154,7 @@ async fn a_refusal_names_the_znode() {
         stream
     });
     let client = Client::connect(options).await.unwrap();
-    let error = Lock::new(&client, "/locks/a").acquire().await.unwrap_err();
+    let error = Lock::with(&client, "/locks/a", Primitive::TasWatch).acquire().await.unwrap_err();
     let expected = "a request for /locks/a was refused: NoAuth (-102): not permitted by the znode's ACL";
     assert_eq!(error.to_string(), expected);
     drop(server.await.unwrap());

@@ -358,6 +358,7 @@ impl History {
             self.events.entry(path.clone()).or_default().push((zxid, *kind));
             if *kind == EventKind::Deleted {
                 self.ephemerals.remove(path);
+                self.sequences.remove(path);
             }
         }
     }
