@@ -120,7 +120,9 @@ impl<S: Service> Slot<S> {
             match settled? {
                 Some(true) => return Ok(true),
                 Some(false) if has_cleared && seen? == Seen::Directory => return Ok(false),
-                _ => {}
+                Some(false) => {}
+                // All that were under way have failed with it, or follow what has been looked for.
+                None => attempts.restart(),
             }
         }
     }
