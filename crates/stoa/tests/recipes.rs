@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use stoa_client::recipes::{
-    Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Lock, Queue, RwLock, Semaphore, Standing,
+    Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Lock, Primitive, Queue, RwLock,
+    Semaphore, Standing,
 };
 use stoa_client::{Acl, Client, CreateMode, ErrorCode, Options, blocking};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// Longer than anything here takes on a machine that is busy with other tests.
@@ -122,13 +125,14 @@ async fn nobody_is_woken_in_vain() {
     const WAITING: usize = 6;
     let server = Server::start();
     let client = server.connect().await;
-    let _held = Lock::new(&client, "/lock").acquire().await.unwrap();
+    let _held = Lock::with(&client, "/lock", Primitive::SyncQueue).acquire().await.unwrap();
     let semaphore = Semaphore::new(&client, "/semaphore", 1);
     let _lease = semaphore.acquire().await.unwrap();
     for _ in 0..WAITING {
         let client = server.connect().await;
         tokio::spawn(async move {
-            let (lock, semaphore) = (Lock::new(&client, "/lock"), Semaphore::new(&client, "/semaphore", 1));
+            let lock = Lock::with(&client, "/lock", Primitive::SyncQueue);
+            let semaphore = Semaphore::new(&client, "/semaphore", 1);
             tokio::join!(async { lock.acquire().await.map(drop) }, async {
                 semaphore.acquire().await.map(drop)
             })
@@ -136,17 +140,18 @@ async fn nobody_is_woken_in_vain() {
     }
     until_children(&client, "/lock", 1 + WAITING).await;
     until_children(&client, "/semaphore/gate", WAITING).await;
-    // Each has one for the lock and one for the semaphore, and one of them sees the leases.
+    // Each has one on the place before it and one on its own, and one of them sees the leases.
     let settled = async {
-        while server.watches() != 2 * WAITING {
+        while server.watches() != 4 * WAITING - 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(PATIENCE, settled).await.unwrap();
     let watchers = server.watchers();
     let below = |path: &str| watchers.keys().filter(|watched| watched.starts_with(path)).count();
-    assert!(watchers.values().all(|count| *count == 1), "{watchers:?}");
-    assert_eq!((below("/lock/"), below("/semaphore/gate/")), (WAITING, WAITING - 1));
+    // Its own session, and the one behind it.
+    assert!(watchers.values().all(|count| *count <= 2), "{watchers:?}");
+    assert_eq!((below("/lock/"), below("/semaphore/gate/")), (WAITING + 1, WAITING));
 }
 
 #[tokio::test]
@@ -174,12 +179,121 @@ async fn whoever_is_deleted_while_it_waits_says_so() {
     let waiter = Lock::new(&b, "/lock");
     let waiting = tokio::spawn(async move { waiter.acquire().await });
     until_children(&a, "/lock", 2).await;
-    for name in a.get_children("/lock").await.unwrap() {
+    let mut names = a.get_children("/lock").await.unwrap();
+    names.sort_by_key(|name| name.rsplit('-').next().map(str::to_owned));
+    // The one who waits first: the other one would have handed it the lock.
+    for name in names.iter().rev() {
         a.delete(&format!("/lock/{name}"), None).await.unwrap();
     }
     let error = waiting.await.unwrap().unwrap_err();
     assert!(matches!(&error, Error::Removed { path } if path.starts_with("/lock/")), "{error}");
     assert!(matches!(held.release().await, Err(Error::Removed { .. })));
+}
+
+/// Whichever way it is taken: one at a time, each with a larger token than the one before, and nothing is left but an
+/// empty directory.
+async fn all_ways_at_once(server: &Server, path: &str) {
+    const TURNS: usize = 12;
+    let inside = Arc::new(Mutex::new(0_i64));
+    let mut all = Vec::new();
+    let ways = Primitive::ALL.map(Some).into_iter().chain([None]);
+    for primitive in ways {
+        let client = server.connect().await;
+        let lock = match primitive {
+            Some(primitive) => Lock::with(&client, path, primitive),
+            None => Lock::new(&client, path),
+        };
+        let inside = Arc::clone(&inside);
+        all.push(tokio::spawn(async move {
+            for turn in 0..TURNS {
+                let held = lock.acquire().await.unwrap();
+                // Whoever comes in meanwhile finds it taken.
+                let mut last = inside.try_lock().unwrap_or_else(|_| panic!("{primitive:?} is not alone"));
+                assert!(held.token().0 > *last, "{primitive:?}: {} after {last}", held.token());
+                *last = held.token().0;
+                tokio::time::sleep(Duration::from_millis(if turn % 3 == 0 { 5 } else { 0 })).await;
+                drop(last);
+                held.release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        timeout(PATIENCE, one).await.unwrap().unwrap();
+    }
+    let client = server.connect().await;
+    until_children(&client, path, 0).await;
+    let left = client.exists(path).await.unwrap();
+    assert!(left.is_none_or(|left| left.ephemeral_owner == i64::MIN), "{left:?}");
+}
+
+#[tokio::test]
+async fn all_ways_to_take_a_lock_exclude_one_another() {
+    let server = Server::start();
+    // At a cut between partitions, and below one.
+    for path in ["/lock-a", "/lock-b", "/lock-c", "/locks/deep/a", "/locks-b/deep/a"] {
+        all_ways_at_once(&server, path).await;
+    }
+}
+
+/// A lock that finds itself alone stops queueing up, and one that does not begins to again.
+#[tokio::test]
+async fn a_lock_chooses_by_what_it_finds() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let lock = Lock::new(&a, "/lock");
+    assert_eq!(lock.choice().primitive, Primitive::AsyncQueueWatch);
+    let mut turns = 0;
+    while lock.choice().primitive != Primitive::TasWatch {
+        lock.acquire().await.unwrap().release().await.unwrap();
+        turns += 1;
+        assert!(turns < 500, "{}", lock.choice());
+    }
+    let held = lock.acquire().await.unwrap();
+    assert_eq!(a.exists("/lock").await.unwrap().unwrap().ephemeral_owner, held.session());
+    assert!(Lock::with(&b, "/lock", Primitive::AsyncQueue).try_acquire().await.unwrap().is_none());
+    held.release().await.unwrap();
+    let other = Lock::with(&b, "/lock", Primitive::SyncQueue);
+    while lock.choice().primitive == Primitive::TasWatch {
+        let held = other.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        });
+        until_children(&a, "/lock", 2).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        turns += 1;
+        assert!(turns < 1000, "{}", lock.choice());
+    }
+}
+
+/// Whoever may use a program does: it is looked for, and not registered.
+#[tokio::test]
+async fn a_lock_uses_its_program_where_there_is_one() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let lock = Lock::new(&a, "/lock");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(lock.choice().primitive, Primitive::AsyncQueueWatch);
+    Lock::with(&b, "/lock", Primitive::Extension).acquire().await.unwrap().release().await.unwrap();
+    let lock = Lock::new(&a, "/lock");
+    let settled = async {
+        while lock.choice().primitive != Primitive::Extension {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap();
+    let watches = server.watches();
+    let held = lock.acquire().await.unwrap();
+    assert!(Lock::with(&b, "/lock", Primitive::Extension).try_acquire().await.unwrap().is_none());
+    held.release().await.unwrap();
+    // By which it was to be told.
+    let settled = async {
+        while server.watches() != watches {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap();
 }
 
 #[tokio::test]

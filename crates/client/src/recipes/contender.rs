@@ -270,7 +270,7 @@ impl<S: Service> Contender<S> {
 
     async fn delete(&self) -> Result<bool, Error> {
         let path = self.path();
-        if self.hands_over {
+        if self.hands_over || has(self.service(), Bug::WaiterHandsOver) {
             self.znodes.change_and_delete(&path).await
         } else {
             self.znodes.delete(&path).await

@@ -64,7 +64,7 @@ pub use election::{Candidate, Election};
 pub use error::Error;
 pub use group::{Group, Member, Members, Membership};
 pub use held::{Held, Standing, Token};
-pub use lock::{Lock, Primitive, UnknownPrimitive};
+pub use lock::{Choice, Lock, Primitive, Reason, UnknownPrimitive};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
 pub use queue::Queue;

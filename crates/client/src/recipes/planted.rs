@@ -17,6 +17,12 @@ pub enum Bug {
     EventIsTrusted,
     /// A znode that is gone by the time it is to be watched is waited for even so.
     WatchIsLate,
+    /// Who deletes the empty directory of a lock does not see to it that it is one.
+    LeafIsCleared,
+    /// Who gives a lock back deletes the leaf at its path, whosever it is by then.
+    LeafIsAnyones,
+    /// Who gives up waiting for a lock tells those behind it what only holders do.
+    WaiterHandsOver,
     /// A taker of an element deletes it with a request of its own, and forgets it when the answer is lost.
     TakenWithoutWitness,
     /// A put whose answer is lost is repeated.

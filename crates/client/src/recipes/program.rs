@@ -1,9 +1,10 @@
 //! Programs that run inside the service, for the forms of recipes that make use of them.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicI64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use core::time::Duration;
 
 use stoa_wire::{CreateMode, ErrorCode, EventKind};
@@ -12,12 +13,15 @@ use super::error::Error;
 use super::race::{First, first};
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost};
+use crate::protocol::Call;
 
 /// How often a program is registered anew before that is given up.
 pub(super) const ATTEMPTS: usize = 5;
 /// How long a program is relied on to tell of something, before one looks for oneself: somebody may have
 /// deregistered it, and what it would do may be beyond the service's limits.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a program that is not there is not looked for again.
+const ABSENCE: Duration = Duration::from_secs(60);
 /// No session.
 const NONE: i64 = 0;
 
@@ -30,6 +34,8 @@ pub(super) struct Program<S> {
     source: String,
     /// The session that has seen to it that it may be used, which clones tell each other.
     session: Arc<AtomicI64>,
+    /// When it is looked for again, in microseconds of the service's time.
+    look_us: Arc<AtomicU64>,
 }
 
 impl<S: Service> Program<S> {
@@ -38,7 +44,13 @@ impl<S: Service> Program<S> {
         let name = path.replace('%', "%25").replace(':', "%3a").replace('/', ":");
         let source = source.replace("$PATH", &path.replace('\\', "\\\\").replace('"', "\\\""));
         let session = Arc::new(AtomicI64::new(NONE));
-        Self { znodes: znodes.clone(), path: format!("/em/{kind}{name}"), source, session }
+        Self {
+            znodes: znodes.clone(),
+            path: format!("/em/{kind}{name}"),
+            source,
+            session,
+            look_us: Arc::default(),
+        }
     }
 
     /// Sees to it that it is there, for events: they need nobody's acknowledgement.
@@ -49,6 +61,33 @@ impl<S: Service> Program<S> {
     /// Sees to it that the session may use it. Afterwards requests are for it, until the session ends.
     pub(super) async fn be_acknowledged(&self) -> Result<(), Error> {
         self.prepare(|id| Some(format!("{}/{id}-client", self.path))).await
+    }
+
+    /// Whether the session has seen to it that it may be used. If not, it is looked for in the background, unless it
+    /// was not long ago, and acknowledged if somebody has registered it.
+    pub(super) fn is_at_hand(&self) -> bool {
+        let service = &self.znodes.service;
+        let Some(session) = service.situation().session else { return false };
+        if session == self.session.load(Ordering::Relaxed) {
+            return true;
+        }
+        let now_us = service.now().as_micros() as u64;
+        let due_us = self.look_us.load(Ordering::Relaxed);
+        if now_us >= due_us {
+            self.look_us.store(now_us + ABSENCE.as_micros() as u64, Ordering::Relaxed);
+            let this = self.clone();
+            service.spawn(async move { this.acknowledge(session).await });
+        }
+        false
+    }
+
+    async fn acknowledge(&self, session: i64) {
+        let own = format!("{}/{}-client", self.path, self.znodes.id());
+        let create = self.znodes.create_call(&own, b"", CreateMode::Ephemeral);
+        let call = Call::Within { session, call: Box::new(create) };
+        if self.znodes.service.call(call).await.is_ok() {
+            self.session.store(session, Ordering::Relaxed);
+        }
     }
 
     async fn prepare(&self, acknowledgement: impl Fn(String) -> Option<String> + Send) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
-use super::lock::Lock;
+use super::lock::{Lock, Primitive};
 use super::planted::{Bug, has};
 use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
@@ -54,7 +54,7 @@ impl<S: Service> Queue<S> {
     pub fn new(service: &S, path: &str) -> Self {
         Self {
             znodes: Znodes::new(service),
-            gate: Lock::new(service, &format!("{path}/gate")),
+            gate: Lock::with(service, &format!("{path}/gate"), Primitive::AsyncQueueWatch),
             items: format!("{path}/items"),
             clients: format!("{path}/clients"),
             heads: String::new(),

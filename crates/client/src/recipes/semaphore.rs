@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::contender::Contender;
 use super::error::Error;
 use super::held::Held;
-use super::lock::Lock;
+use super::lock::{Lock, Primitive};
 use super::service::{Events, Service};
 use super::znodes::Znodes;
 use crate::types::Acl;
@@ -32,7 +32,7 @@ impl<S: Service> Semaphore<S> {
     pub fn new(service: &S, path: &str, limit: usize) -> Self {
         Self {
             znodes: Znodes::new(service),
-            gate: Lock::new(service, &format!("{path}/gate")),
+            gate: Lock::with(service, &format!("{path}/gate"), Primitive::AsyncQueueWatch),
             leases: format!("{path}/leases"),
             limit,
         }

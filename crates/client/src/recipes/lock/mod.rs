@@ -1,5 +1,6 @@
 //! A lock.
 
+mod choice;
 mod extended;
 mod leaf;
 mod primitive;
@@ -16,6 +17,7 @@ use super::held::Held;
 use super::program::Program;
 use super::service::Service;
 use crate::types::Acl;
+pub use choice::{Choice, Reason};
 use extended::LetIn;
 pub(super) use leaf::Leaf;
 pub use primitive::{Primitive, UnknownPrimitive};
@@ -88,49 +90,73 @@ impl<S: Service> Lock<S> {
         self
     }
 
+    /// How it would be taken now, and why.
+    #[must_use]
+    pub fn choice(&self) -> Choice {
+        let has_program = self.primitive.is_none() && self.program.is_at_hand();
+        self.slot.estimates.choose(self.primitive, has_program)
+    }
+
+    /// How often to look or to try without waiting for answers.
+    fn every(&self) -> Duration {
+        match self.primitive {
+            Some(_) => self.poll_interval,
+            None => self.slot.estimates.looks_every(),
+        }
+    }
+
     /// Waits for the lock.
     ///
     /// # Errors
     /// When the session ends meanwhile, somebody deletes our place, or the service refuses.
     pub async fn acquire(&self) -> Result<Held<S>, Error> {
-        match self.primitive.unwrap_or(Primitive::AsyncQueueWatch) {
-            Primitive::SyncQueue => self.queue(None, true).await,
-            Primitive::AsyncQueue => self.queue(Some(self.poll_interval), false).await,
-            Primitive::AsyncQueueWatch => self.queue(Some(self.poll_interval), true).await,
-            primitive @ (Primitive::SyncTas | Primitive::TasWatch | Primitive::AsyncTas) => {
+        let every = self.every();
+        match self.choice().primitive {
+            Primitive::SyncQueue => self.queue(None, true, false).await,
+            Primitive::AsyncQueue => self.queue(Some(every), false, false).await,
+            Primitive::AsyncQueueWatch => self.queue(Some(every), true, false).await,
+            Primitive::Extension => match self.let_in(true).await? {
+                (LetIn::First, contender) => Ok(Held::new(contender.hands_over())),
+                _ => self.queue(Some(every), true, false).await,
+            },
+            primitive => {
                 let mut leaf = Leaf::new(&self.slot);
                 let taken = match primitive {
                     Primitive::SyncTas => self.slot.take_trying(&mut leaf).await?,
-                    Primitive::AsyncTas => self.slot.take_trying_ahead(&mut leaf, self.poll_interval).await?,
-                    _ => self.slot.take_watching(&mut leaf, false).await?,
+                    Primitive::AsyncTas => self.slot.take_trying_ahead(&mut leaf, every).await?,
+                    // Who is free to choose waits in the queue, where it is told at once and in its turn.
+                    _ => self.slot.take_watching(&mut leaf, self.primitive.is_none()).await?,
                 };
                 if taken {
+                    self.slot.estimates.found(false);
                     return Ok(Held::by_leaf(leaf));
                 }
                 // What it may still have under way is cleared away, or it would wait for itself.
                 drop(leaf);
-                self.queue(Some(self.poll_interval), true).await
-            }
-            Primitive::Extension => {
-                let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
-                match self.slot.be_let_in(&self.program, &mut contender, true).await? {
-                    LetIn::First => Ok(Held::new(contender.hands_over())),
-                    _ => self.queue(Some(self.poll_interval), true).await,
-                }
+                self.queue(Some(every), true, true).await
             }
         }
     }
 
-    async fn queue(&self, every: Option<Duration>, watches: bool) -> Result<Held<S>, Error> {
+    /// Waits in the queue, of somebody who may have found the lock taken before.
+    async fn queue(&self, every: Option<Duration>, watches: bool, was_taken: bool) -> Result<Held<S>, Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
         let mut looks = Looks::new(&self.slot, every);
-        self.slot.queue_up(&mut contender, &mut looks).await?;
-        if watches {
-            self.slot.watch_until_first(&contender, &mut looks).await?;
+        let had_leaf = self.slot.queue_up(&mut contender, &mut looks).await?;
+        let has_waited = if watches {
+            self.slot.watch_until_first(&contender, &mut looks).await?
         } else {
-            self.slot.look_until_first(&contender, &mut looks).await?;
-        }
+            self.slot.look_until_first(&contender, &mut looks).await?
+        };
+        self.slot.estimates.found(was_taken || had_leaf || has_waited);
         Ok(Held::new(contender.hands_over()))
+    }
+
+    /// Has the program let us in.
+    async fn let_in(&self, waits: bool) -> Result<(LetIn, Contender<S>), Error> {
+        let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
+        let let_in = self.slot.be_let_in(&self.program, &mut contender, waits).await?;
+        Ok((let_in, contender))
     }
 
     /// Takes the lock if nobody has it or waits for it.
@@ -138,36 +164,35 @@ impl<S: Service> Lock<S> {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Held<S>>, Error> {
-        match self.primitive.unwrap_or(Primitive::AsyncQueueWatch) {
+        match self.choice().primitive {
             Primitive::SyncQueue => self.try_queue(None).await,
-            Primitive::AsyncQueue | Primitive::AsyncQueueWatch => {
-                self.try_queue(Some(self.poll_interval)).await
-            }
+            Primitive::AsyncQueue | Primitive::AsyncQueueWatch => self.try_queue(Some(self.every())).await,
             Primitive::SyncTas | Primitive::TasWatch | Primitive::AsyncTas => {
                 let mut leaf = Leaf::new(&self.slot);
-                Ok(self.slot.try_leaf(&mut leaf).await?.then(|| Held::by_leaf(leaf)))
+                let is_ours = self.slot.try_leaf(&mut leaf).await?;
+                self.slot.estimates.found(!is_ours);
+                Ok(is_ours.then(|| Held::by_leaf(leaf)))
             }
-            Primitive::Extension => {
-                let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
-                match self.slot.be_let_in(&self.program, &mut contender, false).await? {
-                    LetIn::First => Ok(Some(Held::new(contender.hands_over()))),
-                    LetIn::Taken => Ok(None),
-                    LetIn::Unable => self.try_queue(Some(self.poll_interval)).await,
-                }
-            }
+            Primitive::Extension => match self.let_in(false).await? {
+                (LetIn::First, contender) => Ok(Some(Held::new(contender.hands_over()))),
+                (LetIn::Taken, _) => Ok(None),
+                (LetIn::Unable, _) => self.try_queue(Some(self.every())).await,
+            },
         }
     }
 
     async fn try_queue(&self, every: Option<Duration>) -> Result<Option<Held<S>>, Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
         let mut looks = Looks::new(&self.slot, every);
-        if !self.slot.enter(&mut contender, &mut looks).await? {
-            return Ok(None);
+        let is_first = self.slot.enter(&mut contender, &mut looks).await?
+            && contender.nearest(&looks.next().await?)?.is_none();
+        self.slot.estimates.found(!is_first);
+        if is_first {
+            return Ok(Some(Held::new(contender.hands_over())));
         }
-        if contender.nearest(&looks.next().await?)?.is_some() {
+        if contender.session() != 0 {
             contender.leave().await?;
-            return Ok(None);
         }
-        Ok(Some(Held::new(contender.hands_over())))
+        Ok(None)
     }
 }

@@ -87,7 +87,11 @@ impl<S: Service> Slot<S> {
             let make = (!is_there).then(|| service.call(self.make_call()));
             let create = service.call(contender.create_call(KIND, b""));
             looks.restart();
+            let since = service.now();
             let (made, created) = looks.during(with(make, create)).await;
+            if created.is_ok() {
+                self.estimates.took(service.now().saturating_sub(since));
+            }
             let was_lost = created.as_ref().is_err_and(|code| is_lost(*code));
             let entered = contender.take(created, &mut pause).await?;
             if was_lost {
@@ -116,52 +120,76 @@ impl<S: Service> Slot<S> {
         }
     }
 
-    /// The same, and waits for the leaf to go.
+    /// The same, and waits for the leaf to go. Returns whether there was one.
     pub(super) async fn queue_up(
         &self,
         contender: &mut Contender<S>,
         looks: &mut Looks<'_, S>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
+        let mut had_leaf = false;
         while !self.enter(contender, looks).await? {
+            had_leaf = true;
             self.look_behind_leaf().await?;
         }
-        Ok(())
+        Ok(had_leaf)
     }
 
-    /// Waits until nobody is before the contender, by looking alone.
+    /// Waits until nobody is before the contender, by looking alone. Returns whether somebody was at first.
     pub(super) async fn look_until_first(
         &self,
         contender: &Contender<S>,
         looks: &mut Looks<'_, S>,
-    ) -> Result<(), Error> {
-        while contender.nearest(&looks.next().await?)?.is_some() {}
-        Ok(())
+    ) -> Result<bool, Error> {
+        let mut has_waited = false;
+        while contender.nearest(&looks.next().await?)?.is_some() {
+            has_waited = true;
+        }
+        Ok(has_waited)
     }
 
-    /// The same, by watching the one directly before it; looks go on until the watch is set.
+    /// The same, by watching the one directly before it; looks go on until the watch is set. Returns whether somebody
+    /// was before it at first.
     pub(super) async fn watch_until_first(
         &self,
         contender: &Contender<S>,
         looks: &mut Looks<'_, S>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let own = self.znodes.within(contender.session());
+        let (mut guard, mut has_waited) = (None, false);
         while let Some(nearest) = contender.nearest(&looks.next().await?)? {
-            let watching = self.watch(&own, &nearest);
-            let watched = if looks.flight.is_async() {
+            has_waited = true;
+            let guarding = guard.is_none().then(|| async { own.watch(&contender.path()).await });
+            let watching = with(guarding, self.watch(&own, &nearest));
+            let (guarded, watched) = if looks.flight.is_async() {
                 let looking = self.look_until_first(contender, looks);
                 match first(watching, looking).await {
-                    First::This(watched) => watched?,
-                    First::That(is_first) => return is_first,
+                    First::This(watched) => watched,
+                    First::That(is_first) => return is_first.map(|_| true),
                 }
             } else {
-                watching.await?
+                watching.await
             };
-            if self.outlives(&nearest, watched).await {
-                return Ok(());
+            if let Some(guarded) = guarded {
+                guard = guarded?.map(|(_, watch)| watch);
+            }
+            match (watched?, &mut guard) {
+                (_, None) => return Err(contender.gone()),
+                (None, _) if nearest.is_first => return Ok(true),
+                (None, _) => {}
+                (Some((stat, mut watch)), Some(own)) => {
+                    // In this order: who was taken out of the queue before its turn came is not in it.
+                    match first(own.next(), watch.next()).await {
+                        First::This(_) => guard = None,
+                        First::That(Ok(event)) if self.ends_wait(&event, &stat, &nearest, contender) => {
+                            return Ok(true);
+                        }
+                        First::That(_) => {}
+                    }
+                }
             }
             looks.restart();
         }
-        Ok(())
+        Ok(has_waited)
     }
 
     async fn watch(&self, own: &Znodes<S>, nearest: &Nearest) -> Result<Option<(Stat, S::Watch)>, Error> {
@@ -172,18 +200,13 @@ impl<S: Service> Slot<S> {
         Ok(watched)
     }
 
-    /// Waits until the one directly before us does something, and returns whether nobody is before us then. If not,
-    /// or if nobody knows, one has to look again.
-    async fn outlives(&self, nearest: &Nearest, watched: Option<(Stat, S::Watch)>) -> bool {
-        let Some((stat, mut watch)) = watched else { return nearest.is_first };
-        match watch.next().await {
-            Ok(event) => {
-                hands_over(&event, &stat)
-                    || (event.kind == EventKind::Deleted && nearest.is_first)
-                    || has(&self.znodes.service, Bug::EventIsTrusted)
-            }
-            Err(_) => false,
-        }
+    /// Whether what the one directly before has done says that nobody is before us any more. If not, or if nobody
+    /// knows, one has to look again.
+    fn ends_wait(&self, event: &Event, stat: &Stat, nearest: &Nearest, contender: &Contender<S>) -> bool {
+        // With its session, ours would have gone too.
+        let is_other = stat.ephemeral_owner != contender.session();
+        let is_last_before = event.kind == EventKind::Deleted && nearest.is_first && is_other;
+        hands_over(event, stat) || is_last_before || has(&self.znodes.service, Bug::EventIsTrusted)
     }
 }
 

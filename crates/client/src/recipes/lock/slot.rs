@@ -9,8 +9,10 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::super::error::Error;
+use super::super::planted::{Bug, has};
 use super::super::service::{Events, Service};
 use super::super::znodes::{Znodes, is_lost};
+use super::choice::Estimates;
 use crate::protocol::Call;
 use crate::types::Operation;
 
@@ -36,11 +38,17 @@ pub(super) struct Slot<S> {
     pub(super) znodes: Znodes<S>,
     pub(super) path: String,
     seen: Arc<AtomicU8>,
+    pub(super) estimates: Arc<Estimates>,
 }
 
 impl<S: Service> Slot<S> {
     pub(super) fn new(service: &S, path: &str) -> Self {
-        Self { znodes: Znodes::new(service), path: path.to_owned(), seen: Arc::default() }
+        Self {
+            znodes: Znodes::new(service),
+            path: path.to_owned(),
+            seen: Arc::default(),
+            estimates: Arc::default(),
+        }
     }
 
     pub(super) fn seen(&self) -> Seen {
@@ -80,7 +88,8 @@ impl<S: Service> Slot<S> {
 
     /// The request to delete the directory, if it is empty.
     pub(super) fn clear_call(&self) -> Call {
-        Call::Delete { path: self.path.clone(), version: Some(DIRECTORY_VERSION) }
+        let is_planted = has(&self.znodes.service, Bug::LeafIsCleared);
+        Call::Delete { path: self.path.clone(), version: (!is_planted).then_some(DIRECTORY_VERSION) }
     }
 
     /// Sees to it that the znodes above are there.

@@ -29,7 +29,11 @@ impl<S: Service> Slot<S> {
         let service = &self.znodes.service;
         let has_cleared = self.seen() == Seen::Directory;
         let clear = has_cleared.then(|| service.call(self.clear_call()));
+        let since = service.now();
         let (_, created) = with(clear, service.call(create)).await;
+        if created.is_ok() {
+            self.estimates.took(service.now().saturating_sub(since));
+        }
         Attempt { created, has_cleared }
     }
 
@@ -115,14 +119,15 @@ impl<S: Service> Slot<S> {
         let mut pause = PAUSE_MIN;
         loop {
             let (Attempt { created, has_cleared }, seen) = poll_fn(|context| attempts.poll(context)).await;
+            let was_lost = created.as_ref().is_err_and(|code| is_lost(*code));
             let settled = self.settle(leaf, created, &mut pause).await;
             leaf.is_under_way();
             match settled? {
                 Some(true) => return Ok(true),
                 Some(false) if has_cleared && seen? == Seen::Directory => return Ok(false),
-                Some(false) => {}
-                // All that were under way have failed with it, or follow what has been looked for.
-                None => attempts.restart(),
+                // The leaf was looked for behind all that are under way: none of them has made it, or will.
+                None if was_lost => attempts.restart(),
+                _ => {}
             }
         }
     }
