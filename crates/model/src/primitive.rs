@@ -65,7 +65,7 @@ pub struct Tuning {
 
 impl Tuning {
     /// Asynchronous primitives ask every `poll_ms`. With `looks_again` the synchronous queue looks at the children
-    /// again when its watch fires, as Stoa's own lock does; without, it believes the event, as Figure 2 says.
+    /// again when its watch fires; without, it believes the event, as Figure 2 says and Stoa's own lock can.
     ///
     /// # Errors
     /// When the interval is not more than 0.

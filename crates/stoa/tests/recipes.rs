@@ -192,13 +192,12 @@ async fn whoever_is_deleted_while_it_waits_says_so() {
 
 /// Whichever way it is taken: one at a time, each with a larger token than the one before, and nothing is left but an
 /// empty directory.
-async fn all_ways_at_once(server: &Server, path: &str) {
+async fn all_at_once(options: Options, path: &str, ways: &[Option<Primitive>]) {
     const TURNS: usize = 12;
     let inside = Arc::new(Mutex::new(0_i64));
     let mut all = Vec::new();
-    let ways = Primitive::ALL.map(Some).into_iter().chain([None]);
-    for primitive in ways {
-        let client = server.connect().await;
+    for primitive in ways.iter().copied() {
+        let client = Client::connect(options.clone()).await.unwrap();
         let lock = match primitive {
             Some(primitive) => Lock::with(&client, path, primitive),
             None => Lock::new(&client, path),
@@ -220,7 +219,7 @@ async fn all_ways_at_once(server: &Server, path: &str) {
     for one in all {
         timeout(PATIENCE, one).await.unwrap().unwrap();
     }
-    let client = server.connect().await;
+    let client = Client::connect(options).await.unwrap();
     until_children(&client, path, 0).await;
     let left = client.exists(path).await.unwrap();
     assert!(left.is_none_or(|left| left.ephemeral_owner == i64::MIN), "{left:?}");
@@ -231,8 +230,19 @@ async fn all_ways_to_take_a_lock_exclude_one_another() {
     let server = Server::start();
     // At a cut between partitions, and below one.
     for path in ["/lock-a", "/lock-b", "/lock-c", "/locks/deep/a", "/locks-b/deep/a"] {
-        all_ways_at_once(&server, path).await;
+        let ways = Primitive::ALL.map(Some).into_iter().chain([None]);
+        all_at_once(server.options(), path, &ways.collect::<Vec<_>>()).await;
     }
+}
+
+/// The same with a server that runs no programs, for instance `cargo xtask peer --port 2181 --data-dir D`.
+#[tokio::test]
+#[ignore = "needs a server, named by LOCKS_AT"]
+async fn ways_without_a_program_exclude_one_another_elsewhere() {
+    let server = std::env::var("LOCKS_AT").unwrap();
+    let ways = Primitive::ALL.into_iter().filter(|way| *way != Primitive::Extension).map(Some);
+    let ways: Vec<_> = ways.chain([None]).collect();
+    all_at_once(Options::new(&server).unwrap(), "/locks/deep/a", &ways).await;
 }
 
 /// A lock that finds itself alone stops queueing up, and one that does not begins to again.

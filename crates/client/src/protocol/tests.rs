@@ -154,6 +154,33 @@ fn calls_wait_for_a_connection_and_are_answered_in_order_byte_by_byte() {
     assert_eq!(protocol.pending(), 0);
 }
 
+/// A call that is meant for a session is sent in that one alone, also when it was made before there was one.
+#[test]
+fn a_call_for_another_session_is_not_sent() {
+    let within = |session, path| Call::Within { session, call: Box::new(get(path, Some(7))) };
+    let mut protocol = protocol("/");
+    protocol.submit(1, within(SESSION, "/a"), 0);
+    protocol.submit(2, within(SESSION + 1, "/b"), 0);
+    protocol.submit(3, get("/c", None), 0);
+    connect(&mut protocol, 0);
+    let bodies: Vec<Vec<u8>> = sent(&mut protocol).into_iter().map(|(.., body)| body).collect();
+    let paths: Vec<&str> = bodies.iter().map(|body| Reader::new(body).str().unwrap()).collect();
+    assert_eq!(paths, ["/a", "/c"]);
+    let told = outputs(&mut protocol);
+    assert!(told.contains(&completed(2, Err(ErrorCode::SessionExpired))), "{told:?}");
+    // It is otherwise the call that it is.
+    let data = reply(1, 5, 0, |out| {
+        put::buffer(out, b"data");
+        Stat::default().encode(out);
+    });
+    protocol.receive(&data, 1).unwrap();
+    let data = Reply::Data { data: b"data".to_vec(), stat: Stat::default() };
+    assert_eq!(outputs(&mut protocol), [completed(1, Ok(data))]);
+    assert!(protocol.lanes[MAIN].watches.contain("/a", WatcherKind::Data));
+    protocol.submit(4, Call::Within { session: SESSION, call: Box::new(Call::Close) }, 1);
+    assert_eq!(outputs(&mut protocol), [completed(4, Err(ErrorCode::BadArguments))]);
+}
+
 #[test]
 fn a_reply_out_of_order_is_a_fault_and_its_calls_fail_with_the_connection() {
     let mut protocol = protocol("/");

@@ -30,7 +30,7 @@ struct Lines {
     session: i64,
     asked: Vec<Call>,
     /// What watches tell, each one at most one event.
-    told: VecDeque<Event>,
+    told: VecDeque<Option<Event>>,
 }
 
 struct Told(Option<Event>);
@@ -70,7 +70,7 @@ impl Service for Script {
 
     async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Answer, Told) {
         let answer = self.call(call(WatchId(0))).await;
-        (answer, Told(self.0.lock().unwrap().told.pop_front()))
+        (answer, Told(self.0.lock().unwrap().told.pop_front().flatten()))
     }
 
     fn situation(&self) -> Situation {
@@ -269,16 +269,109 @@ fn only_the_event_of_a_later_change_appoints() {
     let waits = waits.into_iter().chain([data(0), exists(), children(), data(0)]);
     let script = Script::new(waits);
     let event = |kind, zxid| Event { kind, path: CANDIDATE.to_owned(), zxid };
-    let told = [event(EventKind::DataChanged, -1), event(EventKind::DataChanged, 9)];
+    let told = [event(EventKind::DataChanged, -1), event(EventKind::DataChanged, 9)].map(Some);
     script.0.lock().unwrap().told.extend(told);
     // It has looked for all that the script says, and then its session has ended.
     assert_eq!(now(Election::extended(&script, "/lead").campaign(b"")).err(), Some(Error::SessionLost));
     assert!(script.asked().len() > 10);
 
     let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(0)]);
-    script.0.lock().unwrap().told.push_back(event(EventKind::DataChanged, 10));
+    script.0.lock().unwrap().told.push_back(Some(event(EventKind::DataChanged, 10)));
     let held = now(Election::extended(&script, "/lead").campaign(b"")).unwrap();
     assert_eq!((held.token(), held.session()), (Token(9), SESSION));
     let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(1)]);
     assert!(now(Election::extended(&script, "/lead").campaign(b"")).is_ok());
+}
+
+const BEFORE: &str = "00000000000000ee-lock-0000000000";
+
+fn data(mzxid: i64, owner: i64) -> (i64, Answer) {
+    let stat = Stat { mzxid, ephemeral_owner: owner, ..Stat::default() };
+    (SESSION, Ok(Reply::Data { data: Vec::new(), stat }))
+}
+
+/// What a waiter does with an event of the place before it, of the session `owner`, with somebody else before that
+/// one or not: how often it asks until it has the lock.
+fn asks(kind: EventKind, zxid: i64, owner: i64, first: Option<&str>) -> usize {
+    let names: Vec<&str> = first.into_iter().chain([BEFORE, OWN]).collect();
+    let entered = [there(), created(&format!("/lock/{OWN}")), listed(&names)];
+    let watched = [data(9, SESSION), data(5, owner)];
+    let script = Script::new(entered.into_iter().chain(watched).chain([listed(&[OWN])]));
+    let event = Event { kind, path: format!("/lock/{BEFORE}"), zxid };
+    script.0.lock().unwrap().told.extend([None, Some(event)]);
+    let held = now(Lock::with(&script, "/lock", Primitive::SyncQueue).acquire()).unwrap();
+    let asked = script.asked().len();
+    assert_eq!(held.token(), Token(9));
+    asked
+}
+
+/// Only a holder changes its place, and it was not told before the watch was set.
+#[test]
+fn what_was_handed_over_is_not_looked_for() {
+    const OTHER: &str = "00000000000000dd-lock--000000001";
+    let (trusted, looked_for) = (5, 6);
+    assert_eq!(asks(EventKind::DataChanged, 6, 8, Some(OTHER)), trusted);
+    // It may be the creation of the place, told once more after a reconnect.
+    assert_eq!(asks(EventKind::DataChanged, 5, 8, Some(OTHER)), looked_for);
+    assert_eq!(asks(EventKind::DataChanged, -1, 8, Some(OTHER)), looked_for);
+    // It may have given up waiting.
+    assert_eq!(asks(EventKind::Deleted, 6, 8, Some(OTHER)), looked_for);
+    // Nobody was before it.
+    assert_eq!(asks(EventKind::Deleted, 6, 8, None), trusted);
+    // With its session the waiter's own place is gone too.
+    assert_eq!(asks(EventKind::Deleted, 6, SESSION, None), looked_for);
+}
+
+/// Who was taken out of the queue does not take what comes behind that for its turn.
+#[test]
+fn whoever_has_lost_its_place_is_not_handed_anything() {
+    let entered = [there(), created(&format!("/lock/{OWN}")), listed(&[BEFORE, OWN])];
+    let watched = [data(9, SESSION), data(5, 8)];
+    let script = Script::new(entered.into_iter().chain(watched).chain([listed(&[])]));
+    let event = |name: &str, kind| Some(Event { kind, path: format!("/lock/{name}"), zxid: 10 });
+    let told = [event(OWN, EventKind::Deleted), event(BEFORE, EventKind::DataChanged)];
+    script.0.lock().unwrap().told.extend(told);
+    let error = now(Lock::with(&script, "/lock", Primitive::SyncQueue).acquire()).err();
+    assert_eq!(error, Some(Error::Removed { path: format!("/lock/{OWN}") }));
+}
+
+/// The leaf is found by what it says, and deleted in its own session only, once.
+#[test]
+fn a_leaf_is_found_again_and_deleted_as_long_as_it_is_ours() {
+    let leaf = |data: &[u8], session| {
+        let stat = Stat { czxid: 9, ephemeral_owner: session, ..Stat::default() };
+        (SESSION, Ok(Reply::Data { data: data.to_vec(), stat }))
+    };
+    let synced = || (SESSION, Ok(Reply::Path("/lock".to_owned())));
+    let script = Script::new([
+        lost(),
+        synced(),
+        leaf(b"00000000000000ff", SESSION),
+        // The delete was carried out, and somebody else has the lock.
+        lost(),
+        synced(),
+        leaf(b"00000000000000ee", 8),
+    ]);
+    let held = now(Lock::with(&script, "/lock", Primitive::TasWatch).acquire()).unwrap();
+    assert_eq!((held.token(), held.session()), (Token(9), SESSION));
+    assert_eq!(now(held.release()), Ok(()));
+    let asked = script.asked();
+    assert_eq!(asked.len(), 6, "{asked:?}");
+    let Call::Within { session: SESSION, call } = &asked[3] else { panic!("{asked:?}") };
+    assert_eq!(**call, Call::Delete { path: "/lock".to_owned(), version: None });
+}
+
+/// An empty directory is taken out of the way of a leaf, by a request that no leaf answers to.
+#[test]
+fn an_empty_directory_makes_room_for_a_leaf() {
+    let directory = Stat { ephemeral_owner: i64::MIN, version: 1, ..Stat::default() };
+    let script = Script::new([
+        there(),
+        (SESSION, Ok(Reply::Data { data: Vec::new(), stat: directory })),
+        (SESSION, Ok(Reply::Nothing)),
+        created("/lock"),
+    ]);
+    let held = now(Lock::with(&script, "/lock", Primitive::TasWatch).acquire()).unwrap();
+    assert_eq!(script.asked()[2], Call::Delete { path: "/lock".to_owned(), version: Some(1) });
+    drop(held);
 }
