@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::future::{Future, poll_fn};
+use core::future::{Future, poll_fn, ready};
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
@@ -174,18 +174,19 @@ impl<S: Service> Slot<S> {
             }
             match (watched?, &mut guard) {
                 (_, None) => return Err(contender.gone()),
-                (None, _) if nearest.is_first => return Ok(true),
-                (None, _) => {}
-                (Some((stat, mut watch)), Some(own)) => {
-                    // In this order: who was taken out of the queue before its turn came is not in it.
-                    match first(own.next(), watch.next()).await {
-                        First::This(_) => guard = None,
-                        First::That(Ok(event)) if self.ends_wait(&event, &stat, &nearest, contender) => {
-                            return Ok(true);
-                        }
-                        First::That(_) => {}
+                // In this order: who was taken out of the queue before its turn came is not in it.
+                (None, Some(own)) => match first(own.next(), ready(nearest.is_first)).await {
+                    First::This(_) => guard = None,
+                    First::That(true) => return Ok(true),
+                    First::That(false) => {}
+                },
+                (Some((stat, mut watch)), Some(own)) => match first(own.next(), watch.next()).await {
+                    First::This(_) => guard = None,
+                    First::That(Ok(event)) if self.ends_wait(&event, &stat, &nearest, contender) => {
+                        return Ok(true);
                     }
-                }
+                    First::That(_) => {}
+                },
             }
             looks.restart();
         }
