@@ -31,9 +31,14 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::with_partitions(2)
+    }
+
+    fn with_partitions(partitions: u8) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
-        command.args(["serve", "--admin-port=0", "--words=*", "--port=0", "--partitions=2", "--data-dir"]);
+        command.args(["serve", "--admin-port=0", "--words=*", "--port=0"]);
+        command.arg(format!("--partitions={partitions}")).arg("--data-dir");
         let mut process =
             command.arg(folder.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
@@ -227,11 +232,13 @@ async fn all_at_once(options: Options, path: &str, ways: &[Option<Primitive>]) {
 
 #[tokio::test]
 async fn all_ways_to_take_a_lock_exclude_one_another() {
-    let server = Server::start();
-    // At a cut between partitions, and below one.
-    for path in ["/lock-a", "/lock-b", "/lock-c", "/locks/deep/a", "/locks-b/deep/a"] {
-        let ways = Primitive::ALL.map(Some).into_iter().chain([None]);
-        all_at_once(server.options(), path, &ways.collect::<Vec<_>>()).await;
+    let ways: Vec<_> = Primitive::ALL.map(Some).into_iter().chain([None]).collect();
+    for partitions in [1, 4] {
+        let server = Server::with_partitions(partitions);
+        // At a cut between partitions, and below one.
+        for path in ["/lock-a", "/lock-b", "/lock-c", "/locks/deep/a", "/locks-b/deep/a"] {
+            all_at_once(server.options(), path, &ways).await;
+        }
     }
 }
 
