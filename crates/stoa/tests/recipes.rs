@@ -227,7 +227,7 @@ async fn all_at_once(options: Options, path: &str, ways: &[Option<Primitive>]) {
     let client = Client::connect(options).await.unwrap();
     until_children(&client, path, 0).await;
     let left = client.exists(path).await.unwrap();
-    assert!(left.is_none_or(|left| left.ephemeral_owner == i64::MIN), "{left:?}");
+    assert!(left.is_none_or(|left| [0, i64::MIN].contains(&left.ephemeral_owner)), "{left:?}");
 }
 
 #[tokio::test]
@@ -242,14 +242,55 @@ async fn all_ways_to_take_a_lock_exclude_one_another() {
     }
 }
 
-/// The same with a server that runs no programs, for instance `cargo xtask peer --port 2181 --data-dir D`.
+/// Whoever is next is told, and has nothing to ask, whoever else has waited before it.
+async fn handed_over(options: Options, path: &str, primitive: Primitive) {
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    let observer = Client::connect(options.clone()).await.unwrap();
+    for place in 0..4 {
+        let client = Client::connect(options.clone()).await.unwrap();
+        let lock = Lock::with(&client, path, primitive);
+        if place == 0 {
+            held.push(lock.acquire().await.unwrap());
+            continue;
+        }
+        waiting.push((client, tokio::spawn(async move { lock.acquire().await })));
+        until_children(&observer, path, place + 1).await;
+    }
+    // They have set their watches.
+    tokio::time::sleep(A_WHILE).await;
+    for (client, next) in waiting {
+        let sent = client.bytes_sent();
+        held.pop().unwrap().release().await.unwrap();
+        held.push(timeout(PATIENCE, next).await.unwrap().unwrap().unwrap());
+        assert_eq!(client.bytes_sent(), sent, "{primitive}");
+    }
+    held.pop().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_is_handed_over_without_a_request() {
+    for partitions in [1, 4] {
+        let server = Server::with_partitions(partitions);
+        for primitive in [Primitive::SyncQueue, Primitive::AsyncQueueWatch] {
+            handed_over(server.options(), "/lock", primitive).await;
+            handed_over(server.options(), "/locks/deep/a", primitive).await;
+        }
+        handed_over(server.options(), "/extended/lock", Primitive::Extension).await;
+    }
+}
+
+/// Both with a server that runs no programs, for instance `cargo xtask peer --port 2181 --data-dir D`.
 #[tokio::test]
 #[ignore = "needs a server, named by LOCKS_AT"]
 async fn ways_without_a_program_exclude_one_another_elsewhere() {
     let server = std::env::var("LOCKS_AT").unwrap();
     let ways = Primitive::ALL.into_iter().filter(|way| *way != Primitive::Extension).map(Some);
     let ways: Vec<_> = ways.chain([None]).collect();
-    all_at_once(Options::new(&server).unwrap(), "/locks/deep/a", &ways).await;
+    let options = Options::new(&server).unwrap();
+    all_at_once(options.clone(), "/locks/deep/a", &ways).await;
+    handed_over(options.clone(), "/locks/deep/b", Primitive::SyncQueue).await;
+    handed_over(options, "/locks/deep/b", Primitive::AsyncQueueWatch).await;
 }
 
 /// A lock that finds itself alone stops queueing up, and one that does not begins to again.
