@@ -43,7 +43,7 @@ fn runs_meet_what_they_are_for() {
     let total = total.fold(Outcome::default(), |sum, outcome| sum + outcome);
     let counts = total.counts();
     assert!(counts.holds > 500, "{total}");
-    assert!(counts.lost > 5, "{total}");
+    assert!(counts.lost > 2, "{total}");
     assert!(counts.fenced > 3, "{total}");
     assert!(counts.given_up > 2000, "{total}");
     assert!(counts.done > 2000, "{total}");
@@ -92,7 +92,7 @@ alarms! {
     a_leaf_that_somebody_else_deletes_is_found: LeafIsAnyones in Lock, "default",
     somebody_who_hands_over_what_it_does_not_have_is_found: WaiterHandsOver in Lock, "calm",
     two_leaders_are_found: EventIsTrusted in Election, "calm",
-    a_watch_for_what_has_gone_is_found: WatchIsLate in Lock, "default",
+    a_watch_for_what_has_gone_is_found: WatchIsLate in ReadWrite, "default",
     readers_that_pass_writers_are_found: ReadersPassWriters in ReadWrite, "calm",
     an_element_that_is_lost_with_an_answer_is_found: TakenWithoutWitness in Queue, "links",
     an_element_that_is_put_twice_is_found: PutWithoutWitness in Queue, "links",

@@ -263,7 +263,9 @@ async fn handed_over(options: Options, path: &str, primitive: Primitive) {
         let sent = client.bytes_sent();
         held.pop().unwrap().release().await.unwrap();
         held.push(timeout(PATIENCE, next).await.unwrap().unwrap().unwrap());
-        assert_eq!(client.bytes_sent(), sent, "{primitive}");
+        // The watch by which a program has told is taken away, when that is over.
+        let tidying = if primitive == Primitive::Extension { 100 } else { 0 };
+        assert!(client.bytes_sent() <= sent + tidying, "{primitive}: {} bytes", client.bytes_sent() - sent);
     }
     held.pop().unwrap().release().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Places in the queue at the path of a lock.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn, ready};
@@ -15,7 +16,7 @@ use super::super::flight::Flight;
 use super::super::planted::{Bug, has};
 use super::super::race::{First, first, with};
 use super::super::service::{Events, Service};
-use super::super::znodes::{PAUSE_MIN, Znodes, done, is_lost};
+use super::super::znodes::{PAUSE_MIN, done, is_lost};
 use super::slot::{Seen, Slot};
 use crate::types::Event;
 
@@ -159,7 +160,8 @@ impl<S: Service> Slot<S> {
         while let Some(nearest) = contender.nearest(&looks.next().await?)? {
             has_waited = true;
             let guarding = guard.is_none().then(|| async { own.watch(&contender.path()).await });
-            let watching = with(guarding, self.watch(&own, &nearest));
+            let before = format!("{}/{}", self.path, nearest.rival.name);
+            let watching = with(guarding, own.watch(&before));
             let (guarded, watched) = if looks.flight.is_async() {
                 let looking = self.look_until_first(contender, looks);
                 match first(watching, looking).await {
@@ -191,14 +193,6 @@ impl<S: Service> Slot<S> {
             looks.restart();
         }
         Ok(has_waited)
-    }
-
-    async fn watch(&self, own: &Znodes<S>, nearest: &Nearest) -> Result<Option<(Stat, S::Watch)>, Error> {
-        let watched = own.watch(&alloc::format!("{}/{}", self.path, nearest.rival.name)).await?;
-        if watched.is_none() && has(&self.znodes.service, Bug::WatchIsLate) {
-            core::future::pending::<()>().await;
-        }
-        Ok(watched)
     }
 
     /// Whether what the one directly before has done says that nobody is before us any more. If not, or if nobody
