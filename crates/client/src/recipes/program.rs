@@ -55,12 +55,18 @@ impl<S: Service> Program<S> {
 
     /// Sees to it that it is there, for events: they need nobody's acknowledgement.
     pub(super) async fn be_registered(&self) -> Result<(), Error> {
-        self.prepare(|_| None).await
+        self.prepare(false).await
     }
 
     /// Sees to it that the session may use it. Afterwards requests are for it, until the session ends.
     pub(super) async fn be_acknowledged(&self) -> Result<(), Error> {
-        self.prepare(|id| Some(format!("{}/{id}-client", self.path))).await
+        self.prepare(true).await
+    }
+
+    /// The znode by which a session acknowledges it, however often it does.
+    fn acknowledgement(&self, session: Option<i64>) -> String {
+        let id = session.map_or_else(|| self.znodes.id(), |session| format!("{session:016x}"));
+        format!("{}/{id}-client", self.path)
     }
 
     /// Whether the session has seen to it that it may be used. If not, it is looked for in the background, unless it
@@ -82,20 +88,20 @@ impl<S: Service> Program<S> {
     }
 
     async fn acknowledge(&self, session: i64) {
-        let own = format!("{}/{}-client", self.path, self.znodes.id());
+        let own = self.acknowledgement(Some(session));
         let create = self.znodes.create_call(&own, b"", CreateMode::Ephemeral);
         let call = Call::Within { session, call: Box::new(create) };
-        if self.znodes.service.call(call).await.is_ok() {
+        if let Ok(_) | Err(ErrorCode::NodeExists) = self.znodes.service.call(call).await {
             self.session.store(session, Ordering::Relaxed);
         }
     }
 
-    async fn prepare(&self, acknowledgement: impl Fn(String) -> Option<String> + Send) -> Result<(), Error> {
+    async fn prepare(&self, is_for_operations: bool) -> Result<(), Error> {
         let session = self.znodes.service.situation().session;
         if session.is_some_and(|session| session == self.session.load(Ordering::Relaxed)) {
             return Ok(());
         }
-        let own = acknowledgement(self.znodes.id());
+        let own = is_for_operations.then(|| self.acknowledgement(session));
         let mut pause = PAUSE_MIN;
         let mut registers = true;
         loop {

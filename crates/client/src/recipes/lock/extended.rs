@@ -57,19 +57,31 @@ impl<S: Service> Drop for Ear<'_, S> {
 }
 
 impl<S: Service> Slot<S> {
-    /// Takes a place in the queue and waits until it is the first, or takes none if it would not be.
+    /// Takes a place in the queue and waits until it is the first, or takes none if it would not be. If the program is
+    /// not there it is registered, or not used.
     pub(super) async fn be_let_in(
         &self,
         program: &Program<S>,
         contender: &mut Contender<S>,
         waits: bool,
+        registers: bool,
     ) -> Result<LetIn, Error> {
         let mut attempts = ATTEMPTS;
         let word = if waits { "acquire" } else { "attempt" };
         let ear = Ear { slot: self, path: format!("{}/{word}/{}", self.path, contender.id()) };
         loop {
-            program.be_acknowledged().await?;
-            match self.ask(contender, &ear.path).await? {
+            if registers {
+                program.be_acknowledged().await?;
+            } else if !program.is_at_hand() {
+                return Ok(LetIn::Unable);
+            }
+            let (created, gone) = (contender.created(), contender.gone());
+            let said = self.ask(contender, &ear.path).await?;
+            // Another place than the one that it had, which is taken back.
+            if created != 0 && created != contender.created() {
+                return Err(gone);
+            }
+            match said {
                 Some(Said::Place { is_first: true, .. }) => return Ok(LetIn::First),
                 Some(Said::Place { is_first: false, watch }) => {
                     if program.tells(watch, contender.created()).await {

@@ -155,7 +155,8 @@ impl<S: Service> Lock<S> {
     /// Has the program let us in.
     async fn let_in(&self, waits: bool) -> Result<(LetIn, Contender<S>), Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
-        let let_in = self.slot.be_let_in(&self.program, &mut contender, waits).await?;
+        let registers = self.primitive.is_some();
+        let let_in = self.slot.be_let_in(&self.program, &mut contender, waits, registers).await?;
         Ok((let_in, contender))
     }
 

@@ -156,10 +156,10 @@ impl<S: Service> Slot<S> {
         looks: &mut Looks<'_, S>,
     ) -> Result<bool, Error> {
         let own = self.znodes.within(contender.session());
-        let (mut guard, mut has_waited) = (None, false);
+        let (place, mut guard, mut has_waited) = (contender.path(), None, false);
         while let Some(nearest) = contender.nearest(&looks.next().await?)? {
             has_waited = true;
-            let guarding = guard.is_none().then(|| async { own.watch(&contender.path()).await });
+            let guarding = guard.is_none().then(|| own.watch(&place));
             let before = format!("{}/{}", self.path, nearest.rival.name);
             let watching = with(guarding, own.watch(&before));
             let (guarded, watched) = if looks.flight.is_async() {
