@@ -36,6 +36,15 @@ fn a_disk_that_is_lost_after_it_led_is_not_listened_to() {
     run(11_033, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Somebody whose program was not there any more had a place left that it had taken with it, and waited behind that.
+#[test]
+fn nobody_waits_for_itself_when_a_program_is_missing() {
+    for (seed, life) in [(300_511, "default"), (300_625, "disks"), (400_914, "network")] {
+        let settings = Settings::of(seed, Some(Play::Lock), Some(life)).expect("it is one of the kinds");
+        run(seed, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {

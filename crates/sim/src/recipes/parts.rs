@@ -107,12 +107,10 @@ impl Part {
     /// Takes the lock in one way or another, and others do so otherwise.
     async fn locks(&mut self) {
         let ways = Primitive::ALL.len();
-        let way = self.rng.index(ways + 2);
-        let lock = match way {
+        let lock = match self.rng.index(ways + 2) {
             way if way < ways => Lock::with(&self.client, LOCK, Primitive::ALL[way]),
             _ => Lock::new(&self.client, LOCK),
         };
-
         while self.goes_on() {
             let held = match self.rng.below(6) {
                 0 => self.patiently(lock.try_acquire()).await.and_then(Result::transpose),

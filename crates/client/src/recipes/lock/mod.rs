@@ -116,8 +116,8 @@ impl<S: Service> Lock<S> {
             Primitive::AsyncQueue => self.queue(Some(every), false, false).await,
             Primitive::AsyncQueueWatch => self.queue(Some(every), true, false).await,
             Primitive::Extension => match self.let_in(true).await? {
-                (LetIn::First, contender) => Ok(Held::new(contender.hands_over())),
-                _ => self.queue(Some(every), true, false).await,
+                Ok(held) => Ok(held),
+                Err(_) => self.queue(Some(every), true, false).await,
             },
             primitive => {
                 let mut leaf = Leaf::new(&self.slot);
@@ -152,12 +152,12 @@ impl<S: Service> Lock<S> {
         Ok(Held::new(contender.hands_over()))
     }
 
-    /// Has the program let us in.
-    async fn let_in(&self, waits: bool) -> Result<(LetIn, Contender<S>), Error> {
+    /// Has the program let us in, or says why not: then no place is left, or one would wait for oneself.
+    async fn let_in(&self, waits: bool) -> Result<Result<Held<S>, LetIn>, Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
         let registers = self.primitive.is_some();
         let let_in = self.slot.be_let_in(&self.program, &mut contender, waits, registers).await?;
-        Ok((let_in, contender))
+        Ok(if let_in == LetIn::First { Ok(Held::new(contender.hands_over())) } else { Err(let_in) })
     }
 
     /// Takes the lock if nobody has it or waits for it.
@@ -175,9 +175,9 @@ impl<S: Service> Lock<S> {
                 Ok(is_ours.then(|| Held::by_leaf(leaf)))
             }
             Primitive::Extension => match self.let_in(false).await? {
-                (LetIn::First, contender) => Ok(Some(Held::new(contender.hands_over()))),
-                (LetIn::Taken, _) => Ok(None),
-                (LetIn::Unable, _) => self.try_queue(Some(self.every())).await,
+                Ok(held) => Ok(Some(held)),
+                Err(LetIn::Unable) => self.try_queue(Some(self.every())).await,
+                Err(_) => Ok(None),
             },
         }
     }
