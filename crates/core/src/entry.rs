@@ -17,6 +17,8 @@
 //!                                                   a program has done it, or has reacted: see [`Ran`]
 //!          | 8, code i32, length u32, text           refused, with the reason in words
 //!          | 9                                       a read that was for a program, and is for none now
+//!          | 10, length u32, timestamp               nobody's: what the items before it rest on; others may follow
+//!                                                   these, and not what is behind it: see [`crate::step`]
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
@@ -40,6 +42,7 @@ const AFTER: u8 = 6;
 const RAN: u8 = 7;
 const FAILED: u8 = 8;
 const UNTAKEN: u8 = 9;
+const STEP: u8 = 10;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub enum Outcome<'a> {
     Refused(Refusal),
     /// What the entry rests on, on all partitions.
     Seen(Seen<'a>),
+    /// The same, of the items before it alone, which others may follow: see [`crate::step`].
+    Step(Seen<'a>),
     /// It concerns several partitions: this changes the state if all parts come to be.
     Part(Part<'a>),
     /// It has to be asked again, of where its znode lives now.
@@ -149,6 +154,7 @@ impl fmt::Display for Item<'_> {
                 None => f.write_str("by programs: nothing")?,
             },
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
+            Outcome::Step(seen) => write!(f, "a step, after {:?}", seen.timestamp())?,
             Outcome::After(places) => {
                 f.write_str("only with")?;
                 for Place { partition, term, position } in places.iter() {
@@ -241,6 +247,13 @@ fn put_with_len(entry: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
     put_origin(entry, None);
     entry.push(SEEN);
+    put_with_len(entry, |entry| seen.encode(entry));
+}
+
+/// Ends a step, which rests on that.
+pub(crate) fn put_step(entry: &mut Vec<u8>, seen: &Timestamp) {
+    put_origin(entry, None);
+    entry.push(STEP);
     put_with_len(entry, |entry| seen.encode(entry));
 }
 
@@ -390,6 +403,7 @@ impl<'a> Items<'a> {
             }
             UNTAKEN => Outcome::Untaken,
             SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
+            STEP => Outcome::Step(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {
                 let (count, failed) =

@@ -24,6 +24,7 @@ use crate::session::{LiveSession, Sessions};
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
+use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, Word};
 use alloc::collections::VecDeque;
@@ -167,7 +168,7 @@ impl Server {
         let partitions = placement.partitions();
         let mut stamp = Timestamp::new(config.partitions);
         stamp.merge(&recovered.stamp);
-        stamp.raise(own, recovered.restored.base.position);
+        stamp.raise(own, end_of(recovered.restored.base.position));
         stamp.raise_zxid(tree.last_zxid());
         let has_sessions = config.partition == FIRST;
         for session in tree.sessions().filter(|_| has_sessions) {

@@ -82,11 +82,12 @@ pub(crate) struct AskedAhead {
     runs: VecDeque<Run>,
     /// So many of the last ones went to one partition.
     streak: u32,
-    /// The last write's number, whether it is known where it stands, and where the last of each partition does.
+    /// The last write's number, and whether it is known where it stands.
     number: u64,
     is_put: bool,
-    places: Vec<Place>,
-    zxid: i64,
+    /// Where the last one stands of which that is known, and what the next one rests on.
+    last: Option<Place>,
+    rests_on: Timestamp,
     /// Reads are asked again as soon as nothing is under way: what still arrives is dropped.
     begins_again: bool,
     /// Answers may be among what arrives that were not asked ahead.
@@ -106,9 +107,9 @@ struct Run {
 
 impl AskedAhead {
     /// Nothing is under way: begins, unless it is better to ask in turn.
-    fn begin(&mut self, kind: Kind) -> bool {
-        let streak = self.streak;
-        *self = Self { kind: Some(kind), streak, is_put: true, ..Self::default() };
+    fn begin(&mut self, kind: Kind, seen: &Timestamp) -> bool {
+        let (streak, rests_on) = (self.streak, seen.clone());
+        *self = Self { kind: Some(kind), streak, is_put: true, rests_on, ..Self::default() };
         streak < STREAK_MAX
     }
 
@@ -207,7 +208,7 @@ impl Route {
         };
         match &mut self.ahead {
             Some(ahead) if self.under_way == 0 => {
-                if ahead.begin(kind) {
+                if ahead.begin(kind, &self.seen) {
                     return Way::Ahead(kind);
                 }
                 self.ahead = None;
@@ -311,16 +312,12 @@ impl Home {
                 asked.add(partition, None);
                 self.asked_ahead += 1;
                 (asked.number, asked.is_put) = (self.asked_ahead, false);
-                let others = asked.places.iter().filter(|place| place.partition != partition);
-                Some(Box::new(Ahead {
-                    number: asked.number,
-                    after: others.copied().collect(),
-                    zxid: asked.zxid,
-                }))
+                let (number, after, rests_on) = (asked.number, asked.last, asked.rests_on.clone());
+                Some(Box::new(Ahead { number, after, rests_on }))
             }
         };
         self.join(id, partition);
-        self.hand_in(partition, id, seen, &frame, ahead);
+        self.hand_in(partition, id, seen, frame, ahead);
     }
 
     /// Puts answers into a client's output, to be sent with others.
@@ -344,13 +341,13 @@ impl Home {
     }
 
     /// It is known where a write stands that was asked ahead.
-    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, zxid: i64) {
+    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, step: u64, zxid: i64) {
         let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
         let Some(ahead) = ahead.filter(|ahead| ahead.number == number) else { return };
         ahead.is_put = true;
-        ahead.zxid = ahead.zxid.max(zxid);
-        ahead.places.retain(|known| known.partition != place.partition);
-        ahead.places.push(place);
+        ahead.last = Some(place);
+        ahead.rests_on.raise(place.partition, step);
+        ahead.rests_on.raise_zxid(zxid);
         self.go_on(id);
     }
 
