@@ -34,7 +34,7 @@ use stoa_wire::{
 };
 
 pub(crate) use ahead::AskedAhead;
-use ahead::{RoutedBy, Way};
+use ahead::{HeldBack, RoutedBy, Way};
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
 
@@ -79,8 +79,8 @@ pub(crate) struct Home {
     reaching: Vec<ConnectionId>,
     seal: Seal,
     now_us: u64,
-    /// Whose answers are held back for a moment, and until when, microseconds.
-    held: VecDeque<(u64, ConnectionId)>,
+    /// Whose answers are held back for a moment.
+    held: VecDeque<HeldBack>,
     /// Whether writes may be asked ahead: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
     /// Writes that were asked ahead.

@@ -25,8 +25,20 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;
 
-/// Answers are held back for no longer than this, microseconds.
+/// Answers are held back for so long, microseconds, and for a few times that where few arrive in such a time: then
+/// the client waits for far longer, and so do all others, because of how much there is to do.
 const HELD_US: u64 = 5_000;
+const HELD_TIMES: u8 = 4;
+/// Few: so many times as many are to come.
+const MANY_MORE: usize = 3;
+
+/// A client whose answers are held back.
+#[derive(Debug)]
+pub(crate) struct HeldBack {
+    pub(super) until_us: u64,
+    times: u8,
+    client: ConnectionId,
+}
 
 /// What can be asked ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,9 +334,8 @@ impl Home {
 
     /// Puts answers into a client's output, to be sent with others.
     pub(super) fn hold(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
-        let until = self.now_us + HELD_US;
         if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
-            self.held.push_back((until, id));
+            self.held.push_back(HeldBack { until_us: self.now_us + HELD_US, times: 1, client: id });
         }
         self.connections.append_quietly(id, bytes)
     }
@@ -332,12 +343,28 @@ impl Home {
     /// Lets go what was held back for long enough.
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
-        while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now.mono_us) {
-            self.connections.announce(id);
-            if let Some(ahead) = self.route(id).and_then(|route| route.ahead.as_mut()) {
+        while let Some(held) = self.held.pop_front_if(|held| held.until_us <= now.mono_us) {
+            let HeldBack { times, client, .. } = held;
+            if times < HELD_TIMES && self.waits_for_many(client) {
+                let until_us = now.mono_us + HELD_US;
+                self.held.push_back(HeldBack { until_us, times: times + 1, client });
+                continue;
+            }
+            self.connections.announce(client);
+            if let Some(ahead) = self.route(client).and_then(|route| route.ahead.as_mut()) {
                 ahead.held = 0;
             }
         }
+    }
+
+    /// Whether many more answers are to come for a client than are held back.
+    fn waits_for_many(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| {
+            let route = connection.route.as_deref();
+            let held = route.and_then(|route| Some(route.ahead.as_ref()?.held)).unwrap_or(0) as usize;
+            let left = route.map_or(0, |route| route.under_way as usize) + connection.queue.len();
+            held > 0 && left > held * MANY_MORE
+        })
     }
 
     /// It is known where a write stands that was asked ahead.
