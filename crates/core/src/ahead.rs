@@ -89,7 +89,7 @@ impl Server {
         }
         self.stats.packets_received += 1;
         self.load.request(frame.bytes, now);
-        // Also when it is refused: a place of its own says where it stands among what its client is told.
+        // Also when it is refused: where it stands says when its client is told.
         self.set_ahead(id, true);
         self.request(id, frame, now.mono_us);
         self.set_ahead(id, false);

@@ -295,8 +295,8 @@ impl Route {
     }
 
     /// The partitions whose answers the client is yet to be told, if these may be to writes. An event that rests on
-    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a place of
-    /// its own, behind all before it.
+    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a step behind
+    /// those of all before it.
     pub(crate) fn awaits(&self) -> u64 {
         match self.ahead.as_ref().and_then(|ahead| Some((ahead.kind?, &ahead.runs))) {
             Some((Kind::Write, runs)) => runs.iter().fold(0, |set, run| set | 1 << run.partition),
