@@ -189,7 +189,10 @@ impl Partition {
     /// Makes a refusal an item of the entry.
     pub(crate) fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
         match (refusal, self.extensions.take_failure()) {
-            (Refusal::Error(code), Some(text)) => put_failure(&mut self.entry, origin, code, &text),
+            (Refusal::Error(code), Some(text)) => {
+                let pause_us = self.extensions.take_pause();
+                put_failure(&mut self.entry, origin, pause_us, code, &text);
+            }
             _ => put_refusal(&mut self.entry, origin, refusal),
         }
     }

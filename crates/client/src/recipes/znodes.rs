@@ -16,7 +16,7 @@ use crate::types::Acl;
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Whether nobody can say what became of a request that fails like this.
+/// Whether nobody can say what became of a request that fails like this, or it is to be asked again later.
 pub(super) fn is_lost(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -24,12 +24,13 @@ pub(super) fn is_lost(code: ErrorCode) -> bool {
             | ErrorCode::OperationTimeout
             | ErrorCode::RequestTimeout
             | ErrorCode::SessionMoved
+            | ErrorCode::ThrottledOp
     )
 }
 
-/// Whether the service may do it later: it has no room, too much to do, or no leader.
+/// Whether the service may do it later: it has no room, or no leader.
 fn is_for_now(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::SystemError | ErrorCode::ThrottledOp | ErrorCode::NotReadOnly)
+    matches!(code, ErrorCode::SystemError | ErrorCode::NotReadOnly)
 }
 
 /// Somebody's access to znodes: a client, and the ACL of what it creates.
