@@ -72,6 +72,19 @@ fn who_had_a_call_stopped_waits_and_its_requests_keep_their_order() {
 }
 
 #[test]
+fn a_server_with_nothing_else_to_do_wakes_when_a_pause_is_over() {
+    let mut world = World::with(1, |config| config.tick_ms = 10_000);
+    let anna = world.client(1);
+    world.register(anna, "greedy", GREEDY);
+    let now_us = world.now().mono_us;
+    assert!(world.server(1).next_wake_us() > now_us + 1000 * PAUSE_MS);
+    assert_eq!(world.get(anna, "/greedy").data(), Err(ErrorCode::SystemError));
+    assert_eq!(world.server(1).next_wake_us(), now_us + 1000 * PAUSE_MS);
+    world.pass(PAUSE_MS);
+    assert!(world.server(1).next_wake_us() > now_us + 2000 * PAUSE_MS);
+}
+
+#[test]
 fn what_was_asked_before_the_answer_came_is_not_carried_out() {
     for contact in [World::leader, World::follower] {
         let (mut world, anna, _) = greedy_world(3, contact);
