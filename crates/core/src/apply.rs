@@ -34,7 +34,8 @@ impl Server {
         let mut step = 0;
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
-                let Item { origin, pause_us, outcome } = item.expect("an entry that a leader made can be read");
+                let Item { origin, pause_us, outcome } =
+                    item.expect("an entry that a leader made can be read");
                 let mut lost = Vec::new();
                 let own = origin.and_then(|origin| self.requests.outcome(origin, |id| lost.push(id)));
                 let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));

@@ -231,13 +231,7 @@ pub(crate) fn begin_ran(
 }
 
 /// A refusal, with the reason in words.
-pub(crate) fn put_failure(
-    entry: &mut Vec<u8>,
-    origin: Origin,
-    pause_us: u32,
-    code: ErrorCode,
-    text: &str,
-) {
+pub(crate) fn put_failure(entry: &mut Vec<u8>, origin: Origin, pause_us: u32, code: ErrorCode, text: &str) {
     put_origin(entry, Some(origin));
     put_pause(entry, pause_us);
     entry.push(FAILED);

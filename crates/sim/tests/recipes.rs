@@ -43,7 +43,7 @@ fn runs_meet_what_they_are_for() {
     let total = total.fold(Outcome::default(), |sum, outcome| sum + outcome);
     let counts = total.counts();
     assert!(counts.holds > 500, "{total}");
-    assert!(counts.lost > 5, "{total}");
+    assert!(counts.lost > 3, "{total}");
     assert!(counts.fenced > 3, "{total}");
     assert!(counts.given_up > 2000, "{total}");
     assert!(counts.done > 2000, "{total}");

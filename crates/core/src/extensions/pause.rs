@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn what_is_paid_begins_with_the_second_half_and_has_no_steps() {
-        for (steps, pause_us) in [(0, 0), (4000, 0), (5000, 0), (5001, 10), (7500, 25_000), (10_000, 50_000)] {
+        for (steps, pause_us) in [(0, 0), (4000, 0), (5000, 0), (5001, 10), (7500, 25_000), (10_000, 50_000)]
+        {
             assert_eq!(Pauses::default().charge(1, steps, ALLOWED, 7), pause_us, "{steps}");
         }
     }

@@ -126,7 +126,8 @@ impl Naive {
                 looked_at += 1;
                 true
             });
-            let oldest = oldest.unwrap().map(|(name, it)| (name.into(), it.data.map(<[u8]>::to_vec), it.czxid));
+            let oldest =
+                oldest.unwrap().map(|(name, it)| (name.into(), it.data.map(<[u8]>::to_vec), it.czxid));
             assert_eq!((oldest.as_ref(), looked_at), (first, known.len()), "{path}");
         }
         for path in ["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/c/c"] {

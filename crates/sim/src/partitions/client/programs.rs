@@ -109,10 +109,7 @@ pub(super) enum Asked {
 impl Asked {
     /// Whether a program carries it out.
     fn is_call(&self) -> bool {
-        matches!(
-            self,
-            Self::Count { .. } | Self::Put { .. } | Self::Take { .. } | Self::Toil | Self::Visit
-        )
+        matches!(self, Self::Count { .. } | Self::Put { .. } | Self::Take { .. } | Self::Toil | Self::Visit)
     }
 }
 
