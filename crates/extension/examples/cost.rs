@@ -39,6 +39,15 @@ fn read(request) {
 }
 "#;
 
+const GREEDY: &str = r#"
+on_operation("read", "/greedy");
+fn read(request) {
+    for outer in 0..1000000 {
+        for inner in 0..1000000 { }
+    }
+}
+"#;
+
 struct World {
     tree: Tree,
     zxid: i64,
@@ -102,6 +111,10 @@ impl World {
     }
 
     fn call(&mut self, program: &Program, path: &str) {
+        assert!(self.succeeds(program, path));
+    }
+
+    fn succeeds(&mut self, program: &Program, path: &str) -> bool {
         self.note_contents();
         let request = Request {
             kind: OperationKind::Read,
@@ -116,7 +129,7 @@ impl World {
         TreeHost::carry_out(&mut self.tree, caller, stamp, &mut self.batch, |host| {
             program.operation(host, &request, &mut Used::default())
         })
-        .unwrap();
+        .is_ok()
     }
 }
 
@@ -165,6 +178,14 @@ fn main() {
             println!("take from a queue of {length}, and put back, {how}: {ns:.0} ns");
         }
     }
+
+    let greedy = Program::compile("greedy", GREEDY, &limits).unwrap();
+    let mut world = World::new();
+    let began = Instant::now();
+    for _ in 0..1000 {
+        assert!(!world.succeeds(&greedy, "/greedy"));
+    }
+    println!("be stopped after {} steps: {:.0} us", limits.steps, began.elapsed().as_nanos() as f64 / 1e6);
 
     let mut registry = Registry::default();
     for n in 0..100 {
