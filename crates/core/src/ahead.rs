@@ -18,9 +18,9 @@ use crate::frame::Frame;
 use crate::owners::Known;
 use crate::planted::Bug;
 use crate::server::Server;
+use crate::step::entry_of;
 use crate::timestamp::Timestamp;
 use crate::word::ToClient;
-use alloc::vec::Vec;
 use stoa_tree::Contact;
 use stoa_wire::{Opcode, Request};
 
@@ -29,10 +29,10 @@ use stoa_wire::{Opcode, Request};
 pub struct Ahead {
     /// The home's number for it, by which it is told where the write stands.
     pub number: u64,
-    /// Where the earlier ones stand: the last of each other partition.
-    pub after: Vec<Place>,
-    /// The zxid that their zxids do not exceed.
-    pub zxid: i64,
+    /// Where the last one before it stands, and with it all others: that one follows them.
+    pub after: Option<Place>,
+    /// What it rests on: their steps, and a zxid that theirs do not exceed.
+    pub rests_on: Timestamp,
 }
 
 /// Whether a request is a write that may be asked ahead; whether it can be taken so, its partition knows.
@@ -71,13 +71,13 @@ impl Server {
         guest.placed = placed;
         seen.into_iter().for_each(|seen| guest.seen.merge(seen));
         let (home, client) = (guest.home, guest.client);
-        let after = if self.planted.is(Bug::AheadOfNothing) { &[][..] } else { &ahead.after };
-        if !after.is_empty() && self.partition.promised().is_some() {
-            // Entries that follow each other in a circle would rest on one another alike, and nobody could tell
-            // which of their events comes first. So what others may follow already follows nothing more.
+        if self.partition.has_all_steps() {
             self.propose_entry();
         }
-        if !self.can_take_ahead(id, frame) || !self.partition.follow(after, ahead.zxid) {
+        let follows_nothing = self.planted.is(Bug::AheadOfNothing);
+        let is_taken = self.can_take_ahead(id, frame)
+            && (follows_nothing || self.partition.follow(ahead, self.replica.term));
+        if !is_taken {
             if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
                 guest.gives_back = true;
             }
@@ -89,15 +89,15 @@ impl Server {
         }
         self.stats.packets_received += 1;
         self.load.request(frame.bytes, now);
-        // Also when it is refused: a place of its own says where it stands among what its client is told.
+        // Also when it is refused: where it stands says when its client is told.
         self.set_ahead(id, true);
         self.request(id, frame, now.mono_us);
         self.set_ahead(id, false);
         let (number, zxid) = (ahead.number, self.partition.proposed_zxid());
         let position = self.replica.group().last() + 1;
-        self.partition.promises(position);
+        let step = self.partition.promises(position);
         let place = Place { partition: self.config.partition, term: self.replica.term, position };
-        self.said.push_back((home, client, ToClient::Put { number, place, zxid }));
+        self.said.push_back((home, client, ToClient::Put { number, place, step, zxid }));
     }
 
     fn set_ahead(&mut self, id: ConnectionId, is_ahead: bool) {
@@ -113,7 +113,7 @@ impl Server {
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
-        let has_seen_more = guest.seen.at(self.config.partition) > self.replica.applied.0;
+        let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.replica.applied.0;
         // The end of a change of members would take the place that is promised.
         let is_changing = self.replica.group().is_changing() && !self.planted.is(Bug::StandsInChange);
         let can_prepare = self.no_room_until_us.is_none() && self.can_prepare() && !is_changing;

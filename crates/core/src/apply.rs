@@ -11,6 +11,7 @@ use crate::replica::Lead;
 use crate::request::failed_multi;
 use crate::server::{Server, WARNINGS_MAX};
 use crate::stats::Stats;
+use crate::step::{end_of, step_of};
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
@@ -30,9 +31,11 @@ impl Server {
     /// When it cannot be applied: the states of two servers have parted, and nothing may be served.
     pub(crate) fn apply_entry(&mut self, entry: &Entry) {
         self.applying = entry.position;
+        let mut step = 0;
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
-                let Item { origin, outcome } = item.expect("an entry that a leader made can be read");
+                let Item { origin, pause_us, outcome } =
+                    item.expect("an entry that a leader made can be read");
                 let mut lost = Vec::new();
                 let own = origin.and_then(|origin| self.requests.outcome(origin, |id| lost.push(id)));
                 let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
@@ -51,7 +54,14 @@ impl Server {
                     Outcome::Seen(seen) => {
                         seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
                     }
+                    Outcome::Step(seen) => {
+                        seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
+                        self.stamp.raise(self.config.partition, step_of(entry.position, step));
+                        self.stamp_what_was_said();
+                        step += 1;
+                    }
                 }
+                own.into_iter().for_each(|id| self.pause(id, pause_us));
             }
         }
         self.entry_is_applied(entry);
@@ -67,7 +77,7 @@ impl Server {
 
     fn entry_is_applied(&mut self, entry: &Entry) {
         self.replica.applied = (entry.position, entry.term);
-        self.stamp.raise(self.config.partition, entry.position);
+        self.stamp.raise(self.config.partition, end_of(entry.position));
         self.stamp.raise_zxid(self.partition.tree.last_zxid());
         self.partition.applied(entry.position);
         self.settle_term();
@@ -208,7 +218,7 @@ impl Server {
     fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
         let mut parts = 0;
         for place in part.places() {
-            self.stamp.raise(place.partition, place.position);
+            self.stamp.raise(place.partition, end_of(place.position));
             parts |= 1 << place.partition;
         }
         self.answer_when_whole(own, parts);

@@ -28,6 +28,11 @@ const BUSY_NS: u64 = THREAD_NS / 100;
 /// Relief begins when the busiest has more than this part of the mean, and goes on down to that one; percent.
 const BEGIN_PERCENT: u64 = 125;
 const END_PERCENT: u64 = 107;
+/// Where that is known, the thread of who is relieved has hardly time to spare when that begins, and that of who takes
+/// over always has some; percent. Clients that wait for their answers ask most where they are answered soonest: so of two threads that have
+/// as much to do, the one that shares its core with something else is asked less, and must not get more.
+const SHORT_PERCENT: u64 = 90;
+const FULL_PERCENT: u64 = 97;
 /// It begins when two reports in a row have looked like that; and it is over when nothing had to be moved for so
 /// long, since a thread that could do no more shows only then what it is asked.
 const BEGIN_US: u64 = WINDOW_US;
@@ -175,7 +180,11 @@ impl Balancer {
         placement: &Placement,
         hints: &Hints,
     ) -> Option<Move> {
-        let is_unequal = picture.busiest_percent() > BEGIN_PERCENT && picture.busiest() > BUSY_NS;
+        let is_short = picture
+            .busiest_first()
+            .next()
+            .is_some_and(|busiest| picture.occupied(busiest).is_none_or(|percent| percent >= SHORT_PERCENT));
+        let is_unequal = picture.busiest_percent() > BEGIN_PERCENT && picture.busiest() > BUSY_NS && is_short;
         // Since the end of the window that has told it, so that the next one's report is not a moment too early.
         let since_us = *self.unequal_since_us.get_or_insert(now_us - now_us % WINDOW_US);
         if !is_unequal {
@@ -210,6 +219,9 @@ impl Balancer {
         hints: &Hints,
     ) -> Option<Move> {
         let to = picture.least_busy()?;
+        if picture.occupied(to).is_some_and(|percent| percent >= FULL_PERCENT) {
+            return None;
+        }
         let mut best: Option<((u64, u64), &str)> = None;
         for path in picture.subtrees_at(from) {
             let Some(value) = self.value(path, (from, to), picture, placement, hints) else { continue };
@@ -329,13 +341,16 @@ fn is_numbered(path: &str) -> bool {
 struct Picture<'a> {
     /// What each partition has to do, nanoseconds of each second.
     busy: Vec<u64>,
+    /// How much of the time each thread is occupied, percent.
+    occupied: Vec<Option<u64>>,
     /// What each subtree is asked, those apart that are told by themselves, and where it lives.
     own: BTreeMap<&'a str, (u64, usize)>,
 }
 
 impl<'a> Picture<'a> {
     fn new(loads: &'a [LoadReport], placement: &Placement) -> Self {
-        let mut picture = Self { busy: alloc::vec![0; loads.len()], own: BTreeMap::new() };
+        let occupied = loads.iter().map(|load| load.occupied_percent).collect();
+        let mut picture = Self { busy: alloc::vec![0; loads.len()], occupied, own: BTreeMap::new() };
         for (reporter, report) in loads.iter().enumerate() {
             let mut rest = report.total.busy_ns();
             let mut own: BTreeMap<&str, u64> =
@@ -374,6 +389,10 @@ impl<'a> Picture<'a> {
 
     fn busiest_percent(&self) -> u64 {
         (self.busiest() * 100).checked_div(self.mean()).unwrap_or(0)
+    }
+
+    fn occupied(&self, partition: usize) -> Option<u64> {
+        *self.occupied.get(partition)?
     }
 
     fn least_busy(&self) -> Option<usize> {

@@ -126,6 +126,8 @@ pub(crate) enum Slot {
     Answer { after: i64, xid: i32, opcode: Opcode, err: i32, body: Vec<u8>, arrived_us: u64 },
     /// What follows waits until everything is applied that was committed when it was asked.
     Barrier { id: u64, answer: Option<Barred> },
+    /// What follows waits because of what a program has taken for the client.
+    Pause { until_us: u64 },
     /// A read behind a write of the same session, or anything behind a barrier. `may_write`: whether a read is one
     /// that a program carries out, as a write, shows when what stands before it is applied.
     Request { frame: Box<[u8]>, arrived_us: u64, may_write: bool },
@@ -143,9 +145,10 @@ impl Slot {
     /// Whether writes behind it must wait for it: they would overtake it.
     fn bars(&self) -> bool {
         match self {
-            Self::Barrier { .. } | Self::Write { bars: true, .. } | Self::Request { may_write: true, .. } => {
-                true
-            }
+            Self::Barrier { .. }
+            | Self::Pause { .. }
+            | Self::Write { bars: true, .. }
+            | Self::Request { may_write: true, .. } => true,
             Self::Request { frame, .. } => {
                 let header = RequestHeader::decode(&mut Reader::new(frame));
                 header.is_ok_and(|it| Opcode::from_i32(it.opcode).is_some_and(|opcode| !is_read(opcode)))
@@ -156,7 +159,7 @@ impl Slot {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Write { .. } | Self::Barrier { answer: None, .. } => 0,
+            Self::Write { .. } | Self::Pause { .. } | Self::Barrier { answer: None, .. } => 0,
             Self::Barrier { answer: Some(answer), .. } => answer.body.len(),
             Self::Answer { body, .. } => body.len(),
             Self::Request { frame, .. } => frame.len(),
@@ -220,7 +223,7 @@ pub struct Connection {
     pub(crate) takes_read_only: bool,
     /// The request with which the session came here.
     pub(crate) opening: u64,
-    /// Barriers among what waits, and writes that waited behind one.
+    /// Barriers and pauses among what waits, and writes that waited behind one.
     pub(crate) bars: usize,
     /// Frames in its output that answer something, where a home wants to know.
     pub(crate) answers: u32,

@@ -133,6 +133,8 @@ impl Server {
         let busiest = self.controller.followers.values().max_by_key(|reads| reads.total);
         if let Some(Reads { total, subtrees }) = busiest.filter(|reads| reads.total > report.total.reads) {
             report.total.reads = *total;
+            // How its thread fares is not known here.
+            report.occupied_percent = None;
             report.subtrees.iter_mut().for_each(|subtree| subtree.rates.reads = 0);
             for (path, reads) in subtrees {
                 match report.subtrees.iter_mut().find(|subtree| subtree.path == *path) {
@@ -156,7 +158,7 @@ impl Server {
             return;
         }
         self.controller.told_reads_us = now_us;
-        let LoadReport { total, subtrees } = self.load.report();
+        let LoadReport { total, subtrees, .. } = self.load.report();
         let mut subtrees: Vec<_> = subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();
         subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
         subtrees.truncate(READS_MAX);
@@ -326,6 +328,12 @@ impl Server {
         let look_us = controller.is_due.then_some(controller.look_us);
         let poll_us = (!controller.under_way.is_empty()).then_some(self.now.mono_us + POLL_US);
         look_us.into_iter().chain(poll_us).min()
+    }
+
+    /// So long has this partition's thread had something to do since it began, microseconds. Whoever runs it may say
+    /// so before each tick: then nothing is moved away from a thread that has time, nor to one that has none.
+    pub fn occupied(&mut self, occupied_us: u64) {
+        self.load.occupied(occupied_us);
     }
 
     // ---- what the server's operator may ask ----

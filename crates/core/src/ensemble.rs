@@ -14,6 +14,7 @@ use crate::replica::Lead;
 use crate::requests::Stream;
 use crate::server::Server;
 use crate::state::State;
+use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -296,7 +297,7 @@ impl Server {
         self.load_programs();
         self.stamp = Timestamp::new(self.placement.partitions());
         self.stamp.merge(&stamp);
-        self.stamp.raise(self.config.partition, at.0);
+        self.stamp.raise(self.config.partition, end_of(at.0));
         self.fates.replaced(terms, at.0);
         self.partition.abandon(&self.stamp);
         self.replica.applied = at;

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! entry   := item*
-//! item    := server u8, [request u64], outcome       server 0: nobody asked; then there is no request
+//! item    := server u8, [request u64], [11, pause u32], outcome
+//!                                                   server 0: nobody asked; then there is no request
+//!                                                   who asked waits so many microseconds before it asks again
 //! outcome := 0, length u32, update                   the update, as in stoa-tree
 //!          | 1, code i32                             refused
 //!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
@@ -17,6 +19,8 @@
 //!                                                   a program has done it, or has reacted: see [`Ran`]
 //!          | 8, code i32, length u32, text           refused, with the reason in words
 //!          | 9                                       a read that was for a program, and is for none now
+//!          | 10, length u32, timestamp               nobody's: what the items before it rest on; others may follow
+//!                                                   these, and not what is behind it: see [`crate::step`]
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
@@ -40,6 +44,8 @@ const AFTER: u8 = 6;
 const RAN: u8 = 7;
 const FAILED: u8 = 8;
 const UNTAKEN: u8 = 9;
+const STEP: u8 = 10;
+const PAUSE: u8 = 11;
 
 /// Whose request it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub struct Origin {
 pub struct Item<'a> {
     /// Whose it was; `None` when a server decided it by itself.
     pub origin: Option<Origin>,
+    /// For so many microseconds who asked is not listened to, because of what a program took for it.
+    pub pause_us: u32,
     /// What became of it.
     pub outcome: Outcome<'a>,
 }
@@ -68,6 +76,8 @@ pub enum Outcome<'a> {
     Refused(Refusal),
     /// What the entry rests on, on all partitions.
     Seen(Seen<'a>),
+    /// The same, of the items before it alone, which others may follow: see [`crate::step`].
+    Step(Seen<'a>),
     /// It concerns several partitions: this changes the state if all parts come to be.
     Part(Part<'a>),
     /// It has to be asked again, of where its znode lives now.
@@ -149,6 +159,7 @@ impl fmt::Display for Item<'_> {
                 None => f.write_str("by programs: nothing")?,
             },
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
+            Outcome::Step(seen) => write!(f, "a step, after {:?}", seen.timestamp())?,
             Outcome::After(places) => {
                 f.write_str("only with")?;
                 for Place { partition, term, position } in places.iter() {
@@ -207,18 +218,33 @@ pub(crate) fn put_elsewhere(entry: &mut Vec<u8>, origin: Origin) {
 }
 
 /// Begins what programs did; the update follows, or 0 as its length.
-pub(crate) fn begin_ran(entry: &mut Vec<u8>, origin: Option<Origin>, record: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn begin_ran(
+    entry: &mut Vec<u8>,
+    origin: Option<Origin>,
+    pause_us: u32,
+    record: impl FnOnce(&mut Vec<u8>),
+) {
     put_origin(entry, origin);
+    put_pause(entry, pause_us);
     entry.push(RAN);
     put_with_len(entry, record);
 }
 
 /// A refusal, with the reason in words.
-pub(crate) fn put_failure(entry: &mut Vec<u8>, origin: Origin, code: ErrorCode, text: &str) {
+pub(crate) fn put_failure(entry: &mut Vec<u8>, origin: Origin, pause_us: u32, code: ErrorCode, text: &str) {
     put_origin(entry, Some(origin));
+    put_pause(entry, pause_us);
     entry.push(FAILED);
     entry.extend_from_slice(&(code as i32).to_le_bytes());
     put_with_len(entry, |entry| entry.extend_from_slice(text.as_bytes()));
+}
+
+/// How long who asked has to wait, if it has to.
+fn put_pause(entry: &mut Vec<u8>, pause_us: u32) {
+    if pause_us > 0 {
+        entry.push(PAUSE);
+        entry.extend_from_slice(&pause_us.to_le_bytes());
+    }
 }
 
 /// A read that no program carries out.
@@ -241,6 +267,13 @@ fn put_with_len(entry: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
     put_origin(entry, None);
     entry.push(SEEN);
+    put_with_len(entry, |entry| seen.encode(entry));
+}
+
+/// Ends a step, which rests on that.
+pub(crate) fn put_step(entry: &mut Vec<u8>, seen: &Timestamp) {
+    put_origin(entry, None);
+    entry.push(STEP);
     put_with_len(entry, |entry| seen.encode(entry));
 }
 
@@ -315,6 +348,8 @@ fn first_kind(entry: &[u8]) -> Option<u8> {
     }
 }
 
+const CUT: CorruptUpdate = CorruptUpdate { zxid: 0, reason: "an item of its entry is not well formed" };
+
 /// The items of an entry.
 #[derive(Debug, Clone)]
 pub struct Items<'a> {
@@ -357,15 +392,22 @@ impl<'a> Items<'a> {
     }
 
     fn item(&mut self) -> Result<Item<'a>, CorruptUpdate> {
-        const CUT: CorruptUpdate =
-            CorruptUpdate { zxid: 0, reason: "an item of its entry is not well formed" };
         let [server] = self.take().ok_or(CUT)?;
         let origin = match server {
             0 => None,
             _ => Some(Origin { server, request: u64::from_le_bytes(self.take().ok_or(CUT)?) }),
         };
-        let [kind] = self.take().ok_or(CUT)?;
-        let outcome = match kind {
+        let [mut kind] = self.take().ok_or(CUT)?;
+        let mut pause_us = 0;
+        if kind == PAUSE {
+            pause_us = self.number().ok_or(CUT)?;
+            [kind] = self.take().ok_or(CUT)?;
+        }
+        Ok(Item { origin, pause_us, outcome: self.outcome(kind)? })
+    }
+
+    fn outcome(&mut self, kind: u8) -> Result<Outcome<'a>, CorruptUpdate> {
+        Ok(match kind {
             UPDATE => Outcome::Update(Update::decode(self.bytes().ok_or(CUT)?)?),
             PART => {
                 let places = self.places().ok_or(CUT)?;
@@ -390,6 +432,7 @@ impl<'a> Items<'a> {
             }
             UNTAKEN => Outcome::Untaken,
             SEEN => Outcome::Seen(Seen(self.bytes().ok_or(CUT)?)),
+            STEP => Outcome::Step(Seen(self.bytes().ok_or(CUT)?)),
             REFUSED => Outcome::Refused(Refusal::Error(self.code().ok_or(CUT)?)),
             REFUSED_MULTI => {
                 let (count, failed) =
@@ -397,8 +440,7 @@ impl<'a> Items<'a> {
                 Outcome::Refused(Refusal::Multi { count, failed, code: self.code().ok_or(CUT)? })
             }
             _ => return Err(CUT),
-        };
-        Ok(Item { origin, outcome })
+        })
     }
 }
 
@@ -436,14 +478,17 @@ mod tests {
         let multi = Refusal::Multi { count: 4, failed: 2, code: ErrorCode::NoNode };
         put_refusal(&mut entry, origin, multi);
         put_refusal(&mut entry, origin, Refusal::Error(ErrorCode::BadVersion));
+        put_failure(&mut entry, origin, 0, ErrorCode::SystemError, "why");
+        put_failure(&mut entry, origin, 70_000, ErrorCode::SystemError, "why");
         let items: Vec<_> = Items::new(&entry).map(Result::unwrap).collect();
-        assert_eq!(items.len(), 3);
+        assert_eq!(items.iter().map(|item| item.pause_us).collect::<Vec<_>>(), [0, 0, 0, 0, 70_000]);
         assert!(items.iter().all(|item| item.origin == Some(origin)));
         assert!(matches!(items[0].outcome, Outcome::Update(update) if update.session == 7));
         assert_eq!(items[1].outcome, Outcome::Refused(multi));
         for len in 1..entry.len() {
             let whole = Items::new(&entry[..len]).all(|item| item.is_ok());
-            assert_eq!(whole, len == updates || len == updates + 22, "cut at {len}");
+            let ends = [0, 22, 36, 57].map(|len| updates + len);
+            assert_eq!(whole, ends.contains(&len), "cut at {len}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::peer::After;
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::{Output, Server};
+use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
 use crate::word::{Attached, ToClient, ToPartition, Word};
 use alloc::boxed::Box;
@@ -206,13 +207,13 @@ impl Server {
     }
 
     /// Others have come to this zxid: what is proposed here from now on is larger, if this server leads.
-    /// Returns the position from which on that is known.
+    /// Returns from where on its timeline that is known.
     pub(crate) fn come_to(&mut self, zxid: i64) -> u64 {
         if !self.prepares() || !self.partition.promise(zxid) {
             return 0;
         }
         self.propose_entry();
-        self.replica.status().last
+        end_of(self.replica.status().last)
     }
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
@@ -238,7 +239,7 @@ impl Server {
         guest.gives_back = false;
         if let Some(seen) = seen {
             guest.seen.merge(seen);
-            let ahead = guest.seen.at(own);
+            let ahead = entry_of(guest.seen.at(own));
             if ahead > self.replica.applied.0 && !self.planted.is(Bug::TimestampIgnored) {
                 let barrier = self.barrier_at(id, ahead);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });

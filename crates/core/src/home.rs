@@ -34,7 +34,7 @@ use stoa_wire::{
 };
 
 pub(crate) use ahead::AskedAhead;
-use ahead::{RoutedBy, Way};
+use ahead::{HeldBack, RoutedBy, Way};
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
 
@@ -79,8 +79,8 @@ pub(crate) struct Home {
     reaching: Vec<ConnectionId>,
     seal: Seal,
     now_us: u64,
-    /// Whose answers are held back for a moment, and until when, microseconds.
-    held: VecDeque<(u64, ConnectionId)>,
+    /// Whose answers are held back for a moment.
+    held: VecDeque<HeldBack>,
     /// Whether writes may be asked ahead: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
     /// Writes that were asked ahead.
@@ -353,7 +353,7 @@ impl Home {
         if let Some(route) = self.route(id) {
             route.proves();
         }
-        self.hand_in(FIRST, id, None, frame, None);
+        self.hand_in(FIRST, id, None, frame.into(), None);
     }
 
     /// Asks the next partition of all, or answers when all have.
@@ -388,7 +388,7 @@ impl Home {
         }
         let seen = route.asks(partition, self.placement.version(), watches).then(|| route.seen.clone());
         self.join(id, partition);
-        self.hand_in(partition, id, seen, frame, None);
+        self.hand_in(partition, id, seen, frame.into(), None);
     }
 
     /// Makes a client known to a partition, if it is not.
@@ -411,17 +411,17 @@ impl Home {
         partition: u8,
         id: ConnectionId,
         seen: Option<Timestamp>,
-        frame: &[u8],
+        frame: Box<[u8]>,
         ahead: Option<Box<Ahead>>,
     ) {
         let is_own = partition == self.config.partition;
         self.stats.kept += u64::from(is_own);
         self.stats.handed_over += u64::from(!is_own);
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
-            Self::count(&mut self.under_way, route, frame);
+            Self::count(&mut self.under_way, route, &frame);
         }
         let placed = self.placement.version();
-        self.send(partition, id, ToPartition::Request { seen, placed, frame: frame.into(), ahead });
+        self.send(partition, id, ToPartition::Request { seen, placed, frame, ahead });
     }
 
     /// One more request is under way.
@@ -501,7 +501,7 @@ impl Home {
                     route.parts |= parts;
                 }
             }
-            ToClient::Put { number, place, zxid } => self.is_put(id, number, place, zxid),
+            ToClient::Put { number, place, step, zxid } => self.is_put(id, number, place, step, zxid),
             ToClient::Elsewhere { version, frame, stamp } => {
                 self.comes_back(from, id, version, frame, &stamp);
             }

@@ -70,6 +70,7 @@ mod snapshot;
 mod standing;
 mod state;
 mod stats;
+mod step;
 mod timestamp;
 mod word;
 

@@ -77,6 +77,8 @@ pub struct SubtreeLoad {
 pub struct LoadReport {
     /// In all.
     pub total: Rates,
+    /// How much of the time its thread had something to do, percent; `None` where nobody measures that.
+    pub occupied_percent: Option<u64>,
     /// Of its subtrees: those that are asked most, the busiest first. What is below one is told if that has a
     /// good part of all, or has a place of its own.
     pub subtrees: Vec<SubtreeLoad>,
@@ -137,6 +139,9 @@ pub(crate) struct Load {
     total: Average,
     /// When the window has begun; `None` as long as nothing is asked.
     since_us: Option<u64>,
+    /// How long the thread has had something to do so far, and both times when that was reported last.
+    occupied_us: Option<u64>,
+    reported_us: (u64, u64),
     report: LoadReport,
 }
 
@@ -149,6 +154,8 @@ impl Load {
             subtrees: HashMap::with_hasher(FixedState::with_seed(seed)),
             total: Average::default(),
             since_us: None,
+            occupied_us: None,
+            reported_us: (0, 0),
             report: LoadReport::default(),
         }
     }
@@ -205,6 +212,19 @@ impl Load {
         }
     }
 
+    /// So long has the thread had something to do since it began.
+    pub(crate) fn occupied(&mut self, occupied_us: u64) {
+        self.occupied_us = Some(occupied_us);
+    }
+
+    /// How much of the time since it was asked for that before.
+    fn occupied_percent(&mut self, now_us: u64) -> Option<u64> {
+        let occupied_us = self.occupied_us?;
+        let (before_us, occupied_before_us) =
+            core::mem::replace(&mut self.reported_us, (now_us, occupied_us));
+        Some((occupied_us - occupied_before_us) * 100 / (now_us - before_us).max(1))
+    }
+
     /// When [`Load::tick`] is next needed: never while nothing is asked.
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
         self.since_us.map(|since| since + WINDOW_US)
@@ -230,7 +250,8 @@ impl Load {
             self.total = Average::default();
             self.subtrees.clear();
         }
-        self.report = self.make_report(own);
+        let occupied_percent = self.occupied_percent(now.mono_us);
+        self.report = LoadReport { occupied_percent, ..self.make_report(own) };
         true
     }
 
@@ -267,7 +288,7 @@ impl Load {
                 subtrees.push(load(found));
             }
         }
-        LoadReport { total: self.total.rates, subtrees }
+        LoadReport { total: self.total.rates, occupied_percent: None, subtrees }
     }
 
     /// The last report.
@@ -350,7 +371,7 @@ mod tests {
         for window in 0..4 {
             round(window * 250);
         }
-        let LoadReport { total, subtrees } = round(1000);
+        let LoadReport { total, subtrees, .. } = round(1000);
         assert!((390_000..410_000).contains(&(total.reads + total.writes)), "{total:?}");
         assert_eq!(subtrees.len(), REPORTED_MAX);
         let hottest: Vec<_> = subtrees.iter().take(3).map(|subtree| subtree.path.as_str()).collect();

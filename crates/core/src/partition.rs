@@ -1,8 +1,9 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
+use crate::ahead::Ahead;
 use crate::config::Now;
 use crate::entry::{
-    Origin, begin_part, begin_update, put_after, put_elsewhere, put_failure, put_refusal, put_seen,
+    Origin, begin_part, begin_update, put_after, put_elsewhere, put_failure, put_refusal, put_seen, put_step,
 };
 use crate::extensions::Extensions;
 use crate::fate::Place;
@@ -10,6 +11,7 @@ use crate::outstanding::Outstanding;
 use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
+use crate::step::{STEPS_MAX, step_of};
 use crate::timestamp::Timestamp;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,6 +39,9 @@ pub(crate) struct Partition {
     followed_until: u64,
     /// Where the entry under construction must stand, because others follow it.
     promised: Option<u64>,
+    /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
+    steps: u16,
+    is_step_promised: bool,
     pub(crate) planted: Planted,
 }
 
@@ -57,6 +62,8 @@ impl Partition {
             follows: Vec::new(),
             followed_until: 0,
             promised: None,
+            steps: 0,
+            is_step_promised: false,
             planted: Planted::default(),
         }
     }
@@ -182,7 +189,10 @@ impl Partition {
     /// Makes a refusal an item of the entry.
     pub(crate) fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
         match (refusal, self.extensions.take_failure()) {
-            (Refusal::Error(code), Some(text)) => put_failure(&mut self.entry, origin, code, &text),
+            (Refusal::Error(code), Some(text)) => {
+                let pause_us = self.extensions.take_pause();
+                put_failure(&mut self.entry, origin, pause_us, code, &text);
+            }
             _ => put_refusal(&mut self.entry, origin, refusal),
         }
     }
@@ -272,31 +282,50 @@ impl Partition {
         true
     }
 
-    /// What is proposed next follows entries of other partitions that may not be committed, with zxids up to
-    /// that. False if it follows other terms' already.
-    pub(crate) fn follow(&mut self, places: &[Place], zxid: i64) -> bool {
-        let is_other = |known: &Place| {
-            places.iter().any(|place| place.partition == known.partition && place.term != known.term)
-        };
-        if self.outstanding.is_held_up() || self.follows.iter().any(is_other) {
+    /// What is proposed next follows what may not be committed. False if its term is not the one that others here
+    /// follow already, or that this partition is in.
+    pub(crate) fn follow(&mut self, ahead: &Ahead, term: u64) -> bool {
+        let Some(after) = ahead.after else { return !self.outstanding.is_held_up() };
+        if self.outstanding.is_held_up() {
             return false;
         }
-        for place in places {
-            self.rests_on.raise(place.partition, place.position);
-            match self.follows.iter_mut().find(|known| known.partition == place.partition) {
-                Some(known) => known.position = known.position.max(place.position),
-                None => self.follows.push(*place),
-            }
+        if after.partition == self.own {
+            // Whatever is behind that in its term is held only with it, and with what it follows.
+            return after.term == term;
         }
-        self.rests_on.raise_zxid(zxid);
+        match self.follows.iter_mut().find(|known| known.partition == after.partition) {
+            Some(known) if known.term != after.term => return false,
+            Some(known) => known.position = known.position.max(after.position),
+            None => self.follows.push(after),
+        }
+        if self.is_step_promised {
+            // Else two that follow each other in a circle would rest on one another alike, and nobody could tell
+            // which of their events comes first.
+            self.end_step();
+        }
+        self.rests_on.merge(&ahead.rests_on);
         true
     }
 
-    /// Promises where the entry under construction will stand. It has something in it: nobody would write an
-    /// empty one, and who follows it would wait for ever.
-    pub(crate) fn promises(&mut self, position: u64) {
+    /// Promises where the entry under construction will stand, and at which step what is in it up to now. It has
+    /// something in it: nobody would write an empty one, and who follows it would wait for ever.
+    pub(crate) fn promises(&mut self, position: u64) -> u64 {
         debug_assert!(!self.entry.is_empty());
         self.promised = Some(position);
+        self.is_step_promised = true;
+        step_of(position, self.steps)
+    }
+
+    fn end_step(&mut self) {
+        self.rests_on.raise_zxid(self.proposed_zxid);
+        put_step(&mut self.entry, &self.rests_on);
+        self.steps += 1;
+        self.is_step_promised = false;
+    }
+
+    /// Whether the entry under construction can have no more steps.
+    pub(crate) fn has_all_steps(&self) -> bool {
+        self.steps == STEPS_MAX - 1
     }
 
     /// Where the next entry must stand, if that was promised.
@@ -326,10 +355,13 @@ impl Partition {
             return None;
         }
         self.outstanding.closed(self.entry.len());
-        if !self.rests_on.is_empty() {
+        if self.is_step_promised {
+            self.end_step();
+        } else if !self.rests_on.is_empty() {
             self.rests_on.raise_zxid(self.proposed_zxid);
             put_seen(&mut self.entry, &self.rests_on);
         }
+        self.steps = 0;
         // A bit more than this one will follow, or a bit less than was thought lately: growing would copy.
         let (len, room) = (self.entry.len(), self.entry.capacity());
         let expected = (len + len / 4).max(room - room / 8);
@@ -389,6 +421,7 @@ impl Partition {
         self.follows.clear();
         self.followed_until = 0;
         self.promised = None;
+        (self.steps, self.is_step_promised) = (0, false);
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
         let zxid = self.rests_on.zxid();
         self.rests_on = Timestamp::new(self.partitions);

@@ -215,6 +215,8 @@ impl Server {
                     self.tell_failure(id, why);
                 }
                 self.refuse(id, xid, opcode, code, arrived_us);
+                let pause_us = self.partition.extensions.take_pause();
+                self.pause(id, pause_us);
             }
             Refusal::Multi { count, failed, code } => {
                 let body = failed_multi(count, failed, code);
@@ -328,6 +330,7 @@ impl Server {
             let ready = match connection.queue.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
                 Some(Slot::Barrier { id, .. }) => !self.ensemble.barriers.is_waiting(*id),
+                Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
                 Some(Slot::Request { .. }) => true,
                 Some(Slot::Write { .. }) | None => false,
             };
@@ -348,7 +351,8 @@ impl Server {
                     }
                 }
                 Some(Slot::Request { frame, arrived_us, .. }) => self.queued(id, &frame, arrived_us),
-                _ => break,
+                Some(Slot::Pause { .. }) => {}
+                Some(Slot::Write { .. }) | None => break,
             }
         }
         self.resume(id);

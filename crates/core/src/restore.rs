@@ -191,7 +191,9 @@ impl Restore {
                             *updates += 1;
                         }
                     }
-                    Outcome::Seen(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
+                    Outcome::Seen(seen) | Outcome::Step(seen) => {
+                        stamp.include(&seen.timestamp().unwrap_or_default())
+                    }
                     Outcome::Refused(_)
                     | Outcome::Failed(..)
                     | Outcome::Elsewhere

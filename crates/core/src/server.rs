@@ -24,9 +24,10 @@ use crate::session::{LiveSession, Sessions};
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
+use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, Word};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -139,6 +140,8 @@ pub struct Server {
     /// In the order of the zxids that they wait for.
     pub(crate) waiters: VecDeque<Waiter>,
     pub(crate) outputs: VecDeque<Output>,
+    /// Connections that are not listened to, by when that ends.
+    pub(crate) pauses: BTreeSet<(u64, ConnectionId)>,
     /// Connections that have not finished their handshake, in the order of their deadlines.
     pub(crate) handshakes: VecDeque<(u64, ConnectionId)>,
     /// Until when writes are refused, because the log had no room; microseconds.
@@ -167,7 +170,7 @@ impl Server {
         let partitions = placement.partitions();
         let mut stamp = Timestamp::new(config.partitions);
         stamp.merge(&recovered.stamp);
-        stamp.raise(own, recovered.restored.base.position);
+        stamp.raise(own, end_of(recovered.restored.base.position));
         stamp.raise_zxid(tree.last_zxid());
         let has_sessions = config.partition == FIRST;
         for session in tree.sessions().filter(|_| has_sessions) {
@@ -209,6 +212,7 @@ impl Server {
             waiters: VecDeque::new(),
             outputs: VecDeque::new(),
             warnings: VecDeque::new(),
+            pauses: BTreeSet::new(),
             handshakes: VecDeque::new(),
             no_room_until_us: None,
             body: Vec::new(),
@@ -353,6 +357,7 @@ impl Server {
         } else {
             self.reap_at_us = self.reap_at_us.max(now.mono_us + 1_000_000);
         }
+        self.end_pauses();
         self.tick_ensemble();
         self.tell_load();
         self.tend_balance();
@@ -366,6 +371,7 @@ impl Server {
         let ensemble = self.next_ensemble_wake_us();
         let load = [self.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us, ensemble];
+        let load = load.into_iter().chain([self.next_pause_end_us()]);
         timers.into_iter().chain(load).flatten().fold(self.reap_at_us, u64::min)
     }
 
@@ -480,7 +486,7 @@ impl Server {
                 | Slot::Answer { xid, opcode, arrived_us, .. } => {
                     self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                 }
-                Slot::Barrier { .. } => {}
+                Slot::Barrier { .. } | Slot::Pause { .. } => {}
                 // It would come back to its home, and those behind it are answered here and now.
                 Slot::Request { frame, arrived_us, .. } if self.is_misplaced(id) && self.has_asked(id) => {
                     if let Some(Frame { header, opcode: Some(opcode), .. }) = Frame::read(&frame) {

@@ -7,6 +7,7 @@ use crate::home::{Home, HomeStats, Taken};
 use crate::planted::Bug;
 use crate::restore::Recovered;
 use crate::server::{ConnectError, Output, Server};
+use crate::step::end_of;
 use crate::word::{ToClient, ToPartition, Word};
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
@@ -187,7 +188,7 @@ impl Shard {
             self.place_home();
             self.pass_on();
             if self.is_quiet() {
-                let (position, clock) = (self.server.applied(), self.server.clock());
+                let (position, clock) = (end_of(self.server.applied()), self.server.clock());
                 // Clients that have waited for that may go on, and what they ask next comes before whatever
                 // is received from now on.
                 self.home.reached(self.own, position, clock);
@@ -197,7 +198,7 @@ impl Shard {
             }
             self.pass_on_words(now);
         }
-        let (position, clock) = (self.server.applied(), self.server.clock());
+        let (position, clock) = (end_of(self.server.applied()), self.server.clock());
         self.tell.retain(|(home, until)| {
             let is_there = *until <= position;
             if is_there && *home != self.own {

@@ -234,6 +234,8 @@ pub enum ToClient {
         number: u64,
         /// Where it will stand, unless this server loses the lead.
         place: Place,
+        /// The step that it is in, as timestamps have it.
+        step: u64,
         /// The zxid that its own does not exceed.
         zxid: i64,
     },

@@ -141,6 +141,25 @@ fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
     assert_eq!(xids(&threads.take(client)), (13..18).collect::<Vec<_>>());
 }
 
+#[test]
+fn answers_wait_longer_where_many_more_are_to_come() {
+    let (mut threads, tops, client) = furnished();
+    let order = [3, 1, 2, 3, 2, 3, 2, 3, 2];
+    let requests = (9..18).flat_map(|xid| set(xid, &tops[order[xid as usize - 9]], b"!"));
+    threads.slow_log = vec![1, 2];
+    threads.send(client, &requests.collect::<Vec<_>>());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9], "one was asked in turn");
+    threads.to_send.clear();
+    threads.slow_log = vec![2];
+    threads.settle();
+    (0..19).for_each(|_| threads.pass(1));
+    assert_eq!(threads.to_send, [], "one is held back, and seven are to come");
+    threads.pass(1);
+    assert_eq!(threads.to_send, [client], "nobody waits for longer than that");
+    assert_eq!(xids(&threads.take(client)), [10]);
+}
+
 fn exists(xid: i32, path: &str) -> Vec<u8> {
     request(xid, Opcode::Exists, |out| encode::path_watch(out, path, true))
 }

@@ -168,7 +168,7 @@ fn a_stamp_is_told_once_and_covers_what_follows() {
     assert_eq!(ReplyHeader::decode(&mut reader).unwrap().xid, direct_xid::STAMP);
     let stamped = Stamped::decode(&mut reader).unwrap();
     assert_eq!(stamped.covers, rest.len());
-    assert_eq!(stamp_of(stamped.token).unwrap().0.at(2), stamp.at(2) + 1);
+    assert!(stamp_of(stamped.token).unwrap().0.at(2) > stamp.at(2));
 }
 
 #[test]

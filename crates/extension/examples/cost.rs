@@ -29,6 +29,25 @@ fn read(request) {
 }
 "#;
 
+const QUEUE_BY_OLDEST: &str = r#"
+on_operation("read", "/queue/head");
+fn read(request) {
+    let head = local.oldest("/queue");
+    local.delete(head.path);
+    local.create_sequential("/queue/e-", head.data);
+    return head.data;
+}
+"#;
+
+const GREEDY: &str = r#"
+on_operation("read", "/greedy");
+fn read(request) {
+    for outer in 0..1000000 {
+        for inner in 0..1000000 { }
+    }
+}
+"#;
+
 struct World {
     tree: Tree,
     zxid: i64,
@@ -38,6 +57,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_queue(10)
+    }
+
+    fn with_queue(length: usize) -> Self {
         let mut world = Self { tree: Tree::new(Options::default()), zxid: 0, batch: Vec::new(), noted: 0 };
         let stamp = world.stamp();
         let contact = Contact::default();
@@ -46,7 +69,7 @@ impl World {
         for (path, data) in [("/ctr", "0"), ("/queue", "")] {
             world.create(path, data.as_bytes());
         }
-        for n in 0..10 {
+        for n in 0..length {
             world.create(&format!("/queue/e-{n:010}"), b"payload");
         }
         world
@@ -88,6 +111,10 @@ impl World {
     }
 
     fn call(&mut self, program: &Program, path: &str) {
+        assert!(self.succeeds(program, path));
+    }
+
+    fn succeeds(&mut self, program: &Program, path: &str) -> bool {
         self.note_contents();
         let request = Request {
             kind: OperationKind::Read,
@@ -102,7 +129,7 @@ impl World {
         TreeHost::carry_out(&mut self.tree, caller, stamp, &mut self.batch, |host| {
             program.operation(host, &request, &mut Used::default())
         })
-        .unwrap();
+        .is_ok()
     }
 }
 
@@ -144,9 +171,21 @@ fn main() {
     let counter = Program::compile("counter", COUNTER, &limits).unwrap();
     let ns = measure(&mut World::new(), |world| world.call(&counter, "/ctr-increment"));
     println!("increment the counter by a call: {ns:.0} ns");
-    let queue = Program::compile("queue", QUEUE, &limits).unwrap();
-    let ns = measure(&mut World::new(), |world| world.call(&queue, "/queue/head"));
-    println!("take from a queue of 10, and put back: {ns:.0} ns");
+    for (how, source) in [("all are listed", QUEUE), ("the oldest is asked for", QUEUE_BY_OLDEST)] {
+        for length in [10, 50] {
+            let queue = Program::compile("queue", source, &limits).unwrap();
+            let ns = measure(&mut World::with_queue(length), |world| world.call(&queue, "/queue/head"));
+            println!("take from a queue of {length}, and put back, {how}: {ns:.0} ns");
+        }
+    }
+
+    let greedy = Program::compile("greedy", GREEDY, &limits).unwrap();
+    let mut world = World::new();
+    let began = Instant::now();
+    for _ in 0..1000 {
+        assert!(!world.succeeds(&greedy, "/greedy"));
+    }
+    println!("be stopped after {} steps: {:.0} us", limits.steps, began.elapsed().as_nanos() as f64 / 1e6);
 
     let mut registry = Registry::default();
     for n in 0..100 {

@@ -169,6 +169,7 @@ named! {
         Update "update" 2 3,
         Cas "cas" 3 3,
         SubObjects "sub_objects" 1 1,
+        Oldest "oldest" 1 1,
         Block "block" 1 1,
         Monitor "monitor" 1 2,
         Suppress "suppress" 0 0,

@@ -59,6 +59,17 @@ pub trait Host {
         each: &mut dyn FnMut(&str, Object<'_>) -> bool,
     ) -> Result<(), ErrorCode>;
 
+    /// The child of a znode that was created first, with its name; of those of one update the first by name.
+    /// `each` is asked before each child that is looked at whether to go on; if not, nothing comes of it.
+    ///
+    /// # Errors
+    /// As of a getChildren, and of a getData of this child.
+    fn oldest<'h>(
+        &'h mut self,
+        path: &'h str,
+        each: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<(&'h str, Object<'h>)>, ErrorCode>;
+
     /// Creates a znode and returns its path.
     ///
     /// # Errors

@@ -97,6 +97,16 @@ impl Host for TreeHost<'_> {
         self.tree.proposed_children(path, &self.caller, &mut |name, znode| each(name, object(znode)))
     }
 
+    fn oldest<'h>(
+        &'h mut self,
+        path: &'h str,
+        each: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<(&'h str, Object<'h>)>, ErrorCode> {
+        self.tree.part_note_contents(self.part);
+        let oldest = self.tree.proposed_oldest(path, &self.caller, each)?;
+        Ok(oldest.map(|(name, znode)| (name, object(znode))))
+    }
+
     fn create(&mut self, path: &str, data: &[u8], kind: CreateKind) -> Result<String, ErrorCode> {
         let mode = match kind {
             CreateKind::Persistent => CreateMode::Persistent,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use stoa_core::{
     ConnectError, Connection, ConnectionId, HomeStats, Now, Output, Server, Shard, Word as CoreWord,
@@ -86,6 +87,13 @@ impl Driven {
         match self {
             Self::Whole(server) => server.tick(now),
             Self::Shard(shard) => shard.tick(now),
+        }
+    }
+
+    /// So long has this thread had something to do since it began.
+    pub(crate) fn occupied(&mut self, occupied: Duration) {
+        if let Self::Shard(shard) = self {
+            shard.server_mut().occupied(u64::try_from(occupied.as_micros()).unwrap_or(u64::MAX));
         }
     }
 

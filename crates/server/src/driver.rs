@@ -711,9 +711,12 @@ impl Driver {
 
     /// Lets the core look at its timers, for ever.
     pub(crate) async fn keep_time(self: Rc<Self>) {
+        // Each thread has a runtime of its own, with one worker.
+        let runtime = tokio::runtime::Handle::current().metrics();
         loop {
             self.alarm.rings(|| self.server.borrow().next_wake_us(), || self.now().mono_us).await;
             let now = self.now();
+            self.server.borrow_mut().occupied(runtime.worker_total_busy_duration(0));
             self.server.borrow_mut().tick(now);
             self.after_input();
         }

@@ -347,7 +347,7 @@ impl Source for &Driver {
 }
 
 fn extension(name: &str, stats: &ProgramStats) -> view::Extension {
-    let ProgramStats { calls, failures, steps, memory_bytes, time } = *stats;
-    let time = histogram(&time);
-    view::Extension { name: name.to_owned(), calls, failures, steps, memory_bytes, time }
+    let ProgramStats { calls, failures, pauses, throttled, steps, memory_bytes, time } = *stats;
+    let (name, time) = (name.to_owned(), histogram(&time));
+    view::Extension { name, calls, failures, pauses, throttled, steps, memory_bytes, time }
 }

@@ -7,6 +7,7 @@ use crate::proposed::{Presence, Projected};
 use crate::tree::{Tree, reserved};
 use crate::update::{CorruptUpdate, CreateOp, Op, Update};
 use crate::{Caller, prepare};
+use alloc::format;
 use alloc::string::String;
 use stoa_wire::{ErrorCode, path, perms};
 
@@ -107,6 +108,36 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// The child of a znode that was created first, as it will be, of those of one update the first by name; for who
+    /// may READ the znode and this child. `each` is asked for each child that is looked at whether to go on; if not,
+    /// there is none.
+    ///
+    /// # Errors
+    /// As of [`Tree::proposed_znode`], for the znode and the child; `Unimplemented` if any child is on another
+    /// partition.
+    pub fn proposed_oldest<'t>(
+        &'t self,
+        path: &'t str,
+        caller: &Caller<'_>,
+        each: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<(&'t str, ProposedZnode<'t>)>, ErrorCode> {
+        let (hash, _) = self.readable(path, caller)?;
+        let mut oldest: Option<(&str, u32, Projected)> = None;
+        for (name, child_hash, state) in self.children_to_be(path, hash) {
+            if !each() {
+                return Ok(None);
+            }
+            let state = state.ok_or(ErrorCode::Unimplemented)?;
+            if oldest.as_ref().is_none_or(|(first, _, it)| (state.czxid, name) < (it.czxid, first)) {
+                oldest = Some((name, child_hash, state));
+            }
+        }
+        let Some((name, child_hash, state)) = oldest else { return Ok(None) };
+        self.check_acl(&state, perms::READ, caller)?;
+        let parent = if path == reserved::ROOT { "" } else { path };
+        Ok(Some((name, self.view(&format!("{parent}/{name}"), child_hash, &state))))
     }
 
     /// The ACL that a znode will have, if it will be here.

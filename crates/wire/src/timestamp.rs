@@ -1,4 +1,5 @@
-//! What somebody has seen: a position on every partition's timeline (AGORA, section IV-C2).
+//! What somebody has seen: a position on every partition's timeline (AGORA, section IV-C2). Positions here are finer
+//! than those of entries; what they count is the matter of whoever makes the timelines.
 //!
 //! Whoever has seen a timestamp must not be shown anything older. Each partition has one that says on
 //! what its state rests, each connection one that says what its client was shown; a request carries its
@@ -7,12 +8,16 @@
 
 use crate::codec::{DecodeError, Reader, put};
 use alloc::vec::Vec;
+use smallvec::SmallVec;
+
+/// So many partitions are common: positions of no more are kept in place, since each request has a timestamp or two.
+const COMMON: usize = 8;
 
 /// A position for each partition, and the largest zxid behind them. That of a server with one partition
 /// is empty and costs nothing: there the one timeline orders everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timestamp {
-    positions: Vec<u64>,
+    positions: SmallVec<[u64; COMMON]>,
     zxid: i64,
 }
 
@@ -21,7 +26,7 @@ impl Timestamp {
     #[must_use]
     pub fn new(partitions: u8) -> Self {
         let len = if partitions > 1 { usize::from(partitions) } else { 0 };
-        Self { positions: alloc::vec![0; len], zxid: 0 }
+        Self { positions: smallvec::smallvec![0; len], zxid: 0 }
     }
 
     /// The position on a partition's timeline.

@@ -53,7 +53,11 @@ impl<S: Service> Election<S> {
     pub fn extended(service: &S, path: &str) -> Self {
         let this = Self::new(service, path);
         let is_planted = has(service, Bug::AllAreAppointed);
-        let source = if is_planted { PROGRAM.replace("break;", "") } else { PROGRAM.to_owned() };
+        let source = if is_planted {
+            PROGRAM.replace("appoint();", "local.update(event.path, 0);")
+        } else {
+            PROGRAM.to_owned()
+        };
         let program = Program::new(&this.znodes, "election", path, &source);
         Self { program: Some(program), ..this }
     }

@@ -45,10 +45,10 @@ impl Error {
         }
     }
 
-    /// Whether the service may do it later: it has no room, too much to do, or no leader.
+    /// Whether the service may do it later: it has no room, or no leader.
     pub(super) fn is_for_now(&self) -> bool {
-        use ErrorCode::{NotReadOnly, SystemError, ThrottledOp};
-        matches!(self, Self::Refused { code: SystemError | ThrottledOp | NotReadOnly, .. })
+        use ErrorCode::{NotReadOnly, SystemError};
+        matches!(self, Self::Refused { code: SystemError | NotReadOnly, .. })
     }
 }
 

@@ -210,6 +210,22 @@ fn a_witness_is_believed_before_an_error() {
     }
 }
 
+/// A service that has its programs spared by this session for a while is asked again.
+#[test]
+fn what_was_put_off_is_asked_again() {
+    let said = Reply::Data { data: b"42".to_vec(), stat: Stat::default() };
+    let script = Script::new([
+        created("/em/counter:counter"),
+        created("/counter"),
+        created("/counter/00000000000000ff-witness"),
+        (SESSION, Err(ErrorCode::ThrottledOp)),
+        (SESSION, Ok(Reply::Path("/counter".to_owned()))),
+        (SESSION, Ok(Reply::Stat(Stat::default()))),
+        (SESSION, Ok(said)),
+    ]);
+    assert_eq!(now(Counter::extended(&script, "/counter").add(1)), Ok(42));
+}
+
 /// What a program has said is found in the witness when the answer is lost.
 #[test]
 fn what_a_program_said_is_not_lost_with_its_answer() {

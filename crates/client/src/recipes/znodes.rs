@@ -19,7 +19,7 @@ use crate::types::{Acl, Operation};
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Whether nobody can say what became of a request that fails like this.
+/// Whether nobody can say what became of a request that fails like this, or it is to be asked again later.
 pub(super) fn is_lost(code: ErrorCode) -> bool {
     matches!(
         code,
@@ -27,6 +27,7 @@ pub(super) fn is_lost(code: ErrorCode) -> bool {
             | ErrorCode::OperationTimeout
             | ErrorCode::RequestTimeout
             | ErrorCode::SessionMoved
+            | ErrorCode::ThrottledOp
     )
 }
 

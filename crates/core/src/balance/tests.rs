@@ -26,6 +26,9 @@ struct World {
     answered: f64,
     /// These cannot be moved.
     immovable: Vec<String>,
+    /// What each thread can do of what it could with a core of its own.
+    shares: Vec<f64>,
+    occupied_us: Vec<f64>,
     body: Vec<u8>,
 }
 
@@ -44,6 +47,8 @@ impl World {
             moves: Vec::new(),
             answered: 0.0,
             immovable: Vec::new(),
+            shares: vec![1.0; partitions.into()],
+            occupied_us: vec![0.0; partitions.into()],
             body: Vec::new(),
         }
     }
@@ -66,6 +71,7 @@ impl World {
             self.serve(now);
         }
         for (partition, load) in self.loads.iter_mut().enumerate() {
+            load.occupied(self.occupied_us[partition] as u64);
             let own = self.placement.exceptions().filter(|(_, to)| usize::from(*to) == partition);
             if load.tick(now, own.map(|(path, _)| path)) {
                 self.reports[partition] = load.report().clone();
@@ -91,9 +97,13 @@ impl World {
         for (path, rate, _) in &self.clients {
             wanted[usize::from(self.placement.of(path))] += rate;
         }
+        let capacity = |place: usize| CAPACITY * self.shares[place];
+        for (place, wanted) in wanted.iter().enumerate() {
+            self.occupied_us[place] += STEP_US as f64 * (wanted / capacity(place)).min(1.0);
+        }
         for (path, rate, rest) in &mut self.clients {
             let place = usize::from(self.placement.of(path));
-            let share = (CAPACITY / wanted[place]).min(1.0);
+            let share = (capacity(place) / wanted[place]).min(1.0);
             *rest += *rate * share * STEP_US as f64 / 1e6;
             self.body.clear();
             put::str(&mut self.body, path);
@@ -148,6 +158,26 @@ fn after_the_worst_shift_throughput_is_back_within_two_seconds() {
             assert!(world.moves.len() <= moves + 2, "{partitions}, {count}: {:?}", &world.moves[moves..]);
         }
     }
+}
+
+#[test]
+fn nothing_is_moved_to_a_thread_that_has_no_time_nor_from_one_that_has_some() {
+    let mut world = World::new(2);
+    world.ask(&world.tops("even", 16, None));
+    // The second one's core is shared with something else.
+    world.shares[1] = 0.5;
+    world.run(10_000);
+    assert_eq!(world.moves, []);
+    assert!(world.balancer.imbalance_percent() > BEGIN_PERCENT, "{}", world.balancer.imbalance_percent());
+    // All that is asked, the first one does in half of its time.
+    let mut world = World::new(2);
+    world.ask(&world.tops("all", 16, Some(0)));
+    world.clients.iter_mut().for_each(|(_, rate, _)| *rate /= 4.0);
+    world.run(10_000);
+    assert_eq!((world.moves.len(), world.balancer.imbalance_percent()), (0, 200));
+    world.clients.iter_mut().for_each(|(_, rate, _)| *rate *= 2.0);
+    world.run(10_000);
+    assert!(!world.moves.is_empty());
 }
 
 #[test]
@@ -375,6 +405,7 @@ fn what_was_just_moved_counts_where_it_is() {
     };
     let report = |total: u64, subtrees: Vec<SubtreeLoad>| LoadReport {
         total: Rates { reads: total, ..Rates::default() },
+        occupied_percent: None,
         subtrees,
     };
     let mut placement = Placement::new(2);

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use stoa_extension::{OperationKind, Program, Reply, Request as Operation, Used};
+use stoa_extension::{CallError, Failure, OperationKind, Program, Reply, Request as Operation, Used};
 use stoa_tree::{Caller, Refusal, Stamp, WatchMode};
 use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
 
@@ -170,6 +170,7 @@ impl Partition {
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<(), Refusal> {
+        self.check_pause(program.name(), caller.session, now)?;
         let (stamp, mut used) = (self.next_stamp(now), Used::default());
         let began_us = self.extensions.now_us();
         self.note_contents();
@@ -177,6 +178,7 @@ impl Partition {
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);
         self.extensions.count_timed(program.name(), used, called.is_err(), began_us);
+        self.charge(program.name(), caller.session, used, called.as_ref().err(), now);
         let reply = match called {
             Ok(reply) => reply,
             Err(error) => {
@@ -197,6 +199,38 @@ impl Partition {
         };
         self.put_ran(origin, &record, part);
         Ok(())
+    }
+
+    /// Refuses a call of a session that has to wait: it had asked for it before it knew.
+    fn check_pause(&mut self, program: &str, session: i64, now: Now) -> Result<(), Refusal> {
+        let pause_us = self.extensions.pauses.of(session, now.mono_us);
+        if pause_us == 0 {
+            return Ok(());
+        }
+        if let Some(stats) = self.extensions.stats.get_mut(program) {
+            stats.throttled += 1;
+        }
+        let text = format!(
+            "{program}: not carried out: an earlier call took more than half of its steps or was stopped by a \
+             limit, so the session has to wait, for {} ms from now",
+            pause_us.div_ceil(1000)
+        );
+        self.extensions.failure = Some(text);
+        Err(ErrorCode::ThrottledOp.into())
+    }
+
+    /// Has a session wait for what a call of it has taken. One that was stopped by whatever limit has taken all.
+    fn charge(&mut self, program: &str, session: i64, used: Used, error: Option<&CallError>, now: Now) {
+        let extensions = &mut self.extensions;
+        let allowed = extensions.limits.of_call.steps;
+        let is_stopped = error.is_some_and(|error| matches!(error.failure, Failure::Limit { .. }));
+        let steps = if is_stopped { allowed } else { used.steps };
+        extensions.pause_us = extensions.pauses.charge(session, steps, allowed, now.mono_us);
+        if extensions.pause_us > 0
+            && let Some(stats) = extensions.stats.get_mut(program)
+        {
+            stats.pauses += 1;
+        }
     }
 
     /// The client's reply, and the watch that its request leaves behind.

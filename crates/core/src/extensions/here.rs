@@ -58,6 +58,15 @@ impl Host for HereHost<'_> {
         self.host.sub_objects(path, each)
     }
 
+    fn oldest<'h>(
+        &'h mut self,
+        path: &'h str,
+        each: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<(&'h str, Object<'h>)>, ErrorCode> {
+        self.is_here(path)?;
+        self.host.oldest(path, each)
+    }
+
     fn create(&mut self, path: &str, data: &[u8], kind: CreateKind) -> Result<String, ErrorCode> {
         self.is_here_with_parent(path, kind == CreateKind::Sequential)?;
         self.host.create(path, data, kind)

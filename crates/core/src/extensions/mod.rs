@@ -19,6 +19,7 @@ mod apply;
 mod call;
 mod here;
 mod item;
+mod pause;
 mod react;
 mod register;
 
@@ -26,6 +27,8 @@ pub(crate) use apply::{Aliases, failure_of};
 pub use item::Ran;
 pub use register::ProgramStep;
 pub(crate) use register::{Registration, changes_programs};
+
+use pause::Pauses;
 
 use crate::config::Stopwatch;
 use crate::placement::Placement;
@@ -73,6 +76,10 @@ pub struct ProgramStats {
     pub calls: u64,
     /// Those that failed, and had no effect.
     pub failures: u64,
+    /// Calls after which their session had to wait, for they took more than half of what they may.
+    pub pauses: u64,
+    /// Requests that were refused because their session had to wait.
+    pub throttled: u64,
     /// Steps of all calls.
     pub steps: u64,
     /// Bytes allocated by all calls.
@@ -115,6 +122,9 @@ pub(crate) struct Extensions {
     has_settled: bool,
     /// Why the request that is being prepared was refused, in words.
     failure: Option<String>,
+    pauses: Pauses,
+    /// How long who asks has to wait for what the request that is being prepared has taken, microseconds.
+    pause_us: u32,
     warnings: VecDeque<String>,
 }
 
@@ -264,6 +274,11 @@ impl Extensions {
     /// Why the request that was refused last was.
     pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
+    }
+
+    /// How long who asks has to wait for what its request has taken, microseconds.
+    pub(crate) fn take_pause(&mut self) -> u32 {
+        core::mem::take(&mut self.pause_us)
     }
 
     /// What the stopwatch shows.

@@ -522,8 +522,8 @@ impl Partition {
 
     /// Adds what a program did, or what was done with one, to the entry.
     pub(super) fn put_ran(&mut self, origin: Option<Origin>, record: &Record<'_>, part: Part) {
-        let zxid = part.stamp().zxid;
-        begin_ran(&mut self.entry, origin, |out| record.encode(out));
+        let (zxid, pause_us) = (part.stamp().zxid, self.extensions.take_pause());
+        begin_ran(&mut self.entry, origin, pause_us, |out| record.encode(out));
         let before = self.entry.len();
         self.tree.part_keep(part, &mut self.entry);
         if self.entry.len() > before {

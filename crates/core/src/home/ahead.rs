@@ -25,8 +25,20 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;
 
-/// Answers are held back for no longer than this, microseconds.
+/// Answers are held back for so long, microseconds, and for a few times that where few arrive in such a time: then
+/// the client waits for far longer, and so do all others, because of how much there is to do.
 const HELD_US: u64 = 5_000;
+const HELD_TIMES: u8 = 4;
+/// Few: so many times as many are to come.
+const MANY_MORE: usize = 3;
+
+/// A client whose answers are held back.
+#[derive(Debug)]
+pub(crate) struct HeldBack {
+    pub(super) until_us: u64,
+    times: u8,
+    client: ConnectionId,
+}
 
 /// What can be asked ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +94,12 @@ pub(crate) struct AskedAhead {
     runs: VecDeque<Run>,
     /// So many of the last ones went to one partition.
     streak: u32,
-    /// The last write's number, whether it is known where it stands, and where the last of each partition does.
+    /// The last write's number, and whether it is known where it stands.
     number: u64,
     is_put: bool,
-    places: Vec<Place>,
-    zxid: i64,
+    /// Where the last one stands of which that is known, and what the next one rests on.
+    last: Option<Place>,
+    rests_on: Timestamp,
     /// Reads are asked again as soon as nothing is under way: what still arrives is dropped.
     begins_again: bool,
     /// Answers may be among what arrives that were not asked ahead.
@@ -106,9 +119,9 @@ struct Run {
 
 impl AskedAhead {
     /// Nothing is under way: begins, unless it is better to ask in turn.
-    fn begin(&mut self, kind: Kind) -> bool {
-        let streak = self.streak;
-        *self = Self { kind: Some(kind), streak, is_put: true, ..Self::default() };
+    fn begin(&mut self, kind: Kind, seen: &Timestamp) -> bool {
+        let (streak, rests_on) = (self.streak, seen.clone());
+        *self = Self { kind: Some(kind), streak, is_put: true, rests_on, ..Self::default() };
         streak < STREAK_MAX
     }
 
@@ -207,7 +220,7 @@ impl Route {
         };
         match &mut self.ahead {
             Some(ahead) if self.under_way == 0 => {
-                if ahead.begin(kind) {
+                if ahead.begin(kind, &self.seen) {
                     return Way::Ahead(kind);
                 }
                 self.ahead = None;
@@ -282,8 +295,8 @@ impl Route {
     }
 
     /// The partitions whose answers the client is yet to be told, if these may be to writes. An event that rests on
-    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a place of
-    /// its own, behind all before it.
+    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a step behind
+    /// those of all before it.
     pub(crate) fn awaits(&self) -> u64 {
         match self.ahead.as_ref().and_then(|ahead| Some((ahead.kind?, &ahead.runs))) {
             Some((Kind::Write, runs)) => runs.iter().fold(0, |set, run| set | 1 << run.partition),
@@ -311,23 +324,18 @@ impl Home {
                 asked.add(partition, None);
                 self.asked_ahead += 1;
                 (asked.number, asked.is_put) = (self.asked_ahead, false);
-                let others = asked.places.iter().filter(|place| place.partition != partition);
-                Some(Box::new(Ahead {
-                    number: asked.number,
-                    after: others.copied().collect(),
-                    zxid: asked.zxid,
-                }))
+                let (number, after, rests_on) = (asked.number, asked.last, asked.rests_on.clone());
+                Some(Box::new(Ahead { number, after, rests_on }))
             }
         };
         self.join(id, partition);
-        self.hand_in(partition, id, seen, &frame, ahead);
+        self.hand_in(partition, id, seen, frame, ahead);
     }
 
     /// Puts answers into a client's output, to be sent with others.
     pub(super) fn hold(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
-        let until = self.now_us + HELD_US;
         if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
-            self.held.push_back((until, id));
+            self.held.push_back(HeldBack { until_us: self.now_us + HELD_US, times: 1, client: id });
         }
         self.connections.append_quietly(id, bytes)
     }
@@ -335,22 +343,38 @@ impl Home {
     /// Lets go what was held back for long enough.
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
-        while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now.mono_us) {
-            self.connections.announce(id);
-            if let Some(ahead) = self.route(id).and_then(|route| route.ahead.as_mut()) {
+        while let Some(held) = self.held.pop_front_if(|held| held.until_us <= now.mono_us) {
+            let HeldBack { times, client, .. } = held;
+            if times < HELD_TIMES && self.waits_for_many(client) {
+                let until_us = now.mono_us + HELD_US;
+                self.held.push_back(HeldBack { until_us, times: times + 1, client });
+                continue;
+            }
+            self.connections.announce(client);
+            if let Some(ahead) = self.route(client).and_then(|route| route.ahead.as_mut()) {
                 ahead.held = 0;
             }
         }
     }
 
+    /// Whether many more answers are to come for a client than are held back.
+    fn waits_for_many(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| {
+            let route = connection.route.as_deref();
+            let held = route.and_then(|route| Some(route.ahead.as_ref()?.held)).unwrap_or(0) as usize;
+            let left = route.map_or(0, |route| route.under_way as usize) + connection.queue.len();
+            held > 0 && left > held * MANY_MORE
+        })
+    }
+
     /// It is known where a write stands that was asked ahead.
-    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, zxid: i64) {
+    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, step: u64, zxid: i64) {
         let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
         let Some(ahead) = ahead.filter(|ahead| ahead.number == number) else { return };
         ahead.is_put = true;
-        ahead.zxid = ahead.zxid.max(zxid);
-        ahead.places.retain(|known| known.partition != place.partition);
-        ahead.places.push(place);
+        ahead.last = Some(place);
+        ahead.rests_on.raise(place.partition, step);
+        ahead.rests_on.raise_zxid(zxid);
         self.go_on(id);
     }
 

@@ -54,7 +54,7 @@ impl Home {
         let tell_ms = tick_ms.min(session_timeout_min_ms.unsigned_abs() / 2) / 2;
         let tell = self.heard_us.map(|since| since + u64::from(tell_ms) * 1000);
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
-        let held = self.held.front().map(|(until, _)| *until);
+        let held = self.held.front().map(|held| held.until_us);
         [tell, handshake, held].into_iter().flatten().min()
     }
 

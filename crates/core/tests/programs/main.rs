@@ -5,6 +5,7 @@
 mod divided;
 mod events;
 mod one;
+mod pauses;
 mod random;
 #[path = "../threads/mod.rs"]
 mod threads;

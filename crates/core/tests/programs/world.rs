@@ -108,7 +108,7 @@ impl World {
         Server::new(config, recovered, [id; 32], self.now()).expect("what it has is sound")
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
     }
 

@@ -92,6 +92,7 @@ impl<'r, H: Host> Run<'r, H> {
             }
             Local::Cas => self.cas(path, &arguments[1], &arguments[2]),
             Local::SubObjects => self.sub_objects(path),
+            Local::Oldest => self.oldest(path),
             Local::Block => self.block_until(path),
             Local::Suppress | Local::Notify => Ok(Value::Unit),
         }
@@ -154,6 +155,25 @@ impl<'r, H: Host> Run<'r, H> {
         listed.map_err(Stop::Code)?;
         found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         Ok(Value::array(found.into_iter().map(|(_, _, value)| value).collect(), self.meter)?)
+    }
+
+    /// The first of all children, without making objects of the others.
+    fn oldest(&mut self, path: &str) -> Done<Value> {
+        self.meter.znode()?;
+        let meter = &mut *self.meter;
+        let mut exhausted = None;
+        let oldest = self.host.oldest(path, &mut || {
+            exhausted = meter.step().err();
+            exhausted.is_none()
+        });
+        let oldest = oldest.map_err(Stop::Code)?;
+        if let Some(exhausted) = exhausted {
+            return Err(exhausted.into());
+        }
+        Ok(match oldest {
+            Some((name, object)) => child_value(path, name, object, self.meter)?,
+            None => Value::Unit,
+        })
     }
 
     fn block_until(&mut self, path: &str) -> Done<Value> {

@@ -60,6 +60,54 @@ fn sub_objects_come_in_the_order_of_their_creation() {
 }
 
 #[test]
+fn the_oldest_is_the_first_of_all_with_what_the_call_has_done() {
+    let mut world = World::new();
+    world.create("/q", b"");
+    for name in ["b", "c", "a"] {
+        world.create(&format!("/q/{name}"), name.as_bytes());
+    }
+    let program = compiled(&reading(
+        "let all = [];
+         for i in 0..5 {
+             if i == 2 {
+                 local.create(\"/q/z\", \"new\");
+                 local.create(\"/q/y\", \"new\");
+             }
+             let first = local.oldest(\"/q\");
+             let listed = local.sub_objects(\"/q\")[0];
+             if first.path != listed.path || first.data != listed.data || first.name != listed.name {
+                 throw \"not the first\";
+             }
+             all.push(first.path + \"=\" + first.data.to_string());
+             local.delete(first.path);
+         }
+         all.push(local.oldest(\"/q\") == ());
+         return all.join(\" \");",
+    ));
+    assert_eq!(world.read(&program, "/x"), Ok(data("/q/b=b /q/c=c /q/a=a /q/y=new /q/z=new true")));
+}
+
+#[test]
+fn who_asks_for_the_oldest_pays_for_all_and_need_read_no_other() {
+    let mut world = World::new();
+    world.create("/q", b"");
+    for name in ["a", "b", "c"] {
+        world.create(&format!("/q/{name}"), &[b'x'; 1000]);
+    }
+    let oldest = |limits| {
+        let source = reading("return local.oldest(\"/q\").name;");
+        Program::compile("oldest", &source, &limits).unwrap()
+    };
+    // The statement, the field, the call, its argument, a step for each child, and one for the object.
+    let enough = Limits { steps: 8, read_bytes: 1000, znodes: 2, ..Limits::default() };
+    assert_eq!(world.read(&oldest(enough), "/x"), Ok(data("a")));
+    let error = world.read(&oldest(Limits { steps: 7, ..enough }), "/x").unwrap_err();
+    assert!(matches!(error.failure, Failure::Limit { .. }), "{error}");
+    let error = world.read(&oldest(Limits { steps: 6, ..enough }), "/x").unwrap_err();
+    assert!(matches!(error.failure, Failure::Limit { .. }), "{error}");
+}
+
+#[test]
 fn cas_changes_what_is_as_expected_only() {
     assert_eq!(
         result_of(
@@ -132,6 +180,7 @@ fn a_program_has_the_rights_of_its_caller_only() {
         ("local.monitor(\"/readable/a\");", false),
         ("local.read(\"/writable\");", false),
         ("local.sub_objects(\"/writable\");", false),
+        ("local.oldest(\"/writable\");", false),
         ("local.cas(\"/writable\", \"w\", 1);", false),
         ("local.update(\"/writable\", 1);", true),
         ("local.create(\"/writable/a\"); local.delete(\"/writable/a\");", true),

@@ -128,6 +128,10 @@ metrics! {
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.calls));
     "stoa_extension_failures_total", Counter, "Those of them that failed, and had no effect.",
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.failures));
+    "stoa_extension_pauses_total", Counter, "Those of them after which their session had to wait, for they took more than half of their steps.",
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.pauses));
+    "stoa_extension_throttled_total", Counter, "Requests for each extension that were refused because their session had to wait.",
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.throttled));
     "stoa_extension_steps_total", Counter, "Steps that they took.",
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.steps));
     "stoa_extension_allocated_bytes_total", Counter, "Bytes that they allocated.",

@@ -69,6 +69,8 @@ impl Stats {
             if let Some(own) = self.extensions.iter_mut().find(|own| own.name == extension.name) {
                 own.calls += extension.calls;
                 own.failures += extension.failures;
+                own.pauses += extension.pauses;
+                own.throttled += extension.throttled;
                 own.steps += extension.steps;
                 own.memory_bytes += extension.memory_bytes;
                 own.time.add(&extension.time);

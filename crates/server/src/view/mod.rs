@@ -246,6 +246,10 @@ pub struct Extension {
     pub calls: u64,
     /// Those that failed.
     pub failures: u64,
+    /// Those after which their session had to wait.
+    pub pauses: u64,
+    /// Requests refused because it had to.
+    pub throttled: u64,
     /// Steps of all.
     pub steps: u64,
     /// Bytes allocated by all.

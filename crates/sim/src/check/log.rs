@@ -87,7 +87,7 @@ impl Checker {
             let item = item.map_err(|error| Violation::new(format!("record {record}: {error}")))?;
             if self.logged == self.proposed.len() {
                 match (ticked, item) {
-                    (Some(now), Item { origin: None, outcome: Outcome::Update(update) }) => {
+                    (Some(now), Item { origin: None, outcome: Outcome::Update(update), .. }) => {
                         self.own_update(&update, now)?;
                     }
                     _ => return violation(format!("nobody has asked for: {item}")),

@@ -447,6 +447,11 @@ fn the_state_as_it_will_be_is_read_with_the_rights_of_the_caller() {
     assert_eq!(tree.proposed_children("/a", &caller, &mut each), Err(ErrorCode::NoAuth));
     assert_eq!(tree.proposed_children("/a/b", &caller, &mut each), Err(ErrorCode::NoAuth));
     assert_eq!(tree.proposed_children("/a", &Caller::SERVER, &mut each), Ok(()));
+    for path in ["/a", "/a/b"] {
+        assert_eq!(tree.proposed_oldest(path, &caller, &mut || true).unwrap_err(), ErrorCode::NoAuth);
+    }
+    assert!(tree.proposed_oldest("/a", &Caller::SERVER, &mut || true).unwrap().is_some());
+    assert!(tree.proposed_oldest("/a", &Caller::SERVER, &mut || false).unwrap().is_none());
     assert_eq!(tree.proposed_znode("/a/c", &caller).unwrap_err(), ErrorCode::NoNode);
     world.propose_close(1);
     assert_eq!(world.tree.proposed_znode("/a", &caller).unwrap_err(), ErrorCode::SessionExpired);

@@ -120,6 +120,15 @@ impl Naive {
             let mut known: Vec<_> = known.collect();
             known.sort();
             assert_eq!(children, known, "{path}");
+            let first = known.iter().min_by_key(|(name, _, czxid)| (*czxid, name));
+            let mut looked_at = 0;
+            let oldest = tree.proposed_oldest(path, &Caller::SERVER, &mut || {
+                looked_at += 1;
+                true
+            });
+            let oldest =
+                oldest.unwrap().map(|(name, it)| (name.into(), it.data.map(<[u8]>::to_vec), it.czxid));
+            assert_eq!((oldest.as_ref(), looked_at), (first, known.len()), "{path}");
         }
         for path in ["/a", "/b", "/a/a", "/a/b", "/a/a/a", "/c/c"] {
             let there = self.znodes.contains_key(path);

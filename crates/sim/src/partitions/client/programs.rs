@@ -9,14 +9,17 @@ use stoa_wire::{OPEN_ACL, Opcode, Reader, Stat, request::encode};
 use super::{Client, EPHEMERAL, Known, Map, NO_NODE, SEQUENTIAL, What};
 use crate::check::Violation;
 
+const SYSTEM_ERROR: i32 = -1;
 const NODE_EXISTS: i32 = -110;
 const SESSION_EXPIRED: i32 = -112;
 const SESSION_MOVED: i32 = -118;
+const THROTTLED: i32 = -127;
 
 const WORK: &str = "/em/work";
 const WORK_SOURCE: &str = r#"
 on_operation("read", "/*/count");
 on_operation("read", "/*/take");
+on_operation("read", "/*/toil");
 on_operation("create", "/*/put");
 on_event("changed", "/*/counter");
 on_event("changed", "/*/tally");
@@ -30,6 +33,9 @@ fn read(request) {
         if elements.is_empty() { return ""; }
         local.delete(elements[0].path);
         return elements[0].data;
+    }
+    if request.name == "toil" {
+        for turn in 0..1000000 { }
     }
     let counter = top + "/counter";
     let next = local.read(counter).data.to_int() + 1;
@@ -93,9 +99,18 @@ pub(super) enum Asked {
     Tally {
         top: usize,
     },
+    /// What is stopped, and costs a pause.
+    Toil,
     /// Of the program that comes and goes.
     Visit,
     Other,
+}
+
+impl Asked {
+    /// Whether a program carries it out.
+    fn is_call(&self) -> bool {
+        matches!(self, Self::Count { .. } | Self::Put { .. } | Self::Take { .. } | Self::Toil | Self::Visit)
+    }
 }
 
 /// What a client knows of programs, and what it had them do.
@@ -106,6 +121,8 @@ pub(super) struct Programs {
     /// Twins of tallies that it watches, on its connection.
     watched: BTreeSet<usize>,
     elements: u64,
+    /// Whether its session may have to wait because of what it has asked for.
+    has_toiled: bool,
     /// How often a program has done something for it.
     calls: u64,
     books: Books,
@@ -162,6 +179,7 @@ impl Client {
 
     pub(super) fn forget_programs(&mut self) {
         self.programs.has_acknowledged = false;
+        self.programs.has_toiled = false;
         self.programs.watched.clear();
     }
 
@@ -211,7 +229,7 @@ impl Client {
         for _ in 0..self.rng.range(1, 6) {
             let top = self.rng.index(map.count());
             let path = |name| format!("{}/{name}", map.tops[top]);
-            let more = match self.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2]) {
+            let more = match self.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2, 2]) {
                 0 => {
                     let floor = newest.get(&map.counter(top)).copied().unwrap_or(0);
                     self.read(Asked::Count { top, floor }, &path("count"), false)
@@ -232,6 +250,10 @@ impl Client {
                 6 => self.read(Asked::Other, &path("silent"), true),
                 7 => self.write(Asked::Other, &path("silent"), b""),
                 8 => self.read(Asked::Visit, &path("guest"), false),
+                11 => {
+                    self.programs.has_toiled = true;
+                    self.read(Asked::Toil, &path("toil"), false)
+                }
                 9 => self.create(What::Other, GUEST, GUEST_SOURCE.as_bytes(), 0),
                 _ => self.ask(What::Other, Opcode::Delete, |out| encode::path_version(out, GUEST, -1)),
             };
@@ -250,6 +272,9 @@ impl Client {
     ) -> Result<(), Violation> {
         match err {
             0 => self.programs_did(map, asked, reader),
+            SYSTEM_ERROR if asked == Asked::Toil => Ok(()),
+            // Then it was not carried out, which the books will show.
+            THROTTLED if self.programs.has_toiled && asked.is_call() => Ok(()),
             // Who asks without having acknowledged the program finds no such znode, or has made it.
             NO_NODE | NODE_EXISTS if self.programs.has_acknowledged => match asked {
                 Asked::Visit => Ok(()),
@@ -309,6 +334,7 @@ impl Client {
                     self.programs.books.taken.push((top, element));
                 }
             }
+            Asked::Toil => return Err(self.wrong("has had done what has no end")),
             Asked::WatchTwin { top } => _ = self.programs.watched.insert(top),
             Asked::Tally { top } if self.programs.watched.contains(&top) => {
                 return Err(self.wrong("changes what it watches by way of a program, before any event"));
