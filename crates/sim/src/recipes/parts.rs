@@ -129,8 +129,12 @@ impl Part {
         let lock = RwLock::new(&self.client, LOCK);
         while self.goes_on() {
             let writes = self.rng.one_in(3);
-            let held =
-                if writes { self.patiently(lock.write()).await } else { self.patiently(lock.read()).await };
+            let held = match (writes, self.rng.one_in(3)) {
+                // However long it takes.
+                (true, true) => Some(lock.write().await),
+                (true, false) => self.patiently(lock.write()).await,
+                (false, _) => self.patiently(lock.read()).await,
+            };
             if let Some(Ok(held)) = held {
                 self.holds(LOCK, held, writes, 1).await;
             }
