@@ -2,9 +2,11 @@
 //!
 //! A lock is a queue with one server. Who finds it free occupies it for a first time, who has waited for another one;
 //! both are the lock's own time and what the primitive adds (`primitive.rs`). How long one waits follows from the
-//! means and the mean squares of both, and these follow from how long one waits and how many do: a fixed point.
+//! means and the mean squares of both, and these follow from how long one waits and how many do: a fixed point. Where
+//! requests come at random there is more to be known than means (`waits.rs`).
 
 use crate::primitive::{Extra, Rivals, Trips};
+use crate::waits::{Waits, waits};
 use crate::{Invalid, Network, Primitive, Tuning, is_time, normal};
 
 /// Points by which the wait, and the number of those who wait, are described.
@@ -258,6 +260,20 @@ impl Lock {
         }
     }
 
+    /// Requests that come at random, where what comes on top depends on how long was waited. `None` where it does not,
+    /// and a formula says more, or where the lock has hardly any time to spare.
+    fn at_random(&self, per_ms: f64) -> Option<Waits> {
+        let on_top = |wait_ms: f64| {
+            let rivals = Rivals { contenders: 1.0 + per_ms * wait_ms, newcomers_per_ms: per_ms };
+            self.primitive.waited(wait_ms, rivals, self.trips, self.tuning)
+        };
+        let is_alike = |ms: f64| on_top(ms).mean_ms == on_top(0.0).mean_ms;
+        if self.own.mean <= 0.0 || [0.5, 1.0, 1.5, 3.0].iter().all(|turns| is_alike(turns * self.own.mean)) {
+            return None;
+        }
+        waits(per_ms, self.own, self.own.plus(self.free), on_top)
+    }
+
     /// M/G/1 with another first service (Welch 1964), and for requests that do not come at random the correction of
     /// Kraemer and Langenbach-Belz.
     fn open(&self, between_ms: f64, variation: f64) -> Prediction {
@@ -267,6 +283,12 @@ impl Lock {
             let overloaded =
                 self.prediction(f64::INFINITY, 1.0, self.saturated(per_ms), 1.0 / busy_ms, busy_ms);
             return Prediction { latency_ms: f64::INFINITY, requests: f64::INFINITY, ..overloaded };
+        }
+        if variation == 1.0
+            && let Some(found) = self.at_random(per_ms)
+        {
+            let wait_ms = found.waiting * found.mean_ms;
+            return self.prediction(wait_ms, found.waiting, found.extra, per_ms, busy_ms);
         }
         let first = self.own.plus(self.free);
         // For a mean wait of those who wait: who waits, and what that comes to.

@@ -19,6 +19,7 @@ mod network;
 mod normal;
 mod primitive;
 mod spread;
+mod waits;
 
 use std::fmt;
 
