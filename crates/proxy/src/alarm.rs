@@ -8,7 +8,7 @@ use crate::Nanos;
 /// An alarm clock. Where the system has none that the runtime can wait for, it is as fine as the runtime's.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     timer: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
     /// When it rings, if it has not rung yet.
     set_to: Option<Nanos>,
@@ -16,7 +16,11 @@ pub(crate) struct Alarm {
 
 #[cfg(target_os = "linux")]
 impl Alarm {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// One that is not set. To be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// When the system has no more of them.
+    pub fn new() -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -29,8 +33,12 @@ impl Alarm {
         Ok(Self { timer, set_to: None })
     }
 
-    /// Waits from `now` until then. It may be given up, and begun anew for the same time or another one.
-    pub(crate) async fn until(&mut self, at: Nanos, now: Nanos) -> io::Result<()> {
+    /// Waits from `now` until then, in nanoseconds of any clock. It may be given up, and begun anew for the same
+    /// time or another one.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub async fn until(&mut self, at: Nanos, now: Nanos) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         if self.set_to != Some(at) {
             // A time of zero would switch it off.
@@ -57,16 +65,23 @@ impl Alarm {
 /// An alarm clock. Where the system has none that the runtime can wait for, it is as fine as the runtime's.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
-pub(crate) struct Alarm;
+pub struct Alarm;
 
 #[cfg(not(target_os = "linux"))]
 impl Alarm {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// One that is not set. To be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// When the system has no more of them.
+    pub fn new() -> io::Result<Self> {
         Ok(Self)
     }
 
-    /// Waits from `now` until then. It may be given up, and begun anew.
-    pub(crate) async fn until(&mut self, at: Nanos, now: Nanos) -> io::Result<()> {
+    /// Waits from `now` until then, in nanoseconds of any clock. It may be given up, and begun anew.
+    ///
+    /// # Errors
+    /// None here.
+    pub async fn until(&mut self, at: Nanos, now: Nanos) -> io::Result<()> {
         tokio::time::sleep(Duration::from_nanos(at.saturating_sub(now))).await;
         Ok(())
     }

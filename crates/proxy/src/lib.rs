@@ -16,6 +16,7 @@ mod pump;
 mod quality;
 mod spec;
 
+pub use alarm::Alarm;
 pub use link::{Direction, Link};
 pub use quality::Quality;
 pub use spec::Spec;

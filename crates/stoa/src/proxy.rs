@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use clap::Args;
-use stoa_proxy::{Link, Spec};
+use stoa_proxy::{Direction, Link, Spec};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use crate::failure::{Context as _, Failure, Result};
 
@@ -36,6 +38,10 @@ pub(crate) struct ProxyArgs {
     /// Links from a file, one a line; `#` begins a remark
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Takes changes from standard input, one a line: where a link listens, or `*` for all of them, and what is to be
+    /// different, as in `127.0.0.1:4001,delay=50ms`
+    #[arg(long)]
+    control: bool,
 }
 
 impl ProxyArgs {
@@ -96,28 +102,96 @@ pub(crate) fn run(args: &ProxyArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(async {
-        let mut links = Vec::new();
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        let (mut interrupt, mut terminate) =
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-        for spec in &specs {
-            let link = Link::open(spec).await.context(format!("cannot listen on {}", spec.listen))?;
-            let ways = if spec.up == spec.down {
-                spec.up.to_string()
-            } else {
-                format!("up: {}; down: {}", spec.up, spec.down)
-            };
-            writeln!(io::stdout(), "{} -> {}: {ways}", link.address(), spec.to).context("cannot print")?;
-            links.push(link);
-        }
+    runtime.block_on(carry(specs, args.control))
+}
+
+async fn carry(specs: Vec<Spec>, is_controlled: bool) -> Result<()> {
+    let listen = |kind| signal(kind).context("cannot listen to signals");
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut links = Vec::new();
+    for spec in specs {
+        let link = Link::open(&spec).await.context(format!("cannot listen on {}", spec.listen))?;
+        let relay = Relay { link, spec };
+        relay.show()?;
+        links.push(relay);
+    }
+    let mut changes = if is_controlled { changes() } else { mpsc::channel(1).1 };
+    loop {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            Some(line) = changes.recv() => change(&mut links, &line)?,
         }
-        for link in links {
-            link.close().await;
+    }
+    for relay in links {
+        relay.link.close().await;
+    }
+    Ok(())
+}
+
+/// Lines of standard input, read by a thread of their own: a terminal cannot be waited for otherwise. When they end,
+/// the links go on.
+fn changes() -> mpsc::Receiver<String> {
+    let (tell, changes) = mpsc::channel(1);
+    thread::spawn(move || {
+        for line in io::stdin().lines().map_while(io::Result::ok) {
+            if tell.blocking_send(line).is_err() {
+                return;
+            }
         }
+    });
+    changes
+}
+
+/// An open link, and what it is like.
+struct Relay {
+    link: Link,
+    spec: Spec,
+}
+
+impl Relay {
+    /// Says where it listens and what it is like.
+    fn show(&self) -> Result<()> {
+        let Spec { to, up, down, .. } = &self.spec;
+        let ways = if up == down { up.to_string() } else { format!("up: {up}; down: {down}") };
+        writeln!(io::stdout(), "{} -> {to}: {ways}", self.link.address()).context("cannot print")
+    }
+
+    /// Makes it different for what is sent from now on.
+    fn set(&mut self, settings: &str) -> std::result::Result<(), String> {
+        let mut spec = self.spec.clone();
+        for setting in settings.split(',').map(str::trim) {
+            let (name, value) = setting.split_once('=').ok_or_else(|| format!("`{setting}` has no value"))?;
+            spec.set(name, value)?;
+        }
+        spec.up.check()?;
+        spec.down.check()?;
+        self.link.set(Direction::Up, spec.up)?;
+        self.link.set(Direction::Down, spec.down)?;
+        self.spec = spec;
         Ok(())
-    })
+    }
+}
+
+/// Carries out a line of changes and shows the links that it is about. One that is wrong changes nothing from there
+/// on, is told of, and is no reason to end.
+fn change(links: &mut [Relay], line: &str) -> Result<()> {
+    let (address, settings) = line.trim().split_once(',').unwrap_or((line, ""));
+    let mut is_known = false;
+    for relay in links {
+        if address != "*" && address != relay.link.address().to_string() {
+            continue;
+        }
+        is_known = true;
+        match relay.set(settings) {
+            Ok(()) => relay.show()?,
+            Err(problem) => return complain(&format!("`{line}`: {problem}")),
+        }
+    }
+    if is_known { Ok(()) } else { complain(&format!("`{line}`: no link listens there")) }
+}
+
+/// On standard output, where whoever sends changes waits for an answer.
+fn complain(what: &str) -> Result<()> {
+    writeln!(io::stdout(), "error: {what}").context("cannot print")
 }

@@ -86,6 +86,44 @@ fn links_come_from_options_and_a_file() {
 }
 
 #[test]
+fn links_change_while_they_are_used() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let link = format!("127.0.0.1:0={to}");
+    let mut process = Command::new(STOA)
+        .args(["proxy", "--control", "--link", &link, "--link", &link, "--delay", "1ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = process.stdin.take().unwrap();
+    let mut said = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let proxy = Proxy(process);
+    let lines = [said.next().unwrap(), said.next().unwrap()];
+    let address = lines[0].split_once(" -> ").unwrap().0;
+    let mut ask = |line: &str, answers: usize| {
+        writeln!(input, "{line}").unwrap();
+        said.by_ref().take(answers).collect::<Vec<_>>()
+    };
+    assert!(ask(&format!("{address},delay=40ms"), 1)[0].ends_with(": delay 40ms"));
+    assert!(round_trip(&lines[0], &listener) >= Duration::from_millis(80));
+    for (line, problem) in [
+        ("*,jitter=2ms", "the jitter is larger"),
+        ("127.0.0.1:1,delay=1ms", "no link listens there"),
+        (&format!("{address},delay"), "`delay` has no value"),
+        ("", "no link listens there"),
+    ] {
+        // The first link could have that jitter.
+        let said = ask(line, if line.starts_with('*') { 2 } else { 1 });
+        let said = said.last().unwrap();
+        assert!(said.starts_with("error: ") && said.contains(problem), "{line}: {said}");
+    }
+    let both = ask("*, up.delay=5ms, down.delay=7ms, jitter=0ms", 2);
+    assert!(both.iter().all(|line| line.ends_with(": up: delay 5ms; down: delay 7ms")), "{both:?}");
+    drop(proxy);
+}
+
+#[test]
 fn mistakes_are_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("links");
