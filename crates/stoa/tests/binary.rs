@@ -6,7 +6,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use stoa_client::recipes::Primitive;
 use tempfile::TempDir;
 
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
@@ -229,6 +230,53 @@ fn the_generator_has_clients_coordinate_in_both_forms_and_leaves_nothing() {
     }
     assert_eq!(server.text("ls /"), "[em, zookeeper]\n");
     assert_eq!(server.text("ls /em"), "[]\n");
+}
+
+#[test]
+fn a_lock_is_measured_from_any_distance_and_nothing_is_left() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let line = |more: &str| {
+        let address = &server.address;
+        format!(
+            "bench lock --server {address},{address} --path /locks/a --json --clients 4 --warmup 5 {more}"
+        )
+    };
+    let report = |more: &str| serde_json::from_str::<Value>(&server.text(&line(more))).unwrap();
+    for primitive in Primitive::ALL.map(Primitive::name).into_iter().chain(["adaptive"]) {
+        let near =
+            format!("--primitive {primitive} --visits 40 --interarrival-ms 10 --service-ms 5 --poll-ms 2");
+        let near = report(&near);
+        assert_eq!((&near["violations"], &near["latency_us"]["acquire"]["count"]), (&json!(0), &json!(40)));
+        assert!(near["latency_us"]["handover"]["count"].as_u64().unwrap() > 0, "{near}");
+    }
+    // More is wanted than there are clients: what waits for one has waited too.
+    let far =
+        report("--visits 10 --interarrival-ms 1 --arrivals fixed --service-ms 1 --service fixed --rtt-ms 20");
+    let latency = &far["latency_us"]["acquire"];
+    assert!(latency["p50"].as_f64().unwrap() > 100_000.0, "{far}");
+    assert!(far["requests"]["until_held"].as_f64().unwrap() >= 1.0, "{far}");
+    assert_eq!(server.text("ls /"), "[em, locks, zookeeper]\n");
+    assert_eq!(server.text("ls /em"), "[]\n");
+    assert_eq!(server.text("ls /locks"), "[]\n");
+}
+
+#[test]
+fn basic_operations_are_measured_one_by_one_and_at_once() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let line = "--connections 1 --one-by-one 3 --at-once 200 --rtt-ms 20 --json";
+    let line = format!("bench smoke --server {} {line}", server.address);
+    let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+    for operation in ["create", "set", "get", "delete"] {
+        let one_by_one = &report["latency_us"]["one_by_one"][operation];
+        assert!(one_by_one["p50"].as_f64().unwrap() >= 20_000.0, "{report}");
+        let at_once = report["us_each_at_once"][operation].as_f64().unwrap();
+        assert!((100.0..20_000.0).contains(&at_once), "{report}");
+    }
+    // TCP's handshake, then the session.
+    assert!(report["latency_us"]["connect"]["p50"].as_f64().unwrap() >= 40_000.0, "{report}");
+    assert_eq!(server.text("ls /"), "[zookeeper]\n");
 }
 
 #[test]

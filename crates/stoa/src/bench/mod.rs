@@ -4,18 +4,23 @@
 //! patched; it speaks the protocol itself and looks at as little of a reply as is needed to match it
 //! with its request. It works on Linux, against any server that speaks ZooKeeper's protocol.
 
+mod clear;
 mod clock;
 mod connect;
+mod distance;
 mod echo_server;
 mod generator;
+mod lock;
 mod probe;
 mod process;
+mod random;
 mod recipe;
 mod record;
 mod report;
 mod requests;
 mod run;
 mod session;
+mod smoke;
 mod tops;
 mod wire;
 
@@ -41,6 +46,10 @@ enum BenchCommand {
     Probe(probe::ProbeArgs),
     /// Has clients coordinate: with a counter, a queue, a barrier or an election
     Recipe(recipe::RecipeArgs),
+    /// Has clients want one lock, at random times, from any distance
+    Lock(lock::LockArgs),
+    /// Creates, sets, reads and deletes znodes, first one after the other and then all at once
+    Smoke(smoke::SmokeArgs),
     /// Answers every frame with a frame of a given size: the limit to compare servers with
     EchoServer(echo_server::EchoServerArgs),
 }
@@ -52,6 +61,8 @@ pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
         Some(BenchCommand::Load(load)) => run::load(load),
         Some(BenchCommand::Probe(probe)) => probe::run(probe),
         Some(BenchCommand::Recipe(recipe)) => recipe::run(recipe),
+        Some(BenchCommand::Lock(lock)) => lock::run(lock),
+        Some(BenchCommand::Smoke(smoke)) => smoke::run(smoke),
         Some(BenchCommand::EchoServer(echo)) => echo_server::run(echo),
     }
 }

@@ -3,6 +3,7 @@
 use stoa_wire::request::encode;
 use stoa_wire::{OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, xid};
 
+use super::random::Random;
 use super::tops::Tops;
 
 /// What one request asks for, and the row of the report that its latency goes to.
@@ -155,32 +156,6 @@ fn payload(len: usize) -> Vec<u8> {
 
 fn create(opcode_path: &str, data: &[u8], out: &mut Vec<u8>) {
     encode::create(out, opcode_path, Some(data), OPEN_ACL, 0, None);
-}
-
-/// xorshift64*: which znode comes next. Speed matters here, quality hardly.
-#[derive(Debug, Clone)]
-struct Random {
-    state: u64,
-}
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
-    }
-
-    #[inline]
-    fn next(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// A number below `bound`, which is small against 2^48.
-    #[inline]
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 48) as u64
-    }
 }
 
 /// What a mix may consist of. A create is followed by the delete of what it created.

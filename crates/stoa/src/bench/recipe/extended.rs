@@ -7,7 +7,7 @@ use stoa_client::{CreateMode, ErrorCode};
 use stoa_tree::PROGRAMS;
 
 use super::participant::{Participant, Played};
-use super::{OF_ROOT, ROOT, Recipe};
+use super::{ROOT, Recipe};
 
 /// Ends when it has taken all steps that a call may take.
 const GREEDY: &str = r#"on_operation("read", "$ROOT/greedy");
@@ -77,7 +77,7 @@ impl Participant {
     }
 
     async fn be_stopped(&self) -> Played {
-        let path = format!("{PROGRAMS}/greedy{OF_ROOT}{}", self.number);
+        let path = format!("{PROGRAMS}/greedy{}:{}", ROOT.replace('/', ":"), self.number);
         let source = GREEDY.replace("$ROOT", ROOT);
         self.client.create(&path, source.as_bytes(), CreateMode::Persistent).await?;
         let call = || async {

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use stoa_client::{Client, CreateMode, ErrorCode, Options};
-use stoa_tree::PROGRAMS;
+use stoa_client::{Client, CreateMode, Options};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::clear::clear;
 use super::clock::{Clock, nanos};
 use super::process::Usage;
 use super::record::Window;
@@ -31,8 +31,6 @@ use tally::{Report, Tally};
 
 /// What all znodes of recipes are below, so that they live on one partition.
 const ROOT: &str = "/recipe";
-/// What is in the names of programs for recipes below that.
-const OF_ROOT: &str = ":recipe:";
 
 /// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,7 +149,7 @@ async fn measure(args: &RecipeArgs) -> Result<Report> {
     for client in clients {
         client.close().await.map_err(|code| refused("close a session", code))?;
     }
-    clear(&keeper).await.map_err(|code| refused("clean up", code))?;
+    clear(&keeper, ROOT).await.map_err(|code| refused("clean up", code))?;
     let settings = json!({
         "recipe": name(args.recipe),
         "form": name(args.form),
@@ -175,7 +173,7 @@ async fn connect(args: &RecipeArgs, number: usize) -> Result<Client> {
 
 /// Makes the znodes of the recipe.
 async fn prepare(keeper: &Client, args: &RecipeArgs) -> Result<()> {
-    clear(keeper).await.map_err(|code| refused("clean up", code))?;
+    clear(keeper, ROOT).await.map_err(|code| refused("clean up", code))?;
     let mut made = vec![(ROOT.to_owned(), b"".as_slice())];
     made.extend(args.recipe.znodes().iter().map(|(name, data)| (format!("{ROOT}/{name}"), *data)));
     for (path, data) in made {
@@ -185,40 +183,6 @@ async fn prepare(keeper: &Client, args: &RecipeArgs) -> Result<()> {
             .map_err(|code| refused(&format!("create {path}"), code))?;
     }
     Ok(())
-}
-
-/// Removes the programs and all znodes, of this run or of one that was interrupted.
-async fn clear(keeper: &Client) -> std::result::Result<(), ErrorCode> {
-    keeper.sync("/").await?;
-    // First, so that they do not react to the rest.
-    for program in children(keeper, PROGRAMS).await?.iter().filter(|name| name.contains(OF_ROOT)) {
-        delete(keeper, &format!("{PROGRAMS}/{program}")).await?;
-    }
-    // Parents before their children.
-    let mut paths = vec![ROOT.to_owned()];
-    for at in 0.. {
-        let Some(path) = paths.get(at).cloned() else { break };
-        paths.extend(children(keeper, &path).await?.iter().map(|name| format!("{path}/{name}")));
-    }
-    for path in paths.iter().rev() {
-        delete(keeper, path).await?;
-    }
-    Ok(())
-}
-
-async fn children(client: &Client, path: &str) -> std::result::Result<Vec<String>, ErrorCode> {
-    match client.get_children(path).await {
-        Err(ErrorCode::NoNode) => Ok(Vec::new()),
-        listed => listed,
-    }
-}
-
-/// Deletes a znode, if it is there.
-async fn delete(client: &Client, path: &str) -> std::result::Result<(), ErrorCode> {
-    match client.delete(path, None).await {
-        Err(ErrorCode::NoNode) => Ok(()),
-        deleted => deleted,
-    }
 }
 
 fn refused(what: &str, why: impl std::fmt::Display) -> Failure {
