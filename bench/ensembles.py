@@ -1,4 +1,4 @@
-"""Ensembles of three servers on loopback, of each kind, and the probe that writes through them."""
+"""Ensembles of servers on loopback, of each kind, and the probe that writes through them."""
 
 import contextlib
 import json
@@ -33,10 +33,15 @@ class Member(Server):
         self.number = number
         self.port, self.peer_port, self.election_port = ports
 
+    def seen_by(self, _):
+        """The ports at which a member finds this one, for consensus and for elections."""
+        return self.peer_port, self.election_port
+
     def configure(self, members):
         """Makes the folder, with the configuration in which all members stand."""
+        ports = {each.number: each.seen_by(self) for each in members}
         lines = "".join(
-            f"server.{each.number}=127.0.0.1:{each.peer_port}:{each.election_port}:participant;{each.port}\n"
+            "server.{0}=127.0.0.1:{1}:{2}:participant;{3}\n".format(each.number, *ports[each.number], each.port)
             for each in members
         )
         data = self.folder / "data"
@@ -97,13 +102,18 @@ class EtcdMember(Member):
 
 
 class Ensemble:
-    """Three running servers. Stopped and removed at the end of `with`."""
+    """Some running servers, three if nothing is said. Stopped and removed at the end of `with`."""
 
-    def __init__(self, kind, heap=None, flags=()):
+    MEMBER = Member
+
+    def __init__(self, kind, heap=None, flags=(), size=SIZE):
         self.kind = kind
-        ports = free_ports(3 * SIZE)
-        made = EtcdMember if kind == "etcd" else Member
-        self.members = [made(kind, n + 1, ports[3 * n : 3 * n + 3], heap, flags) for n in range(SIZE)]
+        ports = free_ports(3 * size)
+        made = EtcdMember if kind == "etcd" else self.MEMBER
+        self.members = [made(kind, n + 1, ports[3 * n : 3 * n + 3], heap, flags) for n in range(size)]
+        self.configure()
+
+    def configure(self):
         for member in self.members:
             member.configure(self.members)
 
@@ -142,7 +152,7 @@ class Ensemble:
         before = None
         while time.monotonic() < deadline:
             modes = [member.mode() for member in self.members]
-            if sorted(modes, key=str) == ["follower"] * (SIZE - 1) + ["leader"]:
+            if sorted(modes, key=str) == ["follower"] * (len(self.members) - 1) + ["leader"]:
                 if modes == before:
                     return
                 before = modes

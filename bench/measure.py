@@ -96,11 +96,12 @@ def measured_machine(work):
     return facts()
 
 
-def arguments(description):
-    """A parser with the options that all runs have."""
+def arguments(description, alternates=True):
+    """A parser with the options that all runs have, and how often servers take turns, if they do."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="only check that everything runs")
-    parser.add_argument("--alternations", type=int, help="turns of each server (5)")
+    if alternates:
+        parser.add_argument("--alternations", type=int, help="turns of each server (5)")
     parser.add_argument("--nice", type=int, default=0, help="nice level of servers and generator")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     return parser

@@ -149,7 +149,7 @@ def plot(rows, path):
     path.write_text("\n".join(out) + "\n")
 
 
-COLORS = ["#2a7f62", "#1f5fa8", "#8a4fa8", "#c07a1c", "#b5482a", "#555555"]
+COLORS = ["#2a7f62", "#1f5fa8", "#8a4fa8", "#c07a1c", "#b5482a", "#555555", "#d06fa3", "#4aa3b5"]
 
 
 class Scale:
@@ -179,7 +179,12 @@ def short(value):
     return f"{value:g}"
 
 
-def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None, dots=True):
+def plot_lines(path, *what, **how):
+    """Writes a picture of lines."""
+    path.write_text(lines_svg(*what, **how))
+
+
+def lines_svg(title, x_title, y_title, series, x_log=None, y_log=None, dots=True):
     """Lines through points: `series` is [(name, [(x, y)], dashed)]. An axis with a base is logarithmic.
     What has the same name but for what stands behind a comma has the same color."""
     width, height, left, top = 520, 320, 70, 34
@@ -216,4 +221,4 @@ def plot_lines(path, title, x_title, y_title, series, x_log=None, y_log=None, do
         out.append(f'<line x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="2"{dash}/>')
         out.append(f'<text x="{x + 30}" y="{y + 4}">{html.escape(name)}</text>')
     out.append("</svg>")
-    path.write_text("\n".join(out) + "\n")
+    return "\n".join(out) + "\n"

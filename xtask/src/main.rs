@@ -27,6 +27,7 @@ cargo xtask COMMAND
   test                        everything below but upstream, in order; ends with `N passed, N failed`
   tidy                        the repository's own rules
   sim [--seeds N]             the simulator over N seeds
+  benches                     what the benchmarks make of measurements
   kazoo [PYTEST OPTIONS]      kazoo's own tests
   java [MAVEN OPTIONS]        our tests with the Apache client and Curator
   upstream [MAVEN OPTIONS]    ZooKeeper's and Curator's own tests
@@ -104,6 +105,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             report.step("partitions simulation", || suites::simulation("partitions", seeds));
             report.step("recipes simulation", || suites::simulation("recipes", seeds));
         }
+        "benches" => {
+            arguments.finish()?;
+            report.step("benches", suites::benches);
+        }
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
         "upstream" => report.step("upstream", || suites::upstream(against, &arguments.rest())),
@@ -144,6 +149,7 @@ fn everything(report: &mut Report) {
     report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
     report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
     report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
+    report.step("benches", suites::benches);
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));

@@ -21,6 +21,7 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 /// tests of its clients ask for that. The C client tests what Stoa does by itself.
 const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
 
+const BENCHES_LIMIT: Duration = Duration::from_secs(60);
 const ENSEMBLE_LIMIT: Duration = Duration::from_secs(300);
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
 const JAVA_LIMIT: Duration = Duration::from_secs(1500);
@@ -203,6 +204,17 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
         .current_dir(workspace::target())
         .env(MEMBER_COMMAND, Against::Stoa.member_command()?);
     let outcome = run::run(&mut pytest, ENSEMBLE_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// What the benchmarks make of measurements, without servers.
+pub(crate) fn benches() -> Result<Tally, String> {
+    let mut pytest = python::command()?;
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no"])
+        .arg(workspace::root().join("bench"))
+        .current_dir(workspace::target());
+    let outcome = run::run(&mut pytest, BENCHES_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
