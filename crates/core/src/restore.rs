@@ -192,7 +192,7 @@ impl Restore {
                         }
                     }
                     Outcome::Seen(seen) | Outcome::Step(seen) => {
-                        stamp.include(&seen.timestamp().unwrap_or_default())
+                        stamp.include(&seen.timestamp().unwrap_or_default());
                     }
                     Outcome::Refused(_)
                     | Outcome::Failed(..)
