@@ -55,7 +55,7 @@ fn named(kind: &str) -> Settings {
     Settings::named(kind).expect("there is such a kind")
 }
 
-/// How many seeds of a few find a bug, and what the last one says.
+/// How many seeds of a few find a bug, and what they say.
 fn found(bug: Bug, kind: &str, partitions: u8, seeds: u64) -> (usize, String) {
     found_in(bug, named(kind), partitions, seeds)
 }
@@ -73,7 +73,7 @@ fn found_in(bug: Bug, settings: Settings, partitions: u8, seeds: u64) -> (usize,
         let run = catch_unwind(AssertUnwindSafe(run));
         let violation =
             run.map_or_else(|_| Some("it panics".into()), |run| run.err().map(|it| it.to_string()));
-        says = violation.clone().unwrap_or_else(|| says.clone());
+        violation.iter().for_each(|violation| says = format!("{says}{violation}\n"));
         violation.is_some()
     });
     let count = count.count();
