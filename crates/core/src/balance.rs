@@ -29,8 +29,9 @@ const BUSY_NS: u64 = THREAD_NS / 100;
 const BEGIN_PERCENT: u64 = 125;
 const END_PERCENT: u64 = 107;
 /// Where that is known, the thread of who is relieved has hardly time to spare when that begins, and that of who takes
-/// over always has some; percent. Clients that wait for their answers ask most where they are answered soonest: so of two threads that have
-/// as much to do, the one that shares its core with something else is asked less, and must not get more.
+/// over always has some; percent. Clients that wait for their answers ask most where they are answered soonest: so
+/// of two threads that have as much to do, the one that shares its core with something else is asked less, and must
+/// not get more.
 const SHORT_PERCENT: u64 = 90;
 const FULL_PERCENT: u64 = 97;
 /// It begins when two reports in a row have looked like that; and it is over when nothing had to be moved for so
