@@ -81,7 +81,7 @@ def write(args, wanted, journal, failures):
 def introduction(results, journal, failures):
     said = [
         "One machine, links of `stoa proxy`: between servers, and between the clients and the leader, which they are connected to. Every write is synced on a majority before it is answered. Latency counts from when a lock was wanted, also while all clients were busy; what the lock protects checks tokens, and a violation fails the run.",
-        "Cells whose round trips are 10 ms and more run at the same time as others, as long as all together ask little; those below run alone, or ask next to nothing.",
+        "Cells whose round trips are 10 ms and more run at the same time as others, as long as all together ask little; those below run alone, or ask some hundred requests a second together.",
     ]
     if results.missing:
         said.append(f"Not measured yet: {results.missing} cells.")
@@ -90,7 +90,7 @@ def introduction(results, journal, failures):
     busy = [result["busy"] for _, result in results.measured]
     if busy:
         most = sum(share > 0.7 for share in busy)
-        said.append(f"The machine's cores were busy for more than 70% of the time in {most} of {len(busy)} cells.")
+        said.append(f"The machine's cores were busy for more than 70% of the time (without what others did at a low priority) in {most} of {len(busy)} cells.")
     rows = [[f"{number}. {name}", value] for number, facts in enumerate(journal.sessions, 1) for name, value in facts.items()]
     return Section("How it was measured", said, [], [Table(["run", "machine"], rows, True)] if rows else [])
 

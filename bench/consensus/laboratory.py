@@ -110,7 +110,7 @@ class Laboratory:
         else:
             result = self.generate(cell, leader)
         busy, ticks = (after - earlier for after, earlier in zip(busy_ticks(), before))
-        # Also of whatever else ran on the machine.
+        # Also of what else ran on the machine.
         return {"began": round(began), "busy": round(busy / max(ticks, 1), 3), **result}
 
     def generate(self, cell, leader):
@@ -146,7 +146,8 @@ def pings(leader, cell):
 
 
 def busy_ticks():
-    """Time in which the cores had something to do since the machine started, and all time, in ticks."""
+    """Time in which the cores had something to do since the machine started, and all time, in ticks. What other
+    programs do at a low priority (`nice`) gives way at once, and does not count."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    idle = fields[3] + fields[4]
-    return sum(fields) - idle, sum(fields)
+    _, nice, _, idle, waiting = fields[:5]
+    return sum(fields) - nice - idle - waiting, sum(fields)
