@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import platform
 import signal
@@ -74,7 +75,14 @@ def machine():
         "java": java.splitlines()[0],
         "zookeeper": peer_version(),
         "stoa": subprocess.run(commit, check=True, stdout=subprocess.PIPE, text=True).stdout.strip(),
+        **priority(),
     }
+
+
+def priority():
+    """Whether what is measured goes before all else on the machine; nothing where it is as usual."""
+    is_real_time = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    return {"priority": "real time: before all else on the machine"} if is_real_time else {}
 
 
 def watched_machine():

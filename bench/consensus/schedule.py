@@ -8,9 +8,9 @@ from consensus.cells import expected_seconds, requests_per_second
 
 # Requests a second of all cells that run at the same time, where latencies are long and where they are short. A cell
 # that asks more runs alone.
-FAR_PER_SECOND = 3000
+FAR_PER_SECOND = 4000
 NEAR_PER_SECOND = 400
-CELLS_MAX = 40
+CELLS_MAX = 80
 
 
 class Schedule:
