@@ -332,8 +332,8 @@ impl Server {
 
     /// So long has this partition's thread had something to do since it began, microseconds. Whoever runs it may say
     /// so before each tick: then nothing is moved away from a thread that has time, nor to one that has none.
-    pub fn occupied(&mut self, occupied_us: u64) {
-        self.load.occupied(occupied_us);
+    pub fn occupied(&mut self, occupied_us: u64, now: Now) {
+        self.load.occupied(occupied_us, now);
     }
 
     // ---- what the server's operator may ask ----

@@ -139,9 +139,10 @@ pub(crate) struct Load {
     total: Average,
     /// When the window has begun; `None` as long as nothing is asked.
     since_us: Option<u64>,
-    /// How long the thread has had something to do so far, and both times when that was reported last.
-    occupied_us: Option<u64>,
-    reported_us: (u64, u64),
+    /// When that was last known, and how long the thread has had something to do until then.
+    occupied: Option<(u64, u64)>,
+    /// The same when it was last reported.
+    occupied_before: (u64, u64),
     report: LoadReport,
 }
 
@@ -154,8 +155,8 @@ impl Load {
             subtrees: HashMap::with_hasher(FixedState::with_seed(seed)),
             total: Average::default(),
             since_us: None,
-            occupied_us: None,
-            reported_us: (0, 0),
+            occupied: None,
+            occupied_before: (0, 0),
             report: LoadReport::default(),
         }
     }
@@ -213,16 +214,18 @@ impl Load {
     }
 
     /// So long has the thread had something to do since it began.
-    pub(crate) fn occupied(&mut self, occupied_us: u64) {
-        self.occupied_us = Some(occupied_us);
+    pub(crate) fn occupied(&mut self, occupied_us: u64, now: Now) {
+        self.occupied = Some((now.mono_us, occupied_us));
     }
 
-    /// How much of the time since it was asked for that before.
-    fn occupied_percent(&mut self, now_us: u64) -> Option<u64> {
-        let occupied_us = self.occupied_us?;
+    /// How much of the time since it was reported before; unknown when nothing has been asked for a while.
+    fn occupied_percent(&mut self) -> Option<u64> {
+        let (at_us, occupied_us) = self.occupied?;
         let (before_us, occupied_before_us) =
-            core::mem::replace(&mut self.reported_us, (now_us, occupied_us));
-        Some((occupied_us - occupied_before_us) * 100 / (now_us - before_us).max(1))
+            core::mem::replace(&mut self.occupied_before, (at_us, occupied_us));
+        let elapsed_us = at_us.saturating_sub(before_us);
+        let percent = occupied_us.saturating_sub(occupied_before_us).saturating_mul(100) / elapsed_us.max(1);
+        (1..=2 * WINDOW_US).contains(&elapsed_us).then_some(percent)
     }
 
     /// When [`Load::tick`] is next needed: never while nothing is asked.
@@ -250,7 +253,7 @@ impl Load {
             self.total = Average::default();
             self.subtrees.clear();
         }
-        let occupied_percent = self.occupied_percent(now.mono_us);
+        let occupied_percent = self.occupied_percent();
         self.report = LoadReport { occupied_percent, ..self.make_report(own) };
         true
     }

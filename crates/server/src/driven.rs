@@ -90,10 +90,10 @@ impl Driven {
         }
     }
 
-    /// So long has this thread had something to do since it began.
-    pub(crate) fn occupied(&mut self, occupied: Duration) {
-        if let Self::Shard(shard) = self {
-            shard.server_mut().occupied(u64::try_from(occupied.as_micros()).unwrap_or(u64::MAX));
+    /// So long has this thread had something to do since it began, if that is known.
+    pub(crate) fn occupied(&mut self, occupied: Option<Duration>, now: Now) {
+        if let (Self::Shard(shard), Some(occupied)) = (self, occupied) {
+            shard.server_mut().occupied(u64::try_from(occupied.as_micros()).unwrap_or(u64::MAX), now);
         }
     }
 

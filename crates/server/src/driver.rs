@@ -20,10 +20,10 @@ use std::time::Duration;
 use stoa_core::{Append, CloseReason, ConnectError, ConnectionId, Now, Output, SnapshotOutput, TIMELINE};
 use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::alarm::Alarm;
 use crate::clock::Clock;
@@ -31,6 +31,7 @@ use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::log_thread::{DiskEvent, LogRequest, Reports};
 use crate::meter::LogMeter;
+use crate::occupied::Occupied;
 use crate::peers::PeerEvent;
 use crate::process::{Process, Serves};
 use crate::snapshot_thread::SnapshotRequest;
@@ -47,6 +48,8 @@ const CARRY_BYTES_MAX: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 /// With so much to store the log need not wait for more: a few hundred small writes.
 const ENTRY_BYTES_ENOUGH: usize = 32 << 10;
+/// How often to look how long the thread has had something to do: often enough for who compares threads.
+const OCCUPIED_US: u64 = 10_000;
 
 /// One connection's socket and what its task must know.
 pub(crate) struct Peer {
@@ -711,12 +714,14 @@ impl Driver {
 
     /// Lets the core look at its timers, for ever.
     pub(crate) async fn keep_time(self: Rc<Self>) {
-        // Each thread has a runtime of its own, with one worker.
-        let runtime = tokio::runtime::Handle::current().metrics();
+        let (occupied, mut looks_at_us) = (Occupied::of_this_thread(), 0);
         loop {
             self.alarm.rings(|| self.server.borrow().next_wake_us(), || self.now().mono_us).await;
             let now = self.now();
-            self.server.borrow_mut().occupied(runtime.worker_total_busy_duration(0));
+            if now.mono_us >= looks_at_us {
+                looks_at_us = now.mono_us + OCCUPIED_US;
+                self.server.borrow_mut().occupied(occupied.so_far(), now);
+            }
             self.server.borrow_mut().tick(now);
             self.after_input();
         }
@@ -748,31 +753,6 @@ impl Driver {
     pub(crate) fn is_settled(&self) -> bool {
         let server = self.server.borrow();
         server.append_bytes() == 0 && server.log_queue().0 == 0
-    }
-}
-
-/// Accepts connections until told to stop; `greet` looks at each one first.
-pub(crate) async fn accept<F, G>(listener: TcpListener, mut stop: watch::Receiver<bool>, greet: F)
-where
-    F: Fn(TcpStream, SocketAddr) -> G,
-    G: Future<Output = ()> + 'static,
-{
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((socket, address)) => {
-                    // Replies are written in whole batches: waiting for more would only delay them.
-                    let _ = socket.set_nodelay(true);
-                    tokio::task::spawn_local(greet(socket, address));
-                }
-                Err(error) => {
-                    // Out of descriptors, most likely: those that are connected go on.
-                    tracing::error!("a connection could not be accepted: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-            _ = stop.changed() => return,
-        }
     }
 }
 

@@ -24,6 +24,7 @@ mod log_thread;
 pub mod logging;
 mod meter;
 pub mod metrics;
+mod occupied;
 pub mod partitions_file;
 mod peers;
 mod priority;

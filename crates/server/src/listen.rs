@@ -1,8 +1,11 @@
 //! Sockets that wait for connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 /// Listens on an address; `::` stands for every address of the machine, IPv4 included.
 pub(crate) fn bind(address: IpAddr, port: u16, backlog: u32) -> std::io::Result<TcpListener> {
@@ -26,6 +29,31 @@ fn open(address: SocketAddr, backlog: i32) -> std::io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
     Ok(socket.into())
+}
+
+/// Accepts connections until told to stop; `greet` looks at each one first.
+pub(crate) async fn accept<F, G>(listener: tokio::net::TcpListener, mut stop: watch::Receiver<bool>, greet: F)
+where
+    F: Fn(TcpStream, SocketAddr) -> G,
+    G: Future<Output = ()> + 'static,
+{
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, address)) => {
+                    // Replies are written in whole batches: waiting for more would only delay them.
+                    let _ = socket.set_nodelay(true);
+                    tokio::task::spawn_local(greet(socket, address));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: those that are connected go on.
+                    tracing::error!("a connection could not be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            _ = stop.changed() => return,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 use crate::clock::{self, Clock};
 use crate::config::{MemberRole, Partitions, Settings};
 use crate::driven::Driven;
-use crate::driver::{Driver, Surroundings, accept};
+use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
 use crate::inbox::inbox;
@@ -384,13 +384,15 @@ fn accept_clients(
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     let driver = Rc::clone(driver);
     if driver.surroundings.neighbours.is_none() {
-        Box::pin(accept(listener, stopped, move |socket, address| {
+        Box::pin(listen::accept(listener, stopped, move |socket, address| {
             let driver = Rc::clone(&driver);
             // With one partition there are no others that a side connection could be for.
             async move { drop(driver.connection(socket, address).await) }
         }))
     } else {
-        Box::pin(accept(listener, stopped, move |socket, address| Rc::clone(&driver).greet(socket, address)))
+        Box::pin(listen::accept(listener, stopped, move |socket, address| {
+            Rc::clone(&driver).greet(socket, address)
+        }))
     }
 }
 

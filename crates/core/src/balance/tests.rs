@@ -71,7 +71,7 @@ impl World {
             self.serve(now);
         }
         for (partition, load) in self.loads.iter_mut().enumerate() {
-            load.occupied(self.occupied_us[partition] as u64);
+            load.occupied(self.occupied_us[partition] as u64, now);
             let own = self.placement.exceptions().filter(|(_, to)| usize::from(*to) == partition);
             if load.tick(now, own.map(|(path, _)| path)) {
                 self.reports[partition] = load.report().clone();
