@@ -6,9 +6,9 @@ import itertools
 
 from consensus.cells import expected_seconds, requests_per_second
 
-# Requests a second of all cells that run at the same time, where latencies are long and where they are short. A cell
-# that asks more runs alone.
-FAR_PER_SECOND = 4000
+# Requests a second of all cells that run at the same time, where latencies are long, by what they cost who answers
+# them, and where latencies are short. A cell that asks more runs alone.
+FAR_PER_SECOND = {"stoa": 4000, "zookeeper": 1500}
 NEAR_PER_SECOND = 400
 CELLS_MAX = 80
 
@@ -47,7 +47,7 @@ class Schedule:
         other = next(iter(self.running))
         if (other.is_near, other.tool) != (cell.is_near, cell.tool):
             return False
-        return self.asked + self.asks[cell] <= (NEAR_PER_SECOND if cell.is_near else FAR_PER_SECOND)
+        return self.asked + self.asks[cell] <= (NEAR_PER_SECOND if cell.is_near else FAR_PER_SECOND[cell.kind])
 
 
 def seconds(cells, takes=expected_seconds):
