@@ -1,7 +1,7 @@
 //! The client library's recipes with a real server.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -273,9 +273,7 @@ async fn handed_over(options: Options, path: &str, primitive: Primitive) {
         let sent = client.bytes_sent();
         held.pop().unwrap().release().await.unwrap();
         held.push(timeout(PATIENCE, next).await.unwrap().unwrap().unwrap());
-        // The watch by which a program has told is taken away, when that is over.
-        let tidying = if primitive == Primitive::Extension { 100 } else { 0 };
-        assert!(client.bytes_sent() <= sent + tidying, "{primitive}: {} bytes", client.bytes_sent() - sent);
+        assert_eq!(client.bytes_sent(), sent, "{primitive}");
     }
     held.pop().unwrap().release().await.unwrap();
 }
@@ -430,40 +428,59 @@ async fn the_next_candidate_leads(form: fn(&Client, &str) -> Election<Client>) {
     assert_eq!(timeout(PATIENCE, campaign).await.unwrap().unwrap().token(), next.token);
 }
 
-/// With a program the next leader hears of it, once, and nobody else does; nobody looks who is before it.
+/// With a program the next leader hears of it, and nobody else does; nobody looks who is before it, or leaves a watch.
 #[tokio::test]
 async fn a_program_tells_the_next_leader_and_nobody_else() {
     const WAITING: usize = 5;
-    let server = Server::start();
-    let client = server.connect().await;
-    let first = Election::extended(&client, "/election").campaign(b"").await.unwrap();
-    let (leads, mut leader) = tokio::sync::mpsc::unbounded_channel();
-    for number in 1..=WAITING {
-        let (candidate, leads) = (server.connect().await, leads.clone());
-        tokio::spawn(async move {
-            let held = Election::extended(&candidate, "/election").campaign(b"").await.unwrap();
-            leads.send((held, candidate)).unwrap();
-        });
-        until_children(&client, "/election", 1 + number).await;
-    }
-    let settled = async {
-        // And that of the first one, which was appointed before it could look.
-        while server.watches() != WAITING + 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    for partitions in [1, 4] {
+        let server = Server::with_partitions(partitions);
+        let client = server.connect().await;
+        let mut held = Election::extended(&client, "/election").campaign(b"").await.unwrap();
+        let mut waiting = VecDeque::new();
+        for number in 1..=WAITING {
+            let candidate = server.connect().await;
+            let election = Election::extended(&candidate, "/election");
+            let campaign =
+                tokio::spawn(async move { election.campaign(format!("{number}").as_bytes()).await });
+            waiting.push_back((candidate, campaign));
+            until_children(&client, "/election", 1 + number).await;
         }
-    };
-    timeout(PATIENCE, settled).await.unwrap();
-    let mut last = first.token();
-    first.release().await.unwrap();
-    for left in (0..WAITING).rev() {
-        // Sooner than somebody would look who is not told.
-        let (held, _client) = timeout(Duration::from_secs(4), leader.recv()).await.unwrap().unwrap();
-        assert!(held.token() > last);
-        assert_eq!(server.watches(), left);
-        last = held.token();
+        // They have their answers.
+        tokio::time::sleep(A_WHILE).await;
+        assert_eq!(server.watches(), 0);
+        let sent = |waiting: &VecDeque<(Client, _)>| -> Vec<u64> {
+            waiting.iter().map(|(candidate, _)| candidate.bytes_sent()).collect()
+        };
+        for number in 1..=WAITING {
+            let before = sent(&waiting);
+            held.release().await.unwrap();
+            // Sooner than somebody would look who is not told.
+            let (_, next) = waiting.front_mut().unwrap();
+            held = timeout(Duration::from_secs(4), next).await.unwrap().unwrap().unwrap();
+            assert_eq!(sent(&waiting), before);
+            let leader = Election::new(&client, "/election").leader().await.unwrap().unwrap();
+            assert_eq!((leader.data, leader.token), (format!("{number}").into_bytes(), held.token()));
+            waiting.pop_front();
+        }
         held.release().await.unwrap();
+        until_children(&client, "/election", 0).await;
     }
-    until_children(&client, "/election", 0).await;
+}
+
+/// Who gives up waiting for a program to tell it has nothing left at its client or the server.
+#[tokio::test]
+async fn who_gives_up_a_campaign_is_forgotten() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let election = Election::extended(&b, "/election");
+    let held = Election::extended(&a, "/election").campaign(b"").await.unwrap();
+    for _ in 0..3 {
+        assert!(timeout(A_WHILE, election.campaign(b"")).await.is_err());
+    }
+    until_children(&a, "/election", 1).await;
+    assert_eq!(server.watches(), 0);
+    held.release().await.unwrap();
+    timeout(PATIENCE, election.campaign(b"")).await.unwrap().unwrap();
 }
 
 #[tokio::test]

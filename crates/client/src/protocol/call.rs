@@ -107,6 +107,13 @@ pub enum Call {
         session: i64,
         call: Box<Call>,
     },
+    /// A call for a program of the service, which says more of it later: that something has changed at a path. The
+    /// watch is for that, and no server knows of it until it is set again after a reconnect.
+    Telling {
+        path: String,
+        watch: WatchId,
+        call: Box<Call>,
+    },
 }
 
 const ANY_VERSION: i32 = -1;
@@ -142,7 +149,7 @@ impl Call {
             Self::AddWatch { .. } => Opcode::AddWatch,
             Self::WhoAmI => Opcode::WhoAmI,
             Self::Close => Opcode::CloseSession,
-            Self::Fast(call) | Self::Within { call, .. } => call.opcode(),
+            Self::Fast(call) | Self::Within { call, .. } | Self::Telling { call, .. } => call.opcode(),
         }
     }
 
@@ -164,7 +171,7 @@ impl Call {
             Self::GetEphemerals { .. } => Shape::Paths,
             Self::GetAllChildrenNumber { .. } => Shape::Count,
             Self::WhoAmI => Shape::Identities,
-            Self::Fast(call) | Self::Within { call, .. } => call.shape(),
+            Self::Fast(call) | Self::Within { call, .. } | Self::Telling { call, .. } => call.shape(),
             Self::Delete { .. }
             | Self::CheckWatches { .. }
             | Self::RemoveWatches { .. }
@@ -182,6 +189,7 @@ impl Call {
             }
             Self::GetChildren { path, watch: Some(watch), .. } => Some((Slot::Child, path, *watch)),
             Self::AddWatch { path, mode, watch } => Some((Slot::of_mode(*mode), path, *watch)),
+            Self::Telling { path, watch, .. } => Some((Slot::Data, path, *watch)),
             Self::Fast(call) | Self::Within { call, .. } => call.watch(),
             _ => None,
         }
@@ -287,7 +295,9 @@ impl Call {
             }
             Self::Auth { scheme, auth } => encode::auth(out, scheme, auth),
             Self::WhoAmI | Self::Close => {}
-            Self::Fast(call) | Self::Within { call, .. } => call.encode_body(chroot, out),
+            Self::Fast(call) | Self::Within { call, .. } | Self::Telling { call, .. } => {
+                call.encode_body(chroot, out);
+            }
         }
     }
 
@@ -334,8 +344,13 @@ impl Call {
                         | Self::Fast(_)
                         | Self::RemoveWatches { .. }
                         | Self::Within { .. }
+                        | Self::Telling { .. }
                 );
                 is_for_server && call.check().is_ok()
+            }
+            Self::Telling { path, call, .. } => {
+                let is_create = matches!(**call, Self::Create { .. });
+                is_create && znode_path::is_valid(path) && call.check().is_ok()
             }
         };
         if valid { Ok(()) } else { Err(ErrorCode::BadArguments) }

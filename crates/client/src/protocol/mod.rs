@@ -570,7 +570,8 @@ impl Protocol {
         if !watches && let Some((slot, path, watch)) = call.sets_watch(header.err) {
             self.watch(at, slot, path, &[(call.pace(), watch)], header.zxid);
         }
-        if let (Call::RemoveWatches { path, kind }, Ok(_)) = (&call, &result) {
+        // Of some no server knows.
+        if let (Call::RemoveWatches { path, kind }, Ok(_) | Err(ErrorCode::NoWatcher)) = (&call, &result) {
             for watch in self.lanes[at].watches.remove(path, *kind) {
                 self.outputs.push_back(Output::WatchEnded { watch, end: WatchEnd::Removed });
             }

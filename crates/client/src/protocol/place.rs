@@ -57,7 +57,9 @@ impl Places {
                 let first = places.next()?;
                 places.all(|place| place == first).then_some(first)
             }
-            Call::Fast(call) | Call::Within { call, .. } => self.of_call(call, chroot),
+            Call::Fast(call) | Call::Within { call, .. } | Call::Telling { call, .. } => {
+                self.of_call(call, chroot)
+            }
             Call::Check { .. }
             | Call::Reconfig { .. }
             | Call::Auth { .. }

@@ -462,9 +462,60 @@ fn removed_watches_end_here_too() {
         [
             Output::WatchEnded { watch: WatchId(1), end: WatchEnd::Removed },
             completed(1, Ok(Reply::Nothing)),
+            // The server has none, so this one would hear of nothing.
+            Output::WatchEnded { watch: WatchId(2), end: WatchEnd::Removed },
             completed(2, Err(ErrorCode::NoWatcher)),
         ]
     );
+    assert!(protocol.lanes[MAIN].watches.is_empty());
+}
+
+/// What a program says of a call later is heard, at most once, and a lost connection is too.
+#[test]
+fn a_call_is_told_more_of_later() {
+    let telling = |path: &str| {
+        let call = Call::Create {
+            path: path.to_owned(),
+            data: vec![],
+            acl: vec![],
+            mode: CreateMode::Ephemeral,
+            ttl_ms: None,
+            with_stat: true,
+        };
+        Call::Telling { path: path.to_owned(), watch: WatchId(7), call: call.into() }
+    };
+    let placed = |xid| {
+        reply(xid, 5, 0, |out| {
+            put::str(out, "/place");
+            Stat::default().encode(out);
+        })
+    };
+    let mut protocol = protocol("/");
+    connect(&mut protocol, 0);
+    protocol.submit(1, telling("/ask"), 0);
+    protocol.submit(2, telling("/refused"), 0);
+    let opcodes: Vec<Opcode> = sent(&mut protocol).into_iter().map(|(_, opcode, _)| opcode).collect();
+    assert_eq!(opcodes, [Opcode::Create2, Opcode::Create2]);
+    protocol.receive(&placed(1), 0).unwrap();
+    protocol.receive(&reply(2, 5, -101, |_| {}), 0).unwrap();
+    outputs(&mut protocol);
+    for path in ["/refused", "/ask", "/ask"] {
+        protocol.receive(&event(6, EventKind::DataChanged, path), 0).unwrap();
+    }
+    let told = Event { kind: EventKind::DataChanged, path: "/ask".to_owned(), zxid: 6 };
+    let end = Output::WatchEnded { watch: WatchId(7), end: WatchEnd::Fired };
+    assert_eq!(outputs(&mut protocol), [Output::Event { watch: WatchId(7), event: told }, end]);
+    // What is told while there is no connection is lost, and the server says that there is nothing at the path.
+    protocol.submit(3, telling("/ask"), 0);
+    protocol.receive(&placed(3), 0).unwrap();
+    protocol.disconnected();
+    connect(&mut protocol, 1);
+    let opcodes: Vec<Opcode> = sent(&mut protocol).into_iter().map(|(_, opcode, _)| opcode).collect();
+    assert_eq!(opcodes, [Opcode::SetWatches]);
+    let nested = Call::Telling { path: "/a".to_owned(), watch: WatchId(1), call: telling("/a").into() };
+    outputs(&mut protocol);
+    protocol.submit(4, nested, 1);
+    assert_eq!(outputs(&mut protocol), [completed(4, Err(ErrorCode::BadArguments))]);
 }
 
 #[test]

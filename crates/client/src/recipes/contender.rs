@@ -10,7 +10,6 @@ use stoa_wire::{CreateMode, ErrorCode, Stat};
 
 use super::error::Error;
 use super::planted::{Bug, has};
-use super::program::Program;
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 use crate::protocol::{Call, Reply};
@@ -220,26 +219,6 @@ impl<S: Service> Contender<S> {
                 if event.is_ok() && has(self.service(), Bug::EventIsTrusted) {
                     return Ok(());
                 }
-            }
-        }
-    }
-
-    /// Waits until a program has appointed it by touching its znode, which it does when nobody is in the way of
-    /// it any more, and nobody else does.
-    pub(super) async fn be_appointed(
-        &self,
-        program: &Program<S>,
-        in_the_way: impl Fn(Before) -> Option<Rival> + Send + Sync,
-    ) -> Result<(), Error> {
-        loop {
-            let read = self.znodes.data_and_watch(&self.path()).await?;
-            let Some((_, stat, watch)) = read else { return Err(self.gone()) };
-            if stat.version > 0 || program.tells(watch, stat.mzxid).await {
-                return Ok(());
-            }
-            program.be_registered().await?;
-            if self.look(&in_the_way).await?.is_none() {
-                return Ok(());
             }
         }
     }

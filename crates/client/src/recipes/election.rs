@@ -1,17 +1,16 @@
 //! The election of a leader.
 
-use alloc::borrow::ToOwned;
+use alloc::borrow::Cow;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::contender::{Contender, nearest, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
+use super::lock::{LetIn, PROGRAM, Slot, Wish};
 use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};
-use super::znodes::Znodes;
 use crate::types::Acl;
 
 /// Who leads.
@@ -30,42 +29,41 @@ pub struct Candidate {
 /// does should carry its token.
 #[derive(Debug, Clone)]
 pub struct Election<S> {
-    znodes: Znodes<S>,
-    path: String,
+    slot: Slot<S>,
     program: Option<Program<S>>,
 }
 
-const PROGRAM: &str = include_str!("programs/election.rhai");
+const KIND: &str = "candidate";
 
 impl<S: Service> Election<S> {
     /// The election at a path.
     #[must_use]
     pub fn new(service: &S, path: &str) -> Self {
-        Self { znodes: Znodes::new(service), path: path.to_owned(), program: None }
+        Self { slot: Slot::new(service, path), program: None }
     }
 
     /// The same election, with a program inside the service that appoints the leader (section 6.1.4 of
-    /// *Extensible Distributed Coordination*): when one ends, the next one is told that it leads, instead of
-    /// having to find out. Only Stoa runs it; it is registered when somebody first campaigns. Both forms may be
-    /// used at once, and guarantee the same. The service's limits of what a program may read bound how many
-    /// candidates are told; more find out for themselves, after a while.
+    /// *Extensible Distributed Coordination*): a candidate asks it for a place, and is told when that is the first,
+    /// as with [`Primitive::Extension`](super::Primitive::Extension). Only Stoa runs it; it is registered when
+    /// somebody first campaigns. Both forms may be used at once, and guarantee the same. The service's limits of what
+    /// a program may read bound how many candidates it gives places; more campaign as if there was none.
     #[must_use]
     pub fn extended(service: &S, path: &str) -> Self {
         let this = Self::new(service, path);
         let is_planted = has(service, Bug::AllAreAppointed);
         let source = if is_planted {
-            PROGRAM.replace("appoint();", "local.update(event.path, 0);")
+            PROGRAM.replace("if is_first {", "if true {").into()
         } else {
-            PROGRAM.to_owned()
+            Cow::from(PROGRAM)
         };
-        let program = Program::new(&this.znodes, "election", path, &source);
+        let program = Program::new(&this.slot.znodes, "election", path, &source);
         Self { program: Some(program), ..this }
     }
 
     /// Has its znodes made with this ACL, instead of open to everybody.
     #[must_use]
     pub fn acl(mut self, acl: Vec<Acl>) -> Self {
-        self.znodes.acl = acl;
+        self.slot.znodes.acl = acl;
         self
     }
 
@@ -75,14 +73,19 @@ impl<S: Service> Election<S> {
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     pub async fn campaign(&self, data: &[u8]) -> Result<Held<S>, Error> {
+        let Slot { znodes, path, .. } = &self.slot;
+        let mut contender = Contender::new(znodes, path);
         if let Some(program) = &self.program {
-            program.be_registered().await?;
+            let wish = Wish { kind: KIND, data, waits: true, registers: true };
+            if self.slot.be_let_in(program, &mut contender, wish).await? == LetIn::First {
+                return Ok(Held::new(contender));
+            }
         }
-        let contender = Contender::enter(&self.znodes, &self.path, "candidate", data).await?;
-        match &self.program {
-            Some(program) => contender.be_appointed(program, nearest).await?,
-            None => contender.wait(nearest).await?,
+        // Who has a place keeps it, also when the program can do nothing more for it.
+        if contender.created() == 0 {
+            contender = Contender::enter(znodes, path, KIND, data).await?;
         }
+        contender.wait(nearest).await?;
         Ok(Held::new(contender))
     }
 
@@ -91,11 +94,12 @@ impl<S: Service> Election<S> {
     /// # Errors
     /// When the service refuses.
     pub async fn leader(&self) -> Result<Option<Candidate>, Error> {
+        let Slot { znodes, path, .. } = &self.slot;
         loop {
-            let names = self.znodes.children(&self.path).await?;
+            let names = znodes.children(path).await?;
             let Some(first) = oldest(&names) else { return Ok(None) };
             // If it has gone meanwhile there is another one.
-            if let Some((data, stat)) = self.znodes.data(&format!("{}/{}", self.path, first.name)).await? {
+            if let Some((data, stat)) = znodes.data(&format!("{path}/{}", first.name)).await? {
                 return Ok(Some(Candidate { data, token: Token(stat.czxid) }));
             }
         }
@@ -107,14 +111,15 @@ impl<S: Service> Election<S> {
     /// # Errors
     /// When the service refuses.
     pub async fn next_leader(&self, after: Option<Token>) -> Result<Candidate, Error> {
+        let Slot { znodes, path, .. } = &self.slot;
         loop {
-            let names = self.znodes.children(&self.path).await?;
+            let names = znodes.children(path).await?;
             let Some(first) = oldest(&names) else {
                 self.first_comes().await?;
                 continue;
             };
-            let path = format!("{}/{}", self.path, first.name);
-            let Some((data, stat, mut watch)) = self.znodes.data_and_watch(&path).await? else { continue };
+            let first = format!("{path}/{}", first.name);
+            let Some((data, stat, mut watch)) = znodes.data_and_watch(&first).await? else { continue };
             if after != Some(Token(stat.czxid)) {
                 return Ok(Candidate { data, token: Token(stat.czxid) });
             }
@@ -124,11 +129,12 @@ impl<S: Service> Election<S> {
 
     /// Waits until there may be a candidate.
     async fn first_comes(&self) -> Result<(), Error> {
-        match self.znodes.children_and_watch(&self.path).await? {
+        let Slot { znodes, path, .. } = &self.slot;
+        match znodes.children_and_watch(path).await? {
             Some((names, mut watch)) if oldest(&names).is_none() => drop(watch.next().await),
             Some(_) => {}
             None => {
-                let (stat, mut watch) = self.znodes.stat_and_watch(&self.path).await?;
+                let (stat, mut watch) = znodes.stat_and_watch(path).await?;
                 if stat.is_none() {
                     drop(watch.next().await);
                 }

@@ -53,16 +53,6 @@ impl<S: Service> Program<S> {
         }
     }
 
-    /// Sees to it that it is there, for events: they need nobody's acknowledgement.
-    pub(super) async fn be_registered(&self) -> Result<(), Error> {
-        self.prepare(false).await
-    }
-
-    /// Sees to it that the session may use it. Afterwards requests are for it, until the session ends.
-    pub(super) async fn be_acknowledged(&self) -> Result<(), Error> {
-        self.prepare(true).await
-    }
-
     /// The znode by which a session acknowledges it, however often it does.
     fn acknowledgement(&self, session: Option<i64>) -> String {
         let id = session.map_or_else(|| self.znodes.id(), |session| format!("{session:016x}"));
@@ -96,24 +86,26 @@ impl<S: Service> Program<S> {
         }
     }
 
-    async fn prepare(&self, is_for_operations: bool) -> Result<(), Error> {
+    /// Sees to it that the session may use it. Afterwards requests are for it, until the session ends.
+    pub(super) async fn be_acknowledged(&self) -> Result<(), Error> {
         let session = self.znodes.service.situation().session;
         if session.is_some_and(|session| session == self.session.load(Ordering::Relaxed)) {
             return Ok(());
         }
-        let own = is_for_operations.then(|| self.acknowledgement(session));
+        let own = self.acknowledgement(session);
         let mut pause = PAUSE_MIN;
         let mut registers = true;
         loop {
-            let call = match &own {
-                Some(own) if !registers => self.znodes.create_call(own, b"", CreateMode::Ephemeral),
-                _ => self.znodes.create_call(&self.path, self.source.as_bytes(), CreateMode::Persistent),
+            let call = if registers {
+                self.znodes.create_call(&self.path, self.source.as_bytes(), CreateMode::Persistent)
+            } else {
+                self.znodes.create_call(&own, b"", CreateMode::Ephemeral)
             };
             match self.znodes.service.call(call).await {
                 // Who registers a program has acknowledged it.
                 Ok(_) => break,
                 // It was registered by somebody else, or by us with a request whose answer was lost.
-                Err(ErrorCode::NodeExists) if registers && own.is_some() => registers = false,
+                Err(ErrorCode::NodeExists) if registers => registers = false,
                 Err(ErrorCode::NodeExists) => break,
                 // Somebody has just deregistered it.
                 Err(ErrorCode::NoNode) if !registers => registers = true,

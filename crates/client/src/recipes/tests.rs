@@ -268,35 +268,71 @@ fn znodes_above_are_made_from_the_top() {
     assert_eq!(made, ["/a/b/c", "/a/b", "/a", "/a", "/a/b", "/a/b/c"]);
 }
 
-/// What is told after a reconnect may be what was read: it makes nobody a leader. Nor does the end of patience, while
+const CANDIDATE: &str = "/lead/00000000000000ff-candidate-2";
+const ASKED: &str = "/lead/acquire/00000000000000ff-candidate";
+
+/// The program says that there is a place, which was the first at once or was not.
+fn placed(was_first: bool) -> (i64, Answer) {
+    let stat = Stat { czxid: 9, version: i32::from(was_first), ephemeral_owner: SESSION, ..Stat::default() };
+    (SESSION, Ok(Reply::Created { path: CANDIDATE.to_owned(), stat }))
+}
+
+fn campaigns(script: &Script) -> Result<Held<Script>, Error> {
+    now(Election::extended(script, "/lead").campaign(b"data"))
+}
+
+/// One request takes a place, with what others are told of the candidate.
+#[test]
+fn a_candidate_asks_once() {
+    for told in [None, Some(10)] {
+        let program = || created("/em/election:lead");
+        let script = Script::new([program(), there(), placed(told.is_none())]);
+        let event = told.map(|zxid| Event { kind: EventKind::DataChanged, path: ASKED.to_owned(), zxid });
+        script.0.lock().unwrap().told.push_back(event);
+        let held = campaigns(&script).unwrap();
+        assert_eq!((held.token(), held.session()), (Token(9), SESSION));
+        let asked = script.asked();
+        let Some(Call::Telling { path, call, .. }) = asked.last() else { panic!("{asked:?}") };
+        assert!(asked.len() == 3 && path == ASKED, "{asked:?}");
+        assert!(matches!(&**call, Call::Create { path, data, .. } if path == ASKED && data == b"data"));
+    }
+}
+
+/// What is told after a reconnect, or of something before, makes nobody a leader. Nor does the end of patience, while
 /// there is somebody before.
 #[test]
-fn only_the_event_of_a_later_change_appoints() {
-    const CANDIDATE: &str = "/lead/00000000000000ff-candidate-0000000002";
-    let data = |version| {
-        let stat = Stat { version, mzxid: 9, ..Stat::default() };
-        (SESSION, Ok(Reply::Data { data: Vec::new(), stat }))
-    };
-    let children =
-        || listed(&["00000000000000ee-candidate-0000000001", "00000000000000ff-candidate-0000000002"]);
-    let exists = || (SESSION, Err(ErrorCode::NodeExists));
-    let waits = [created("/em/election:lead"), created(CANDIDATE), data(0), children(), data(0), children()];
+fn only_what_is_told_of_later_appoints() {
+    let others = || listed(&["00000000000000ee-candidate-1", "00000000000000ff-candidate-2"]);
+    let alone = || listed(&["00000000000000ff-candidate-2"]);
+    let start = [created("/em/election:lead"), there(), placed(false)];
+    let again = [placed(false), others(), placed(false), others()];
     // The patience has come to its end, and the program may be missing.
-    let waits = waits.into_iter().chain([data(0), exists(), children(), data(0)]);
-    let script = Script::new(waits);
-    let event = |kind, zxid| Event { kind, path: CANDIDATE.to_owned(), zxid };
-    let told = [event(EventKind::DataChanged, -1), event(EventKind::DataChanged, 9)].map(Some);
-    script.0.lock().unwrap().told.extend(told);
-    // It has looked for all that the script says, and then its session has ended.
-    assert_eq!(now(Election::extended(&script, "/lead").campaign(b"")).err(), Some(Error::SessionLost));
-    assert!(script.asked().len() > 10);
+    let missing = [there(), created("/em/election:lead/a"), placed(false)];
+    for (listed, leads) in [(others(), false), (alone(), true)] {
+        let script = [&start[..], &again, &missing, &[listed]].concat();
+        let length = script.len();
+        let script = Script::new(script);
+        let event = |kind, zxid| Event { kind, path: ASKED.to_owned(), zxid };
+        let told = [event(EventKind::Deleted, -1), event(EventKind::DataChanged, 9)].map(Some);
+        script.0.lock().unwrap().told.extend(told);
+        let outcome = campaigns(&script);
+        if leads {
+            assert_eq!(outcome.map(|held| held.token()), Ok(Token(9)));
+            assert_eq!(script.asked()[length..].len(), 2, "it withdraws its watch, and then its znode");
+        } else {
+            // It has looked for all that the script says, and then its session has ended.
+            assert_eq!(outcome.err(), Some(Error::SessionLost));
+            assert!(script.asked().len() > length);
+        }
+    }
+}
 
-    let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(0)]);
-    script.0.lock().unwrap().told.push_back(Some(event(EventKind::DataChanged, 10)));
-    let held = now(Election::extended(&script, "/lead").campaign(b"")).unwrap();
-    assert_eq!((held.token(), held.session()), (Token(9), SESSION));
-    let script = Script::new([created("/em/election:lead"), created(CANDIDATE), data(1)]);
-    assert!(now(Election::extended(&script, "/lead").campaign(b"")).is_ok());
+/// Who has been told while its answer was lost looks: nobody is told twice.
+#[test]
+fn an_answer_that_is_lost_is_no_place_to_wait_at() {
+    let alone = listed(&["00000000000000ff-candidate-2"]);
+    let script = Script::new([created("/em/election:lead"), there(), lost(), there(), placed(false), alone]);
+    assert!(campaigns(&script).is_ok());
 }
 
 const BEFORE: &str = "00000000000000ee-lock-0000000000";

@@ -1,10 +1,11 @@
-//! The queue of a lock, kept by a program inside the service.
+//! Places in the queue of a lock, or of an election, given by a program inside the service.
 
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use stoa_wire::{ErrorCode, Stat, WatcherKind};
+use stoa_wire::{CreateMode, ErrorCode, WatcherKind};
 
 use super::super::contender::Contender;
 use super::super::error::Error;
@@ -15,11 +16,22 @@ use super::super::znodes::{PAUSE_MIN, done, is_lost, unexpected};
 use super::slot::{Seen, Slot};
 use crate::protocol::{Call, Reply};
 
-pub(super) const PROGRAM: &str = include_str!("../programs/lock.rhai");
+pub(in super::super) const PROGRAM: &str = include_str!("../programs/places.rhai");
+
+/// What somebody asks the program for.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Wish<'a> {
+    pub(in super::super) kind: &'a str,
+    pub(in super::super) data: &'a [u8],
+    /// If not, it takes no place unless that is the first.
+    pub(in super::super) waits: bool,
+    /// If the program is not there it is registered, and otherwise not used.
+    pub(in super::super) registers: bool,
+}
 
 /// What came of asking the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LetIn {
+pub(in super::super) enum LetIn {
     First,
     /// Somebody else has the lock.
     Taken,
@@ -29,8 +41,14 @@ pub(super) enum LetIn {
 
 /// What the program has said.
 enum Said<W> {
-    /// There is a place, and it is the first, or the program will tell when it is.
-    Place { is_first: bool, watch: W },
+    /// There is a place.
+    Place {
+        /// Nobody was before it when it was taken.
+        was_first: bool,
+        /// An answer before this one was lost, so the place may be older than the watch.
+        is_repeated: bool,
+        watch: W,
+    },
     /// Somebody else has the lock, and there is no place.
     Taken,
     /// A leaf is there.
@@ -39,57 +57,65 @@ enum Said<W> {
     Failed,
 }
 
-/// Takes away the watch by which the program tells somebody, once nobody waits for that any more: nothing else would,
-/// since nothing is ever created at its path.
+/// Forgets the watch by which the program tells somebody, if nobody waits for that any more: nothing else would.
 struct Ear<'a, S: Service> {
     slot: &'a Slot<S>,
     path: String,
+    is_waiting: bool,
 }
 
 impl<S: Service> Drop for Ear<'_, S> {
     fn drop(&mut self) {
-        let service = self.slot.znodes.service.clone();
-        let path = core::mem::take(&mut self.path);
-        let call = Call::RemoveWatches { path, kind: WatcherKind::Data };
-        // If it cannot be taken away it is not there.
-        self.slot.znodes.service.spawn(async move { drop(service.call(call).await) });
+        if self.is_waiting {
+            let service = self.slot.znodes.service.clone();
+            let path = core::mem::take(&mut self.path);
+            let call = Call::RemoveWatches { path, kind: WatcherKind::Data };
+            // The server has no such watch, unless it has lost it with a connection.
+            self.slot.znodes.service.spawn(async move { drop(service.call(call).await) });
+        }
     }
 }
 
 impl<S: Service> Slot<S> {
-    /// Takes a place in the queue and waits until it is the first, or takes none if it would not be. If the program is
-    /// not there it is registered, or not used.
-    pub(super) async fn be_let_in(
+    /// Takes a place in the queue and waits until it is the first, or takes none if it would not be.
+    pub(in super::super) async fn be_let_in(
         &self,
         program: &Program<S>,
         contender: &mut Contender<S>,
-        waits: bool,
-        registers: bool,
+        wish: Wish<'_>,
     ) -> Result<LetIn, Error> {
         let mut attempts = ATTEMPTS;
-        let word = if waits { "acquire" } else { "attempt" };
-        let ear = Ear { slot: self, path: format!("{}/{word}/{}", self.path, contender.id()) };
+        let word = if wish.waits { "acquire" } else { "attempt" };
+        let path = format!("{}/{word}/{}-{}", self.path, contender.id(), wish.kind);
+        let mut ear = Ear { slot: self, path, is_waiting: false };
         loop {
-            if registers {
+            if wish.registers {
                 program.be_acknowledged().await?;
             } else if !program.is_at_hand() {
                 return Ok(LetIn::Unable);
             }
             let (created, gone) = (contender.created(), contender.gone());
-            let said = self.ask(contender, &ear.path).await?;
+            let said = self.ask(contender, &ear.path, wish.data).await?;
             // Another place than the one that it had, which is taken back.
             if created != 0 && created != contender.created() {
                 return Err(gone);
             }
             match said {
-                Some(Said::Place { is_first: true, .. }) => return Ok(LetIn::First),
-                Some(Said::Place { is_first: false, watch }) => {
+                Some(Said::Place { was_first: true, .. }) => return Ok(LetIn::First),
+                Some(Said::Place { was_first: false, is_repeated, watch }) => {
+                    ear.is_waiting = true;
+                    // What was told before there was this watch is not told again.
+                    let may_be_first = created != 0 || is_repeated;
+                    if may_be_first && self.is_first(contender).await? {
+                        return Ok(LetIn::First);
+                    }
                     if program.tells(watch, contender.created()).await {
+                        ear.is_waiting = false;
                         return Ok(LetIn::First);
                     }
                 }
                 Some(Said::Taken) => return Ok(LetIn::Taken),
-                Some(Said::Leaf) if !waits => return Ok(LetIn::Taken),
+                Some(Said::Leaf) if !wish.waits => return Ok(LetIn::Taken),
                 Some(Said::Leaf) => drop(self.look_behind_leaf().await?),
                 Some(Said::Failed) => return Ok(LetIn::Unable),
                 // The program is missing, or the directory.
@@ -102,19 +128,34 @@ impl<S: Service> Slot<S> {
         }
     }
 
+    async fn is_first(&self, contender: &Contender<S>) -> Result<bool, Error> {
+        Ok(contender.nearest(&self.znodes.children(&self.path).await?)?.is_none())
+    }
+
     /// Asks the program for a place; `None` if it is not there, or the directory is not. To ask twice does no harm.
-    async fn ask(&self, contender: &mut Contender<S>, path: &str) -> Result<Option<Said<S::Watch>>, Error> {
+    async fn ask(
+        &self,
+        contender: &mut Contender<S>,
+        path: &str,
+        data: &[u8],
+    ) -> Result<Option<Said<S::Watch>>, Error> {
         let service = &self.znodes.service;
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut is_repeated) = (PAUSE_MIN, false);
         loop {
             let is_there = self.seen() == Seen::Directory;
             let make = (!is_there).then(|| service.call(self.make_call()));
-            let ask = |watch| Call::GetData { path: path.to_owned(), watch: Some(watch) };
+            let take = self.znodes.create_call(path, data, CreateMode::Ephemeral);
+            let ask = |watch| Call::Telling { path: path.to_owned(), watch, call: Box::new(take) };
             let (made, (answer, watch)) = with(make, service.call_and_watch(ask)).await;
             match answer {
-                Ok(Reply::Data { data, .. }) => {
+                Ok(Reply::Created { path: place, stat }) => {
                     self.sees(Seen::Directory);
-                    return self.said(contender, &data, watch).map(Some);
+                    if place == path {
+                        return Ok(Some(Said::Taken));
+                    }
+                    let name = place.rsplit('/').next().unwrap_or_default();
+                    contender.stands(name, stat)?;
+                    return Ok(Some(Said::Place { was_first: stat.version > 0, is_repeated, watch }));
                 }
                 Err(ErrorCode::NoChildrenForEphemerals) => {
                     self.sees(Seen::Leaf);
@@ -128,31 +169,13 @@ impl<S: Service> Slot<S> {
                     }
                     self.make_parents().await?;
                 }
-                Err(code) if is_lost(code) => self.znodes.pause(&mut pause).await,
+                Err(code) if is_lost(code) => {
+                    is_repeated = true;
+                    self.znodes.pause(&mut pause).await;
+                }
                 Err(ErrorCode::SystemError) => return Ok(Some(Said::Failed)),
                 other => return Err(unexpected(&self.path, other)),
             }
         }
-    }
-
-    fn said(
-        &self,
-        contender: &mut Contender<S>,
-        data: &[u8],
-        watch: S::Watch,
-    ) -> Result<Said<S::Watch>, Error> {
-        let foreign =
-            || Error::Foreign { path: self.path.clone(), problem: "its program says something else" };
-        let mut words = core::str::from_utf8(data).unwrap_or_default().split(' ');
-        let is_first = match words.next() {
-            Some("first") => true,
-            Some("behind") => false,
-            Some("taken") => return Ok(Said::Taken),
-            _ => return Err(foreign()),
-        };
-        let place = (words.next(), words.next().map(str::parse), words.next().map(str::parse));
-        let (Some(name), Some(Ok(czxid)), Some(Ok(ephemeral_owner))) = place else { return Err(foreign()) };
-        contender.stands(name, Stat { czxid, ephemeral_owner, ..Stat::default() })?;
-        Ok(Said::Place { is_first, watch })
     }
 }

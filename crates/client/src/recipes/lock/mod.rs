@@ -18,11 +18,11 @@ use super::program::Program;
 use super::service::Service;
 use crate::types::Acl;
 pub use choice::{Choice, Reason};
-use extended::LetIn;
+pub(super) use extended::{LetIn, PROGRAM, Wish};
 pub(super) use leaf::Leaf;
 pub use primitive::{Primitive, UnknownPrimitive};
-use queue::Looks;
-use slot::Slot;
+use queue::{KIND, Looks};
+pub(super) use slot::Slot;
 
 /// How often asynchronous primitives ask, unless they are told otherwise.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ impl<S: Service> Lock<S> {
 
     fn of(service: &S, path: &str, primitive: Option<Primitive>) -> Self {
         let slot = Slot::new(service, path);
-        let program = Program::new(&slot.znodes, "lock", path, extended::PROGRAM);
+        let program = Program::new(&slot.znodes, "lock", path, PROGRAM);
         Self { slot, primitive, poll_interval: POLL_INTERVAL, program }
     }
 
@@ -155,8 +155,8 @@ impl<S: Service> Lock<S> {
     /// Has the program let us in, or says why not: then no place is left, or one would wait for oneself.
     async fn let_in(&self, waits: bool) -> Result<Result<Held<S>, LetIn>, Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
-        let registers = self.primitive.is_some();
-        let let_in = self.slot.be_let_in(&self.program, &mut contender, waits, registers).await?;
+        let wish = Wish { kind: KIND, data: b"", waits, registers: self.primitive.is_some() };
+        let let_in = self.slot.be_let_in(&self.program, &mut contender, wish).await?;
         Ok(if let_in == LetIn::First { Ok(Held::new(contender.hands_over())) } else { Err(let_in) })
     }
 

@@ -34,15 +34,15 @@ pub(super) enum Seen {
 /// The path of a lock, and what was seen there last. Clones share that; it may be wrong at any time, and decides only
 /// which requests are made in advance.
 #[derive(Debug, Clone)]
-pub(super) struct Slot<S> {
-    pub(super) znodes: Znodes<S>,
-    pub(super) path: String,
+pub(in super::super) struct Slot<S> {
+    pub(in super::super) znodes: Znodes<S>,
+    pub(in super::super) path: String,
     seen: Arc<AtomicU8>,
     pub(super) estimates: Arc<Estimates>,
 }
 
 impl<S: Service> Slot<S> {
-    pub(super) fn new(service: &S, path: &str) -> Self {
+    pub(in super::super) fn new(service: &S, path: &str) -> Self {
         Self {
             znodes: Znodes::new(service),
             path: path.to_owned(),
