@@ -131,7 +131,7 @@ impl Partition {
             Ok(())
         });
         debug_assert_eq!(ended, Ok(()));
-        self.react_to(start, origin, &ending);
+        self.react_to(start, origin, &ending, now);
     }
 
     /// A new content of `/zookeeper/config`; `text` is told the update's zxid.
@@ -247,9 +247,10 @@ impl Partition {
         places: &[Place],
         reply: &[u8],
         part: Option<(Part, i64)>,
+        now: Now,
     ) {
         let mut part = part;
-        let reactions = part.as_mut().map(|(part, _)| self.react_to_part(part)).unwrap_or_default();
+        let reactions = part.as_mut().map(|(part, _)| self.react_to_part(part, now)).unwrap_or_default();
         begin_part(&mut self.entry, origin, places, reply, |out| reactions.encode(out));
         let before = self.entry.len();
         if let Some((part, zxid)) = part {

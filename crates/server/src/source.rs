@@ -347,7 +347,19 @@ impl Source for &Driver {
 }
 
 fn extension(name: &str, stats: &ProgramStats) -> view::Extension {
-    let ProgramStats { calls, failures, pauses, throttled, steps, memory_bytes, time } = *stats;
+    let ProgramStats { calls, failures, pauses, throttled, suspensions, missed, steps, memory_bytes, time } =
+        *stats;
     let (name, time) = (name.to_owned(), histogram(&time));
-    view::Extension { name, calls, failures, pauses, throttled, steps, memory_bytes, time }
+    view::Extension {
+        name,
+        calls,
+        failures,
+        pauses,
+        throttled,
+        suspensions,
+        missed,
+        steps,
+        memory_bytes,
+        time,
+    }
 }

@@ -181,7 +181,7 @@ impl Server {
         let Some(stand) = &mut self.crossing.stand else { return };
         stand.is_written = true;
         let part = stand.part.take();
-        self.partition.put_part(origin, places, reply, part);
+        self.partition.put_part(origin, places, reply, part, self.now);
         self.propose_entry();
         self.apply_committed();
     }

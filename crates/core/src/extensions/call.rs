@@ -3,6 +3,7 @@
 use super::Extensions;
 use super::here::HereHost;
 use super::item::{Answer, Record, Watch};
+use super::pause::greed;
 use crate::config::Now;
 use crate::entry::{Origin, put_untaken};
 use crate::partition::Partition;
@@ -74,6 +75,14 @@ impl Extensions {
         let registry = &self.registry;
         registry.concerns(session) && registry.operation_for(session, OperationKind::Block, path).is_some()
     }
+
+    /// The steps of a call or reaction that somebody has to pay for. One that was stopped by whatever limit has taken
+    /// all that it may.
+    pub(super) fn steps_to_pay(&self, used: Used, error: Option<&CallError>) -> u64 {
+        let allowed = self.limits.of_call.steps;
+        let is_stopped = error.is_some_and(|error| matches!(error.failure, Failure::Limit { .. }));
+        greed(if is_stopped { allowed } else { used.steps }, allowed)
+    }
 }
 
 impl Partition {
@@ -120,7 +129,7 @@ impl Partition {
         let start = self.entry.len();
         self.propose_plain(origin, request, caller, now)?;
         if self.extensions.may_react(request) {
-            self.react_to(start, origin, &ending);
+            self.react_to(start, origin, &ending, now);
         }
         Ok(())
     }
@@ -190,7 +199,7 @@ impl Partition {
             }
         };
         let (err, body, watch) = self.answer(request, &reply, caller, stamp);
-        let reactions = self.react(&mut part, None);
+        let reactions = self.react(&mut part, None, now);
         let record = Record {
             answer: Answer::Reply { err, body: &body },
             watch,
@@ -203,7 +212,7 @@ impl Partition {
 
     /// Refuses a call of a session that has to wait: it had asked for it before it knew.
     fn check_pause(&mut self, program: &str, session: i64, now: Now) -> Result<(), Refusal> {
-        let pause_us = self.extensions.pauses.of(session, now.mono_us);
+        let pause_us = self.extensions.pauses.of(&session, now.mono_us);
         if pause_us == 0 {
             return Ok(());
         }
@@ -219,13 +228,11 @@ impl Partition {
         Err(ErrorCode::ThrottledOp.into())
     }
 
-    /// Has a session wait for what a call of it has taken. One that was stopped by whatever limit has taken all.
+    /// Has a session wait for what a call of it has taken.
     fn charge(&mut self, program: &str, session: i64, used: Used, error: Option<&CallError>, now: Now) {
         let extensions = &mut self.extensions;
-        let allowed = extensions.limits.of_call.steps;
-        let is_stopped = error.is_some_and(|error| matches!(error.failure, Failure::Limit { .. }));
-        let steps = if is_stopped { allowed } else { used.steps };
-        extensions.pause_us = extensions.pauses.charge(session, steps, allowed, now.mono_us);
+        let steps = extensions.steps_to_pay(used, error);
+        extensions.pause_us = extensions.pauses.charge(session, steps, now.mono_us);
         if extensions.pause_us > 0
             && let Some(stats) = extensions.stats.get_mut(program)
         {

@@ -80,6 +80,10 @@ pub struct ProgramStats {
     pub pauses: u64,
     /// Requests that were refused because their session had to wait.
     pub throttled: u64,
+    /// How often it reacted to nothing for a while, for its reactions had taken more than half of what they may.
+    pub suspensions: u64,
+    /// Events that it has not reacted to because of that, or because an update had set off as much as it may.
+    pub missed: u64,
     /// Steps of all calls.
     pub steps: u64,
     /// Bytes allocated by all calls.
@@ -122,7 +126,10 @@ pub(crate) struct Extensions {
     has_settled: bool,
     /// Why the request that is being prepared was refused, in words.
     failure: Option<String>,
-    pauses: Pauses,
+    /// Sessions that have to wait.
+    pauses: Pauses<i64>,
+    /// Programs that react to nothing.
+    suspended: Pauses<Box<str>>,
     /// How long who asks has to wait for what the request that is being prepared has taken, microseconds.
     pause_us: u32,
     warnings: VecDeque<String>,

@@ -2,10 +2,15 @@
 //!
 //! What they do becomes part of that update, in the name of who has registered them, and is no event to programs
 //! again. One that fails has done nothing, and takes nothing else with it.
+//!
+//! Nobody waits for a reaction that is greedy, as for a [call](super::call): the request is not to blame. Its program is
+//! [suspended](super::pause) instead, and all reactions to one update together have a bound.
 
 use super::here::HereHost;
 use super::item::{Answer, Record};
+use super::pause::greed;
 use super::{Extensions, is_of_programs};
+use crate::config::Now;
 use crate::entry::Origin;
 use crate::partition::Partition;
 use alloc::format;
@@ -20,6 +25,9 @@ use stoa_wire::{EventKind, Request};
 /// update must remain one that all servers can store.
 const REACTIONS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1 << 20;
+/// As many steps as so many calls may take, and about so long everybody else waits. It is enough for those who tell
+/// somebody of each znode that a large update deletes.
+const CALLS_MAX: u64 = 10;
 
 /// Where programs are told of nothing, as they can do nothing there.
 const SYSTEM: &str = "/zookeeper/";
@@ -52,6 +60,23 @@ impl Reactions {
 /// A change, and a program that reacts to it.
 type Due = (EventKind, String, Arc<Program>);
 
+/// The steps that reactions to one update have taken, and whose they were.
+#[derive(Debug, Default)]
+struct Bill {
+    steps: u64,
+    shares: Vec<(Arc<Program>, u64)>,
+}
+
+impl Bill {
+    fn add(&mut self, program: &Arc<Program>, steps: u64) {
+        self.steps += steps;
+        match self.shares.iter_mut().find(|(of, _)| Arc::ptr_eq(of, program)) {
+            Some((_, share)) => *share += steps,
+            None => self.shares.push((Arc::clone(program), steps)),
+        }
+    }
+}
+
 impl Extensions {
     /// Whether a program may react to what a request does: where that is known without looking at the update.
     #[inline]
@@ -74,6 +99,45 @@ impl Extensions {
             programs.filter(|_| !is_closed(path)).map(|program| (kind, path.into(), Arc::clone(program))),
         );
     }
+
+    /// What an update has set off is as much as it may.
+    fn misses(&mut self, program: &str, path: &str, why: &str) {
+        self.count(program, Used::default(), true);
+        self.missed(program);
+        self.warn(format!("{program} does not react to {path}: {why}"));
+    }
+
+    fn missed(&mut self, program: &str) {
+        if let Some(stats) = self.stats.get_mut(program) {
+            stats.missed += 1;
+        }
+    }
+
+    /// A program reacts to nothing until it has paid for so many steps.
+    fn suspend(&mut self, program: &str, steps: u64, why: &str, now: Now) {
+        let pause_us = self.suspended.charge(program.into(), steps, now.mono_us);
+        if pause_us > 0 {
+            if let Some(stats) = self.stats.get_mut(program) {
+                stats.suspensions += 1;
+            }
+            self.warn(format!("{program} reacts to nothing for {} ms: {why}", pause_us.div_ceil(1000)));
+        }
+    }
+
+    /// What all reactions to one update have taken together is paid for by those who have not paid already, each for
+    /// its share.
+    fn settle(&mut self, bill: &Bill, now: Now) {
+        let unpaid = greed(bill.steps, CALLS_MAX.saturating_mul(self.limits.of_call.steps));
+        if unpaid == 0 {
+            return;
+        }
+        for (program, share) in &bill.shares {
+            if self.suspended.of(program.name(), now.mono_us) == 0 {
+                let steps = (u128::from(unpaid) * u128::from(*share) / u128::from(bill.steps)) as u64;
+                self.suspend(program.name(), steps, "one update has set off very much", now);
+            }
+        }
+    }
 }
 
 impl Partition {
@@ -87,13 +151,13 @@ impl Partition {
 
     /// An update has been prepared, as the item at `start` of the entry: programs react to it.
     #[inline]
-    pub(crate) fn react_to(&mut self, start: usize, origin: Option<Origin>, ending: &[String]) {
+    pub(crate) fn react_to(&mut self, start: usize, origin: Option<Origin>, ending: &[String], now: Now) {
         if self.extensions.registry.has_reactions() {
-            self.react_to_item(start, origin, ending);
+            self.react_to_item(start, origin, ending, now);
         }
     }
 
-    fn react_to_item(&mut self, start: usize, origin: Option<Origin>, ending: &[String]) {
+    fn react_to_item(&mut self, start: usize, origin: Option<Origin>, ending: &[String], now: Now) {
         let Some(update_at) = crate::entry::update_at(&self.entry, start) else { return };
         let update = stoa_tree::Updates::new(&self.entry[update_at..]).next().and_then(Result::ok);
         let Some(update) = update else { return };
@@ -105,18 +169,18 @@ impl Partition {
         let mut part = self.tree.part_reopen(&mut self.entry, update_at);
         self.entry.truncate(start);
         let own = part.count();
-        let reactions = self.react(&mut part, Some(due));
+        let reactions = self.react(&mut part, Some(due), now);
         let (answer, muted, told) = (Answer::Results(own), reactions.muted(), reactions.told());
         self.put_ran(origin, &Record { answer, watch: None, muted, told }, part);
     }
 
     /// This partition's part of an operation that concerns several is about to be kept: programs react to it.
-    pub(crate) fn react_to_part(&mut self, part: &mut Part) -> Reactions {
-        self.react(part, None)
+    pub(crate) fn react_to_part(&mut self, part: &mut Part, now: Now) -> Reactions {
+        self.react(part, None, now)
     }
 
     /// Lets programs react to what is in a part, or to what is said to be.
-    pub(super) fn react(&mut self, part: &mut Part, due: Option<Vec<Due>>) -> Reactions {
+    pub(super) fn react(&mut self, part: &mut Part, due: Option<Vec<Due>>, now: Now) -> Reactions {
         let mut reactions = Reactions::default();
         if !self.extensions.registry.has_reactions() {
             return reactions;
@@ -129,41 +193,54 @@ impl Partition {
         if !due.is_empty() {
             self.note_contents();
         }
+        let (mut bill, steps_max) =
+            (Bill::default(), CALLS_MAX.saturating_mul(self.extensions.limits.of_call.steps));
         for (number, (kind, path, program)) in due.into_iter().enumerate() {
-            if number >= REACTIONS_MAX || part.bytes() >= BYTES_MAX {
-                self.extensions.count(program.name(), Used::default(), true);
-                let name = program.name();
-                self.extensions.warn(format!("{name} does not react to {path}: the update is too large"));
-                continue;
+            let name = program.name();
+            if self.extensions.suspended.of(name, now.mono_us) > 0 {
+                self.extensions.missed(name);
+            } else if number >= REACTIONS_MAX || part.bytes() >= BYTES_MAX {
+                self.extensions.misses(name, &path, "the update is too large");
+            } else if bill.steps >= steps_max {
+                self.extensions.misses(name, &path, "the update has set off too much");
+            } else {
+                let steps = self.react_once(part, (kind, path, &program), &mut reactions, now);
+                bill.add(&program, steps);
             }
-            self.react_once(part, kind, path, &program, &mut reactions);
         }
+        self.extensions.settle(&bill, now);
         reactions
     }
 
+    /// Returns the steps that it has taken.
     fn react_once(
         &mut self,
         part: &mut Part,
-        kind: EventKind,
-        path: String,
-        program: &Arc<Program>,
+        (kind, path, program): (EventKind, String, &Arc<Program>),
         reactions: &mut Reactions,
-    ) {
-        let Some(of_program) = of_program(kind) else { return };
+        now: Now,
+    ) -> u64 {
+        let Some(of_program) = of_program(kind) else { return 0 };
         let (mut used, began_us) = (Used::default(), self.extensions.now_us());
-        let owner = self.extensions.owners.get(program.name());
+        let name = program.name();
+        let owner = self.extensions.owners.get(name);
         let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
         let caller = Caller { session: Caller::REACTION, identities };
         let mark = self.tree.part_mark(part);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);
-        self.extensions.count_timed(program.name(), used, reacted.is_err(), began_us);
+        self.extensions.count_timed(name, used, reacted.is_err(), began_us);
+        let steps = self.extensions.steps_to_pay(used, reacted.as_ref().err());
+        if steps > 0 {
+            let why = format!("reacting to {path} took more than half of its steps, or was stopped");
+            self.extensions.suspend(name, steps, &why, now);
+        }
         match reacted {
             Ok(notify) => {
                 self.tree.part_go_on(mark);
                 let registry = &self.extensions.registry;
                 let told = notify.send.into_iter().map(|told| (told.session, told.path));
-                let hears = |told: &(i64, String)| registry.has_acknowledged(told.0, program.name());
+                let hears = |told: &(i64, String)| registry.has_acknowledged(told.0, name);
                 reactions.told.extend(told.filter(hears));
                 if notify.suppress {
                     reactions.muted.push((kind, path));
@@ -171,10 +248,10 @@ impl Partition {
             }
             Err(error) => {
                 self.tree.part_back(part, mark);
-                let name = program.name();
                 self.extensions.warn(format!("{name} does not react to {path}: {error}"));
             }
         }
+        used.steps
     }
 }
 

@@ -7,6 +7,7 @@ mod events;
 mod one;
 mod pauses;
 mod random;
+mod suspended;
 #[path = "../threads/mod.rs"]
 mod threads;
 mod three;

@@ -132,6 +132,10 @@ metrics! {
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.pauses));
     "stoa_extension_throttled_total", Counter, "Requests for each extension that were refused because their session had to wait.",
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.throttled));
+    "stoa_extension_suspensions_total", Counter, "How often each extension reacted to nothing for a while, for its reactions had taken too many steps.",
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.suspensions));
+    "stoa_extension_missed_events_total", Counter, "Events that it did not react to because of that, or because an update had set off as much as it may.",
+        |f| by_extension(&f.stats, |extension| Value::Whole(extension.missed));
     "stoa_extension_steps_total", Counter, "Steps that they took.",
         |f| by_extension(&f.stats, |extension| Value::Whole(extension.steps));
     "stoa_extension_allocated_bytes_total", Counter, "Bytes that they allocated.",

@@ -71,6 +71,8 @@ impl Stats {
                 own.failures += extension.failures;
                 own.pauses += extension.pauses;
                 own.throttled += extension.throttled;
+                own.suspensions += extension.suspensions;
+                own.missed += extension.missed;
                 own.steps += extension.steps;
                 own.memory_bytes += extension.memory_bytes;
                 own.time.add(&extension.time);

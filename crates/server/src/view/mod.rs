@@ -250,6 +250,10 @@ pub struct Extension {
     pub pauses: u64,
     /// Requests refused because it had to.
     pub throttled: u64,
+    /// How often it reacted to nothing for a while, because its reactions had taken too much.
+    pub suspensions: u64,
+    /// Events that it has not reacted to because of that, or because an update had set off as much as it may.
+    pub missed: u64,
     /// Steps of all.
     pub steps: u64,
     /// Bytes allocated by all.
