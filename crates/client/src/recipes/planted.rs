@@ -41,6 +41,8 @@ pub enum Bug {
     OpensTooEarly,
     /// The program of an election appoints all candidates.
     AllAreAppointed,
+    /// Who asks a program for its place again does not look whether that is the first by now.
+    PlaceIsNotLookedAt,
     /// Readers do not wait for writers before them.
     ReadersPassWriters,
     /// A cache does not look again after a reconnect.
