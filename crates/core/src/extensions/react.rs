@@ -3,7 +3,7 @@
 //! What they do becomes part of that update, in the name of who has registered them, and is no event to programs
 //! again. One that fails has done nothing, and takes nothing else with it.
 //!
-//! Nobody waits for a reaction that is greedy, as for a [call](super::call): the request is not to blame. Its program is
+//! Nobody waits for a reaction that is greedy, unlike for a [call](super::call): no request is to blame. Its program is
 //! [suspended](super::pause) instead, and all reactions to one update together have a bound.
 
 use super::here::HereHost;
