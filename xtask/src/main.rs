@@ -36,6 +36,7 @@ cargo xtask COMMAND
   kill [--rounds N]           kill -9 under load, N times
   ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
+  locks [--rounds N]          the same and more for processes that take one lock in all ways
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
   peer --member FILE          the same as a server of the ensemble in FILE
@@ -51,6 +52,7 @@ const ENSEMBLE_SEEDS: u64 = 300;
 const PARTITIONS: u8 = 4;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
+const LOCKS_ROUNDS: u64 = 3;
 const ORACLE_REQUESTS: &str = "20000";
 const CARGO_LIMIT: Duration = Duration::from_secs(1800);
 
@@ -127,6 +129,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
             report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
         }
+        "locks" => {
+            let rounds = arguments.number("--rounds")?.unwrap_or(LOCKS_ROUNDS);
+            report.step("locks", || suites::locks(rounds, &arguments.rest()));
+        }
         other => return Err(format!("no command `{other}`\n\n{USAGE}")),
     }
     Ok(report.finish())
@@ -166,6 +172,7 @@ fn everything(report: &mut Report) {
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));
     report.step("ensemble", || suites::ensemble(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
+    report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
 }
 
 fn oracle_options(partitions: u8) -> [String; 4] {

@@ -207,6 +207,24 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
+/// Has processes take one lock in all ways, and breaks them, the ensemble and the links between them.
+pub(crate) fn locks(rounds: u64, more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--package", "stoa-locks"]).current_dir(workspace::root());
+    run::must(&mut build, BUILD_LIMIT)?;
+    let mut program = Command::new(workspace::target().join("release").join("stoa-locks"));
+    program
+        .arg("--rounds")
+        .arg(rounds.to_string())
+        .args(more)
+        .current_dir(workspace::target())
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?);
+    let limit = Duration::from_secs(180 + 120 * rounds);
+    let outcome = run::run(&mut program, limit)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
 /// What the benchmarks make of measurements, without servers.
 pub(crate) fn benches() -> Result<Tally, String> {
     let mut pytest = python::command()?;
