@@ -102,10 +102,11 @@ enum Command {
         /// Only this recipe; otherwise the seeds take turns through all of them.
         #[arg(long)]
         play: Option<String>,
-        /// Only this kind of life of the ensemble; otherwise the seeds take turns through some of them.
+        /// Only this kind of life of the ensemble, with several partitions if it begins with `divided-`; otherwise the
+        /// seeds take turns through some of them.
         #[arg(long)]
         kind: Option<String>,
-        /// Print what happens.
+        /// Print what happens; nothing is printed of several partitions.
         #[arg(long)]
         trace: bool,
         /// Go on after a failure.
@@ -302,7 +303,7 @@ impl Recipes {
 fn run_recipes(plan: &Recipes) -> ExitCode {
     let ran = over_seeds(plan.from..plan.from + plan.seeds, plan.keep_going, code_of, |seed| {
         let settings = plan.settings(seed)?;
-        let (play, kind) = (settings.play.name(), settings.life.name);
+        let (play, kind) = (settings.play.name(), settings.kind());
         AT_HAND.set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
         Some((format!("{play}, {kind}"), recipes::run(seed, &settings, plan.trace)))
     });

@@ -45,6 +45,28 @@ fn nobody_waits_for_itself_when_a_program_is_missing() {
     }
 }
 
+/// The lives of servers with several partitions.
+const DIVIDED: [&str; 4] = ["divided-default", "divided-moving", "divided-snapshots", "divided-disks"];
+
+/// Between partitions a lock goes where it is moved, and its guarantees with it.
+#[test]
+fn locks_are_locks_with_several_partitions() {
+    let mut total = Outcome::default();
+    for seed in 601..=640 {
+        let life = DIVIDED[(seed % 4) as usize];
+        let settings = Settings::of(seed, Some(Play::Lock), Some(life)).expect("it is one of the kinds");
+        let outcome = run(seed, &settings, false).unwrap_or_else(|failure| {
+            panic!("stoa-sim recipes --seeds 1 --from {seed} --play lock --kind {life}: {failure}")
+        });
+        if seed % 10 == 0 {
+            assert_eq!(run(seed, &settings, false), Ok(outcome), "seed {seed}");
+        }
+        total = total + outcome;
+    }
+    let counts = total.counts();
+    assert!(counts.holds > 500 && counts.fenced > 1, "{total}");
+}
+
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {
@@ -98,6 +120,8 @@ alarms! {
     a_barrier_that_is_not_looked_at_anew_is_found: BarrierIsNotSynced in Barrier, "network",
     an_event_that_is_taken_for_the_lock_is_found: EventIsTrusted in Lock, "calm",
     a_leaf_that_is_taken_for_a_directory_is_found: LeafIsCleared in Lock, "default",
+    a_contender_that_is_left_behind_on_a_partition_is_found: ContenderIsLeft in Lock, "divided-moving",
+    an_event_of_a_partition_that_is_taken_for_the_lock_is_found: EventIsTrusted in Lock, "divided-default",
     a_leaf_that_somebody_else_deletes_is_found: LeafIsAnyones in Lock, "default",
     somebody_who_hands_over_what_it_does_not_have_is_found: WaiterHandsOver in Lock, "calm",
     two_leaders_are_found: EventIsTrusted in Election, "calm",
@@ -119,4 +143,5 @@ alarms! {
 #[test]
 fn a_resource_that_does_not_look_at_tokens_is_found() {
     found(Play::Lock, "default", |settings| settings.unfenced = true);
+    found(Play::Lock, "divided-default", |settings| settings.unfenced = true);
 }

@@ -47,6 +47,12 @@ impl World<'_> {
     }
 
     pub(super) fn heal(&mut self) -> Done {
+        self.heal_servers()?;
+        self.take_leave()
+    }
+
+    /// Servers run, are led, and are those whom their list names.
+    pub(super) fn heal_servers(&mut self) -> Done {
         self.slow.clear();
         self.cut.clear();
         for machine in self.machines.values_mut() {
@@ -57,7 +63,11 @@ impl World<'_> {
         self.tend_links()?;
         self.clients.iter_mut().for_each(|client| client.wishes = false);
         self.settle_members()?;
-        self.until("one server leads everything again", Self::is_led)?;
+        self.until("one server leads everything again", Self::is_led)
+    }
+
+    /// Clients say their last words, and all servers come to the same.
+    pub(super) fn take_leave(&mut self) -> Done {
         for at in 0..self.clients.len() {
             self.last_words(at)?;
         }
@@ -177,6 +187,12 @@ impl World<'_> {
 
     fn tree(&self, id: u8, partition: u8) -> &Tree {
         self.partition_of(id, partition).tree()
+    }
+
+    /// The tree of the partition that a path lives on.
+    pub(super) fn tree_of(&self, path: &str) -> &Tree {
+        let one = self.members()[0];
+        self.tree(one, self.partition_of(one, 0).placement().of(path))
     }
 
     /// All servers must have come to the same, and that must be whole.

@@ -160,6 +160,7 @@ impl World<'_> {
                 client.lost();
             }
         }
+        self.guests.lose(|(server, ..)| server == id);
         self.tend_links()
     }
 

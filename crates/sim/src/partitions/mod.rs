@@ -8,6 +8,7 @@
 
 mod client;
 mod finale;
+mod guests;
 mod links;
 mod machine;
 mod server;
@@ -15,5 +16,6 @@ mod settings;
 mod trouble;
 mod world;
 
+pub(crate) use guests::{Ended, Guest};
 pub use settings::Settings;
 pub use world::{Outcome, World};

@@ -76,7 +76,13 @@ impl World<'_> {
     /// A subtree is to live somewhere else, whoever leads.
     pub(super) fn move_something(&mut self) -> Done {
         let index = self.rng.index(2 * self.map.tops.len());
-        let path = if self.rng.one_in(8) { format!("/t-{}", index % 7) } else { self.map.path(index) };
+        let path = if let Some(path) = self.moved.clone().filter(|_| self.rng.one_in(2)) {
+            path
+        } else if self.rng.one_in(8) {
+            format!("/t-{}", index % 7)
+        } else {
+            self.map.path(index)
+        };
         let to = self.rng.index(self.partitions.into()) as u8;
         for id in self.ids() {
             let Some(process) = self.process(id) else { continue };

@@ -8,6 +8,7 @@ use std::ops::Add;
 use stoa_core::{CloseReason, ConnectionId, Now, Placement, Shard};
 
 use super::client::{Client, Known, Map};
+use super::guests::Guests;
 use super::links::{Link, Queue};
 use super::machine::Machine;
 use super::server::{Out, Server};
@@ -93,6 +94,9 @@ pub struct World<'a> {
     /// Links that cannot be, by the smaller and the larger server.
     pub(super) cut: BTreeSet<Link>,
     pub(super) clients: Vec<Client>,
+    pub(super) guests: Guests,
+    /// What is moved besides what clients use.
+    pub(super) moved: Option<String>,
     pub(super) outcome: Outcome,
     /// Threads that stand still for a while.
     pub(super) slow: BTreeSet<(u8, u8)>,
@@ -131,6 +135,8 @@ impl<'a> World<'a> {
             links: BTreeMap::new(),
             cut: BTreeSet::new(),
             clients,
+            guests: Guests::default(),
+            moved: None,
             outcome: Outcome::default(),
             slow: BTreeSet::new(),
             lost: None,
@@ -172,7 +178,7 @@ impl<'a> World<'a> {
                 return Ok(());
             };
             let outs = process.poll(partition, now)?;
-            let mut leaves = None;
+            let (mut leaves, mut told) = (None, Vec::new());
             for client in &mut self.clients {
                 let Some((server, thread, connection)) = client.at else { continue };
                 if (server, thread) != (id, partition) {
@@ -187,6 +193,13 @@ impl<'a> World<'a> {
                     leaves = client.at;
                 }
             }
+            for (index, connection) in self.guests.at(id, partition) {
+                let shard = process.shard(partition);
+                let bytes = shard.output(connection).to_vec();
+                shard.sent(connection, bytes.len(), now);
+                told.extend((!bytes.is_empty()).then_some((index, bytes)));
+            }
+            self.tell_guests(told)?;
             if let Some(at) = leaves {
                 self.hang_up(at);
             } else if outs.is_empty() {
@@ -212,6 +225,7 @@ impl<'a> World<'a> {
             process.shard(at.1).disconnected(at.2, now);
         }
         self.clients.iter_mut().filter(|client| client.at == Some(at)).for_each(Client::lost);
+        self.guests.lose(|place| place == at);
     }
 
     fn poll_all(&mut self) -> Done {
@@ -223,6 +237,7 @@ impl<'a> World<'a> {
 
     /// Something happens.
     pub(super) fn step(&mut self) -> Done {
+        self.tend_guests()?;
         let words: Vec<_> = self
             .running()
             .flat_map(|(id, server)| server.next_words().map(move |word| (id, word)))
@@ -360,8 +375,16 @@ impl<'a> World<'a> {
     /// What must not have happened, or has not happened though it must.
     pub fn run(mut self) -> Result<Outcome, Violation> {
         self.begin()?;
+        self.be_troubled(STEPS)?;
+        self.heal()?;
+        self.compare()?;
+        Ok(self.come_to())
+    }
+
+    /// Things go wrong for so many steps.
+    pub(super) fn be_troubled(&mut self, steps: u64) -> Done {
         self.is_troubled = true;
-        for _ in 0..STEPS {
+        for _ in 0..steps {
             if self.rng.one_in(TROUBLE_ONE_IN) {
                 self.trouble()?;
             }
@@ -371,19 +394,22 @@ impl<'a> World<'a> {
             self.step()?;
         }
         self.is_troubled = false;
-        self.heal()?;
-        self.compare()?;
+        Ok(())
+    }
+
+    /// What it has come to.
+    pub(super) fn come_to(mut self) -> Outcome {
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();
         self.outcome.calls = self.clients.iter().map(Client::calls).sum();
         let placed = self.running().map(|(_, server)| server.shards[0].server().placement().version());
         self.outcome.moves = placed.max().unwrap_or(0);
         self.outcome.reconfigs = self.clients.iter().map(|client| client.reconfigs).sum();
         self.outcome.time_us = self.now_us - 1_000_000;
-        Ok(self.outcome)
+        self.outcome
     }
 
     /// Somebody makes what everybody writes to.
-    fn begin(&mut self) -> Done {
+    pub(super) fn begin(&mut self) -> Done {
         self.ids().into_iter().try_for_each(|id| self.start(id))?;
         self.poll_all()?;
         self.until("one server leads everything", Self::is_led)?;

@@ -11,6 +11,8 @@ use stoa_tree::Tree;
 use super::settings::Play;
 use crate::check::Violation;
 
+/// All of them live below it.
+pub(super) const ROOT: &str = "/recipes";
 pub(super) const LOCK: &str = "/recipes/lock";
 pub(super) const SEMAPHORE: &str = "/recipes/semaphore";
 pub(super) const ELECTION: &str = "/recipes/election";

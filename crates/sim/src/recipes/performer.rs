@@ -12,6 +12,7 @@ use super::service::Simulated;
 use super::settings::Settings;
 use crate::check::Violation;
 use crate::ensemble::{Act, History, Horizon, Visitor};
+use crate::partitions::{Ended, Guest};
 use crate::rng::Rng;
 
 const REPLY_BYTES_MAX: usize = 16 << 20;
@@ -25,6 +26,9 @@ const PAUSE_ONE_IN: u64 = 2000;
 const PAUSE_OF_HOLDER_ONE_IN: u64 = 80;
 /// ... it ends, and another one begins.
 const DEATH_ONE_IN: u64 = 3000;
+
+/// Says whether a session has ended in the committed history.
+type IsClosed<'a> = &'a dyn Fn(i64) -> bool;
 
 /// A process.
 pub(super) struct Performer {
@@ -130,7 +134,7 @@ impl Performer {
     }
 
     /// Carries everything between the tasks and the connection until nothing moves any more.
-    fn pump(&mut self, now_us: u64, history: &History, acts: &mut Vec<Act>) -> Result<(), Violation> {
+    fn pump(&mut self, now_us: u64, is_closed: IsClosed<'_>, acts: &mut Vec<Act>) -> Result<(), Violation> {
         loop {
             let made = std::mem::take(&mut self.client.desk().made);
             let spawned = std::mem::take(&mut self.client.desk().spawned);
@@ -157,7 +161,7 @@ impl Performer {
         if !self.executor.has(self.part) {
             book.busy.remove(&self.index);
         }
-        book.check(|session| history.is_closed(session))?;
+        book.check(is_closed)?;
         let output = std::mem::take(self.protocol.output());
         if !output.is_empty() && self.is_connected {
             acts.push(Act::Send(output));
@@ -219,8 +223,8 @@ fn protocol(rng: &mut Rng, settings: &Settings) -> Protocol {
     })
 }
 
-impl Visitor for Performer {
-    fn wake(&mut self, now_us: u64, history: &History, _: &Horizon) -> Result<(Vec<Act>, u64), Violation> {
+impl Performer {
+    fn wake_up(&mut self, now_us: u64, is_closed: IsClosed<'_>) -> Result<(Vec<Act>, u64), Violation> {
         if now_us < self.paused_until_us {
             return Ok((Vec::new(), self.paused_until_us - now_us));
         }
@@ -235,9 +239,43 @@ impl Visitor for Performer {
         if now_us < self.paused_until_us {
             return Ok((acts, self.paused_until_us - now_us));
         }
-        self.pump(now_us, history, &mut acts)?;
+        self.pump(now_us, is_closed, &mut acts)?;
         let due_us = self.client.desk().tick(now_us).unwrap_or(u64::MAX);
         Ok((acts, due_us.saturating_sub(now_us).clamp(1, STEP_US)))
+    }
+
+    fn hear(&mut self, bytes: &[u8], now_us: u64, is_closed: IsClosed<'_>) -> Result<Vec<Act>, Violation> {
+        if now_us < self.paused_until_us {
+            self.inbox.push(Some(bytes.to_vec()));
+            return Ok(Vec::new());
+        }
+        let mut acts = self.take_late(now_us);
+        self.client.desk().tick(now_us);
+        acts.extend(self.take(bytes, now_us));
+        self.pump(now_us, is_closed, &mut acts)?;
+        Ok(acts)
+    }
+
+    fn finish_up(&mut self) {
+        self.is_finishing = true;
+        self.paused_until_us = 0;
+        book::lock(&self.book).is_finishing = true;
+    }
+
+    fn has_finished(&self) -> bool {
+        self.is_finishing && self.executor.len() == 0 && self.protocol.pending() == 0
+    }
+
+    fn awaits(&self) -> String {
+        let (state, tasks, pending) = (self.protocol.state(), self.executor.len(), self.protocol.pending());
+        format!("performer {}: {state:?}, {tasks} tasks, {pending} calls", self.index)
+    }
+}
+
+/// Performers with servers of one partition.
+impl Visitor for Performer {
+    fn wake(&mut self, now_us: u64, history: &History, _: &Horizon) -> Result<(Vec<Act>, u64), Violation> {
+        self.wake_up(now_us, &|session| history.is_closed(session))
     }
 
     fn receive(
@@ -247,15 +285,7 @@ impl Visitor for Performer {
         _: &mut Horizon,
         now_us: u64,
     ) -> Result<Vec<Act>, Violation> {
-        if now_us < self.paused_until_us {
-            self.inbox.push(Some(bytes.to_vec()));
-            return Ok(Vec::new());
-        }
-        let mut acts = self.take_late(now_us);
-        self.client.desk().tick(now_us);
-        acts.extend(self.take(bytes, now_us));
-        self.pump(now_us, history, &mut acts)?;
-        Ok(acts)
+        self.hear(bytes, now_us, &|session| history.is_closed(session))
     }
 
     fn gone(&mut self) {
@@ -263,21 +293,45 @@ impl Visitor for Performer {
     }
 
     fn finish(&mut self) {
-        self.is_finishing = true;
-        self.paused_until_us = 0;
-        book::lock(&self.book).is_finishing = true;
+        self.finish_up();
     }
 
     fn is_done(&self) -> bool {
-        self.is_finishing && self.executor.len() == 0 && self.protocol.pending() == 0
+        self.has_finished()
     }
 
     fn waits_for(&self) -> String {
-        let (state, tasks, pending) = (self.protocol.state(), self.executor.len(), self.protocol.pending());
-        format!("performer {}: {state:?}, {tasks} tasks, {pending} calls", self.index)
+        self.awaits()
     }
 
     fn requests(&self) -> u64 {
         self.requests + self.client.desk().calls
+    }
+}
+
+/// Performers with servers of several partitions.
+impl Guest for Performer {
+    fn wake(&mut self, now_us: u64, ended: &Ended) -> Result<(Vec<Act>, u64), Violation> {
+        self.wake_up(now_us, &|session| ended.contains(session))
+    }
+
+    fn receive(&mut self, bytes: &[u8], now_us: u64, ended: &Ended) -> Result<Vec<Act>, Violation> {
+        self.hear(bytes, now_us, &|session| ended.contains(session))
+    }
+
+    fn gone(&mut self) {
+        self.inbox.push(None);
+    }
+
+    fn finish(&mut self) {
+        self.finish_up();
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_finished()
+    }
+
+    fn waits_for(&self) -> String {
+        self.awaits()
     }
 }

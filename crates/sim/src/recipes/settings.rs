@@ -1,6 +1,7 @@
 //! What the performers play, and what kind of life their servers have.
 
 use crate::ensemble::{self, Manners};
+use crate::partitions;
 
 /// Which recipe is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Settings {
     pub performers: usize,
     /// What their servers live through.
     pub life: ensemble::Settings,
+    /// Servers of several partitions, so many, and what they live through instead.
+    pub divided: Option<(partitions::Settings, u8)>,
     /// A bug: what is protected takes writes whatever token they carry.
     pub unfenced: bool,
     /// A bug in the recipes.
@@ -82,16 +85,45 @@ pub struct Settings {
     pub bug: Option<super::Bug>,
 }
 
+/// The kinds of life of servers with several partitions in which all of them stay, and what goes before their names.
+const DIVIDED: [&str; 4] = ["default", "moving", "snapshots", "disks"];
+const DIVIDED_PREFIX: &str = "divided-";
+
 /// The kinds of life that say something about clients.
 const LIVES: [&str; 7] = ["default", "calm", "network", "crashes", "disks", "handover", "links"];
 
 impl Settings {
+    /// What kind of life it is, as it is asked for.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match &self.divided {
+            Some((life, _)) => format!("{DIVIDED_PREFIX}{}", life.name),
+            None => self.life.name.to_owned(),
+        }
+    }
+
     /// What a seed stands for, unless one or the other is asked for.
     #[must_use]
     pub fn of(seed: u64, play: Option<Play>, life: Option<&str>) -> Option<Self> {
         let plays = Play::ALL.len() as u64;
         let play = play.unwrap_or(Play::ALL[(seed % plays) as usize]);
         let name = life.unwrap_or(LIVES[(seed / plays % LIVES.len() as u64) as usize]);
+        let divided = match life {
+            Some(_) => name.strip_prefix(DIVIDED_PREFIX),
+            // A lock's guarantee rests on zxids, and on what becomes of directories that are moved.
+            None if play == Play::Lock && seed / plays % 3 == 2 => {
+                Some(DIVIDED[(seed / plays / 3 % DIVIDED.len() as u64) as usize])
+            }
+            None => None,
+        };
+        let divided = match divided {
+            Some(name) => {
+                let partitions = [2, 3, 4, 8][(seed / plays % 4) as usize];
+                Some((partitions::Settings::named(name).filter(|_| DIVIDED.contains(&name))?, partitions))
+            }
+            None => None,
+        };
+        let name = if divided.is_some() { LIVES[0] } else { name };
         let mut life = ensemble::Settings::named(name)?;
         // Sessions that end soon, so that holders are there to see it.
         life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
@@ -101,6 +133,7 @@ impl Settings {
             play,
             performers: 4,
             life,
+            divided,
             unfenced: false,
             #[cfg(feature = "planted-bugs")]
             bug: None,
