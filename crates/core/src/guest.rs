@@ -261,6 +261,9 @@ impl Server {
     /// What there is for a client of some home, oldest first.
     pub(crate) fn poll_guest(&mut self) -> Option<ForClient> {
         if let Some((home, client, what)) = self.said.pop_front() {
+            if matches!(what, ToClient::Put { .. }) {
+                self.partition.promises_are_told();
+            }
             return Some(ForClient::Said(home, client, what));
         }
         self.next_for_client()

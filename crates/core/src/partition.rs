@@ -19,6 +19,17 @@ use bytes::Bytes;
 use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, Tree, Watches};
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
+/// What others know of the last step of the entry under construction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Nobody will follow it.
+    Open,
+    /// Somebody will, but nobody has been told yet: so what is added follows nothing that follows this.
+    Promised,
+    /// It may be followed already.
+    Told,
+}
+
 pub(crate) struct Partition {
     pub(crate) tree: Tree,
     pub(crate) watches: Watches,
@@ -41,7 +52,7 @@ pub(crate) struct Partition {
     promised: Option<u64>,
     /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
     steps: u16,
-    is_step_promised: bool,
+    step: Step,
     pub(crate) planted: Planted,
 }
 
@@ -63,7 +74,7 @@ impl Partition {
             followed_until: 0,
             promised: None,
             steps: 0,
-            is_step_promised: false,
+            step: Step::Open,
             planted: Planted::default(),
         }
     }
@@ -299,7 +310,7 @@ impl Partition {
             Some(known) => known.position = known.position.max(after.position),
             None => self.follows.push(after),
         }
-        if self.is_step_promised {
+        if self.step == Step::Told {
             // Else two that follow each other in a circle would rest on one another alike, and nobody could tell
             // which of their events comes first.
             self.end_step();
@@ -313,15 +324,24 @@ impl Partition {
     pub(crate) fn promises(&mut self, position: u64) -> u64 {
         debug_assert!(!self.entry.is_empty());
         self.promised = Some(position);
-        self.is_step_promised = true;
+        if self.step == Step::Open {
+            self.step = Step::Promised;
+        }
         step_of(position, self.steps)
+    }
+
+    /// Others are about to be told of promises that were made.
+    pub(crate) fn promises_are_told(&mut self) {
+        if self.step == Step::Promised {
+            self.step = Step::Told;
+        }
     }
 
     fn end_step(&mut self) {
         self.rests_on.raise_zxid(self.proposed_zxid);
         put_step(&mut self.entry, &self.rests_on);
         self.steps += 1;
-        self.is_step_promised = false;
+        self.step = Step::Open;
     }
 
     /// Whether the entry under construction can have no more steps.
@@ -356,7 +376,7 @@ impl Partition {
             return None;
         }
         self.outstanding.closed(self.entry.len());
-        if self.is_step_promised {
+        if self.step != Step::Open {
             self.end_step();
         } else if !self.rests_on.is_empty() {
             self.rests_on.raise_zxid(self.proposed_zxid);
@@ -422,7 +442,7 @@ impl Partition {
         self.follows.clear();
         self.followed_until = 0;
         self.promised = None;
-        (self.steps, self.is_step_promised) = (0, false);
+        (self.steps, self.step) = (0, Step::Open);
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
         let zxid = self.rests_on.zxid();
         self.rests_on = Timestamp::new(self.partitions);

@@ -4,7 +4,8 @@
 
 mod threads;
 
-use stoa_core::CloseReason;
+use stoa_core::{CloseReason, Item, Items, Outcome};
+use stoa_group::Store;
 use stoa_wire::{OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode};
 use threads::*;
 
@@ -158,6 +159,42 @@ fn answers_wait_longer_where_many_more_are_to_come() {
     threads.pass(1);
     assert_eq!(threads.to_send, [client], "nobody waits for longer than that");
     assert_eq!(xids(&threads.take(client)), [10]);
+}
+
+/// How many steps the entries of a partition have from a record on.
+fn steps(threads: &Threads, partition: u8, record: usize) -> usize {
+    let records = threads.records[record..].iter().filter(|(of, ..)| *of == partition);
+    let entries = records.flat_map(|(_, _, payload)| Store::decode(payload.clone()).unwrap().entries);
+    let entries: Vec<_> = entries.collect();
+    let items = entries.iter().flat_map(|entry| Items::new(&entry.payload));
+    items.filter(|item| matches!(item, Ok(Item { outcome: Outcome::Step(_), .. }))).count()
+}
+
+#[test]
+fn what_is_heard_before_anything_is_promised_is_in_one_step() {
+    for is_together in [true, false] {
+        let (mut threads, tops, _) = furnished();
+        let clients: Vec<_> = (0..8).map(|_| threads.open(0)).collect();
+        threads.silent = Some((0, 2));
+        for client in &clients {
+            let requests = [set(9, &tops[3], b"!"), set(10, &tops[1], b"!"), set(11, &tops[2], b"!")];
+            threads.send(*client, &requests.concat());
+        }
+        threads.settle();
+        let (record, now) = (threads.records.len(), threads.now);
+        threads.silent = None;
+        for word in threads.words.remove(&(0, 2)).unwrap() {
+            threads.shard(2).hear(0, word, now);
+            if !is_together {
+                threads.shard(2).settle(now);
+            }
+        }
+        threads.settle();
+        assert_eq!(steps(&threads, 2, record), if is_together { 1 } else { clients.len() });
+        for client in clients {
+            assert_eq!(xids(&threads.take(client)), [9, 10, 11]);
+        }
+    }
 }
 
 fn exists(xid: i32, path: &str) -> Vec<u8> {

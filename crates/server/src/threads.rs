@@ -166,7 +166,11 @@ impl Driver {
                 self.speak_at_once();
             }
         }
-        self.server.borrow_mut().turn_ended(self.now());
+        {
+            let mut server = self.server.borrow_mut();
+            server.settle(now);
+            server.turn_ended(self.now());
+        }
         self.after_input();
     }
 

@@ -340,6 +340,11 @@ impl Home {
         self.connections.append_quietly(id, bytes)
     }
 
+    /// What is held back from now on is so until some time after this.
+    pub(crate) fn heard_at(&mut self, now: Now) {
+        self.now_us = now.mono_us;
+    }
+
     /// Lets go what was held back for long enough.
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;

@@ -174,6 +174,11 @@ impl Threads {
         if let Some(&((from, to), at)) = words.get(drawn) {
             let word = self.words.get_mut(&(from, to)).unwrap().remove(at).unwrap();
             self.shard(to).hear(from, word, now);
+            // Perhaps the thread hears more before it does what follows from that.
+            for _ in 0..if at == 0 && self.busy != Some(to) { self.draw(4) } else { 0 } {
+                let next = self.words.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                next.into_iter().for_each(|word| self.shard(to).hear(from, word, now));
+            }
         } else {
             let partition = stores[drawn - words.len()];
             let position = std::mem::take(&mut self.unstored[usize::from(partition)]);

@@ -276,9 +276,12 @@ impl<'a> World<'a> {
                     if let Some(server) = self.process(id) {
                         server.deliver(word, now);
                     }
-                    self.poll(id, word.between.1)?;
+                    // What follows from a word may have to wait until the thread has heard more.
+                    if self.rng.one_in(2) {
+                        self.poll(id, word.between.1)?;
+                    }
                 }
-                Ok(())
+                self.poll(id, word.between.1)
             }
             1 => {
                 let link = *self.rng.pick(&links);
