@@ -476,10 +476,11 @@ impl Connections {
         self.spare.pop()
     }
 
-    /// Keeps an empty buffer to use it again.
-    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+    /// Keeps a buffer to use it again; what is in it is not needed any more.
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if self.spare.len() < SPARE_BUFFERS && capacity > 0 && capacity <= SPARE_BUFFER_BYTES {
+            buffer.clear();
             self.spare.push(buffer);
         }
     }

@@ -489,7 +489,9 @@ impl Home {
             }
             ToClient::Frames { answers, mut bytes, stamp } => {
                 let position = stamp.at(from);
-                if !self.give(from, id, &stamp, answers, &mut bytes) {
+                if self.give(from, id, &stamp, answers, &mut bytes) {
+                    self.connections.recycle(bytes);
+                } else {
                     self.keep_for_later(from, id, answers, bytes, stamp);
                     self.deliver(id);
                 }

@@ -133,7 +133,10 @@ impl Shard {
     fn listen(&mut self, from: u8, word: Word, now: Now) {
         match word {
             Word::Client(client, what) => self.server.hear_home(from, client, what, now),
-            Word::Answer(client, what) => self.home.told(from, client, what),
+            Word::Answer(client, what) => {
+                self.home.told(from, client, what);
+                self.pass_buffer_on();
+            }
             Word::Tell { position, clock } => {
                 let comes = self.server.come_to(clock);
                 self.tell.push_back((from, comes.max(position)));
@@ -249,12 +252,19 @@ impl Shard {
     fn give(&mut self, client: ConnectionId, guest: ConnectionId) {
         let Some((answers, mut bytes)) = self.server.take_output(guest) else { return };
         if self.home.give(self.own, client, self.server.stamp(), answers, &mut bytes) {
-            // Buffers come from the partition and are emptied at the home.
-            let buffer = if bytes.capacity() > 0 { Some(bytes) } else { self.home.connections.spare() };
-            buffer.into_iter().for_each(|buffer| self.server.connections.recycle(buffer));
+            self.home.connections.recycle(bytes);
         } else {
             let stamp = self.server.stamp().clone();
             self.home.told(self.own, client, ToClient::Frames { answers, bytes, stamp });
+        }
+        self.pass_buffer_on();
+    }
+
+    /// Buffers come from partitions and are emptied at homes: as many go from here to other threads as come from
+    /// there.
+    fn pass_buffer_on(&mut self) {
+        if let Some(buffer) = self.home.connections.spare() {
+            self.server.connections.recycle(buffer);
         }
     }
 

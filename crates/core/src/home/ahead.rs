@@ -389,7 +389,7 @@ impl Home {
         from: u8,
         id: ConnectionId,
         answers: u32,
-        bytes: Vec<u8>,
+        mut bytes: Vec<u8>,
         stamp: Timestamp,
     ) {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
@@ -399,21 +399,25 @@ impl Home {
             return;
         };
         let begins_again = ahead.begins_again;
-        let mut rest = bytes.as_slice();
-        while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
-            let whole = rest.get(..rest.len() - tail.len()).unwrap_or_default();
-            rest = tail;
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..)
+            && let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX)
+        {
+            let (start, end) = (at, bytes.len() - tail.len());
+            at = end;
             let xid = ReplyHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
             let is_asked = !matches!(xid, xid::NOTIFICATION | xid::AUTH);
             if xid == xid::AUTH || (is_asked && begins_again) {
                 Self::uncount(&mut self.under_way, route, 1);
             }
             if !(is_asked && begins_again) {
-                let answers = u32::from(is_asked);
-                let (bytes, stamp) = (whole.into(), stamp.clone());
+                let is_all = end - start == bytes.len();
+                let bytes = if is_all { core::mem::take(&mut bytes) } else { bytes[start..end].to_vec() };
+                let (answers, stamp) = (u32::from(is_asked), stamp.clone());
                 route.late.push_back(Late { from, answers, parts, bytes, stamp });
             }
         }
+        self.connections.recycle(bytes);
     }
 
     /// Reads that were asked ahead are asked again, from the first that has not been told. False where there

@@ -22,6 +22,7 @@ impl Home {
             let late = self.route(id).and_then(|route| route.late.remove(next));
             let Some(Late { from, answers, mut bytes, stamp, .. }) = late else { break };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
+            self.connections.recycle(bytes);
         }
         self.give_collected(id);
         match self.route(id).filter(|route| route.late.is_empty()).and_then(|route| route.ends) {
