@@ -25,18 +25,14 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;
 
-/// Answers are held back for so long, microseconds, and for a few times that where few arrive in such a time: then
-/// the client waits for far longer, and so do all others, because of how much there is to do.
-const HELD_US: u64 = 5_000;
-const HELD_TIMES: u8 = 4;
-/// Few: so many times as many are to come.
-const MANY_MORE: usize = 3;
+/// Answers are held back for so long at most, microseconds. Where fewer than half arrive in such a time, the client
+/// waits for far longer, and so do all others, because of how much there is to do.
+const HELD_US: u64 = 20_000;
 
 /// A client whose answers are held back.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
     pub(super) until_us: u64,
-    times: u8,
     client: ConnectionId,
 }
 
@@ -104,8 +100,9 @@ pub(crate) struct AskedAhead {
     begins_again: bool,
     /// Answers may be among what arrives that were not asked ahead.
     has_others: bool,
-    /// Answers that the client is not sent yet.
+    /// Answers that the client is not sent yet, and when they are sent at the latest.
     held: u32,
+    held_until_us: u64,
 }
 
 /// Requests to one partition, one behind the other.
@@ -121,7 +118,9 @@ impl AskedAhead {
     /// Nothing is under way: begins, unless it is better to ask in turn.
     fn begin(&mut self, kind: Kind, seen: &Timestamp) -> bool {
         let (streak, rests_on) = (self.streak, seen.clone());
-        *self = Self { kind: Some(kind), streak, is_put: true, rests_on, ..Self::default() };
+        let Self { held, held_until_us, .. } = *self;
+        let kind = Some(kind);
+        *self = Self { kind, streak, is_put: true, rests_on, held, held_until_us, ..Self::default() };
         streak < STREAK_MAX
     }
 
@@ -335,7 +334,11 @@ impl Home {
     /// Puts answers into a client's output, to be sent with others.
     pub(super) fn hold(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
         if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
-            self.held.push_back(HeldBack { until_us: self.now_us + HELD_US, times: 1, client: id });
+            let until_us = self.now_us + HELD_US;
+            self.held.push_back(HeldBack { until_us, client: id });
+            if let Some(ahead) = self.route(id).and_then(|route| route.ahead.as_mut()) {
+                ahead.held_until_us = until_us;
+            }
         }
         self.connections.append_quietly(id, bytes)
     }
@@ -349,27 +352,15 @@ impl Home {
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
         while let Some(held) = self.held.pop_front_if(|held| held.until_us <= now.mono_us) {
-            let HeldBack { times, client, .. } = held;
-            if times < HELD_TIMES && self.waits_for_many(client) {
-                let until_us = now.mono_us + HELD_US;
-                self.held.push_back(HeldBack { until_us, times: times + 1, client });
-                continue;
-            }
-            self.connections.announce(client);
-            if let Some(ahead) = self.route(client).and_then(|route| route.ahead.as_mut()) {
+            if let Some(ahead) = self.route(held.client).and_then(|route| route.ahead.as_mut()) {
+                if ahead.held_until_us > held.until_us {
+                    // Those were sent in time, and what is held back now may still wait.
+                    continue;
+                }
                 ahead.held = 0;
             }
+            self.connections.announce(held.client);
         }
-    }
-
-    /// Whether many more answers are to come for a client than are held back.
-    fn waits_for_many(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| {
-            let route = connection.route.as_deref();
-            let held = route.and_then(|route| Some(route.ahead.as_ref()?.held)).unwrap_or(0) as usize;
-            let left = route.map_or(0, |route| route.under_way as usize) + connection.queue.len();
-            held > 0 && left > held * MANY_MORE
-        })
     }
 
     /// It is known where a write stands that was asked ahead.
