@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stoa_core::{ConnectError, TIMELINE, Word};
+use stoa_core::{ConnectError, Now, TIMELINE, Word};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -53,9 +53,21 @@ impl Neighbours {
         self.own
     }
 
-    /// Tells the other threads what there is for them: what is urgent at once, and then to each the rest, which
-    /// costs one look at whether it sleeps.
+    /// Tells the other threads what there is for them.
     pub(crate) fn say_all(&self, words: impl Iterator<Item = (u8, Word)>) {
+        self.say_urgent(words);
+        let mut said = self.said.borrow_mut();
+        for (said, inbox) in
+            said.iter_mut().zip(self.together.inboxes.iter()).filter(|(said, _)| !said.is_empty())
+        {
+            let next = Vec::with_capacity(said.len().min(TURN_MESSAGES));
+            inbox.tell(Message::Words(self.own, core::mem::replace(said, next)));
+        }
+    }
+
+    /// Tells them what is urgent at once, and collects the rest: to tell a thread much costs one look at whether it
+    /// sleeps, and so does to tell it little.
+    fn say_urgent(&self, words: impl Iterator<Item = (u8, Word)>) {
         let mut said = self.said.borrow_mut();
         for (to, word) in words {
             match (self.together.inboxes.get(usize::from(to)), said.get_mut(usize::from(to))) {
@@ -63,12 +75,6 @@ impl Neighbours {
                 (_, Some(said)) => said.push(word),
                 _ => {}
             }
-        }
-        for (said, inbox) in
-            said.iter_mut().zip(self.together.inboxes.iter()).filter(|(said, _)| !said.is_empty())
-        {
-            let next = Vec::with_capacity(said.len().min(TURN_MESSAGES));
-            inbox.tell(Message::Words(self.own, core::mem::replace(said, next)));
         }
     }
 
@@ -163,7 +169,7 @@ impl Driver {
                 Message::Question(question) => question.answer(&mut &**self),
             }
             if is_urgent {
-                self.speak_at_once();
+                self.speak_at_once(now);
             }
         }
         {
@@ -177,8 +183,12 @@ impl Driver {
     /// What follows from an urgent word does not wait for the end of a turn, nor does a part that was written for
     /// an operation over several partitions wait for more that goes to the log with it: nothing comes before it is
     /// applied.
-    fn speak_at_once(&self) {
-        self.speak();
+    fn speak_at_once(&self, now: Now) {
+        if let Some(neighbours) = &self.surroundings.neighbours {
+            let mut server = self.server.borrow_mut();
+            server.settle(now);
+            neighbours.say_urgent(core::iter::from_fn(|| server.poll_word()));
+        }
         if self.server.borrow().has_written_part() {
             self.log_entries();
         }
