@@ -379,6 +379,7 @@ impl Server {
             match self.replica.propose(entry.clone()) {
                 Ok(position) => {
                     self.partition.proposed(position, entry.clone());
+                    self.entry_is_proposed(&entry);
                     if self.planted.is(Bug::AppliedBeforeCommitted) {
                         let (term, kind) = (self.replica.term, EntryKind::Payload);
                         self.apply_entry(&Entry { position, term, kind, payload: entry });

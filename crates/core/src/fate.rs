@@ -82,6 +82,8 @@ pub(crate) struct Fates {
     decided: u64,
     /// By partition and term, where something follows it or is in it that follows others.
     lines: BTreeMap<(u8, u64), Line>,
+    /// What entries follow that this partition has proposed: the last of each partition and term.
+    expected: Vec<Place>,
     /// Who waits for more of a term here than is known there.
     curious: Vec<(u8, u64, u64)>,
     /// The lead is given up because of something void; where nobody else could lead, this server does so again.
@@ -282,17 +284,22 @@ impl Fates {
         following.flat_map(|(_, follows)| follows)
     }
 
-    /// Of which terms of other partitions more has to be known, and how far they are: for these places, and for what
-    /// is committed and follows something.
+    /// An entry that follows these is proposed. What becomes of them is asked at once: then the answers do not come
+    /// a round later than the entry is committed.
+    fn expects(&mut self, places: &[Place]) {
+        let is_open = |place: &Place, lines: &BTreeMap<(u8, u64), Line>| {
+            let line = lines.get(&(place.partition, place.term));
+            line.is_none_or(|line| place.position > line.committed && !line.is_over)
+        };
+        self.expected.retain(|place| is_open(place, &self.lines));
+        put_furthest(&mut self.expected, places.iter().filter(|place| is_open(place, &self.lines)));
+    }
+
+    /// Of which terms of other partitions more has to be known, and how far they are: for these places, for what
+    /// is committed and follows something, and for what is proposed.
     fn asks(&mut self, places: &[Place]) -> Vec<(u8, u64, u64)> {
-        // There are few of them, and many places.
-        let mut furthest: Vec<Place> = Vec::new();
-        for place in self.follows().chain(places).filter(|place| place.partition != self.own) {
-            match furthest.iter_mut().find(|it| (it.partition, it.term) == (place.partition, place.term)) {
-                Some(known) => known.position = place.position.max(known.position),
-                None => furthest.push(*place),
-            }
-        }
+        let mut furthest = self.expected.clone();
+        put_furthest(&mut furthest, self.follows().chain(places).filter(|place| place.partition != self.own));
         let mut asked = Vec::new();
         for Place { partition, term, position } in furthest {
             let line = self.line(partition, term);
@@ -305,7 +312,26 @@ impl Fates {
     }
 }
 
+/// Keeps the last place of each partition and term. There are few of these, and many places.
+fn put_furthest<'a>(furthest: &mut Vec<Place>, places: impl Iterator<Item = &'a Place>) {
+    for place in places {
+        match furthest.iter_mut().find(|it| (it.partition, it.term) == (place.partition, place.term)) {
+            Some(known) => known.position = place.position.max(known.position),
+            None => furthest.push(*place),
+        }
+    }
+}
+
 impl Server {
+    /// This server has proposed an entry.
+    pub(crate) fn entry_is_proposed(&mut self, entry: &[u8]) {
+        let follows = after_places(entry);
+        if !follows.is_empty() {
+            self.fates.expects(&follows);
+            self.ask_for_courses(&[]);
+        }
+    }
+
     /// A committed entry has come.
     pub(crate) fn entry_is_committed(&mut self, entry: &Entry) {
         self.fates.committed(entry.position, entry.term, after_places(&entry.payload));
@@ -460,6 +486,22 @@ mod tests {
         fates.told(1, course(75, 100, &[]));
         fates.advance();
         assert_eq!((fates.decided(), fates.first_open()), (9, None));
+    }
+
+    #[test]
+    fn what_a_proposed_entry_follows_is_asked_before_the_entry_is_committed() {
+        let mut fates = of_term_two(3);
+        fates.expects(&[place(1, 5, 70), place(1, 5, 60)]);
+        assert_eq!(fates.asks(&[]), [(1, 5, 0)]);
+        assert_eq!(fates.asks(&[]), [], "it is asked already");
+        fates.told(1, course(0, 65, &[]));
+        assert_eq!(fates.asks(&[]), [(1, 5, 65)], "that was not all");
+        fates.told(1, course(65, 75, &[]));
+        fates.expects(&[place(1, 5, 75)]);
+        assert_eq!(fates.asks(&[]), [], "all is known");
+        fates.committed(4, 2, vec![place(1, 5, 60), place(1, 5, 70)]);
+        fates.advance();
+        assert_eq!((fates.decided(), fates.asks(&[])), (4, vec![]));
     }
 
     #[test]
