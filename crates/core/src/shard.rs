@@ -102,8 +102,8 @@ impl Shard {
         self.settle(now);
     }
 
-    /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it: what
-    /// follows from many words takes less time than what follows from each.
+    /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
+    /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
         if matches!(word, Word::Client(..) | Word::Answer(..) | Word::HowFar { .. } | Word::Course(_)) {
             self.home.heard_at(now);
