@@ -105,12 +105,15 @@ impl Shard {
     /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
     /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
-        if matches!(word, Word::Client(..) | Word::Answer(..) | Word::HowFar { .. } | Word::Course(_)) {
+        if matches!(word, Word::Client(..) | Word::Answer(..) | Word::HowFar { .. }) {
             self.home.heard_at(now);
             return self.listen(from, word, now);
         }
-        // All others are rare, and find done what was said before them.
-        self.settle(now);
+        // All others are rare, and find done what was said before them. Only they have entries applied, and nobody is
+        // heard of whose session has ended with one before its home is told.
+        if !matches!(word, Word::Course(_)) {
+            self.settle(now);
+        }
         self.listen(from, word, now);
         self.settle(now);
     }

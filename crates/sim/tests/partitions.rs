@@ -19,7 +19,8 @@ fn nothing_goes_wrong_that_must_not() {
 /// were taken for a partition's own, leaders that could not apply what they led with, watches that were asked for
 /// by two tables or waited for in vain, and answers before those that came back, also when the log had no room; and the request behind
 /// an operation over several partitions whose session moved meanwhile; and a leader that passed the lead on to one who
-/// would have needed a snapshot of it first.
+/// would have needed a snapshot of it first; and, with programs, sessions that were heard of between their end and the
+/// news of it.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for (kind, partitions, seed) in [
@@ -35,8 +36,13 @@ fn what_went_wrong_once_does_not_again() {
         ("alone", 4, 13_000_334),
         ("snapshots", 2, 31_001_584),
         ("reshaped", 3, 157),
+        ("snapshots --programs", 8, 11_001_827),
     ] {
-        if let Err(violation) = World::new(seed, named(kind), partitions, &|_| ()).run() {
+        let settings = match kind.strip_suffix(" --programs") {
+            Some(kind) => named(kind).with_programs(),
+            None => named(kind),
+        };
+        if let Err(violation) = World::new(seed, settings, partitions, &|_| ()).run() {
             panic!("seed {seed}, {kind}, {partitions} partitions: {violation}");
         }
     }
