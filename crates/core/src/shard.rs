@@ -105,13 +105,15 @@ impl Shard {
     /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
     /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
-        if matches!(word, Word::Client(..) | Word::Answer(..) | Word::HowFar { .. }) {
+        let is_put = matches!(word, Word::Answer(_, ToClient::Put { .. }));
+        if is_put || matches!(word, Word::Client(..) | Word::HowFar { .. }) {
             self.home.heard_at(now);
             return self.listen(from, word, now);
         }
-        // All others are rare, and find done what was said before them. Only they have entries applied, and nobody is
-        // heard of whose session has ended with one before its home is told.
-        if !matches!(word, Word::Course(_)) {
+        // What clients are told is followed by what they ask next, before the next answer is looked at. And only others
+        // have entries applied: nobody is heard of whose session has ended with one before its home is told.
+        if !matches!(word, Word::Answer(..) | Word::Course(_)) {
+            // These are rare, and find done what was said before them.
             self.settle(now);
         }
         self.listen(from, word, now);
