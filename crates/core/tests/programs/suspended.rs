@@ -7,7 +7,7 @@ use stoa_wire::{MultiHeader, OPEN_ACL, Opcode, request::encode};
 
 /// Notes what was created, after so many turns as the name says.
 const WORKER: &str = r#"
-    on_event("created", "/work/*");
+    on_event("created", "/jobs/*");
     fn created(event) {
         let turns = event.name.split("-")[0].to_int();
         for turn in 0..turns { }
@@ -35,7 +35,7 @@ fn world_of(servers: u8) -> (World, Who, u8) {
     let mut world = World::new(servers);
     let leader = if servers == 1 { 1 } else { world.leader() };
     let anna = world.client(servers);
-    for path in ["/work", "/done"] {
+    for path in ["/jobs", "/done"] {
         world.create(anna, path, "").ok().unwrap();
     }
     world.register(anna, "worker", WORKER);
@@ -50,7 +50,7 @@ fn create_all(world: &mut World, who: Who, names: impl IntoIterator<Item = Strin
     let answer = world.ask(who, Opcode::Multi, |body| {
         for name in names {
             MultiHeader { opcode: Opcode::Create as i32, done: false, err: -1 }.encode(body);
-            encode::create(body, &format!("/work/{name}"), None, OPEN_ACL, 0, None);
+            encode::create(body, &format!("/jobs/{name}"), None, OPEN_ACL, 0, None);
         }
         MultiHeader::END.encode(body);
     });
@@ -61,13 +61,13 @@ fn create_all(world: &mut World, who: Who, names: impl IntoIterator<Item = Strin
 fn a_program_that_had_a_reaction_stopped_reacts_to_nothing_for_a_while() {
     for servers in [1, 3] {
         let (mut world, anna, leader) = world_of(servers);
-        world.create(anna, "/work/1000000-a", "").ok().unwrap();
-        world.create(anna, "/work/0-b", "").ok().unwrap();
+        world.create(anna, "/jobs/1000000-a", "").ok().unwrap();
+        world.create(anna, "/jobs/0-b", "").ok().unwrap();
         world.pass(SUSPENSION_MS - 10);
-        world.create(anna, "/work/0-c", "").ok().unwrap();
+        world.create(anna, "/jobs/0-c", "").ok().unwrap();
         assert_eq!(done(&mut world, anna), Vec::<String>::new());
         world.pass(20);
-        world.create(anna, "/work/0-d", "").ok().unwrap();
+        world.create(anna, "/jobs/0-d", "").ok().unwrap();
         assert_eq!(done(&mut world, anna), ["0-d"], "what it has missed is not made up for");
         let worker = stats(&mut world, leader, "worker");
         let counts = (worker.calls, worker.failures, worker.suspensions, worker.missed);
@@ -84,13 +84,13 @@ fn a_program_that_had_a_reaction_stopped_reacts_to_nothing_for_a_while() {
 #[test]
 fn a_reaction_that_is_nearly_stopped_happens_and_costs_nearly_as_much() {
     let (mut world, anna, leader) = world_of(3);
-    world.create(anna, "/work/9000-a", "").ok().unwrap();
+    world.create(anna, "/jobs/9000-a", "").ok().unwrap();
     world.pass(SUSPENSION_MS - 20);
-    world.create(anna, "/work/0-b", "").ok().unwrap();
+    world.create(anna, "/jobs/0-b", "").ok().unwrap();
     assert_eq!(done(&mut world, anna), ["9000-a"]);
     world.pass(20);
-    world.create(anna, "/work/4000-c", "").ok().unwrap();
-    world.create(anna, "/work/4000-d", "").ok().unwrap();
+    world.create(anna, "/jobs/4000-c", "").ok().unwrap();
+    world.create(anna, "/jobs/4000-d", "").ok().unwrap();
     assert_eq!(done(&mut world, anna), ["4000-c", "4000-d", "9000-a"], "up to the half nothing is paid");
     let worker = stats(&mut world, leader, "worker");
     assert_eq!((worker.suspensions, worker.missed), (1, 1));
@@ -112,9 +112,9 @@ fn all_reactions_to_an_update_together_have_a_bound() {
     let happened = done(&mut world, anna).len() as u64 - 500;
     assert_eq!((happened + large.missed, large.suspensions), (100, 1));
     world.pass(450);
-    world.create(anna, "/work/0-early", "").ok().unwrap();
+    world.create(anna, "/jobs/0-early", "").ok().unwrap();
     world.pass(100);
-    world.create(anna, "/work/0-late", "").ok().unwrap();
+    world.create(anna, "/jobs/0-late", "").ok().unwrap();
     let done = done(&mut world, anna);
     assert!(!done.contains(&"0-early".to_owned()) && done.contains(&"0-late".to_owned()));
 }
@@ -125,12 +125,12 @@ fn programs_do_not_share_what_one_of_them_may_take() {
     let programs = ProgramLimits { programs_per_session: 100, ..ProgramLimits::default() };
     let mut world = World::with(1, |config| config.programs = programs.clone());
     let anna = world.client(1);
-    world.create(anna, "/work", "").ok().unwrap();
+    world.create(anna, "/jobs", "").ok().unwrap();
     let source = WORKER.replace("local.create(\"/done/\" + event.name);", "");
     for number in 0..30 {
         world.register(anna, &format!("worker-{number:02}"), &source);
     }
-    world.create(anna, "/work/4000-a", "").ok().unwrap();
+    world.create(anna, "/jobs/4000-a", "").ok().unwrap();
     let all: Vec<ProgramStats> = world.server(1).programs().map(|(_, stats)| stats).collect();
     let (ran, missed) = all.split_at(25);
     assert!(ran.iter().all(|stats| (stats.calls, stats.suspensions, stats.missed) == (1, 1, 0)), "{ran:?}");
@@ -140,15 +140,15 @@ fn programs_do_not_share_what_one_of_them_may_take() {
 #[test]
 fn a_suspension_is_the_programs_by_its_name_and_ends_with_the_leader() {
     let (mut world, anna, _) = world_of(3);
-    world.create(anna, "/work/1000000-a", "").ok().unwrap();
+    world.create(anna, "/jobs/1000000-a", "").ok().unwrap();
     world.delete(anna, "/em/worker").ok().unwrap();
     world.register(anna, "worker", WORKER);
-    world.create(anna, "/work/0-b", "").ok().unwrap();
+    world.create(anna, "/jobs/0-b", "").ok().unwrap();
     assert_eq!(done(&mut world, anna), Vec::<String>::new(), "to register it anew does not help");
     let other = world.follower();
     world.reconnect(anna, other);
     world.lose_leader();
-    world.create(anna, "/work/0-c", "").ok().unwrap();
+    world.create(anna, "/jobs/0-c", "").ok().unwrap();
     assert_eq!(done(&mut world, anna), ["0-c"]);
 }
 
