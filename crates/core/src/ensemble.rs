@@ -465,6 +465,7 @@ impl Server {
         let is_planted = self.planted.is(Bug::SilentBeforeLead);
         self.sessions.judge(if is_planted { silent_since } else { self.now });
         self.publish_members();
+        self.learn_of_sessions();
         self.ensemble.known_until_us = self.now.mono_us;
         self.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
     }

@@ -34,6 +34,8 @@ pub(crate) struct Guest {
     pub(crate) seen: Timestamp,
     /// Where on the first partition's timeline its session came to it.
     pub(crate) since: u64,
+    /// Whoever leads this partition knows that, now and later.
+    pub(crate) is_known: bool,
     /// The version of the table by which its requests come here.
     pub(crate) placed: u64,
     /// Whether the home knows that it has a session.
@@ -142,6 +144,7 @@ impl Server {
                 client,
                 seen,
                 since: 0,
+                is_known: false,
                 placed: 0,
                 is_told: false,
                 last_zxid: 0,

@@ -4,11 +4,13 @@
 //! them, in the order of its timeline. So each leader refuses what an ended session has left behind, and
 //! what comes from a connection that the session has left, as the first one does from its own tree.
 
+use crate::connection::ConnectionId;
 use crate::crossing::Pending;
 use crate::entry::Origin;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
 use crate::server::Server;
+use crate::step::entry_of;
 use crate::word::Word;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -22,6 +24,8 @@ pub(crate) struct Owners {
     is_keeper: bool,
     /// How far the first partition had come with what is known here.
     position: u64,
+    /// At a leader: nobody is known before that is. See [`Server::learn_of_sessions`].
+    needs: u64,
     contacts: HashMap<i64, Contact, FixedState>,
     /// At the first partition: what the others have not been told.
     news: Vec<(i64, Option<Contact>)>,
@@ -42,13 +46,14 @@ pub(crate) enum Known {
 
 impl Owners {
     pub(crate) fn new(is_keeper: bool) -> Self {
-        Self { is_keeper, position: 0, contacts: HashMap::default(), news: Vec::new(), tells_all: is_keeper }
+        let contacts = HashMap::default();
+        Self { is_keeper, position: 0, needs: 0, contacts, news: Vec::new(), tells_all: is_keeper }
     }
 
     /// Whether this is the session's contact, which it became at `since`.
     pub(crate) fn knows(&self, session: i64, contact: Contact, since: u64) -> Known {
         match self.contacts.get(&session) {
-            _ if since > self.position => Known::NotYet,
+            _ if since.max(self.needs) > self.position => Known::NotYet,
             None => Known::No(ErrorCode::SessionExpired),
             Some(current) if *current != contact => Known::No(ErrorCode::SessionMoved),
             Some(_) => Known::Yes,
@@ -87,6 +92,38 @@ impl Server {
         Asked::put_write(&mut asked, (session, 0), &After::default(), Opcode::CloseSession, &[], &[]);
         self.pending.push_back(Pending { origin: None, asked: asked.into() });
         self.take_pending();
+    }
+
+    /// At a new leader: what the timeline rests on was prepared by those who knew what had become of sessions up to
+    /// there, and who was refused by them must be by this server.
+    pub(crate) fn learn_of_sessions(&mut self) {
+        if self.has_sessions() {
+            return;
+        }
+        let position = self.stamp.at(FIRST);
+        self.owners.needs = entry_of(position);
+        if self.owners.needs > self.owners.position {
+            self.say(FIRST, Word::Tell { position, clock: 0 });
+        }
+    }
+
+    /// The first partition has come so far, and has told what has become of sessions until then.
+    pub(crate) fn sessions_are_told(&mut self, position: u64) {
+        self.owners.position = self.owners.position.max(entry_of(position));
+        self.take_pending();
+    }
+
+    /// Whether a leader of this partition may not know that the session of this guest has come to it. What the
+    /// session has asked elsewhere may then be accepted later than what this guest is answered now, unless the
+    /// question is put on the timeline: whoever leads it then, or later, has heard of the guest.
+    pub(crate) fn is_stranger(&self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(id).filter(|_| !self.has_sessions()) else {
+            return false;
+        };
+        let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
+        let contact = Contact { server: self.config.server_id, opening: connection.opening };
+        let is_known = || self.owners.knows(connection.session, contact, guest.since) == Known::Yes;
+        !(self.replica.is_alone() && is_known())
     }
 
     /// Whether who asks speaks for his session, as far as it is this partition's business.

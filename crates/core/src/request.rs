@@ -47,20 +47,24 @@ impl Server {
         }
         let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
         let is_barred = connection.bars > 0;
-        let reads_newest = connection.reads_newest && !self.replica.is_alone();
+        let reads_newest = connection.reads_newest && is_read(opcode);
+        let is_introduction = reads_newest && self.is_stranger(id);
         match opcode {
             // Heartbeats wait behind nothing; clients match the answer by its xid alone.
             Opcode::Ping => self.reply(id, header.xid, opcode, 0, &[], arrived_us),
             Opcode::Auth => self.auth(id, header, &mut reader, arrived_us),
             // A program takes a read in its turn among the writes, as what it does is one.
             _ if !is_barred
-                && !reads_newest
+                && (!reads_newest || self.replica.is_alone())
                 && is_read(opcode)
                 && self.is_for_program(id, opcode, &reader) =>
             {
                 self.write(id, header, opcode, &mut reader, arrived_us);
             }
-            _ if reads_newest && is_read(opcode) => {
+            _ if is_introduction && is_next => {
+                self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
+            }
+            _ if reads_newest && !is_introduction && !self.replica.is_alone() => {
                 let barrier = self.barrier(id);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
                 let frame = frame.bytes.into();
@@ -69,7 +73,10 @@ impl Server {
             // What waits behind a barrier must not take effect before it falls.
             _ if is_barred || (!is_next && is_read(opcode)) => {
                 let frame = frame.bytes.into();
-                self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: is_barred });
+                self.connections.push_slot(
+                    id,
+                    Slot::Request { frame, arrived_us, may_write: is_barred || is_introduction },
+                );
             }
             _ if is_read(opcode) => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
@@ -128,17 +135,12 @@ impl Server {
         let Some(connection) = self.connections.get(id) else { return };
         let (session, opening) = (connection.session, connection.opening);
         let bars = changes_programs(&request);
-        let slot = Slot::Write { xid: header.xid, opcode, arrived_us, bars };
         let is_known = connection.guest.as_ref().is_none_or(|guest| {
             let contact = Contact { server: self.config.server_id, opening };
             self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes
         });
         if !can_prepare || !is_known || self.concerns_others(session, &request) {
-            let mut asked = Vec::with_capacity(body.len() + 64);
-            let after = connection.after();
-            Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
-            self.requests.ask(id, asked);
-            self.connections.push_slot(id, slot);
+            self.ask_leader(id, header, opcode, body, arrived_us, bars);
             return;
         }
         if let Some(guest) = &connection.guest {
@@ -173,7 +175,26 @@ impl Server {
             Err(refusal) => self.partition.propose_refusal(origin, refusal),
         }
         self.requests.prepared(id);
-        self.connections.push_slot(id, slot);
+        self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
+    }
+
+    /// Whoever leads is to prepare this, in its turn.
+    fn ask_leader(
+        &mut self,
+        id: ConnectionId,
+        header: RequestHeader,
+        opcode: Opcode,
+        body: &[u8],
+        arrived_us: u64,
+        bars: bool,
+    ) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let (session, opening) = (connection.session, connection.opening);
+        let mut asked = Vec::with_capacity(body.len() + 64);
+        let after = connection.after();
+        Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
+        self.requests.ask(id, asked);
+        self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
     }
 
     /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
@@ -230,6 +251,10 @@ impl Server {
         let asked = reader.rest();
         match Request::decode(Opcode::Sync, reader) {
             Ok(Request::Sync { path }) => {
+                if self.is_stranger(id) && !self.planted.is(Bug::SyncIsLocal) {
+                    self.ask_leader(id, header, Opcode::Sync, asked, arrived_us, false);
+                    return;
+                }
                 let mut body = Vec::new();
                 put::str(&mut body, path);
                 if self.replica.is_alone() || self.planted.is(Bug::SyncIsLocal) {
@@ -371,17 +396,20 @@ impl Server {
             self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             return;
         }
+        let Some(connection) = self.connections.get(id) else { return };
+        let is_introduction = is_read(opcode) && connection.reads_newest && self.is_stranger(id);
         let is_for_program = is_read(opcode) && self.is_for_program(id, opcode, &reader);
-        if is_read(opcode) && !is_for_program {
+        if is_read(opcode) && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;
         }
         // A barrier has held it back; what it waits for now stands before all that waits already.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let rest = core::mem::take(&mut connection.queue);
-        match is_for_program {
-            true => self.write(id, header, opcode, &mut reader, arrived_us),
-            false => self.ordered(id, header, opcode, &mut reader, arrived_us),
+        match (is_for_program, is_introduction) {
+            (true, _) => self.write(id, header, opcode, &mut reader, arrived_us),
+            (_, true) => self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false),
+            _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
         if let Some(connection) = self.connections.get_mut(id) {
             connection.queue.extend(rest);

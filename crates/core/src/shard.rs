@@ -4,6 +4,7 @@ use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId};
 use crate::guest::ForClient;
 use crate::home::{Home, HomeStats, Taken};
+use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::restore::Recovered;
 use crate::server::{ConnectError, Output, Server};
@@ -146,7 +147,12 @@ impl Shard {
                 let comes = self.server.come_to(clock);
                 self.tell.push_back((from, comes.max(position)));
             }
-            Word::Reached { position, clock } => self.home.reached(from, position, clock),
+            Word::Reached { position, clock } => {
+                if from == FIRST {
+                    self.server.sessions_are_told(position);
+                }
+                self.home.reached(from, position, clock);
+            }
             Word::Sessions { is_all, position, changed } => {
                 self.server.sessions_changed(is_all, position, &changed);
             }

@@ -15,8 +15,9 @@ use stoa_core::{
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, MultiHeader, Opcode, Reader, ReplyHeader, RequestHeader, SideHello,
-    Stamped, ask_direct, direct_op, direct_xid, next_frame, put, request::encode, side_answer, xid,
+    ConnectRequest, ConnectResponse, MultiHeader, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader,
+    SideHello, Stamped, ask_direct, direct_op, direct_xid, next_frame, put, request::encode, side_answer,
+    xid,
 };
 use threads::{create, frame, request};
 
@@ -243,6 +244,11 @@ impl Servers {
     }
 
     fn connect(&mut self, id: u8, thread: u8) -> Client {
+        self.connect_session(id, thread, (0, [0; PASSWORD_LEN])).0
+    }
+
+    /// A connection of a session, or of a new one if it has no number yet.
+    fn connect_session(&mut self, id: u8, thread: u8, session: Session) -> (Client, Session) {
         let now = self.now();
         let peer: SocketAddr = ([10, 0, 0, 1], 4000).into();
         let client = (id, thread, self.shard(id, thread).connect(peer, now).unwrap());
@@ -250,13 +256,14 @@ impl Servers {
             protocol_version: 0,
             last_zxid_seen: 0,
             timeout_ms: 30_000,
-            session_id: 0,
-            password: &[0; 16],
+            session_id: session.0,
+            password: &session.1,
             read_only: None,
         };
         self.send(client, &frame(|out| request.encode(out)));
-        assert_ne!(self.take(client), Vec::<u8>::new(), "it has a session");
-        client
+        let bytes = self.take(client);
+        let response = ConnectResponse::decode(&bytes[4..]).expect("it has a session");
+        (client, (response.session_id, response.password))
     }
 
     /// A direct client: its main connection, to the thread of the first partition, and two side connections.
@@ -312,6 +319,9 @@ impl Servers {
 }
 
 type Client = (u8, u8, ConnectionId);
+
+/// Its number and its password.
+type Session = (i64, [u8; PASSWORD_LEN]);
 
 /// A part stands where its operation says that it does.
 fn check_places(partition: u8, store: &Store) {
@@ -426,6 +436,67 @@ fn who_leads_a_partition_gives_way_to_who_leads_the_first_one() {
     servers.pass(2000);
     let leader = servers.leader_of_all().expect("one server leads all partitions");
     assert_ne!(leader, 3);
+}
+
+#[test]
+fn after_a_sync_nothing_comes_from_the_connection_before() {
+    nothing_comes_after(|xid, top| request(xid, Opcode::Sync, |out| encode::path(out, top)));
+}
+
+#[test]
+fn after_a_linearizable_read_nothing_comes_from_the_connection_before() {
+    nothing_comes_after(|xid, top| {
+        let consistency = |out: &mut Vec<u8>| encode::auth(out, "consistency", b"linearizable");
+        let mut both = request(xid::AUTH, Opcode::Auth, consistency);
+        both.extend(exists(xid, top));
+        both
+    });
+}
+
+/// What a session has sent on a connection that it has left is not carried out after this on the next one, whoever
+/// leads the partition by then.
+fn nothing_comes_after(question: impl Fn(i32, &str) -> Vec<u8>) {
+    let mut servers = Servers::new(2);
+    let top = &tops(2)[1];
+    let founder = servers.connect(1, 0);
+    servers.send(founder, &create(1, top));
+    servers.pass(100);
+    let (old, session) = servers.connect_session(3, 1, (0, [0; PASSWORD_LEN]));
+    // A write is on its way to the second partition.
+    servers.cut(3, 1, 1);
+    servers.cut(3, 2, 1);
+    servers.send(old, &threads::set(1, top, b"late"));
+    // On server 1 the second partition does not hear what the first one says: neither who leads that, nor where the
+    // session is. Server 2 leads both now.
+    servers.silent = Some((1, 0, 1));
+    for partition in [0, 1] {
+        let now = servers.now();
+        servers.shard(1, partition).server_mut().hand_over(2, now);
+        servers.pass(50);
+    }
+    assert_eq!(servers.leader_of_all(), Some(2));
+    let (new, _) = servers.connect_session(2, 1, session);
+    servers.send(new, &question(1, top));
+    servers.pass(20);
+    assert_eq!(servers.answers(new).last(), Some(&(1, 0)));
+    // The second partition is led once more by who has missed all that.
+    let now = servers.now();
+    servers.shard(2, 1).server_mut().hand_over(1, now);
+    servers.pass(50);
+    assert_eq!(servers.shard(1, 1).server().standing().role, Role::Leader);
+    servers.cuts.clear();
+    servers.pass(200);
+    let is_there = |servers: &mut Servers, xid| {
+        servers.send(new, &threads::get(xid, top, false));
+        let bytes = servers.take(new);
+        assert_ne!(bytes, Vec::<u8>::new(), "it is answered");
+        bytes.windows(4).any(|bytes| bytes == b"late")
+    };
+    assert!(!is_there(&mut servers, 2), "it is carried out after the answer");
+    servers.speak();
+    servers.pass(2000);
+    assert_eq!(servers.leader_of_all(), Some(2));
+    assert!(!is_there(&mut servers, 3), "it is carried out in the end");
 }
 
 #[test]

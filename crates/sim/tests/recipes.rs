@@ -45,6 +45,22 @@ fn nobody_waits_for_itself_when_a_program_is_missing() {
     }
 }
 
+/// Somebody gave up while it made the parents of a lock, with creates of its leaf under way.
+#[test]
+fn what_is_under_way_when_somebody_gives_up_is_taken_back() {
+    let settings = Settings::of(61_000_134, Some(Play::Lock), Some("divided-moving"));
+    let settings = settings.expect("it is one of the kinds");
+    run(61_000_134, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A partition took a create of a connection that its session had left, after a sync on the next one.
+#[test]
+fn nobody_is_found_in_its_own_way_after_a_sync() {
+    let settings = Settings::of(60_000_863, Some(Play::Lock), Some("divided-default"));
+    let settings = settings.expect("it is one of the kinds");
+    run(60_000_863, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// The lives of servers with several partitions.
 const DIVIDED: [&str; 4] = ["divided-default", "divided-moving", "divided-snapshots", "divided-disks"];
 

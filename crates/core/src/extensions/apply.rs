@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_tree::{Refusal, WatcherId};
-use stoa_wire::{ErrorCode, EventKind, Reader, Request, RequestHeader};
+use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
 
 /// Names of watches that clients know by other paths than what is watched: the path, and what it is known as.
 pub(crate) type Aliases = Vec<(Box<str>, Box<str>)>;
@@ -91,9 +91,14 @@ impl Server {
         }
     }
 
-    /// A read that was for a program is for none: it is answered here, in its turn.
+    /// What changes nothing has got its place on the timeline, and all that is before it is applied: it is answered
+    /// here, in its turn.
     pub(crate) fn read_untaken(&mut self, id: ConnectionId, asked: &[u8]) {
         let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Some(guest) = &mut connection.guest {
+            // It was taken because the session is known to have come here.
+            guest.is_known = true;
+        }
         let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         let Some(slot) = write else { return };
         // A read bars nothing, neither as the write that it was taken for nor as a request.
@@ -101,6 +106,9 @@ impl Server {
         let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) else {
             return self.answer_own(Some(id), ErrorCode::SystemError as i32, &[]);
         };
+        if opcode == Opcode::Sync {
+            return self.answer_own(Some(id), 0, body);
+        }
         let frame = frame(RequestHeader { xid, opcode: opcode as i32 }, body);
         connection.queued_bytes += frame.len();
         *slot = Slot::Request { frame, arrived_us, may_write: false };

@@ -59,13 +59,25 @@ fn read_kind(opcode: Opcode) -> Option<OperationKind> {
     }
 }
 
-fn is_read(request: &Request<'_>) -> bool {
+/// Whether a request is on the timeline only for its place there: it is answered where it came in.
+fn changes_nothing(request: &Request<'_>) -> bool {
     matches!(
         request,
         Request::GetData { .. }
             | Request::GetChildren { .. }
             | Request::GetChildren2 { .. }
             | Request::Exists { .. }
+            | Request::GetAcl { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_)
+            | Request::SetWatches(_)
+            | Request::SetWatches2(_)
+            | Request::AddWatch { .. }
+            | Request::CheckWatches { .. }
+            | Request::RemoveWatches { .. }
+            | Request::WhoAmI
+            | Request::Sync { .. }
     )
 }
 
@@ -116,8 +128,9 @@ impl Partition {
                 return done;
             }
         }
-        if let (true, Some(origin)) = (is_read(request), origin) {
-            // It was for a program when it came in elsewhere, and is for none now.
+        if let (true, Some(origin)) = (changes_nothing(request), origin) {
+            // It was for a program when it came in elsewhere, and is for none now; or it comes from somebody of whom
+            // not all may know.
             put_untaken(&mut self.entry, origin);
             return Ok(());
         }

@@ -26,6 +26,8 @@ pub(in super::super) struct Leaf<S: Service> {
     stat: Option<Stat>,
     /// There is a request to create it of which nobody knows what became of it.
     is_unknown: bool,
+    /// There may be several at once.
+    is_ahead: bool,
     is_over: bool,
 }
 
@@ -33,18 +35,21 @@ impl<S: Service> Leaf<S> {
     /// Before anything is asked for.
     pub(super) fn new(slot: &Slot<S>) -> Self {
         let (znodes, path) = (slot.znodes.clone(), slot.path.clone());
-        Self { id: znodes.id(), znodes, path, stat: None, is_unknown: false, is_over: false }
+        let id = znodes.id();
+        Self { id, znodes, path, stat: None, is_unknown: false, is_ahead: false, is_over: false }
     }
 
-    /// The request to create it, in this session if one is named. What becomes of it has to be taken in; if it is
-    /// not, the znode is looked for when this is dropped.
-    pub(super) fn create_call(&mut self, session: Option<i64>) -> Call {
+    /// The request to create it. What becomes of it has to be taken in; if it is not, the znode is looked for when
+    /// this is dropped.
+    pub(super) fn create_call(&mut self) -> Call {
         self.is_unknown = true;
-        let call = self.znodes.create_call(&self.path, self.id.as_bytes(), CreateMode::Ephemeral);
-        match session {
-            Some(session) => Call::Within { session, call: Box::new(call) },
-            None => call,
-        }
+        self.znodes.create_call(&self.path, self.id.as_bytes(), CreateMode::Ephemeral)
+    }
+
+    /// The same, to be made again and again in this session, whatever became of those before.
+    pub(super) fn create_call_ahead(&mut self, session: i64) -> Call {
+        self.is_ahead = true;
+        Call::Within { session, call: Box::new(self.create_call()) }
     }
 
     /// Takes in what became of a request to create it. Refused or lost, it was not carried out, and is not going to
@@ -67,13 +72,8 @@ impl<S: Service> Leaf<S> {
             Err(code) if code != ErrorCode::SessionExpired => Ok(Err(code)),
             other => Err(unexpected(&self.path, other)),
         };
-        self.is_unknown = false;
+        self.is_unknown = self.is_ahead;
         result
-    }
-
-    /// There are more requests to create it under way.
-    pub(super) fn is_under_way(&mut self) {
-        self.is_unknown = true;
     }
 
     /// Looks for it, after a request to create or to delete it whose answer is lost: such a request was carried out
@@ -158,6 +158,7 @@ impl<S: Service> Drop for Leaf<S> {
             id: core::mem::take(&mut self.id),
             stat: self.stat.take(),
             is_unknown: self.is_unknown,
+            is_ahead: self.is_ahead,
             // It is over when the task is, however that ends.
             is_over: true,
         };

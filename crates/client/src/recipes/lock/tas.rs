@@ -62,7 +62,7 @@ impl<S: Service> Slot<S> {
     pub(super) async fn try_leaf(&self, leaf: &mut Leaf<S>) -> Result<bool, Error> {
         let mut pause = PAUSE_MIN;
         loop {
-            let Attempt { created, has_cleared } = self.attempt(leaf.create_call(None)).await;
+            let Attempt { created, has_cleared } = self.attempt(leaf.create_call()).await;
             match self.settle(leaf, created, &mut pause).await? {
                 Some(true) => return Ok(true),
                 Some(false) if has_cleared || self.look().await? == Seen::Leaf => return Ok(false),
@@ -76,7 +76,7 @@ impl<S: Service> Slot<S> {
     pub(super) async fn take_watching(&self, leaf: &mut Leaf<S>, joins: bool) -> Result<bool, Error> {
         let mut pause = PAUSE_MIN;
         loop {
-            let Attempt { created, has_cleared } = self.attempt(leaf.create_call(None)).await;
+            let Attempt { created, has_cleared } = self.attempt(leaf.create_call()).await;
             match self.settle(leaf, created, &mut pause).await? {
                 Some(true) => return Ok(true),
                 Some(false) => match self.look_behind_leaf().await? {
@@ -94,7 +94,7 @@ impl<S: Service> Slot<S> {
     pub(super) async fn take_trying(&self, leaf: &mut Leaf<S>) -> Result<bool, Error> {
         let mut pause = PAUSE_MIN;
         loop {
-            let attempt = self.attempt(leaf.create_call(None));
+            let attempt = self.attempt(leaf.create_call());
             // A refusal does not say what is there.
             let (Attempt { created, has_cleared }, seen) = both(attempt, self.look()).await;
             match self.settle(leaf, created, &mut pause).await? {
@@ -109,20 +109,15 @@ impl<S: Service> Slot<S> {
     pub(super) async fn take_trying_ahead(&self, leaf: &mut Leaf<S>, every: Duration) -> Result<bool, Error> {
         let service = &self.znodes.service;
         // What is under way when the lock is had must not be carried out in a later session.
-        let session = service.situation().session;
-        if session.is_none() {
-            return self.take_trying(leaf).await;
-        }
-        let create = leaf.create_call(session);
+        let Some(session) = service.situation().session else { return self.take_trying(leaf).await };
+        let create = leaf.create_call_ahead(session);
         let attempt = || both(self.attempt(create.clone()), self.look());
         let mut attempts = Flight::new(service, Some(every), attempt);
         let mut pause = PAUSE_MIN;
         loop {
             let (Attempt { created, has_cleared }, seen) = poll_fn(|context| attempts.poll(context)).await;
             let was_lost = created.as_ref().is_err_and(|code| is_lost(*code));
-            let settled = self.settle(leaf, created, &mut pause).await;
-            leaf.is_under_way();
-            match settled? {
+            match self.settle(leaf, created, &mut pause).await? {
                 Some(true) => return Ok(true),
                 Some(false) if has_cleared && seen? == Seen::Directory => return Ok(false),
                 // The leaf was looked for behind all that are under way: none of them has made it, or will.
