@@ -15,13 +15,11 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
 use crate::fate::Place;
 use crate::frame::Frame;
-use crate::owners::Known;
 use crate::planted::Bug;
 use crate::server::Server;
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
 use crate::word::ToClient;
-use stoa_tree::Contact;
 use stoa_wire::{Opcode, Request};
 
 /// A write that is asked before earlier ones of its client are answered.
@@ -69,7 +67,7 @@ impl Server {
         }
         let Some(guest) = &mut connection.guest else { return };
         guest.placed = placed;
-        seen.into_iter().for_each(|seen| guest.seen.merge(seen));
+        seen.into_iter().for_each(|seen| guest.has_seen(seen));
         let (home, client) = (guest.home, guest.client);
         if self.partition.has_all_steps() {
             self.propose_entry();
@@ -88,7 +86,7 @@ impl Server {
             connection.received += 1;
         }
         self.stats.packets_received += 1;
-        self.load.request(frame.bytes, now);
+        self.load.request(frame.opcode, frame.body(), now);
         // Also when it is refused: where it stands says when its client is told.
         self.set_ahead(id, true);
         self.request(id, frame, now.mono_us);
@@ -108,8 +106,9 @@ impl Server {
 
     /// Whether a write can be prepared here and now, behind all that its client has asked before.
     fn can_take_ahead(&mut self, id: ConnectionId, frame: &Frame<'_>) -> bool {
+        let is_known = self.is_known(id);
         let Some(connection) = self.connections.get(id) else { return false };
-        let (session, opening, opcode) = (connection.session, connection.opening, frame.opcode);
+        let (session, opcode) = (connection.session, frame.opcode);
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
@@ -120,8 +119,6 @@ impl Server {
         if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
             return false;
         }
-        let contact = Contact { server: self.config.server_id, opening };
-        let is_known = self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes;
         let request = opcode.and_then(|opcode| Request::decode(opcode, &mut frame.body()).ok());
         is_known && request.is_some_and(|request| !self.concerns_others(session, &request))
     }

@@ -188,10 +188,12 @@ impl Server {
             return;
         }
         for asked in asked {
-            if self.load.is_next()
-                && let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked)
-            {
-                self.load.count(opcode, Reader::new(body), self.now);
+            if self.load.is_next(true) {
+                let (opcode, body) = match Asked::decode(asked) {
+                    Ok(Asked::Write { opcode, body, .. }) => (Some(opcode), body),
+                    _ => (None, &[][..]),
+                };
+                self.load.look_at(opcode, Reader::new(body), self.now);
             }
         }
     }

@@ -34,6 +34,10 @@ pub(crate) struct Guest {
     pub(crate) seen: Timestamp,
     /// Where on the first partition's timeline its session came to it.
     pub(crate) since: u64,
+    /// By what is known of sessions after so many changes, it speaks for its own.
+    pub(crate) known_at: Option<u64>,
+    /// What it has seen was added to what the partition's entries rest on, the last time that this was begun anew.
+    pub(crate) rests_at: Option<u64>,
     /// Whoever leads this partition knows that, now and later.
     pub(crate) is_known: bool,
     /// The version of the table by which its requests come here.
@@ -48,6 +52,14 @@ pub(crate) struct Guest {
     pub(crate) gives_back: bool,
     /// What it asks just now was asked ahead.
     pub(crate) is_ahead: bool,
+}
+
+impl Guest {
+    /// Its client has seen that.
+    pub(crate) fn has_seen(&mut self, seen: &Timestamp) {
+        self.seen.merge(seen);
+        self.rests_at = None;
+    }
 }
 
 /// Something for a client of a home.
@@ -144,6 +156,8 @@ impl Server {
                 client,
                 seen,
                 since: 0,
+                known_at: None,
+                rests_at: None,
                 is_known: false,
                 placed: 0,
                 is_told: false,
@@ -241,7 +255,7 @@ impl Server {
         guest.placed = placed;
         guest.gives_back = false;
         if let Some(seen) = seen {
-            guest.seen.merge(seen);
+            guest.has_seen(seen);
             let ahead = entry_of(guest.seen.at(own));
             if ahead > self.replica.applied.0 && !self.planted.is(Bug::TimestampIgnored) {
                 let barrier = self.barrier_at(id, ahead);
@@ -249,8 +263,19 @@ impl Server {
             }
         }
         self.stats.packets_received += 1;
-        self.load.request(frame.bytes, now);
+        self.load.request(frame.opcode, frame.body(), now);
         self.request(id, frame, now.mono_us);
+    }
+
+    /// What is proposed next for a guest rests on what its client has seen, as all does that follows.
+    #[inline]
+    pub(crate) fn rests_on_guest(&mut self, id: ConnectionId) {
+        let guest = self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut());
+        let begun = Some(self.partition.abandoned());
+        if let Some(guest) = guest.filter(|guest| guest.rests_at != begun) {
+            self.partition.depends_on(&guest.seen);
+            guest.rests_at = begun;
+        }
     }
 
     /// What a guest is answered next is about what these partitions have parts of.

@@ -26,6 +26,8 @@ pub(crate) struct Owners {
     position: u64,
     /// At a leader: nobody is known before that is. See [`Server::learn_of_sessions`].
     needs: u64,
+    /// How often what is known has changed.
+    changes: u64,
     contacts: HashMap<i64, Contact, FixedState>,
     /// At the first partition: what the others have not been told.
     news: Vec<(i64, Option<Contact>)>,
@@ -47,7 +49,15 @@ pub(crate) enum Known {
 impl Owners {
     pub(crate) fn new(is_keeper: bool) -> Self {
         let contacts = HashMap::default();
-        Self { is_keeper, position: 0, needs: 0, contacts, news: Vec::new(), tells_all: is_keeper }
+        Self {
+            is_keeper,
+            position: 0,
+            needs: 0,
+            changes: 0,
+            contacts,
+            news: Vec::new(),
+            tells_all: is_keeper,
+        }
     }
 
     /// Whether this is the session's contact, which it became at `since`.
@@ -62,6 +72,7 @@ impl Owners {
 
     /// At a leader: somebody else speaks for a session from now on, or nobody.
     pub(crate) fn speaks(&mut self, session: i64, contact: Option<Contact>) {
+        self.changes += 1;
         match contact {
             Some(contact) => self.contacts.insert(session, contact),
             None => self.contacts.remove(&session),
@@ -102,6 +113,7 @@ impl Server {
         }
         let position = self.stamp.at(FIRST);
         self.owners.needs = entry_of(position);
+        self.owners.changes += 1;
         if self.owners.needs > self.owners.position {
             self.say(FIRST, Word::Tell { position, clock: 0 });
         }
@@ -124,6 +136,21 @@ impl Server {
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
         let is_known = || self.owners.knows(connection.session, contact, guest.since) == Known::Yes;
         !(self.replica.is_alone() && is_known())
+    }
+
+    /// Whether this partition knows that who asks here speaks for his session.
+    #[inline]
+    pub(crate) fn is_known(&mut self, id: ConnectionId) -> bool {
+        let has_sessions = self.has_sessions();
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let Some(guest) = connection.guest.as_mut().filter(|_| !has_sessions) else { return true };
+        // Found with each write otherwise, while sessions come and go now and then.
+        if guest.known_at != Some(self.owners.changes) {
+            let contact = Contact { server: self.config.server_id, opening: connection.opening };
+            let known = self.owners.knows(connection.session, contact, guest.since);
+            guest.known_at = (known == Known::Yes).then_some(self.owners.changes);
+        }
+        guest.known_at.is_some()
     }
 
     /// Whether who asks speaks for his session, as far as it is this partition's business.
@@ -172,6 +199,7 @@ impl Server {
             owners.contacts.clear();
         }
         owners.position = position;
+        owners.changes += 1;
         for (session, contact) in changed {
             owners.speaks(*session, *contact);
         }

@@ -44,6 +44,7 @@ pub(crate) struct Partition {
     pub(crate) partitions: u8,
     /// What the entry under construction rests on.
     rests_on: Timestamp,
+    abandoned: u64,
     /// Which entries of other partitions it follows: the last of each, which may not be committed.
     follows: Vec<Place>,
     /// Up to this position entries may follow such.
@@ -70,6 +71,7 @@ impl Partition {
             own,
             partitions,
             rests_on: Timestamp::new(partitions),
+            abandoned: 0,
             follows: Vec::new(),
             followed_until: 0,
             promised: None,
@@ -278,6 +280,12 @@ impl Partition {
         }
     }
 
+    /// How often what was proposed has been given up: so often what entries rest on was begun anew.
+    #[inline]
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned
+    }
+
     /// What is proposed from now on depends on that.
     pub(crate) fn depends_on(&mut self, seen: &Timestamp) {
         self.rests_on.merge(seen);
@@ -446,6 +454,7 @@ impl Partition {
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
         let zxid = self.rests_on.zxid();
         self.rests_on = Timestamp::new(self.partitions);
+        self.abandoned += 1;
         self.rests_on.merge(stamp);
         self.rests_on.raise_zxid(zxid);
         self.extensions.abandoned();

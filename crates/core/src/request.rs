@@ -4,7 +4,6 @@ use crate::auth::{self, IDENTITIES_MAX};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::frame::Frame;
-use crate::owners::Known;
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::{Server, Waiter};
@@ -131,21 +130,16 @@ impl Server {
                 return;
             }
         };
-        let can_prepare = self.can_prepare();
+        let (can_prepare, is_known) = (self.can_prepare(), self.is_known(id));
         let Some(connection) = self.connections.get(id) else { return };
         let (session, opening) = (connection.session, connection.opening);
         let bars = changes_programs(&request);
-        let is_known = connection.guest.as_ref().is_none_or(|guest| {
-            let contact = Contact { server: self.config.server_id, opening };
-            self.has_sessions() || self.owners.knows(session, contact, guest.since) == Known::Yes
-        });
         if !can_prepare || !is_known || self.concerns_others(session, &request) {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
             return;
         }
-        if let Some(guest) = &connection.guest {
-            self.partition.depends_on(&guest.seen);
-        }
+        self.rests_on_guest(id);
+        let Some(connection) = self.connections.get(id) else { return };
         // A server alone need not store what changes nothing.
         let is_ahead = connection.guest.as_ref().is_some_and(|guest| guest.is_ahead);
         let is_beside = self.replica.is_alone() && !is_ahead;

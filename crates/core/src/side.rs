@@ -116,10 +116,10 @@ impl Server {
         }
         connection.received += 1;
         self.stats.packets_received += 1;
-        self.load.request(frame, now);
         let mut reader = Reader::new(frame);
         let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
         let Some(known) = Opcode::from_i32(opcode) else { return };
+        self.load.request(Some(known), reader, now);
         self.read(id, RequestHeader { xid, opcode }, known, &mut reader, None);
     }
 

@@ -110,9 +110,7 @@ impl World {
             while *rest >= 1.0 {
                 *rest -= 1.0;
                 self.answered += 1.0;
-                if self.loads[place].is_next() {
-                    self.loads[place].count(Opcode::SetData, Reader::new(&self.body), now);
-                }
+                self.loads[place].request(Some(Opcode::SetData), Reader::new(&self.body), now);
             }
         }
     }
