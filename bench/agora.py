@@ -36,8 +36,9 @@ FULL = (32, 64)
 SWITCHING = (500, 16)
 STAYS = [2**power for power in range(11)]
 CORES = [1, 2, 4, 8, 16, 24, 32]
-# As many for each of 8 partitions as for one above.
-FULL_EACH = (FULL[0] * PARTITIONS[-1], FULL[1])
+# Sessions for each partition, and in all, of work that stays on its thread.
+LOCAL_EACH = [4, FULL[0]]
+LOCAL_IN_ALL = [FULL[0], FULL[0] * PARTITIONS[-1]]
 # What a partition's thread has of a core where one and two are compared: the generator, on the same two cores,
 # then has enough for both.
 SHARE = 0.35
@@ -50,7 +51,7 @@ class Size:
         self.warmup_jvm = 2 if quick else 20
         self.warmup = 0.1 if quick else 0.5
         self.duration = 0.2 if quick else 1.5
-        self.turns = {"size": 2, "latency": 1, "switch": 1, "cpu": 5, "cores": 5, "shift": 1}
+        self.turns = {"size": 2, "latency": 1, "switch": 1, "cpu": 9, "cores": 5, "shift": 1}
         if quick:
             self.turns = dict.fromkeys(self.turns, 1)
         # As in the paper.
@@ -178,10 +179,11 @@ class Run(measure.Samples):
                 for pid in system.pids():
                     pin(pid, own)
                 generator = None if own == set(cores) else cores[-1]
-                for shape in [FULL, FULL_EACH]:
-                    result = self.load(system, op, 8, shape, "--local", core=generator)
+                counts = {each * system.partitions for each in LOCAL_EACH} | set(LOCAL_IN_ALL)
+                for sessions in sorted(counts):
+                    result = self.load(system, op, 8, (sessions, FULL[1]), "--local", core=generator)
                     us = result["server"]["cpu_us_per_operation"]
-                    self.note(f"{op} cpu us, local, {shape[0]} sessions", system.name, us)
+                    self.note(f"{op} cpu us, local, {sessions} sessions", system.name, us)
                 for pid in system.pids():
                     pin(pid, set(cores))
 
@@ -451,16 +453,28 @@ class Results:
         return max(samples)
 
     def cpu(self):
-        targets = []
-        for op in OPS:
-            for sessions, _ in [FULL, FULL_EACH]:
-                values = self.medians[f"{op} cpu us, local, {sessions} sessions"]
-                for name in map(name_of, PARTITIONS[1:]):
-                    title = f"{op} 8 B, {sessions} sessions: CPU per operation, {name} beside one"
-                    targets.append(report.Row(title, "at most 1.15x", values[name], values[name_of(1)], "us", 1.15))
+        def value(op, partitions, sessions):
+            return self.medians[f"{op} cpu us, local, {sessions} sessions"][name_of(partitions)]
+
+        def rows(title, sessions_of):
+            for op in OPS:
+                for count in PARTITIONS[1:]:
+                    ours, other = value(op, count, sessions_of(count)), value(op, 1, sessions_of(1))
+                    name = f"{op} 8 B, {title}: CPU per operation, {name_of(count)} beside one"
+                    yield report.Row(name, "at most 1.15x", ours, other, "us", 1.15)
+
+        targets = [
+            row
+            for each in LOCAL_EACH
+            for row in rows(f"{each} sessions for each partition", lambda count, each=each: each * count)
+        ]
+        divided = [
+            row for sessions in LOCAL_IN_ALL for row in rows(f"{sessions} sessions in all", lambda _, all=sessions: all)
+        ]
         where = "All servers and the generator share the cores." if self.run.ensemble else "The server has one core to itself and the generator another."
-        intro = f"{where} Each session is connected to the thread that has its znodes. {FULL[0]} sessions are 4 for each of 8 partitions, whose turns and batches are smaller then; with {FULL_EACH[0]} each of 8 has as many as one partition alone has with {FULL[0]}. \"Other\" is Stoa with one partition."
-        self.section("cpu", "CPU time of partition-local work", intro, report.table(targets))
+        intro = f"{where} Each session is connected to the thread that has its znodes. \"Other\" is Stoa with one partition, which has as many sessions as each of several."
+        apart = "And with the same sessions divided among the partitions: of few, each partition has very few, and turns and batches are as small as those of one partition that has no more."
+        self.section("cpu", "CPU time of partition-local work", intro, report.table(targets), apart, report.table(divided))
 
     def all_cores(self):
         rows, targets = [], []
