@@ -427,20 +427,25 @@ impl Home {
     /// One more request is under way.
     #[inline]
     fn count(under_way: &mut (usize, usize), route: &mut Route, frame: &[u8]) {
-        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         route.under_way += 1;
-        route.lengths.push_back(length);
+        route.bytes += frame.len();
         under_way.0 += 1;
-        under_way.1 += length as usize;
+        under_way.1 += frame.len();
     }
 
-    /// So many are not any more.
+    /// So many are not any more. They count as if all of them were of one length.
     #[inline]
     pub(crate) fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
-        route.under_way = route.under_way.saturating_sub(answers);
-        let answered = route.lengths.len().min(answers as usize);
-        under_way.0 -= answered;
-        under_way.1 -= route.lengths.drain(..answered).map(|length| length as usize).sum::<usize>();
+        let answered = answers.min(route.under_way);
+        let bytes = if answered == route.under_way {
+            route.bytes
+        } else {
+            (route.bytes as u64 * u64::from(answered) / u64::from(route.under_way)) as usize
+        };
+        route.under_way -= answered;
+        route.bytes -= bytes;
+        under_way.0 -= answered as usize;
+        under_way.1 -= bytes;
     }
 
     fn send(&mut self, partition: u8, id: ConnectionId, what: ToPartition) {

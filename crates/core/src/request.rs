@@ -22,8 +22,11 @@ impl Server {
             self.close(id, CloseReason::UnknownOpcode);
             return;
         };
-        let is_misplaced = self.is_misplaced(id) && !matches!(opcode, Opcode::Ping | Opcode::Auth);
+        let placed = self.placement.version();
         let Some(connection) = self.connections.get_mut(id) else { return };
+        let guest = connection.guest.as_ref();
+        let is_misplaced = guest.is_some_and(|guest| guest.placed < placed)
+            && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
         if is_misplaced {

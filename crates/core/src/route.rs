@@ -26,8 +26,8 @@ pub(crate) struct Route {
     /// Those of them that have come back, and the version by which they can be sent anew.
     pub(crate) back: Vec<Box<[u8]>>,
     pub(crate) needs: u64,
-    /// How long they are, oldest first.
-    pub(crate) lengths: VecDeque<u32>,
+    /// How many bytes they are.
+    pub(crate) bytes: usize,
     /// What the client has seen, but for what `sees_own` says.
     pub(crate) seen: Timestamp,
     /// It has seen what this thread's own partition rests on by now, or part of it.
@@ -98,7 +98,7 @@ impl Route {
             placed: 0,
             back: Vec::new(),
             needs: 0,
-            lengths: VecDeque::new(),
+            bytes: 0,
             seen: placed.clone(),
             sees_own: false,
             // Before anything was moved there is nothing to know.

@@ -18,8 +18,8 @@ use crate::server::Server;
 use alloc::collections::BTreeMap;
 use core::borrow::Borrow;
 
-/// A step takes about 25 ns, and may take half a percent of the thread's time.
-const COST_US_PER_STEP: u64 = 5;
+/// A step takes about 25 ns, and may take a quarter of a percent of the thread's time.
+const COST_US_PER_STEP: u64 = 10;
 /// Nobody waits for longer, however many others have to.
 const PAUSE_MAX_US: u64 = 5_000_000;
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_is_paid_begins_with_the_second_half_and_has_no_steps() {
-        for (steps, pause_us) in [(0, 0), (4000, 0), (5000, 0), (5001, 10), (7500, 25_000), (10_000, 50_000)]
+        for (steps, pause_us) in [(0, 0), (4000, 0), (5000, 0), (5001, 20), (7500, 50_000), (10_000, 100_000)]
         {
             assert_eq!(Pauses::default().charge(1, greed(steps, ALLOWED), 7), pause_us, "{steps}");
         }
@@ -108,12 +108,12 @@ mod tests {
     #[test]
     fn pauses_of_all_follow_one_another_and_end() {
         let mut pauses = Pauses::default();
-        assert_eq!(pauses.charge(1, ALLOWED, 1000), 50_000);
-        assert_eq!(pauses.charge(2, ALLOWED, 1000), 100_000);
-        assert_eq!((pauses.of(&1, 1000), pauses.of(&2, 1000), pauses.of(&3, 1000)), (50_000, 100_000, 0));
-        assert_eq!((pauses.of(&1, 51_000), pauses.of(&2, 51_000)), (0, 50_000));
+        assert_eq!(pauses.charge(1, ALLOWED, 1000), 100_000);
+        assert_eq!(pauses.charge(2, ALLOWED, 1000), 200_000);
+        assert_eq!((pauses.of(&1, 1000), pauses.of(&2, 1000), pauses.of(&3, 1000)), (100_000, 200_000, 0));
+        assert_eq!((pauses.of(&1, 101_000), pauses.of(&2, 101_000)), (0, 100_000));
         // Nobody has to wait for what was paid long ago, and nobody waits for ever.
-        assert_eq!(pauses.charge(3, ALLOWED, 1_000_000), 50_000);
+        assert_eq!(pauses.charge(3, ALLOWED, 1_000_000), 100_000);
         assert_eq!(pauses.until_us.len(), 1, "the others are forgotten");
         for session in 0..1000 {
             assert!(u64::from(pauses.charge(session, ALLOWED, 1_000_000)) <= PAUSE_MAX_US);

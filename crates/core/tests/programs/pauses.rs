@@ -19,7 +19,7 @@ const GREEDY: &str = r#"
     fn update(request) { throw "at once"; }
 "#;
 /// As long as one stopped call costs.
-const PAUSE_MS: u64 = 50;
+const PAUSE_MS: u64 = 100;
 
 fn get(world: &mut World, who: Who, path: &str) {
     world.send(who, Opcode::GetData, |body| encode::path_watch(body, path, false));
