@@ -428,6 +428,36 @@ async fn the_next_candidate_leads(form: fn(&Client, &str) -> Election<Client>) {
     assert_eq!(timeout(PATIENCE, campaign).await.unwrap().unwrap().token(), next.token);
 }
 
+#[tokio::test]
+async fn a_leader_that_stands_again_comes_after_all_who_wait() {
+    for form in [Election::new as fn(&Client, &str) -> Election<Client>, Election::extended] {
+        let server = Server::start();
+        let (a, b) = (server.connect().await, server.connect().await);
+        let (anna, bruno) = (form(&a, "/election"), form(&b, "/election"));
+        let mut leading = anna.campaign(b"anna").await.unwrap();
+        let mut campaign = tokio::spawn(async move { bruno.campaign(b"bruno").await });
+        until_children(&a, "/election", 2).await;
+        // The two take turns.
+        for (client, data) in [(&a, b"anna".as_slice()), (&b, b"bruno"), (&a, b"anna")] {
+            let (election, data, token) = (form(client, "/election"), data.to_owned(), leading.token());
+            let again = tokio::spawn(async move { election.requeue(leading, &data).await });
+            leading = timeout(PATIENCE, campaign).await.unwrap().unwrap().unwrap();
+            assert!(leading.token() > token);
+            campaign = again;
+            until_children(&a, "/election", 2).await;
+        }
+        leading.release().await.unwrap();
+        let leading = timeout(PATIENCE, campaign).await.unwrap().unwrap().unwrap();
+        // Who is alone is the next one, too.
+        let token = leading.token();
+        let leading = timeout(PATIENCE, anna.requeue(leading, b"alone")).await.unwrap().unwrap();
+        assert!(leading.token() > token);
+        let leader = anna.leader().await.unwrap().unwrap();
+        assert_eq!((leader.data.as_slice(), leader.token), (&b"alone"[..], leading.token()));
+        until_children(&a, "/election", 1).await;
+    }
+}
+
 /// With a program the next leader hears of it, and nobody else does; nobody looks who is before it, or leaves a watch.
 #[tokio::test]
 async fn a_program_tells_the_next_leader_and_nobody_else() {

@@ -166,6 +166,17 @@ impl<S: Service> Contender<S> {
         Ok(stat.map(|stat| Place { rival, stat }))
     }
 
+    /// Whether it is one of those in a directory.
+    pub(super) fn stands_in(&self, directory: &str) -> bool {
+        self.directory == directory
+    }
+
+    /// It is to have another place, with the same id. Returns the name of the one that it has. At no time it has
+    /// both, so whichever there is when this is dropped is found by the id.
+    pub(super) fn begin_anew(&mut self) -> String {
+        self.place.take().map_or_else(String::new, |place| place.rival.name)
+    }
+
     /// Its znode.
     pub(super) fn path(&self) -> String {
         let name = self.place.as_ref().map_or(self.id.as_str(), |place| &place.rival.name);

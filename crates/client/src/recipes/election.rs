@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::contender::{Contender, nearest, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
-use super::lock::{LetIn, PROGRAM, Slot, Wish};
+use super::lock::{LetIn, PROGRAM, Slot, Wanted, Wish};
 use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};
@@ -73,20 +73,53 @@ impl<S: Service> Election<S> {
     /// # Errors
     /// As [`Lock::acquire`](super::Lock::acquire).
     pub async fn campaign(&self, data: &[u8]) -> Result<Held<S>, Error> {
-        let Slot { znodes, path, .. } = &self.slot;
-        let mut contender = Contender::new(znodes, path);
         if let Some(program) = &self.program {
-            let wish = Wish { kind: KIND, data, waits: true, registers: true };
-            if self.slot.be_let_in(program, &mut contender, wish).await? == LetIn::First {
-                return Ok(Held::new(contender));
+            let contender = Contender::new(&self.slot.znodes, &self.slot.path);
+            if let Some(held) = self.be_appointed(program, contender, Wanted::Any, data).await? {
+                return Ok(held);
             }
         }
-        // Who has a place keeps it, also when the program can do nothing more for it.
-        if contender.created() == 0 {
-            contender = Contender::enter(znodes, path, KIND, data).await?;
-        }
+        let contender = Contender::enter(&self.slot.znodes, &self.slot.path, KIND, data).await?;
         contender.wait(nearest).await?;
         Ok(Held::new(contender))
+    }
+
+    /// Abdicates and stands again, behind all who stand now, and waits until it leads once more. With the program
+    /// both are one request: the next leader is told as soon as after [`Held::release`], and the service has half
+    /// the work. Somebody who did not lead any more stands again too.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](super::Lock::acquire). Whatever becomes of it, what was held is given back, in the
+    /// background if need be.
+    pub async fn requeue(&self, held: Held<S>, data: &[u8]) -> Result<Held<S>, Error> {
+        // Without a program it is given back here.
+        if let (Some(program), Some(mut contender)) = (&self.program, held.into_contender(&self.slot.path)) {
+            let place = contender.begin_anew();
+            let place = Wanted::Instead(&place);
+            if let Some(held) = self.be_appointed(program, contender, place, data).await? {
+                return Ok(held);
+            }
+        }
+        self.campaign(data).await
+    }
+
+    /// Has the program give a place, and waits until that is the first; `None` if it gave none.
+    async fn be_appointed(
+        &self,
+        program: &Program<S>,
+        mut contender: Contender<S>,
+        place: Wanted<'_>,
+        data: &[u8],
+    ) -> Result<Option<Held<S>>, Error> {
+        let wish = Wish { kind: KIND, data, place, registers: true };
+        if self.slot.be_let_in(program, &mut contender, wish).await? != LetIn::First {
+            if contender.created() == 0 {
+                return Ok(None);
+            }
+            // Who has a place keeps it, also when the program can do nothing more for it.
+            contender.wait(nearest).await?;
+        }
+        Ok(Some(Held::new(contender)))
     }
 
     /// Who leads now; `None` without candidates. A server that lags behind may name the one before.

@@ -58,6 +58,14 @@ impl<S: Service> Held<S> {
         Self { place: Place::Leaf(leaf) }
     }
 
+    /// The place in this directory's queue that it is held by; it is given back if it is something else.
+    pub(super) fn into_contender(self, directory: &str) -> Option<Contender<S>> {
+        match self.place {
+            Place::Contender(contender) => Some(contender).filter(|contender| contender.stands_in(directory)),
+            Place::Leaf(_) => None,
+        }
+    }
+
     fn service(&self) -> &S {
         match &self.place {
             Place::Contender(contender) => contender.service(),

@@ -298,6 +298,37 @@ fn a_candidate_asks_once() {
     }
 }
 
+/// One request gives up a place and takes another one, also when its answer is lost.
+#[test]
+fn a_leader_that_stands_again_asks_once() {
+    const AGAIN: &str = "/lead/00000000000000ff-candidate-7";
+    let placed_again = || {
+        let stat = Stat { czxid: 15, ephemeral_owner: SESSION, ..Stat::default() };
+        (SESSION, Ok(Reply::Created { path: AGAIN.to_owned(), stat }))
+    };
+    let start = [created("/em/election:lead"), there(), placed(true)];
+    for lost in [None, Some(lost())] {
+        // What was told while the answer was lost is not told again: so it looks, and listens no more.
+        let looks = lost.is_some().then(|| [listed(&["00000000000000ff-candidate-7"]), there()]);
+        let answers = lost.into_iter().chain([placed_again()]).chain(looks.into_iter().flatten());
+        let asks = answers.clone().count();
+        let script = Script::new(start.iter().cloned().chain(answers));
+        let event = Event { kind: EventKind::DataChanged, path: ASKED.to_owned(), zxid: 16 };
+        script.0.lock().unwrap().told.extend([None, Some(event)]);
+        let election = Election::extended(&script, "/lead");
+        let held = now(election.campaign(b"data")).unwrap();
+        let held = now(election.requeue(held, b"more")).unwrap();
+        assert_eq!((held.token(), held.session()), (Token(15), SESSION));
+        let asked = script.asked();
+        assert_eq!(asked.len(), start.len() + asks, "{asked:?}");
+        let Call::Telling { path, call, .. } = &asked[start.len()] else { panic!("{asked:?}") };
+        let Call::Create { path: wanted, data, .. } = &**call else { panic!("{asked:?}") };
+        assert_eq!(path, ASKED);
+        assert_eq!(wanted, "/lead/requeue/00000000000000ff-candidate-2");
+        assert_eq!(data, b"more");
+    }
+}
+
 /// What is told after a reconnect, or of something before, makes nobody a leader. Nor does the end of patience, while
 /// there is somebody before.
 #[test]

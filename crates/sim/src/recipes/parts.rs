@@ -82,6 +82,12 @@ impl Part {
 
     /// Somebody has what it waited for: works with it for a while and gives it back.
     async fn holds(&mut self, what: &'static str, held: Held<Simulated>, is_exclusive: bool, limit: usize) {
+        self.works(what, &held, is_exclusive, limit).await;
+        self.gives_back(held).await;
+    }
+
+    /// Somebody has what it waited for, and works with it for a while.
+    async fn works(&mut self, what: &'static str, held: &Held<Simulated>, is_exclusive: bool, limit: usize) {
         let token = held.token().0;
         self.book().hold(what, Holding { session: held.session(), token, is_exclusive }, limit);
         let mean_us = match self.rng.below(20) {
@@ -97,6 +103,9 @@ impl Part {
             self.book().write(what, token);
         }
         self.book().let_go(what, token);
+    }
+
+    async fn gives_back(&mut self, held: Held<Simulated>) {
         if self.rng.one_in(3) {
             drop(held);
         } else {
@@ -158,8 +167,14 @@ impl Part {
         let election = form(&self.client, ELECTION);
         while self.goes_on() {
             let name = [self.index as u8];
-            if let Some(Ok(held)) = self.patiently(election.campaign(&name)).await {
-                self.holds(ELECTION, held, true, 1).await;
+            let mut leads = self.patiently(election.campaign(&name)).await;
+            while let Some(Ok(held)) = leads.take() {
+                self.works(ELECTION, &held, true, 1).await;
+                if self.goes_on() && self.rng.one_in(2) {
+                    leads = self.patiently(election.requeue(held, &name)).await;
+                } else {
+                    self.gives_back(held).await;
+                }
             }
             self.pause(10_000).await;
         }

@@ -24,10 +24,20 @@ pub(in super::super) const PROGRAM: &str = include_str!("../programs/places.rhai
 pub(in super::super) struct Wish<'a> {
     pub(in super::super) kind: &'a str,
     pub(in super::super) data: &'a [u8],
-    /// If not, it takes no place unless that is the first.
-    pub(in super::super) waits: bool,
+    pub(in super::super) place: Wanted<'a>,
     /// If the program is not there it is registered, and otherwise not used.
     pub(in super::super) registers: bool,
+}
+
+/// Which place somebody wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Wanted<'a> {
+    /// The next one.
+    Any,
+    /// None unless it is the first.
+    First,
+    /// The next one, instead of the one with this name, in one step.
+    Instead(&'a str),
 }
 
 /// What came of asking the program.
@@ -86,9 +96,16 @@ impl<S: Service> Slot<S> {
         wish: Wish<'_>,
     ) -> Result<LetIn, Error> {
         let mut attempts = ATTEMPTS;
-        let word = if wish.waits { "acquire" } else { "attempt" };
-        let path = format!("{}/{word}/{}-{}", self.path, contender.id(), wish.kind);
-        let mut ear = Ear { slot: self, path, is_waiting: false };
+        let own = format!("{}-{}", contender.id(), wish.kind);
+        let (word, name) = match wish.place {
+            Wanted::Any => ("acquire", own.as_str()),
+            Wanted::First => ("attempt", own.as_str()),
+            Wanted::Instead(place) => ("requeue", place),
+        };
+        let path = format!("{}/{word}/{name}", self.path);
+        // What the program tells.
+        let told = format!("{}/acquire/{own}", self.path);
+        let mut ear = Ear { slot: self, path: told, is_waiting: false };
         loop {
             if wish.registers {
                 program.be_acknowledged().await?;
@@ -96,7 +113,7 @@ impl<S: Service> Slot<S> {
                 return Ok(LetIn::Unable);
             }
             let (created, gone) = (contender.created(), contender.gone());
-            let said = self.ask(contender, &ear.path, wish.data).await?;
+            let said = self.ask(contender, &path, &ear.path, wish.data).await?;
             // Another place than the one that it had, which is taken back.
             if created != 0 && created != contender.created() {
                 return Err(gone);
@@ -117,7 +134,7 @@ impl<S: Service> Slot<S> {
                     }
                 }
                 Some(Said::Taken) => return Ok(LetIn::Taken),
-                Some(Said::Leaf) if !wish.waits => return Ok(LetIn::Taken),
+                Some(Said::Leaf) if wish.place == Wanted::First => return Ok(LetIn::Taken),
                 Some(Said::Leaf) => drop(self.look_behind_leaf().await?),
                 Some(Said::Failed) => return Ok(LetIn::Unable),
                 // The program is missing, or the directory.
@@ -134,11 +151,13 @@ impl<S: Service> Slot<S> {
         Ok(contender.nearest(&self.znodes.children(&self.path).await?)?.is_none())
     }
 
-    /// Asks the program for a place; `None` if it is not there, or the directory is not. To ask twice does no harm.
+    /// Asks the program for a place, listening where it tells; `None` if it is not there, or the directory is not. To
+    /// ask twice does no harm.
     async fn ask(
         &self,
         contender: &mut Contender<S>,
         path: &str,
+        told: &str,
         data: &[u8],
     ) -> Result<Option<Said<S::Watch>>, Error> {
         let service = &self.znodes.service;
@@ -147,7 +166,7 @@ impl<S: Service> Slot<S> {
             let is_there = self.seen() == Seen::Directory;
             let make = (!is_there).then(|| service.call(self.make_call()));
             let take = self.znodes.create_call(path, data, CreateMode::Ephemeral);
-            let ask = |watch| Call::Telling { path: path.to_owned(), watch, call: Box::new(take) };
+            let ask = |watch| Call::Telling { path: told.to_owned(), watch, call: Box::new(take) };
             let (made, (answer, watch)) = with(make, service.call_and_watch(ask)).await;
             match answer {
                 Ok(Reply::Created { path: place, stat }) => {

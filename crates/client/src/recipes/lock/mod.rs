@@ -18,7 +18,7 @@ use super::program::Program;
 use super::service::Service;
 use crate::types::Acl;
 pub use choice::{Choice, Reason};
-pub(super) use extended::{LetIn, PROGRAM, Wish};
+pub(super) use extended::{LetIn, PROGRAM, Wanted, Wish};
 pub(super) use leaf::Leaf;
 pub use primitive::{Primitive, UnknownPrimitive};
 use queue::{KIND, Looks};
@@ -115,7 +115,7 @@ impl<S: Service> Lock<S> {
             Primitive::SyncQueue => self.queue(None, true, false).await,
             Primitive::AsyncQueue => self.queue(Some(every), false, false).await,
             Primitive::AsyncQueueWatch => self.queue(Some(every), true, false).await,
-            Primitive::Extension => match self.let_in(true).await? {
+            Primitive::Extension => match self.let_in(Wanted::Any).await? {
                 Ok(held) => Ok(held),
                 Err(_) => self.queue(Some(every), true, false).await,
             },
@@ -153,9 +153,9 @@ impl<S: Service> Lock<S> {
     }
 
     /// Has the program let us in, or says why not: then no place is left, or one would wait for oneself.
-    async fn let_in(&self, waits: bool) -> Result<Result<Held<S>, LetIn>, Error> {
+    async fn let_in(&self, place: Wanted<'_>) -> Result<Result<Held<S>, LetIn>, Error> {
         let mut contender = Contender::new(&self.slot.znodes, &self.slot.path);
-        let wish = Wish { kind: KIND, data: b"", waits, registers: self.primitive.is_some() };
+        let wish = Wish { kind: KIND, data: b"", place, registers: self.primitive.is_some() };
         let let_in = self.slot.be_let_in(&self.program, &mut contender, wish).await?;
         Ok(if let_in == LetIn::First { Ok(Held::new(contender.hands_over())) } else { Err(let_in) })
     }
@@ -174,7 +174,7 @@ impl<S: Service> Lock<S> {
                 self.slot.estimates.found(!is_ours);
                 Ok(is_ours.then(|| Held::by_leaf(leaf)))
             }
-            Primitive::Extension => match self.let_in(false).await? {
+            Primitive::Extension => match self.let_in(Wanted::First).await? {
                 Ok(held) => Ok(Some(held)),
                 Err(LetIn::Unable) => self.try_queue(Some(self.every())).await,
                 Err(_) => Ok(None),

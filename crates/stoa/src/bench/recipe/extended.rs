@@ -66,13 +66,17 @@ impl Participant {
 
     async fn be_appointed(&self) -> Played {
         let election = Election::extended(&self.client, &format!("{ROOT}/leader"));
+        let mut leads = None;
         loop {
             self.begin("change", None);
-            let held = election.campaign(b"").await?;
+            let held = match leads.take() {
+                Some(held) => election.requeue(held, b"").await?,
+                None => election.campaign(b"").await?,
+            };
             let now = self.shared.now();
             let began = self.shared.abdicated.swap(now, Ordering::Relaxed);
-            held.release().await?;
             self.done(began, now);
+            leads = Some(held);
         }
     }
 
