@@ -47,6 +47,14 @@ class Schedules(unittest.TestCase):
         options = load.options("sync-queue", 50)
         return [cells.Cell("heat", "stoa", 3, 0, 50 + number, "lock", options) for number in range(count)]
 
+    def test_a_service_that_has_rested_is_measured_once_and_alone(self):
+        made = cells.cells(cells.Size(False), ["rested"], ["stoa"], [1, 3])
+        self.assertEqual([(cell.servers, cell.server_rtt, cell.client_rtt) for cell in made], [(1, 0, 0), (3, 0, 0)])
+        order = schedule.Schedule(made)
+        order.next()
+        self.assertIsNone(order.next())
+        self.assertGreater(cells.expected_seconds(made[0]), 4 * 60 * 0.1)
+
     def test_cells_that_ask_little_run_together(self):
         order = schedule.Schedule(self.far(5))
         self.assertEqual([order.next() is None for _ in range(6)], [False] * 5 + [True])

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-PARTS = ["links", "operations", "heat", "contention", "distance", "grid"]
+PARTS = ["links", "operations", "rested", "heat", "contention", "distance", "grid"]
 KINDS = ["stoa", "zookeeper"]
 SIZES = [1, 3, 5]
 # By the names of `stoa bench lock --primitive`; the last one chooses among the others.
@@ -15,6 +15,9 @@ ROUND_TRIPS = [0, 1, 10, 50, 100, 250]
 GRID_SERVERS = 3
 # How often asynchronous primitives ask, as where nothing is said.
 POLL_MS = 10
+# How long nobody asks anything before an operation of a rested service. Locks of the grid are wanted every 14 to 220 ms
+# where nothing is far, those of the sweeps every 200 and 500.
+REST_MS = 100
 # What a commit takes of a turn where nothing is far, about: it decides which visits are drawn, and nothing else.
 COMMIT_MS = 1
 # The least that a primitive of several round trips costs on top of a turn, in round trips.
@@ -94,6 +97,7 @@ class Size:
         self.sections = [1, 150] if quick else [1, 25, 50, 75, 90, 110, 125, 150, 175]
         self.pings = 50 if quick else 2000
         self.once = 50 if quick else 1000
+        self.rested, self.rest_ms = (5, 10) if quick else (60, REST_MS)
         self.heat_visits, self.heat_warmup = (3, 1) if quick else (80, 10)
         self.sweep_visits = 5 if quick else 60
         self.loads = [0.2, 0.8] if quick else [0.05, 0.2, 0.4, 0.6, 0.8]
@@ -151,6 +155,9 @@ def of_part(part, size, kind, servers, server_rtt):
             cell(rtt, "smoke", (("one-by-one", size.one_by_one(rtt + server_rtt)), ("at-once", size.once)))
             for rtt in size.round_trips
         ]
+    if part == "rested":
+        options = (("one-by-one", size.rested), ("pause-ms", size.rest_ms), ("at-once", 1))
+        return [cell(0, "smoke", options)] if server_rtt == 0 else []
     if part == "heat":
         load = Load(500, 1, size.heat_visits, size.heat_warmup)
         return [each for rtt in size.round_trips for each in locks(rtt, load)]
@@ -199,7 +206,8 @@ def expected_seconds(cell):
     if cell.tool == "pings":
         return settings["count"] * (trips + 1e-4)
     if cell.tool == "smoke":
-        return 4 * settings["one-by-one"] * (trips + 1e-3) + 15 * trips + 1
+        pause = settings.get("pause-ms", 0) / 1e3
+        return 4 * settings["one-by-one"] * (trips + pause + 1e-3) + 15 * trips + 1
     visits = settings["visits"] + settings["warmup"]
     # Each client takes the lock once first.
     introductions = settings["clients"] * 2.5 * trips

@@ -35,7 +35,10 @@ class Results:
         self.measured = [(cell, result) for cell, result in measured if result is not None]
         self.missing = len(measured) - len(self.measured)
         self.systems = list(dict.fromkeys((cell.kind, cell.servers) for cell, _ in self.measured))
-        self.models = {each: Model.of(each[1], self.near_operations(each)) for each in self.systems}
+        # Of operations that follow one another, and of locks, which are wanted now and then.
+        self.busy = {each: Model.of(each[1], self.near_operations(each)) for each in self.systems}
+        rested = {each: self.near_operations(each, "rested") or self.near_operations(each) for each in self.systems}
+        self.models = {each: Model.of(each[1], result) for each, result in rested.items()}
 
     def of(self, part, kind=None, servers=None):
         """Cells of a part with their results."""
@@ -45,8 +48,8 @@ class Results:
             if cell.part == part and kind in (None, cell.kind) and servers in (None, cell.servers)
         ]
 
-    def near_operations(self, each):
-        for cell, result in self.of("operations", *each):
+    def near_operations(self, each, part="operations"):
+        for cell, result in self.of(part, *each):
             if cell.client_rtt == cell.server_rtt == 0:
                 return result
         return None
@@ -273,7 +276,7 @@ class Results:
                     yield Pair(part, cell.primitive, cell, predicted, acquire_ms(result), taken < TIME_TO_SPARE)
         for cell, result in self.of("operations", *each):
             measured = {**result["latency_us"]["one_by_one"], "connect": result["latency_us"]["connect"]}
-            for name, predicted in model.operations(cell).items():
+            for name, predicted in self.busy[each].operations(cell).items():
                 yield Pair("operations", name, cell, predicted, measured[name]["mean"] / 1e3, True)
 
     def models_section(self):
@@ -299,7 +302,8 @@ class Results:
                 share = f"{verdict['near']} of {verdict['cells']} ({verdict['near'] / verdict['cells']:.0%})"
                 rows[":" in title].append([title, share, f"{verdict['median']:.1%}", f"{verdict['worst']:.0%}"])
             model = self.models[each]
-            said = f"Means predicted by `stoa model`, which was told what is measured from near: {model.base_ms:.3f} ms for a read and {model.disk_ms:.3f} ms more for a write. A lock has time to spare if less than 85% of visits are predicted to find it taken: nearer to all it can give, latencies grow without bound, and so few visits are not the long run that the models are of."
+            busy = self.busy[each]
+            said = f"Means predicted by `stoa model`, which was told what is measured from near: for operations one after the other {busy.base_ms:.3f} ms for a read and {busy.disk_ms:.3f} ms more for a write, and for locks {model.base_ms:.3f} and {model.disk_ms:.3f} ms, which is what they take after {cells.REST_MS} ms in which nobody asked anything. A lock has time to spare if less than 85% of visits are predicted to find it taken: nearer to all it can give, latencies grow without bound, and so few visits are not the long run that the models are of."
             head = ["cells", "within 15%", "median error", "worst"]
             tables = [Table(head, rows[0], True), Table(head, rows[1])]
             tables.append(Table(["what", "between servers", "client", "wanted", "time to spare", "measured ms", "predicted", "error"], detail))

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stoa_client::recipes::Primitive;
@@ -278,6 +279,21 @@ fn basic_operations_are_measured_one_by_one_and_at_once() {
     // TCP's handshake, then the session.
     assert!(report["latency_us"]["connect"]["p50"].as_f64().unwrap() >= 40_000.0, "{report}");
     assert_eq!(server.text("ls /"), "[zookeeper]\n");
+}
+
+/// Pauses lie between operations, and are no part of what is reported.
+#[test]
+fn basic_operations_are_measured_after_pauses() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let line = "--connections 1 --one-by-one 3 --at-once 1 --pause-ms 300 --json";
+    let began = Instant::now();
+    let report = server.text(&format!("bench smoke --server {} {line}", server.address));
+    assert!(began.elapsed() >= Duration::from_millis(12 * 300));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["settings"]["pause_ms"], 300);
+    let read = report["latency_us"]["one_by_one"]["get"]["p50"].as_f64().unwrap();
+    assert!(read < 300_000.0, "{report}");
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub(crate) struct SmokeArgs {
     /// How many of each operation one after the other
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     one_by_one: u32,
+    /// Wait so long before each of those, as clients do that have something else to do
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pause_ms: u64,
     /// How many of each operation at once
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     at_once: u32,
@@ -115,7 +118,8 @@ async fn measure(args: &SmokeArgs) -> Result<Report> {
     let (mut one_by_one, mut at_once) = (Vec::new(), Vec::new());
     for operation in OPERATIONS {
         let calls = (0..args.one_by_one).map(|number| operation.call(&args.path, number, &data));
-        one_by_one.push(follow(&client, calls).await.map_err(refused(operation.name()))?);
+        let pause = Duration::from_millis(args.pause_ms);
+        one_by_one.push(follow(&client, calls, pause).await.map_err(refused(operation.name()))?);
     }
     for operation in OPERATIONS {
         let calls: Vec<_> =
@@ -131,13 +135,17 @@ async fn measure(args: &SmokeArgs) -> Result<Report> {
     Ok(Report { connect, one_by_one, at_once })
 }
 
-/// Makes calls, each when the one before is answered.
+/// Makes calls, each when the one before is answered and a pause is over.
 async fn follow(
     client: &Client,
     calls: impl Iterator<Item = Call>,
+    pause: Duration,
 ) -> std::result::Result<Histogram<u64>, stoa_client::ErrorCode> {
     let mut latencies = latency_histogram();
     for call in calls {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         let began = Instant::now();
         client.call(call).await?;
         latencies.saturating_record(nanos(began.elapsed()));
@@ -159,6 +167,7 @@ impl Report {
                 "rtt_ms": ms(args.distance.rtt_ms),
                 "jitter_ms": ms(args.distance.jitter_ms),
                 "at_once": args.at_once,
+                "pause_ms": args.pause_ms,
                 "payload": args.payload,
             },
             "latency_us": { "connect": latency_json(&self.connect), "one_by_one": one_by_one },
