@@ -248,12 +248,13 @@ impl Server {
         let asked = reader.rest();
         match Request::decode(Opcode::Sync, reader) {
             Ok(Request::Sync { path }) => {
-                if self.is_stranger(id) && !self.planted.is(Bug::SyncIsLocal) {
-                    self.ask_leader(id, header, Opcode::Sync, asked, arrived_us, false);
-                    return;
-                }
                 let mut body = Vec::new();
                 put::str(&mut body, path);
+                if self.is_stranger(id) && !self.planted.is(Bug::SyncIsLocal) {
+                    // What is asked comes back as the answer, so nothing is asked that may stand behind the path.
+                    self.ask_leader(id, header, Opcode::Sync, &body, arrived_us, false);
+                    return;
+                }
                 if self.replica.is_alone() || self.planted.is(Bug::SyncIsLocal) {
                     if !self.has_to_wait(id, header, asked, arrived_us) {
                         self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);

@@ -499,6 +499,27 @@ fn nothing_comes_after(question: impl Fn(i32, &str) -> Vec<u8>) {
     assert!(!is_there(&mut servers, 3), "it is carried out in the end");
 }
 
+/// The first sync of a connection is an entry of its partition's timeline, and the next one is not.
+#[test]
+fn the_answer_to_a_sync_is_its_path_alone() {
+    let mut servers = Servers::new(2);
+    let top = &tops(2)[1];
+    let client = servers.connect(2, 1);
+    servers.pass(100);
+    for xid in [1, 2] {
+        let asked = |out: &mut Vec<u8>| {
+            encode::path(out, top);
+            out.extend(b"more");
+        };
+        servers.send(client, &request(xid, Opcode::Sync, asked));
+        servers.pass(100);
+        let answer = servers.take(client);
+        let mut path = Vec::new();
+        encode::path(&mut path, top);
+        assert!(answer.ends_with(&path), "sync {xid}: {answer:?}");
+    }
+}
+
 #[test]
 fn who_leads_and_waits_for_a_part_that_never_comes_passes_the_lead_on() {
     let mut servers = Servers::new(2);
