@@ -370,7 +370,8 @@ pub(in super::super) fn check<'t>(
     }
     for (at, top) in map.tops.iter().enumerate() {
         let group = format!("{top}/group");
-        let data = |path: &str| tree(&group).get(path).and_then(|znode| znode.data());
+        // What nobody has set yet has no data, or empty data, as it was made.
+        let data = |path: &str| tree(&group).get(path).map(|znode| znode.data().unwrap_or_default());
         if data(&group) != data(&format!("{group}/twin")) {
             return Err(Violation::new(format!("a program has not reacted to a change of {group}")));
         }
