@@ -31,6 +31,9 @@ struct Lines {
     asked: Vec<Call>,
     /// What watches tell, each one at most one event.
     told: VecDeque<Option<Event>>,
+    /// The clock, and how far it goes on with each answer.
+    now: Duration,
+    trip: Duration,
 }
 
 struct Told(Option<Event>);
@@ -47,8 +50,9 @@ impl Events for Told {
 impl Script {
     fn new(answers: impl IntoIterator<Item = (i64, Answer)>) -> Self {
         let answers = answers.into_iter().collect();
-        let told = VecDeque::new();
-        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked: Vec::new(), told })))
+        let (asked, told) = (Vec::new(), VecDeque::new());
+        let (now, trip) = (Duration::ZERO, Duration::ZERO);
+        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked, told, now, trip })))
     }
 
     fn asked(&self) -> Vec<Call> {
@@ -65,7 +69,12 @@ impl Service for Script {
         let (session, answer) =
             lines.answers.pop_front().unwrap_or((SESSION, Err(ErrorCode::SessionExpired)));
         lines.session = session;
-        ready(answer)
+        let this = self.clone();
+        async move {
+            let lines = &mut *this.0.lock().unwrap();
+            lines.now += lines.trip;
+            answer
+        }
     }
 
     async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call + Send) -> (Answer, Told) {
@@ -82,7 +91,7 @@ impl Service for Script {
     }
 
     fn now(&self) -> Duration {
-        Duration::ZERO
+        self.0.lock().unwrap().now
     }
 
     fn sleep(&self, _: Duration) -> impl Future<Output = ()> + Send {
@@ -131,6 +140,29 @@ fn held(rest: impl IntoIterator<Item = (i64, Answer)>) -> (Script, Held<Script>)
     let held = now(Lock::with(&script, "/lock", Primitive::SyncQueue).acquire()).unwrap();
     assert_eq!((held.token(), held.session(), held.standing()), (Token(9), SESSION, Standing::Sure));
     (script, held)
+}
+
+/// A directory goes when it has been empty for a while. Who was not there for so long that this may cost another trip
+/// asks for it along with a place.
+#[test]
+fn who_was_away_from_a_lock_asks_for_its_directory_too() {
+    for (trip, away, asks) in [(10, 1000, true), (10, 5, false), (1, 1000, false), (1, 60_000, true)] {
+        let place = || [created(&format!("/lock/{OWN}")), listed(&[OWN])];
+        let first = [there()].into_iter().chain(place()).chain([(SESSION, Ok(Reply::Nothing))]);
+        let script = Script::new(first.chain(asks.then(there)).chain(place()));
+        script.0.lock().unwrap().trip = Duration::from_millis(trip);
+        let lock = Lock::with(&script, "/lock", Primitive::SyncQueue);
+        now(now(lock.acquire()).unwrap().release()).unwrap();
+        script.0.lock().unwrap().now += Duration::from_millis(away);
+        let before = script.asked().len();
+        assert_eq!(now(lock.acquire()).unwrap().token(), Token(9));
+        let asked = script.asked().split_off(before);
+        let directories = asked.iter().filter(|call| {
+            matches!(call, Call::Multi(operations)
+            if matches!(&operations[..], [Operation::Create { path, .. }, _] if path == "/lock"))
+        });
+        assert_eq!(directories.count(), usize::from(asks), "{trip} ms, {away} ms: {asked:?}");
+    }
 }
 
 /// Who has held it says so, and is gone, in one request.

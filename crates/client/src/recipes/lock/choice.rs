@@ -88,9 +88,14 @@ impl Estimates {
         self.taken.store(taken - taken / WEIGHT + sample / WEIGHT, Ordering::Relaxed);
     }
 
+    /// How long a write takes; zero while nothing is known.
+    pub(super) fn trip(&self) -> Duration {
+        Duration::from_micros(self.trip_us.load(Ordering::Relaxed))
+    }
+
     /// How often to look until a watch is set.
     pub(super) fn looks_every(&self) -> Duration {
-        (Duration::from_micros(self.trip_us.load(Ordering::Relaxed)) / LOOKS_IN_TRIP).max(LOOKS_EVERY_MIN)
+        (self.trip() / LOOKS_IN_TRIP).max(LOOKS_EVERY_MIN)
     }
 
     fn loss_us(&self) -> u64 {
@@ -114,7 +119,7 @@ impl Estimates {
         Choice {
             primitive,
             reason,
-            trip: Duration::from_micros(self.trip_us.load(Ordering::Relaxed)),
+            trip: self.trip(),
             taken_ppm: self.taken.load(Ordering::Relaxed),
             loss: Duration::from_micros(loss_us),
             threshold: Duration::from_micros(if tries { NOT_WORTH_IT_US } else { WORTH_TRYING_US }),

@@ -163,13 +163,14 @@ impl<S: Service> Slot<S> {
         let service = &self.znodes.service;
         let (mut pause, mut is_repeated) = (PAUSE_MIN, false);
         loop {
-            let is_there = self.seen() == Seen::Directory;
-            let make = (!is_there).then(|| service.call(self.make_call()));
+            let make = (!self.expects_directory()).then(|| service.call(self.make_call()));
             let take = self.znodes.create_call(path, data, CreateMode::Ephemeral);
             let ask = |watch| Call::Telling { path: told.to_owned(), watch, call: Box::new(take) };
+            let since = service.now();
             let (made, (answer, watch)) = with(make, service.call_and_watch(ask)).await;
             match answer {
                 Ok(Reply::Created { path: place, stat }) => {
+                    self.estimates.took(service.now().saturating_sub(since));
                     self.sees(Seen::Directory);
                     if place == path {
                         return Ok(Some(Said::Taken));

@@ -84,8 +84,7 @@ impl<S: Service> Slot<S> {
         let service = &self.znodes.service;
         let mut pause = PAUSE_MIN;
         loop {
-            let is_there = self.seen() == Seen::Directory;
-            let make = (!is_there).then(|| service.call(self.make_call()));
+            let make = (!self.expects_directory()).then(|| service.call(self.make_call()));
             let create = service.call(contender.create_call(KIND, b""));
             looks.restart();
             let since = service.now();

@@ -4,7 +4,8 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::time::Duration;
 
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
@@ -19,6 +20,11 @@ use crate::types::Operation;
 /// The version of the data of a directory that the lock has made. The leaf of a holder has version 0, since nobody
 /// sets its data: so who deletes an empty directory, and is late, deletes nobody's leaf.
 const DIRECTORY_VERSION: i32 = 1;
+
+/// How often servers delete directories that are empty, unless they are told otherwise (`container-check`).
+const CLEARED_EVERY: Duration = Duration::from_secs(60);
+/// Who expects to lose more by a directory that is gone asks for it in any case: that costs about as much.
+const WORTH_ASKING: Duration = Duration::from_micros(100);
 
 /// What stands at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +43,15 @@ pub(super) enum Seen {
 pub(in super::super) struct Slot<S> {
     pub(in super::super) znodes: Znodes<S>,
     pub(in super::super) path: String,
-    seen: Arc<AtomicU8>,
+    sight: Arc<Sight>,
     pub(super) estimates: Arc<Estimates>,
+}
+
+#[derive(Debug, Default)]
+struct Sight {
+    seen: AtomicU8,
+    /// By the service's clock.
+    at_us: AtomicU64,
 }
 
 impl<S: Service> Slot<S> {
@@ -46,13 +59,13 @@ impl<S: Service> Slot<S> {
         Self {
             znodes: Znodes::new(service),
             path: path.to_owned(),
-            seen: Arc::default(),
+            sight: Arc::default(),
             estimates: Arc::default(),
         }
     }
 
     pub(super) fn seen(&self) -> Seen {
-        match self.seen.load(Ordering::Relaxed) {
+        match self.sight.seen.load(Ordering::Relaxed) {
             1 => Seen::Leaf,
             2 => Seen::Directory,
             _ => Seen::Nothing,
@@ -60,7 +73,21 @@ impl<S: Service> Slot<S> {
     }
 
     pub(super) fn sees(&self, seen: Seen) {
-        self.seen.store(seen as u8, Ordering::Relaxed);
+        self.sight.at_us.store(self.now_us(), Ordering::Relaxed);
+        self.sight.seen.store(seen as u8, Ordering::Relaxed);
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.znodes.service.now().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a request to make the directory may be left out. The longer nobody was seen there, the likelier it is
+    /// that it is gone, which costs another trip.
+    pub(super) fn expects_directory(&self) -> bool {
+        let since =
+            Duration::from_micros(self.now_us().saturating_sub(self.sight.at_us.load(Ordering::Relaxed)));
+        let gone = since.min(CLEARED_EVERY).as_secs_f64() / CLEARED_EVERY.as_secs_f64();
+        self.seen() == Seen::Directory && self.estimates.trip().mul_f64(gone) <= WORTH_ASKING
     }
 
     fn sees_stat(&self, stat: Option<&Stat>) -> Seen {
