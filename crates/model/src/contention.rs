@@ -144,6 +144,11 @@ impl Moments {
         Self { mean: mix(self.mean, other.mean), square: mix(self.square, other.square) }
     }
 
+    /// Whether it is always as long, but for what computing it has rounded.
+    fn is_fixed(self) -> bool {
+        self.variation() < 1e-9
+    }
+
     pub(crate) fn variation(self) -> f64 {
         (self.square / (self.mean * self.mean) - 1.0).max(0.0)
     }
@@ -279,6 +284,12 @@ impl Lock {
     fn open(&self, between_ms: f64, variation: f64) -> Prediction {
         let per_ms = 1.0 / between_ms;
         let busy_ms = self.saturated_ms(per_ms);
+        let first = self.own.plus(self.free);
+        if variation == 0.0 && first.is_fixed() && first.mean <= between_ms {
+            // Each is over before the next one comes. Those who would wait, and whose turns might take longer than
+            // there is time for, are never there.
+            return self.prediction(0.0, 0.0, self.free, per_ms, busy_ms);
+        }
         if busy_ms >= between_ms {
             let overloaded =
                 self.prediction(f64::INFINITY, 1.0, self.saturated(per_ms), 1.0 / busy_ms, busy_ms);
@@ -290,7 +301,6 @@ impl Lock {
             let wait_ms = found.waiting * found.mean_ms;
             return self.prediction(wait_ms, found.waiting, found.extra, per_ms, busy_ms);
         }
-        let first = self.own.plus(self.free);
         // For a mean wait of those who wait: who waits, and what that comes to.
         let step = |wait_ms: f64| {
             let crowd = Crowd {
@@ -435,6 +445,17 @@ mod tests {
         assert!(at(101.0).latency_ms.is_infinite());
         // Each request waits 50 ms longer than the one before.
         near(at(150.0).overloaded_ms(200.0, 101), 100.0 + 50.0 * 50.0, 1e-6);
+    }
+
+    /// Watching costs two trips after a wait, so turns do not fit in between once somebody waits; but nobody does.
+    #[test]
+    fn requests_that_never_meet_do_not_wait() {
+        for primitive in Primitive::ALL {
+            let found = open(primitive, 50.0, Section::fixed(45.0).unwrap(), 200.0, 0.0);
+            assert_eq!((found.latency_ms, found.waiting), (found.alone_ms, 0.0), "{primitive:?}");
+        }
+        let watching = open(Primitive::TasWatch, 100.0, Section::fixed(75.0).unwrap(), 200.0, 0.0);
+        assert!(watching.busy_ms > 200.0 && watching.latency_ms == watching.alone_ms, "{watching:?}");
     }
 
     #[test]
