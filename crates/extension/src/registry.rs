@@ -42,14 +42,59 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Index {
     by_first_name: HashMap<Box<str>, BTreeSet<Place>, FixedState>,
+    /// Of all these names.
+    beginnings: Beginnings,
     /// Those whose pattern begins with `*`, or is the root.
     others: BTreeSet<Place>,
+}
+
+/// The first eight bytes of some names, each as a bit that others may share: so of most paths that concern no program
+/// that is known without looking at the whole name.
+#[derive(Debug)]
+struct Beginnings([u64; 64]);
+
+impl Default for Beginnings {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl Beginnings {
+    fn insert(&mut self, name: &str) {
+        let (word, bit) = Self::place(name.as_bytes());
+        self.0[word] |= bit;
+    }
+
+    /// Whether the first of some names, with slashes between, may be one of them.
+    #[inline]
+    fn may_have(&self, names: &[u8]) -> bool {
+        let (word, bit) = Self::place(names);
+        self.0[word] & bit != 0
+    }
+
+    #[inline]
+    fn place(names: &[u8]) -> (usize, u64) {
+        const EACH: u64 = u64::MAX / 0xff;
+        let bytes = match names.first_chunk::<8>() {
+            Some(bytes) => u64::from_le_bytes(*bytes),
+            None => names.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+        };
+        // The lowest byte that is a slash has its highest bit set; what is below that belongs to the name.
+        let others = bytes ^ (EACH * u64::from(b'/'));
+        let slashes = others.wrapping_sub(EACH) & !others & (EACH << 7);
+        let own = ((slashes & slashes.wrapping_neg()) >> 7).wrapping_sub(1);
+        let hash = (bytes & own).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((hash >> 58) as usize, 1 << (hash >> 52 & 63))
+    }
 }
 
 impl Index {
     fn insert(&mut self, pattern: &Pattern, place: Place) {
         let places = match pattern.first_name() {
-            Some(name) => self.by_first_name.entry(name.into()).or_default(),
+            Some(name) => {
+                self.beginnings.insert(name);
+                self.by_first_name.entry(name.into()).or_default()
+            }
             None => &mut self.others,
         };
         places.insert(place);
@@ -64,14 +109,24 @@ impl Index {
             places.remove(&place);
             if places.is_empty() {
                 self.by_first_name.remove(name);
+                self.beginnings = Beginnings::default();
+                self.by_first_name.keys().for_each(|name| self.beginnings.insert(name));
             }
         }
     }
 
-    /// The programs that may be concerned with a path: two lists, of which there are few. Most paths have none.
+    /// Whether any program may be concerned with a path: it costs next to nothing to know that none is.
     #[inline]
+    fn may_have(&self, path: &str) -> bool {
+        self.beginnings.may_have(path.as_bytes().get(1..).unwrap_or_default()) || !self.others.is_empty()
+    }
+
+    /// The programs that may be concerned with a path: two lists, of which there are few. Most paths have none.
     fn candidates(&self, path: &str) -> Option<[&BTreeSet<Place>; 2]> {
         static NONE: BTreeSet<Place> = BTreeSet::new();
+        if !self.may_have(path) {
+            return None;
+        }
         let names = path.strip_prefix('/').unwrap_or_default();
         let end = names.bytes().position(|byte| byte == b'/').unwrap_or(names.len());
         match self.by_first_name.get(&names[..end]) {
@@ -200,8 +255,14 @@ impl Registry {
         last.max().map(|place| &self.programs[place])
     }
 
-    /// Whether any program reacts to an event.
+    /// Whether any program may react to an event at this path, or at another one with the same first name.
     #[inline]
+    #[must_use]
+    pub fn may_react(&self, path: &str) -> bool {
+        self.events.may_have(path)
+    }
+
+    /// Whether any program reacts to an event.
     #[must_use]
     pub fn reacts(&self, kind: EventKind, path: &str) -> bool {
         let fits = |place: &Place| self.programs[place].handles_event(kind, path);

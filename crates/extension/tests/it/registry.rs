@@ -1,5 +1,6 @@
 //! Which program is meant.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stoa_extension::{EventKind, Limits, NameTaken, OperationKind, Program, Registry};
 
@@ -69,4 +70,32 @@ fn a_program_that_is_gone_is_nobodys() {
     registry.acknowledge(1, "p");
     assert_eq!(chosen(&registry, 1, "/a"), Some("p"));
     assert_eq!(registry.programs().map(|program| program.name()).collect::<Vec<_>>(), ["q", "p"]);
+}
+
+/// Whatever is known of the beginning of a path: programs are found by names of all lengths, with slashes and bytes
+/// anywhere in what is looked at together, also when others have gone.
+#[test]
+fn programs_are_found_by_names_of_all_lengths() {
+    let lengths = 1..=10;
+    let names: BTreeSet<String> =
+        lengths.flat_map(|count| ["n", "0.", "é"].map(|unit| unit.repeat(count))).collect();
+    let mut registry = Registry::default();
+    let below = ["", "/x", "/0/0/0/0/0", "/ééé"];
+    let finds = |registry: &Registry, name: &str, expected: bool| {
+        for rest in below {
+            let path = format!("/{name}{rest}");
+            assert_eq!(registry.reacts(EventKind::Deleted, &path), expected && rest == "/x", "{path}");
+            assert!(registry.may_react(&path) || !expected, "{path}");
+        }
+    };
+    for name in &names {
+        finds(&registry, name, false);
+        registry.register(program(name, &format!("/{name}/x"))).unwrap();
+        names.iter().for_each(|other| finds(&registry, other, other <= name));
+    }
+    for name in &names {
+        assert!(registry.deregister(name));
+        names.iter().for_each(|other| finds(&registry, other, other > name));
+    }
+    assert!(names.iter().all(|name| !registry.may_react(&format!("/{name}"))));
 }
