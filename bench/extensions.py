@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -62,6 +64,10 @@ fn update(request) {{ }}
 fn changed(event) {{ }}
 """
 NONE, MANY = "none", f"{PROGRAMS} programs"
+UNMATCHED_OPS = ["get", "set", "create-delete"]
+OPS_BYTES = 100
+UNMATCHED_SHAPE = ["--sessions", 32, "--pipeline", 64, "--payload", OPS_BYTES]
+UNMATCHED_TARGET = 1.01
 # What others ask while one client has calls stopped that take all steps they may have.
 OTHERS = {"sessions": 20, "rate": 1000, "payload": 100}
 ALONE, GREEDY = "others alone", "beside a greedy client"
@@ -77,6 +83,9 @@ class Size:
         self.duration = 0.5 if quick else 2
         self.greedy = 1 if quick else 6
         self.alternations = 1 if quick else 3
+        self.unmatched = 1 if quick else 9
+        # Operations whose instructions are counted: the difference is what they take without the server's start.
+        self.counted = (1000, 3000) if quick else (20_000, 220_000)
         self.clients = [1, 10] if quick else CLIENTS
 
 
@@ -95,7 +104,9 @@ class Run(measure.Samples):
     def turns_of(self, part):
         """How many measurements a part has."""
         counts = len(self.size.clients)
-        each = {"regular": len(SYSTEMS) * (counts + 1), "greedy": 2, "unmatched": 2 * len(OPS)}
+        each = {"regular": len(SYSTEMS) * (counts + 1), "greedy": 2}
+        if part == "unmatched":
+            return 2 * len(UNMATCHED_OPS) * (self.size.unmatched + 1)
         return self.size.alternations * each.get(part, len(SYSTEMS) * counts)
 
     def next_turn(self):
@@ -205,23 +216,24 @@ class Run(measure.Samples):
         ensemble.pause()
 
     def unmatched(self):
-        """CPU time of requests that no program is for, one server on a core of its own."""
+        """CPU time of requests that no program is for, each time at a new server with a core of its own; and how many
+        instructions they take, which says more about so little."""
         cores = sorted(os.sched_getaffinity(0))
         own, others = (cores[0], cores[-1]) if len(cores) > 1 else (None, None)
-        with contextlib.ExitStack() as stack:
-            servers = {name: stack.enter_context(Server("stoa", own)) for name in [NONE, MANY]}
-            register(servers[MANY])
-            for server in servers.values():
-                server.pause()
-            for op in OPS:
-                for _ in range(self.size.alternations):
-                    for name, server in servers.items():
-                        server.resume()
-                        self.next_turn()
-                        shape = ["--sessions", 32, "--pipeline", 64, "--payload", 100]
-                        result = measure.generate(others, [server], "--op", op, *shape, *self.times)
-                        self.note(f"unmatched: {op} cpu us", name, result["server"]["cpu_us_per_operation"])
-                        server.pause()
+        for op in UNMATCHED_OPS:
+            for _ in range(self.size.unmatched):
+                for name in [NONE, MANY]:
+                    self.next_turn()
+                    with Server("stoa", own) as server:
+                        if name == MANY:
+                            register(server)
+                        result = measure.generate(others, [server], "--op", op, *UNMATCHED_SHAPE, *self.times)
+                    self.note(f"unmatched: {op} cpu us", name, result["server"]["cpu_us_per_operation"])
+            for name in [NONE, MANY] if shutil.which("valgrind") else []:
+                self.next_turn()
+                few, many = (instructions(op, count, name == MANY) for count in self.size.counted)
+                each = (many - few) / (self.size.counted[1] - self.size.counted[0])
+                self.note(f"unmatched: {op} instructions", name, each)
 
     def all(self, is_done):
         """Measures all parts, and says so after each of them."""
@@ -242,6 +254,20 @@ class Run(measure.Samples):
             self.unmatched()
             self.finished.append("unmatched")
             is_done()
+
+
+def instructions(op, count, with_programs):
+    """How many instructions a server takes to start, for so many operations, and to stop; what the kernel does for it
+    is not in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        counts = pathlib.Path(folder, "counts")
+        counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counts}"]
+        with Server("stoa", None, under=counted) as server:
+            if with_programs:
+                register(server)
+            measure.generate(None, [server], "--op", op, *UNMATCHED_SHAPE, "--operations", count)
+        found = re.search(r"^totals: (\d+)$", counts.read_text(), re.MULTILINE)
+    return int(found[1])
 
 
 def register(server):
@@ -368,10 +394,14 @@ class Results:
 
     def unmatched(self):
         rows = []
-        for op in OPS:
+        for op in UNMATCHED_OPS:
+            title = f"{op} {OPS_BYTES} B"
             values = self.medians[f"unmatched: {op} cpu us"]
-            rows.append(report.Row(f"{op} 100 B: CPU per operation", "", values[MANY], values[NONE], "us", None))
-        intro = f"A server alone on one core, the generator on another, 32 sessions with 64 outstanding: with {PROGRAMS} programs registered, each for reads, updates and changes of paths that nobody asks for, beside none (\"other\"). The sessions have acknowledged no program, as regular clients have not."
+            rows.append(report.Row(f"{title}: CPU per operation", "", values[MANY], values[NONE], "us", None))
+            if values := self.medians.get(f"unmatched: {op} instructions"):
+                few = [values[MANY], values[NONE], "instructions", UNMATCHED_TARGET]
+                rows.append(report.Row(f"{title}: instructions per operation", f"at most {UNMATCHED_TARGET}x", *few))
+        intro = f"A server alone on one core, the generator on another, 32 sessions with 64 outstanding: with {PROGRAMS} programs registered, each for reads, updates and changes of paths that nobody asks for, beside none (\"other\"). The sessions have acknowledged no program, as regular clients have not. Instructions are those of the server's own code, counted by valgrind's callgrind between {self.run.size.counted[0]:,} and {self.run.size.counted[1]:,} operations; CPU time differs by more from one process to the next than programs cost."
         self.section("unmatched", "Requests that no program is for (section 6.2)", intro, report.table(rows))
 
     def all(self):

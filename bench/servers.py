@@ -164,13 +164,14 @@ def ask(port, word):
 
 class Server:
     """A running server with a data folder of its own. Stopped and removed at the end of `with`. `flags`
-    are for Stoa alone."""
+    are for Stoa alone; `under` is what runs it, with its options."""
 
-    def __init__(self, kind, core, heap=None, flags=()):
+    def __init__(self, kind, core, heap=None, flags=(), under=()):
         self.kind = kind
         self.core = core
         self.heap = heap
         self.flags = list(flags)
+        self.under = list(under)
         self.port = free_port()
         self.admin_port = free_port()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"bench-{kind}-"))
@@ -185,7 +186,7 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self):
-        pin = pinned(self.core)
+        pin = pinned(self.core) + self.under
         data = self.folder / "data"
         if self.kind == "stoa":
             serve = [STOA, "serve", "--config", CONFIG, "--data-dir", data, *self.flags]

@@ -19,7 +19,9 @@ def result(mean_ms, **more):
 class Cells(unittest.TestCase):
     def test_the_grid_has_every_round_trip_load_and_primitive(self):
         made = cells.cells(cells.Size(False), ["grid"], ["stoa"], [3])
-        self.assertEqual(len(made), 6 * 5 * 8)
+        # Three times from near.
+        self.assertEqual(len(made), (4 + 2 * 3) * 5 * 8)
+        self.assertEqual(len({cell.whole for cell in made}), 6 * 5 * 8)
         self.assertEqual(len(set(cell.key for cell in made)), len(made))
         self.assertEqual({cells.offered_load(cell) for cell in made}, {0.05, 0.2, 0.4, 0.6, 0.8})
         self.assertEqual({cell.server_rtt for cell in made}, {0})
@@ -141,6 +143,17 @@ class Analysis(unittest.TestCase):
 
 
 class Reports(unittest.TestCase):
+    def test_what_is_measured_in_several_turns_is_their_mean_and_missing_until_all_are_there(self):
+        wanted = [cells.Cell("grid", "stoa", 3, 0, 0, "lock", turn=turn) for turn in range(3)]
+        with tempfile.TemporaryDirectory() as folder:
+            journal = Journal(pathlib.Path(folder, "journal"))
+            for cell, mean, chosen in zip(wanted, [1, 2, 6], [{"a": 3}, {"a": 1, "b": 2}, {"a": 2}]):
+                self.assertEqual(Results(wanted, journal).measured, [])
+                journal.note(cell, result(mean, primitives=chosen))
+            ((cell, whole),) = Results(wanted, Journal(journal.path)).measured
+        self.assertEqual((cell, whole["latency_us"]["acquire"]["mean"]), (wanted[0], 3000))
+        self.assertEqual(whole["primitives"], {"a": 2, "b": 2})
+
     def test_a_report_of_a_part_of_the_cells_says_what_is_missing_and_stands_alone(self):
         wanted = cells.cells(cells.Size(True), ["heat", "contention", "distance", "grid"], ["stoa"], [3])
         with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """From cells and their results to the sections of the report."""
 
 import collections
+import statistics
 
 import report
 from consensus import analysis, cells, figures
@@ -18,6 +19,18 @@ TIME_TO_SPARE = 0.85
 Pair = collections.namedtuple("Pair", "part name cell predicted measured has_time")
 
 
+def together(turns):
+    """What several turns of a cell come to. All have asked as much, so means are means of means, also of percentiles."""
+    first, *others = turns
+    if not others:
+        return first
+    if isinstance(first, dict):
+        # A turn may have nothing of what is rare.
+        names = dict.fromkeys(name for turn in turns for name in turn)
+        return {name: together([turn[name] for turn in turns if name in turn]) for name in names}
+    return statistics.fmean(turns)
+
+
 def system(kind, servers):
     return f"{NAMES[kind]}, {servers} {'server' if servers == 1 else 'servers'}"
 
@@ -31,9 +44,14 @@ class Results:
     """What a journal says of the cells of a run; those that were not measured yet are left out."""
 
     def __init__(self, wanted, journal):
-        measured = [(cell, journal.result(cell)) for cell in wanted]
-        self.measured = [(cell, result) for cell, result in measured if result is not None]
-        self.missing = len(measured) - len(self.measured)
+        # Of each turn, for the record, and of all turns of a cell together.
+        self.turns = [(cell, result) for cell in wanted if (result := journal.result(cell)) is not None]
+        self.missing = len(wanted) - len(self.turns)
+        lacking = {cell.whole for cell in wanted if journal.result(cell) is None}
+        of = {}
+        for cell, result in self.turns:
+            of.setdefault(cell.whole, []).append(result)
+        self.measured = [(cell, together(results)) for cell, results in of.items() if cell not in lacking]
         self.systems = list(dict.fromkeys((cell.kind, cell.servers) for cell, _ in self.measured))
         # Of operations that follow one another, and of locks, which are wanted now and then.
         self.busy = {each: Model.of(each[1], self.near_operations(each)) for each in self.systems}

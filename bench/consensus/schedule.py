@@ -9,7 +9,7 @@ from consensus.cells import expected_seconds, requests_per_second
 # Requests a second of all cells that run at the same time, where latencies are long, by what they cost who answers
 # them, and where latencies are short. A cell that asks more runs alone.
 FAR_PER_SECOND = {"stoa": 4000, "zookeeper": 1500}
-NEAR_PER_SECOND = 400
+NEAR_PER_SECOND = 200
 CELLS_MAX = 80
 
 
@@ -17,8 +17,9 @@ class Schedule:
     """What runs, and what may run besides."""
 
     def __init__(self, cells):
-        # The longest first, so that the end is not one cell that all others wait for. What is near comes before that.
-        order = lambda cell: (not cell.is_near, cell.tool, -expected_seconds(cell))
+        # The longest first, so that the end is not one cell that all others wait for. What is near comes before that,
+        # one turn of all cells after the other.
+        order = lambda cell: (not cell.is_near, cell.tool, cell.turn, -expected_seconds(cell))
         self.pending = sorted(cells, key=order)
         self.asks = {cell: requests_per_second(cell) for cell in cells}
         self.running = set()
