@@ -52,7 +52,7 @@ class Member(Server):
     def command(self):
         config = self.folder / "zoo.cfg"
         if self.kind == "stoa":
-            return [STOA, "serve", "--config", config, *self.flags]
+            return [self.binary, "serve", "--config", config, *self.flags]
         return self.java("quorum.QuorumPeerMain", config)
 
     def mode(self):

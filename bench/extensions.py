@@ -259,7 +259,7 @@ class Run(measure.Samples):
 def instructions(op, count, with_programs):
     """How many instructions a server takes to start, for so many operations, and to stop; what the kernel does for it
     is not in it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-counts-") as folder:
         counts = pathlib.Path(folder, "counts")
         counted = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counts}"]
         with Server("stoa", None, under=counted) as server:

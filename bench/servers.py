@@ -170,6 +170,7 @@ class Server:
         self.kind = kind
         self.core = core
         self.heap = heap
+        self.binary = STOA
         self.flags = list(flags)
         self.under = list(under)
         self.port = free_port()
@@ -189,7 +190,7 @@ class Server:
         pin = pinned(self.core) + self.under
         data = self.folder / "data"
         if self.kind == "stoa":
-            serve = [STOA, "serve", "--config", CONFIG, "--data-dir", data, *self.flags]
+            serve = [self.binary, "serve", "--config", CONFIG, "--data-dir", data, *self.flags]
             return pin + serve + ["--port", str(self.port), "--admin-port", str(self.admin_port)]
         config = self.folder / "zoo.cfg"
         settings = CONFIG.read_text() + f"dataDir={data}\nclientPort={self.port}\n"

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Stoa beside an earlier build of itself, with one partition: whether anything has become slower.
+
+Results go to bench/results/<date>-before.{json,md}.
+"""
+
+import pathlib
+
+import measure
+import report
+import servers
+from agora import commands
+from ensembles import Ensemble
+from servers import Server
+
+NOW, BEFORE = "now", "before"
+# What has become worse by more.
+BOUND = 1.1
+FULL, WAITING, ONE = (32, 64), (50, 1), (1, 1)
+# At a server alone and in an ensemble: what is asked, of how many bytes, by how many sessions with how many requests.
+ALONE = [
+    ("get", 100, FULL), ("set", 100, FULL), ("create-delete", 1024, FULL),
+    ("get", 100, WAITING), ("set", 100, WAITING), ("get", 100, ONE), ("set", 100, ONE),
+]
+ENSEMBLE = [("set", 100, FULL), ("set", 1024, FULL), ("set", 100, WAITING), ("set", 100, ONE)]
+
+
+class Size:
+    """How long and how often everything is."""
+
+    def __init__(self, quick):
+        self.warmup, self.duration = (0.1, 0.2) if quick else (0.5, 2)
+        self.turns = 1 if quick else 9
+        self.turns_big = 1 if quick else 3
+        self.znodes = 20_000 if quick else 1_000_000
+
+
+class Run(measure.Samples):
+    """Each turn has new servers: from one process to the next the same work takes up to a tenth more or less."""
+
+    def __init__(self, args):
+        super().__init__()
+        self.binaries = {NOW: servers.STOA, BEFORE: args.before}
+        self.size = Size(args.quick)
+        if args.alternations:
+            self.size.turns = args.alternations
+
+    def server(self, name, core):
+        server = Server("stoa", core)
+        server.binary = self.binaries[name]
+        return server
+
+    def ensemble(self, name):
+        ensemble = Ensemble("stoa")
+        for member in ensemble.members:
+            member.binary = self.binaries[name]
+        return ensemble
+
+    def loads(self, where, name, targets, loads, core):
+        for op, payload, (sessions, pipeline) in loads:
+            shape = ["--op", op, "--payload", payload, "--sessions", sessions, "--pipeline", pipeline]
+            times = ["--warmup", self.size.warmup, "--duration", self.size.duration]
+            result = measure.generate(core, targets, *shape, *times)
+            title = f"{where}: {op} {payload} B, {sessions} x {pipeline}"
+            if (sessions, pipeline) == ONE:
+                self.note(f"{title}: p50 us", name, result["latency_us"][op]["p50"])
+                continue
+            self.note(f"{title}: ops/s", name, result["throughput"])
+            self.note(f"{title}: cpu us", name, result["server"]["cpu_us_per_operation"])
+
+    def big(self, name):
+        with self.server(name, 0) as server:
+            measure.generate(1, [server], "load", "--znodes", self.size.znodes, "--payload", 100)
+            title = f"{self.size.znodes:,} znodes"
+            self.note(f"{title}: rss MiB", name, server.rss_mib())
+            last = self.size.znodes - 1
+            path = f"/bench/{last // 1000:07}/{last % 1000:03}"
+            self.note(f"{title}: restart s", name, server.restart_after_crash(path))
+
+    def all(self):
+        for turn in range(self.size.turns):
+            print(f"== turn {turn + 1} of {self.size.turns}", flush=True)
+            for name in self.binaries:
+                with self.server(name, 0) as server:
+                    self.loads("alone", name, [server], ALONE, 1)
+            for name in self.binaries:
+                with self.ensemble(name) as ensemble:
+                    self.loads("three servers", name, ensemble.members, ENSEMBLE, None)
+        for _ in range(self.size.turns_big):
+            for name in self.binaries:
+                self.big(name)
+
+
+def rows(medians):
+    for title, of in medians.items():
+        unit = title.rsplit(" ", 1)[1]
+        at_least = unit == "ops/s"
+        bound = 1 / BOUND if at_least else BOUND
+        target = f"at least {bound:.2f}x" if at_least else f"at most {bound}x"
+        yield report.Row(title, target, of[NOW], of[BEFORE], unit.replace("ops", ""), bound, at_least)
+
+
+def main():
+    parser = measure.arguments(__doc__.splitlines()[0])
+    parser.add_argument("before", type=pathlib.Path, help="the earlier build's binary")
+    parser.add_argument("label", help="what the report calls it")
+    args = parser.parse_args()
+    measure.prepare(args)
+    run = Run(args)
+    machine = measure.measured_machine(run.all)
+    table = report.table(list(rows(run.medians())))
+    print(table)
+    if args.quick:
+        return
+    stem = measure.stem(args, "-before")
+    text = f"""# Stoa beside an earlier build, {stem.name.removesuffix("-before")}
+
+One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth.
+
+{table}
+"""
+    report.write(stem, text, {"machine": machine, "before": args.label}, run.samples, run.medians(), commands())
+    print(f"written: {stem}.md")
+
+
+if __name__ == "__main__":
+    main()
