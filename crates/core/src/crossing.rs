@@ -17,6 +17,7 @@ use crate::config::Now;
 use crate::entry::Origin;
 use crate::fate::Place;
 use crate::peer::Asked;
+use crate::placement::FIRST;
 use crate::server::Server;
 use crate::timestamp::Timestamp;
 use crate::word::Word;
@@ -27,7 +28,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use plan::Plan;
 use stand::Stand;
-use stoa_tree::{Contact, PartResult, Refusal};
+use stoa_tree::{PartResult, Refusal};
 use stoa_wire::ErrorCode;
 
 pub use plan::{Step, StepKind};
@@ -66,8 +67,8 @@ pub struct Verdict {
     pub places: Vec<Place>,
     /// What all of them rest on.
     pub rests_on: Timestamp,
-    /// Who speaks for a session from now on, `None` if it has ended.
-    pub session: Option<(i64, Option<Contact>)>,
+    /// The session that it is about, and where the first partition's timeline says what becomes of it.
+    pub session: Option<(i64, u64)>,
 }
 
 impl Verdict {
@@ -279,7 +280,8 @@ impl Server {
         let is_writer = |partition: u8| partition == own || writers.contains(&partition);
         let places = active.standing.iter().map(|standing| standing.place);
         let places: Vec<_> = places.filter(|place| is_writer(place.partition)).collect();
-        let session = active.plan.session(active.origin);
+        let first = active.standing.iter().find(|standing| standing.place.partition == FIRST);
+        let session = active.plan.session().zip(first.map(|standing| standing.place.position));
         let mut rests_on = active.seen;
         active.standing.iter().for_each(|standing| rests_on.merge(&standing.rests_on));
         for standing in &active.standing {

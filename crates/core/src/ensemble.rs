@@ -553,7 +553,10 @@ impl Server {
             return true;
         };
         match origin.map_or(Known::Yes, |origin| self.knows(origin, &asked)) {
-            Known::NotYet => return false,
+            Known::NotYet => {
+                self.wait_for_session(&asked);
+                return false;
+            }
             Known::No(code) => {
                 if let Some(origin) = origin {
                     self.partition.propose_refusal(origin, code.into());

@@ -3,6 +3,10 @@
 //! The first partition keeps the sessions, in its tree. It tells the others of its server what becomes of
 //! them, in the order of its timeline. So each leader refuses what an ended session has left behind, and
 //! what comes from a connection that the session has left, as the first one does from its own tree.
+//!
+//! What the first partition has decided, and not told yet, may still be lost with its leader, while another partition
+//! has the same leader as before. So until it is told nobody is accepted, and nobody is refused either: both might
+//! turn out to be wrong.
 
 use crate::connection::ConnectionId;
 use crate::crossing::Pending;
@@ -10,7 +14,7 @@ use crate::entry::Origin;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
 use crate::server::Server;
-use crate::step::entry_of;
+use crate::step::{end_of, entry_of};
 use crate::word::Word;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -26,6 +30,8 @@ pub(crate) struct Owners {
     position: u64,
     /// At a leader: nobody is known before that is. See [`Server::learn_of_sessions`].
     needs: u64,
+    /// At a leader: sessions of which something was decided that was not told yet.
+    decided: HashMap<i64, Decided, FixedState>,
     /// How often what is known has changed.
     changes: u64,
     contacts: HashMap<i64, Contact, FixedState>,
@@ -33,6 +39,13 @@ pub(crate) struct Owners {
     news: Vec<(i64, Option<Contact>)>,
     /// They are to be told everything.
     tells_all: bool,
+}
+
+/// Where the first partition's timeline says what becomes of a session, and whether it was asked to tell.
+#[derive(Debug, Clone, Copy)]
+struct Decided {
+    position: u64,
+    is_asked: bool,
 }
 
 /// What is known of who asks.
@@ -53,6 +66,7 @@ impl Owners {
             is_keeper,
             position: 0,
             needs: 0,
+            decided: HashMap::default(),
             changes: 0,
             contacts,
             news: Vec::new(),
@@ -62,21 +76,26 @@ impl Owners {
 
     /// Whether this is the session's contact, which it became at `since`.
     pub(crate) fn knows(&self, session: i64, contact: Contact, since: u64) -> Known {
+        let decided = self.decided.get(&session).map_or(0, |decided| decided.position);
         match self.contacts.get(&session) {
-            _ if since.max(self.needs) > self.position => Known::NotYet,
+            _ if since.max(self.needs).max(decided) > self.position => Known::NotYet,
             None => Known::No(ErrorCode::SessionExpired),
             Some(current) if *current != contact => Known::No(ErrorCode::SessionMoved),
             Some(_) => Known::Yes,
         }
     }
 
-    /// At a leader: somebody else speaks for a session from now on, or nobody.
-    pub(crate) fn speaks(&mut self, session: i64, contact: Option<Contact>) {
+    /// At a leader: at this position the first partition's timeline will say what becomes of a session, unless that
+    /// is lost. What comes from now on is prepared behind it.
+    pub(crate) fn is_decided(&mut self, session: i64, position: u64) {
         self.changes += 1;
-        match contact {
-            Some(contact) => self.contacts.insert(session, contact),
-            None => self.contacts.remove(&session),
-        };
+        self.decided.insert(session, Decided { position, is_asked: false });
+    }
+
+    /// All is known up to there.
+    fn told(&mut self, position: u64) {
+        self.position = position;
+        self.decided.retain(|_, decided| decided.position > position);
     }
 
     /// At the first partition: the state is another one.
@@ -121,8 +140,19 @@ impl Server {
 
     /// The first partition has come so far, and has told what has become of sessions until then.
     pub(crate) fn sessions_are_told(&mut self, position: u64) {
-        self.owners.position = self.owners.position.max(entry_of(position));
+        self.owners.told(self.owners.position.max(entry_of(position)));
         self.take_pending();
+    }
+
+    /// Somebody waits for what becomes of a session, which is not told by itself if it was lost.
+    pub(crate) fn wait_for_session(&mut self, asked: &Asked<'_>) {
+        if let Asked::Write { session, .. } = asked
+            && let Some(decided) = self.owners.decided.get_mut(session).filter(|decided| !decided.is_asked)
+        {
+            decided.is_asked = true;
+            let position = end_of(decided.position);
+            self.say(FIRST, Word::Tell { position, clock: 0 });
+        }
     }
 
     /// Whether a leader of this partition may not know that the session of this guest has come to it. What the
@@ -198,10 +228,13 @@ impl Server {
         if is_all {
             owners.contacts.clear();
         }
-        owners.position = position;
+        owners.told(position);
         owners.changes += 1;
         for (session, contact) in changed {
-            owners.speaks(*session, *contact);
+            match contact {
+                Some(contact) => owners.contacts.insert(*session, *contact),
+                None => owners.contacts.remove(session),
+            };
         }
         self.take_pending();
     }

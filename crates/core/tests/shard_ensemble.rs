@@ -247,8 +247,8 @@ impl Servers {
         self.connect_session(id, thread, (0, [0; PASSWORD_LEN])).0
     }
 
-    /// A connection of a session, or of a new one if it has no number yet.
-    fn connect_session(&mut self, id: u8, thread: u8, session: Session) -> (Client, Session) {
+    /// A connection that asks for a session.
+    fn come(&mut self, id: u8, thread: u8, session: Session) -> Client {
         let now = self.now();
         let peer: SocketAddr = ([10, 0, 0, 1], 4000).into();
         let client = (id, thread, self.shard(id, thread).connect(peer, now).unwrap());
@@ -261,6 +261,12 @@ impl Servers {
             read_only: None,
         };
         self.send(client, &frame(|out| request.encode(out)));
+        client
+    }
+
+    /// A connection of a session, or of a new one if it has no number yet.
+    fn connect_session(&mut self, id: u8, thread: u8, session: Session) -> (Client, Session) {
+        let client = self.come(id, thread, session);
         let bytes = self.take(client);
         let response = ConnectResponse::decode(&bytes[4..]).expect("it has a session");
         (client, (response.session_id, response.password))
@@ -497,6 +503,28 @@ fn nothing_comes_after(question: impl Fn(i32, &str) -> Vec<u8>) {
     servers.pass(2000);
     assert_eq!(servers.leader_of_all(), Some(2));
     assert!(!is_there(&mut servers, 3), "it is carried out in the end");
+}
+
+/// A session that has come elsewhere, as only the first partition's leader says, which is lost with it: what its
+/// connection asks meanwhile is neither carried out nor refused.
+#[test]
+fn nobody_is_refused_because_of_what_may_be_lost() {
+    let mut servers = Servers::new(2);
+    let top = &tops(2)[1];
+    let (client, session) = servers.connect_session(2, 1, (0, [0; PASSWORD_LEN]));
+    servers.send(client, &create(1, top));
+    servers.pass(100);
+    assert_eq!(servers.answers(client), [(1, 0)]);
+    servers.cut(1, 2, 0);
+    servers.cut(1, 3, 0);
+    let other = servers.come(1, 0, session);
+    servers.send(client, &threads::set(2, top, b"kept"));
+    assert_eq!(servers.answers(client), []);
+    servers.pass(3000);
+    assert_eq!(servers.answers(other), [], "it was lost");
+    assert_eq!(servers.answers(client), [(2, 0)]);
+    let leader = servers.leader_of_all().expect("one server leads all partitions");
+    assert_ne!(leader, 1);
 }
 
 /// The first sync of a connection is an entry of its partition's timeline, and the next one is not.

@@ -61,6 +61,15 @@ fn nobody_is_found_in_its_own_way_after_a_sync() {
     run(60_000_863, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// A partition refused the writes of a session that had come elsewhere, as a leader said who was lost with that; those
+/// behind them, to the partition that keeps the sessions, were carried out.
+#[test]
+fn nobody_is_refused_because_of_what_is_lost() {
+    let settings = Settings::of(70_004_840, Some(Play::Lock), Some("divided-snapshots"));
+    let settings = settings.expect("it is one of the kinds");
+    run(70_004_840, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// The lives of servers with several partitions.
 const DIVIDED: [&str; 4] = ["divided-default", "divided-moving", "divided-snapshots", "divided-disks"];
 

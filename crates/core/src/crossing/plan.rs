@@ -339,12 +339,9 @@ impl Plan {
         }
     }
 
-    /// Who speaks for the session that it is about, once it is done.
-    pub(crate) fn session(&self, origin: Option<Origin>) -> Option<(i64, Option<Contact>)> {
-        let opened = self.opens.zip(origin).map(|(session, origin)| {
-            (session, Some(Contact { server: origin.server, opening: origin.request }))
-        });
-        opened.or(self.ends.map(|session| (session, None)))
+    /// The session that it is about.
+    pub(crate) fn session(&self) -> Option<i64> {
+        self.opens.or(self.ends)
     }
 
     /// The body of the client's reply.

@@ -156,8 +156,8 @@ impl Server {
             // What was kept waiting for that goes on.
             return self.go_on_unless_standing();
         }
-        if let Some((session, contact)) = verdict.session {
-            self.owners.speaks(session, contact);
+        if let Some((session, position)) = verdict.session {
+            self.owners.is_decided(session, position);
         }
         if verdict.places.is_empty() {
             self.undo_part();
