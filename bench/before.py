@@ -113,13 +113,14 @@ def main():
     if args.quick:
         return
     stem = measure.stem(args, "-before")
+    shown = list(dict.fromkeys(command.replace(str(args.before), "BEFORE") for command in commands()))
     text = f"""# Stoa beside an earlier build, {stem.name.removesuffix("-before")}
 
 One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth.
 
 {table}
 """
-    report.write(stem, text, {"machine": machine, "before": args.label}, run.samples, run.medians(), commands())
+    report.write(stem, text, {"machine": machine, "before": args.label}, run.samples, run.medians(), shown)
     print(f"written: {stem}.md")
 
 

@@ -81,7 +81,7 @@ def write(args, wanted, journal, failures):
 def introduction(results, journal, failures):
     said = [
         "One machine, links of `stoa proxy`: between servers, and between the clients and the leader, which they are connected to. Every write is synced on a majority before it is answered. Latency counts from when a lock was wanted, also while all clients were busy; what the lock protects checks tokens, and a violation fails the run.",
-        "Cells whose round trips are 10 ms and more run at the same time as others, as long as all together ask little; those below run alone, or ask two hundred requests a second together; those of the grid are measured three times, all others between, and what stands here of them is the mean of the three.",
+        "Cells whose round trips are 10 ms and more run at the same time as others, as long as all together ask little; those below run alone, or ask some hundred requests a second together; those of the grid are measured several times, with all others between, and what stands here of them is the mean.",
     ]
     if results.missing:
         said.append(f"Not measured yet: {results.missing} cells.")

@@ -114,8 +114,9 @@ class Size:
         # More than ever want it at the same time: each has to be introduced to the lock before.
         self.grid_clients = {0.05: 6, 0.2: 10, 0.4: 16, 0.6: 24, 0.8: 40}
         self.grid_section_ms = 10
-        # Where latencies are short, what the machine does at one time and not at another makes a difference.
-        self.near_turns = 1 if quick else 3
+        # Where latencies are short, what the machine does at one time and not at another makes a difference, and
+        # so does the chance of few visits.
+        self.near_turns = {load: 1 if quick else max(2, round(400 / self.grid_visits[load])) for load in self.loads}
         self.quick = quick
 
     def one_by_one(self, rtt_ms):
@@ -192,7 +193,7 @@ def grid(size, locks):
             visits = size.grid_visits[load]
             warmup, clients = max(visits // 5, 2), size.grid_clients[load]
             here = locks(rtt, Load(turn / load, size.grid_section_ms, visits, warmup, clients=clients))
-            turns = size.near_turns if here[0].is_near else 1
+            turns = size.near_turns[load] if here[0].is_near else 1
             made += [dataclasses.replace(cell, turn=number) for number in range(turns) for cell in here]
     return made
 

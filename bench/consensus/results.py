@@ -44,14 +44,13 @@ class Results:
     """What a journal says of the cells of a run; those that were not measured yet are left out."""
 
     def __init__(self, wanted, journal):
-        # Of each turn, for the record, and of all turns of a cell together.
+        # Of each turn, for the record, and of all turns of a cell together, or of those that there are.
         self.turns = [(cell, result) for cell in wanted if (result := journal.result(cell)) is not None]
         self.missing = len(wanted) - len(self.turns)
-        lacking = {cell.whole for cell in wanted if journal.result(cell) is None}
         of = {}
         for cell, result in self.turns:
             of.setdefault(cell.whole, []).append(result)
-        self.measured = [(cell, together(results)) for cell, results in of.items() if cell not in lacking]
+        self.measured = [(cell, together(results)) for cell, results in of.items()]
         self.systems = list(dict.fromkeys((cell.kind, cell.servers) for cell, _ in self.measured))
         # Of operations that follow one another, and of locks, which are wanted now and then.
         self.busy = {each: Model.of(each[1], self.near_operations(each)) for each in self.systems}

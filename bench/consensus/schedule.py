@@ -9,7 +9,7 @@ from consensus.cells import expected_seconds, requests_per_second
 # Requests a second of all cells that run at the same time, where latencies are long, by what they cost who answers
 # them, and where latencies are short. A cell that asks more runs alone.
 FAR_PER_SECOND = {"stoa": 4000, "zookeeper": 1500}
-NEAR_PER_SECOND = 200
+NEAR_PER_SECOND = 400
 CELLS_MAX = 80
 
 
