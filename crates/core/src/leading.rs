@@ -34,7 +34,9 @@ impl Server {
     pub(crate) fn leader_told(&mut self, server: u8, prepares: bool) {
         self.chosen = server;
         self.may_prepare = prepares;
-        if !prepares {
+        if prepares {
+            self.owners.nothing_is_decided();
+        } else {
             // What was taken waits. Who stands still goes on doing so until it is told to go on: it has said
             // what will be at a position of this term.
             self.give_up();

@@ -287,11 +287,22 @@ impl Server {
 
     /// At the others: they are told.
     pub(crate) fn servers_told(&mut self, list: String, members: Vec<u8>, lets_go: bool) {
-        (self.reachable.first_members, self.reachable.lets_go) = (members, lets_go);
-        if self.reachable.list.as_ref() != Some(&list) {
-            self.reachable.list = Some(list);
+        self.reachable.lets_go = lets_go;
+        let is_news = self.reachable.list.as_ref() != Some(&list) || self.reachable.first_members != members;
+        (self.reachable.first_members, self.reachable.list) = (members, Some(list));
+        if is_news {
             self.servers_changed();
         }
+    }
+
+    /// Whom a server has to reach, whatever the list says: the members of this partition's group, and those of the
+    /// first one's. Nobody belongs to a group who does not belong to that one, and of this one's it may have missed
+    /// who they are: who leads it may be somebody of whom it has never heard here.
+    #[must_use]
+    pub fn company(&self) -> Vec<u8> {
+        let mut company = self.member_ids();
+        company.extend(&self.reachable.first_members);
+        company
     }
 
     /// At the first partition: another one follows a version of the list, or does not any more.

@@ -92,6 +92,12 @@ impl Owners {
         self.decided.insert(session, Decided { position, is_asked: false });
     }
 
+    /// The first partition is led anew: what was decided before is told, or lost.
+    pub(crate) fn nothing_is_decided(&mut self) {
+        self.changes += 1;
+        self.decided.clear();
+    }
+
     /// All is known up to there.
     fn told(&mut self, position: u64) {
         self.position = position;

@@ -292,14 +292,9 @@ impl Ensemble {
     fn connect(&self, server: &Server) {
         let Some(servers) = server.changed_servers() else { return };
         let mut addresses = addresses(servers);
-        let standing = server.standing();
-        let members: Vec<_> = [&standing.voters, &standing.observers, &standing.outgoing]
-            .into_iter()
-            .flatten()
-            .map(|member| u64::from(*member))
-            .collect();
+        let company: Vec<_> = server.company().into_iter().map(u64::from).collect();
         let known = self.peers.status().into_iter().map(|peer| peer.address);
-        let known: Vec<_> = known.filter(|address| members.contains(&address.id)).collect();
+        let known: Vec<_> = known.filter(|address| company.contains(&address.id)).collect();
         add_missing(&mut addresses, &known);
         add_missing(&mut addresses, &self.named);
         self.peers.set_members(addresses);

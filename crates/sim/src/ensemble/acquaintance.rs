@@ -62,9 +62,8 @@ impl Acquaintance {
     /// There is another list of servers, or another set of members.
     pub(crate) fn look_around(&mut self, server: &Server) {
         let Some(servers) = server.changed_servers() else { return };
-        let standing = server.standing();
-        let members = standing.voters.into_iter().chain(standing.observers).chain(standing.outgoing);
-        let known: Vec<u8> = members.filter(|member| self.circle.contains(member)).collect();
+        let company = server.company().into_iter();
+        let known: Vec<u8> = company.filter(|member| self.circle.contains(member)).collect();
         self.circle = listed(servers);
         self.circle.extend(known);
         self.circle.extend(&self.named);

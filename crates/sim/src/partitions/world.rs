@@ -21,6 +21,8 @@ use crate::rng::Rng;
 const CLIENTS: usize = 5;
 /// What happens while things go wrong, in steps.
 const STEPS: u64 = 12_000;
+/// How often a client may have to come back before it has made what everybody writes to.
+const FOUNDING_ATTEMPTS: usize = 200;
 /// How often something goes wrong: once in so many steps.
 const TROUBLE_ONE_IN: u64 = 150;
 
@@ -417,7 +419,7 @@ impl<'a> World<'a> {
         self.poll_all()?;
         self.until("one server leads everything", Self::is_led)?;
         // One server after the other: the first may be taken out of the list before it is done.
-        for id in (1..=self.settings.servers()).cycle() {
+        for id in (1..=self.settings.servers()).cycle().take(FOUNDING_ATTEMPTS) {
             if self.clients[0].at.is_none() {
                 self.bring(0, id, 0)?;
             }
@@ -431,11 +433,11 @@ impl<'a> World<'a> {
             self.say(0, &bytes)?;
             self.until("the first requests are answered", |world| world.clients[0].is_idle())?;
             if self.clients[0].is_live {
-                break;
+                // Whoever writes from now on finds it.
+                self.clients.iter_mut().for_each(|client| client.is_founded = true);
+                return Ok(());
             }
         }
-        // Whoever writes from now on finds it.
-        self.clients.iter_mut().for_each(|client| client.is_founded = true);
-        Ok(())
+        Err(Violation::new("nobody can make what everybody writes to"))
     }
 }
