@@ -84,7 +84,9 @@ class Size:
         self.greedy = 1 if quick else 6
         self.alternations = 1 if quick else 3
         self.unmatched = 1 if quick else 9
-        # Operations whose instructions are counted: the difference is what they take without the server's start.
+        # How often instructions are counted, since batches are not always as large, and for how many operations: the
+        # difference is what they take without the server's start.
+        self.counts = 1 if quick else 3
         self.counted = (1000, 3000) if quick else (20_000, 220_000)
         self.clients = [1, 10] if quick else CLIENTS
 
@@ -106,7 +108,7 @@ class Run(measure.Samples):
         counts = len(self.size.clients)
         each = {"regular": len(SYSTEMS) * (counts + 1), "greedy": 2}
         if part == "unmatched":
-            return 2 * len(UNMATCHED_OPS) * (self.size.unmatched + 1)
+            return 2 * len(UNMATCHED_OPS) * (self.size.unmatched + self.size.counts)
         return self.size.alternations * each.get(part, len(SYSTEMS) * counts)
 
     def next_turn(self):
@@ -229,7 +231,7 @@ class Run(measure.Samples):
                             register(server)
                         result = measure.generate(others, [server], "--op", op, *UNMATCHED_SHAPE, *self.times)
                     self.note(f"unmatched: {op} cpu us", name, result["server"]["cpu_us_per_operation"])
-            for name in [NONE, MANY] if shutil.which("valgrind") else []:
+            for name in [NONE, MANY] * self.size.counts if shutil.which("valgrind") else []:
                 self.next_turn()
                 few, many = (instructions(op, count, name == MANY) for count in self.size.counted)
                 each = (many - few) / (self.size.counted[1] - self.size.counted[0])

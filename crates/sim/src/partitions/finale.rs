@@ -129,8 +129,9 @@ impl World<'_> {
 
     /// A client is served, and writes everything once more.
     fn last_words(&mut self, at: usize) -> Done {
-        let members: Vec<u8> = self.roster().map_or(vec![1], |roster| roster.ids().collect());
         for _ in 0..ATTEMPTS {
+            // A reconfig that was under way may only come to be now.
+            let members: Vec<u8> = self.roster().map_or(vec![1], |roster| roster.ids().collect());
             if self.clients[at].at.is_some_and(|(id, ..)| !members.contains(&id)) {
                 self.clients[at].at.into_iter().for_each(|place| self.hang_up(place));
             }
