@@ -104,6 +104,8 @@ pub struct Prediction {
     pub busy_ms: f64,
     /// Requests that a client sends until it has the lock. Giving it back is one more. Infinite with the latency.
     pub requests: f64,
+    /// Where those who wait ask again in step.
+    pub(crate) in_step: Option<InStep>,
 }
 
 impl Prediction {
@@ -111,7 +113,42 @@ impl Prediction {
     /// longer than the one before by as much as a turn takes longer than the time between requests.
     #[must_use]
     pub fn overloaded_ms(&self, between_ms: f64, requests: u32) -> f64 {
-        self.alone_ms + (self.busy_ms - between_ms).max(0.0) * (f64::from(requests) - 1.0) / 2.0
+        let requests = f64::from(requests);
+        let turn_ms =
+            self.in_step.map_or(self.busy_ms, |in_step| in_step.turn_ms(self.busy_ms, between_ms, requests));
+        self.alone_ms + (turn_ms - between_ms).max(0.0) * (requests - 1.0) / 2.0
+    }
+}
+
+/// Those who came at fixed times, and ask again whenever so much time has passed: they do so one shortly after the
+/// other, and then nobody does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct InStep {
+    period_ms: f64,
+    /// How much later in the period one asks than the one who came before.
+    apart_ms: f64,
+}
+
+impl InStep {
+    fn new(period_ms: f64, between_ms: f64) -> Self {
+        let behind_ms = between_ms % period_ms;
+        Self { period_ms, apart_ms: behind_ms.min(period_ms - behind_ms) }
+    }
+
+    /// From when the lock is given back until one of so many asks.
+    fn until_asked_ms(&self, waiting: f64) -> f64 {
+        let asked_ms = ((waiting - 1.0).max(0.0) * self.apart_ms).min(self.period_ms);
+        let rest_ms = self.period_ms - asked_ms;
+        (rest_ms * rest_ms + asked_ms * self.apart_ms) / (2.0 * self.period_ms)
+    }
+
+    /// How long a turn is that takes `own_ms` besides, while more and more wait: on average half of those who will.
+    fn turn_ms(&self, own_ms: f64, between_ms: f64, requests: f64) -> f64 {
+        let next = |turn_ms: f64| {
+            let left = requests * (1.0 - between_ms / turn_ms).max(0.0);
+            own_ms + self.until_asked_ms(left / 2.0)
+        };
+        (0..50).fold(own_ms, |turn_ms, _| (turn_ms + next(turn_ms)) / 2.0)
     }
 }
 
@@ -262,6 +299,7 @@ impl Lock {
             per_ms,
             busy_ms,
             requests: either(self.free.requests, extra.requests),
+            in_step: None,
         }
     }
 
@@ -293,7 +331,9 @@ impl Lock {
         if busy_ms >= between_ms {
             let overloaded =
                 self.prediction(f64::INFINITY, 1.0, self.saturated(per_ms), 1.0 / busy_ms, busy_ms);
-            return Prediction { latency_ms: f64::INFINITY, requests: f64::INFINITY, ..overloaded };
+            let period_ms = self.primitive.asks_again_after_ms(self.trips).filter(|_| variation == 0.0);
+            let in_step = period_ms.map(|period_ms| InStep::new(period_ms, between_ms));
+            return Prediction { latency_ms: f64::INFINITY, requests: f64::INFINITY, in_step, ..overloaded };
         }
         if variation == 1.0
             && let Some(found) = self.at_random(per_ms)
@@ -456,6 +496,34 @@ mod tests {
         }
         let watching = open(Primitive::TasWatch, 100.0, Section::fixed(75.0).unwrap(), 200.0, 0.0);
         assert!(watching.busy_ms > 200.0 && watching.latency_ms == watching.alone_ms, "{watching:?}");
+    }
+
+    /// All who wait ask again after the same time, as the simulation below has it.
+    #[test]
+    fn who_came_at_fixed_times_asks_again_in_step() {
+        let (between_ms, period_ms, requests) = (200.0, 101.0, 60);
+        for section_ms in [110.0, 125.0, 150.0, 175.0] {
+            let workload = Workload::new(
+                Section::fixed(section_ms).unwrap(),
+                Arrivals::Open { between_ms, variation: 0.0 },
+            );
+            let found = predict(&network(period_ms), Primitive::SyncTas, ANY, workload.unwrap());
+            assert!(found.latency_ms.is_infinite());
+            // When each asks next, and when the lock is given back.
+            let mut next: Vec<f64> = (0..requests).map(|number| f64::from(number) * between_ms).collect();
+            let (mut free_ms, mut sum_ms) = (0.0, 0.0);
+            for _ in 0..requests {
+                next.iter_mut()
+                    .for_each(|at| *at += ((free_ms - *at) / period_ms).ceil().max(0.0) * period_ms);
+                let first = (0..next.len()).min_by(|one, other| next[*one].total_cmp(&next[*other])).unwrap();
+                let had_ms = next.remove(first);
+                free_ms = had_ms + period_ms + section_ms;
+                sum_ms += had_ms + period_ms;
+            }
+            let count = f64::from(requests);
+            let came_ms = between_ms * (count - 1.0) / 2.0;
+            near(found.overloaded_ms(between_ms, requests as u32), sum_ms / count - came_ms, 0.15);
+        }
     }
 
     #[test]

@@ -160,6 +160,12 @@ impl Primitive {
         }
     }
 
+    /// How long after a request the next one follows of who asks for the lock itself again and again, one request at a
+    /// time.
+    pub(crate) fn asks_again_after_ms(self, trips: Trips) -> Option<f64> {
+        (self == Self::SyncTas).then_some(trips.round_ms + trips.refusal_ms).filter(|ms| *ms > 0.0)
+    }
+
     /// What comes on top for who has waited for `turn_ms` when the lock is given back, from the leader's point of
     /// view.
     pub(crate) fn waited(self, turn_ms: f64, rivals: Rivals, trips: Trips, tuning: Tuning) -> Extra {

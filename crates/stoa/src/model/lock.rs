@@ -125,13 +125,11 @@ impl PrimitiveArgs {
             }
         };
         let workload = valid(Workload::new(self.lock.section(section_ms)?, arrivals))?;
-        let found = predict(network, primitive, self.lock.tuning()?, workload);
-        match self.requests {
-            Some(requests) if found.latency_ms.is_infinite() => {
-                Ok(Prediction { latency_ms: found.overloaded_ms(self.between, requests), ..found })
-            }
-            _ => Ok(found),
+        let mut found = predict(network, primitive, self.lock.tuning()?, workload);
+        if let Some(requests) = self.requests.filter(|_| found.latency_ms.is_infinite()) {
+            found.latency_ms = found.overloaded_ms(self.between, requests);
         }
+        Ok(found)
     }
 
     /// Latencies at the points of the plot.
