@@ -167,6 +167,7 @@ fn everything(report: &mut Report) {
         report.step("c through an ensemble", || suites::c(Against::Ensemble(server)));
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
+    report.step("java with partitions", || suites::java_with_partitions(PARTITIONS));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));

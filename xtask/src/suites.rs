@@ -14,6 +14,9 @@ const SERVER_COMMAND: &str = "SERVER_COMMAND";
 /// The same for a suite that starts an ensemble: it adds the path of a server's configuration.
 const MEMBER_COMMAND: &str = "MEMBER_COMMAND";
 
+/// How many partitions servers have, as they and the suites are told.
+const PARTITIONS: &str = "STOA_PARTITIONS";
+
 /// kazoo's harness wants to know which ZooKeeper it talks to.
 const ZOOKEEPER_VERSION: &str = "3.9.5";
 
@@ -52,16 +55,21 @@ pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> 
 
 /// Our tests with the Apache client and Curator's recipes.
 pub(crate) fn java(against: Against, more: &[String]) -> Result<Tally, String> {
-    junit(against, more)
+    junit(against, &[], more)
+}
+
+/// The same with servers that have so many partitions.
+pub(crate) fn java_with_partitions(partitions: u8) -> Result<Tally, String> {
+    junit(Against::Stoa, &[(PARTITIONS, &partitions.to_string())], &[])
 }
 
 /// ZooKeeper's and Curator's own tests, those in `tests/java/src/upstream/taken.txt`.
 pub(crate) fn upstream(against: Against, more: &[String]) -> Result<Tally, String> {
     let profile = ["--activate-profiles", "upstream"].map(str::to_owned);
-    junit(against, &[&profile, more].concat())
+    junit(against, &[], &[&profile, more].concat())
 }
 
-fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
+fn junit(against: Against, environment: &[(&str, &str)], more: &[String]) -> Result<Tally, String> {
     against.prepare()?;
     let server = as_zookeeper(against)?;
     let mut maven = Command::new("mvn");
@@ -72,7 +80,8 @@ fn junit(against: Against, more: &[String]) -> Result<Tally, String> {
         .args(["--batch-mode", "--no-transfer-progress", "-Dstyle.color=never", "test"])
         .args(more)
         .current_dir(workspace::suite("java"))
-        .env(SERVER_COMMAND, server);
+        .env(SERVER_COMMAND, server)
+        .envs(environment.iter().copied());
     let outcome = run::run(&mut maven, JAVA_LIMIT)?;
     Ok(tally::surefire(&outcome.output).judged(outcome.succeeded()))
 }

@@ -23,6 +23,10 @@ import java.util.concurrent.TimeUnit;
  * the port and the data directory are added; both stay the same over a restart.
  */
 public final class ServerProcess implements AutoCloseable {
+    /** How many partitions the servers have, if they are Stoa's. */
+    static final int PARTITIONS =
+            Integer.parseInt(System.getenv().getOrDefault("STOA_PARTITIONS", "1"));
+
     private static final String HOST = "127.0.0.1";
     private static final int READY_SECONDS = 30;
     private static final int LOWEST_PORT = 12_000;
