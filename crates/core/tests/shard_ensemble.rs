@@ -527,6 +527,42 @@ fn nobody_is_refused_because_of_what_may_be_lost() {
     assert_ne!(leader, 1);
 }
 
+/// The end of a session is decided by a leader that nobody hears: the place in the first timeline where it was to be
+/// told does not come for long.
+#[test]
+fn nothing_is_waited_for_that_was_decided_and_lost() {
+    let mut servers = Servers::new(2);
+    let [first, second] = &tops(2)[..] else { panic!("there are two partitions") };
+    let other = servers.connect(1, 0);
+    let client = servers.connect(2, 1);
+    servers.send(client, &create(1, second));
+    // Sessions end at multiples of a tick of 3 s, and last for 30.
+    servers.pass(32_950 - servers.now().mono_us / 1000);
+    assert_eq!(servers.answers(client), [(1, 0)]);
+    servers.cut(1, 2, 0);
+    servers.cut(1, 3, 0);
+    let before = servers.last(1, 0);
+    for xid in 1..20 {
+        servers.send(other, &create(xid, first));
+    }
+    servers.pass(60);
+    let decided = servers.last(1, 0);
+    assert!(decided - before >= 20, "those were prepared, and an end of sessions");
+    servers.pass(3000);
+    let leader = servers.leader_of_all().expect("one server leads all partitions");
+    assert_ne!(leader, 1);
+    servers.cuts.clear();
+    servers.pass(500);
+    let now = servers.now();
+    servers.shard(leader, 0).server_mut().hand_over(1, now);
+    servers.pass(500);
+    assert_eq!(servers.leader_of_all(), Some(1));
+    servers.send(client, &threads::set(2, second, b"kept"));
+    servers.pass(100);
+    assert!(servers.last(1, 0) < decided, "the place has come");
+    assert_eq!(servers.answers(client), [(2, 0)]);
+}
+
 /// The first sync of a connection is an entry of its partition's timeline, and the next one is not.
 #[test]
 fn the_answer_to_a_sync_is_its_path_alone() {
@@ -667,7 +703,8 @@ fn what_is_asked_of_followers_counts_at_the_leader() {
     servers.pass(1000);
     servers.take(client);
     let (read, write) = (exists(2, &top).repeat(500), threads::set(3, &top, b"").repeat(500));
-    for _ in 0..20 {
+    eprintln!("first {}", servers.last(1, 0));
+    for _ in 0..50 {
         servers.send(client, &write);
         servers.send(client, &read);
         servers.send(client, &read);
