@@ -29,6 +29,9 @@ const STREAK_MAX: u32 = 32;
 /// waits for far longer, and so do all others, because of how much there is to do.
 const HELD_US: u64 = 20_000;
 
+/// They are sent when there are so many of them for each that is still to come.
+const HELD_FOR_EACH: usize = 3;
+
 /// A client whose answers are held back.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
@@ -169,11 +172,12 @@ impl AskedAhead {
         }
     }
 
-    /// Whether answers are held back for a moment, because soon there will be more: as many as are `left`.
-    /// Each partition has its own in its own time, and to send each by itself would cost more than all else.
+    /// Whether answers are held back for a moment, because soon there will be more: as many as are `left`. Each
+    /// partition has its own in its own time, and to send each by itself would cost more than all else. What the
+    /// client asks when it is sent some comes together then, too.
     pub(super) fn holds(&mut self, answers: u32, left: usize) -> bool {
         self.held += answers;
-        let holds = answers > 0 && self.kind.is_some() && (self.held as usize) < left;
+        let holds = answers > 0 && self.kind.is_some() && (self.held as usize) < HELD_FOR_EACH * left;
         if !holds {
             self.held = 0;
         }
