@@ -51,7 +51,7 @@ class Size:
         self.warmup_jvm = 2 if quick else 20
         self.warmup = 0.1 if quick else 0.5
         self.duration = 0.2 if quick else 1.5
-        self.turns = {"size": 2, "latency": 1, "switch": 1, "cpu": 9, "cores": 5, "shift": 2}
+        self.turns = {"size": 2, "latency": 1, "switch": 3, "cpu": 9, "cores": 5, "shift": 2}
         if quick:
             self.turns = dict.fromkeys(self.turns, 1)
         # As in the paper.
