@@ -186,6 +186,8 @@ pub struct Group {
     vote_store: u64,
     /// More is committed than the last store that has a vote says.
     commit_unstored: bool,
+    /// A change of members is among it.
+    change_unstored: bool,
     /// The term of the last [`Output::Leader`].
     leader_term: u64,
     /// Number of the last store that an [`Output::Leader`] waits for.
@@ -261,6 +263,7 @@ impl Group {
             after_store: VecDeque::new(),
             vote_store: 0,
             commit_unstored: false,
+            change_unstored: false,
             leader_term: vote.term,
             leader_store: 0,
             durable: 0,
@@ -665,6 +668,7 @@ impl Group {
         let vote = vote.as_ref().map(Vote::from_raft).filter(|_| stores);
         self.after_store.push_back(AfterStore { number, first, vote, stores, outputs: after });
         self.commit(&committed);
+        self.store_change(number);
         // What had nothing to wait for is done.
         self.stored(0);
         if let Some(at_least) = self.held().take_wanted() {
@@ -692,6 +696,7 @@ impl Group {
             let is_change = ours.kind == EntryKind::Change;
             rest.push(ours);
             if is_change {
+                self.change_unstored = true;
                 self.outputs.push_back(Output::Committed(core::mem::take(&mut rest)));
                 let change = members::parse(&entry.data);
                 // Proposers have looked whether it can be made, and nothing came between.
@@ -707,6 +712,21 @@ impl Group {
         }
         self.raft.advance_apply_to(last.index);
         self.choose_timeout();
+    }
+
+    /// After a crash the members are those of what is stored as committed. If it were not stored who belongs to the
+    /// group, the ones before would decide, and may be lost by then: who is there could do without them, and would
+    /// not know it.
+    fn store_change(&mut self, number: u64) {
+        if core::mem::take(&mut self.change_unstored) && core::mem::take(&mut self.commit_unstored) {
+            let vote = Some(self.vote());
+            self.outputs.push_back(Output::Store(Store {
+                number,
+                snapshot: None,
+                vote,
+                entries: Vec::new(),
+            }));
+        }
     }
 
     /// A member that is no voter any more neither leads nor is elected by votes that are on their

@@ -214,6 +214,28 @@ fn a_sole_voter_says_nothing_in_a_term_that_it_may_forget() {
     assert!(!world.network.is_empty());
 }
 
+/// Two of three voters have the whole timeline. They came back from a crash as the members that they were before one
+/// of them had a vote, and waited for the third one, whose disk was lost.
+#[test]
+fn who_has_a_vote_has_it_after_a_crash() {
+    let mut world = World::new(&[1, 3], &[2]);
+    world.with(1, Group::campaign);
+    world.settle();
+    for change in [Change::AddLearner(2), Change::AddVoter(2)] {
+        world.with(1, |group| assert!(group.propose_changes(&[change]).is_ok()));
+        world.settle();
+    }
+    for id in [1, 2, 3] {
+        world.crash(id, 0);
+    }
+    for id in [1, 2] {
+        world.start(id);
+    }
+    world.with(1, Group::campaign);
+    world.settle();
+    assert_eq!(world.leader(), Some(1));
+}
+
 #[test]
 fn a_seed_always_gives_the_same_run() {
     let story = |seed| {

@@ -1,5 +1,6 @@
 //! What goes wrong, and comes right again.
 
+use stoa_core::Shard;
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
 
@@ -131,11 +132,15 @@ impl World<'_> {
             lost.last.iter().enumerate().all(has)
                 && voters.iter().all(|voter| *voter == lost.id || knows(*voter, lost.id))
         });
-        // Who has a change of members and does not know that it is committed counts with the members before.
+        // Who has a change of members and does not know that it is committed counts with the members before, and so
+        // does who has not stored that yet, after a crash.
         let is_settled = |voter: &u8| {
             self.machines[voter].process.as_ref().is_some_and(|process| {
-                process.shards.iter().map(|shard| shard.server().standing()).all(|standing| {
-                    standing.voters == voters && standing.outgoing.is_empty() && standing.leader != 0
+                process.shards.iter().map(Shard::server).all(|server| {
+                    let standing = server.standing();
+                    let is_stored = server.log_queue().0 == 0;
+                    let is_alike = standing.voters == voters && standing.outgoing.is_empty();
+                    is_alike && is_stored && standing.leader != 0
                 })
             })
         };
