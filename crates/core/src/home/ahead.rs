@@ -25,12 +25,12 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;
 
-/// Answers are held back for so long at most, microseconds. Where fewer than half arrive in such a time, the client
-/// waits for far longer, and so do all others, because of how much there is to do.
-const HELD_US: u64 = 20_000;
-
-/// They are sent when there are so many of them for each that is still to come.
+/// Answers are sent when there are so many of them for each that is still to come.
 const HELD_FOR_EACH: usize = 3;
+
+/// And they are held back for so long at most, microseconds. Where fewer arrive in such a time, the client waits for far
+/// longer, and so do all others, because of how much there is to do.
+const HELD_US: u64 = 20_000;
 
 /// A client whose answers are held back.
 #[derive(Debug)]
