@@ -315,7 +315,7 @@ impl Load {
 
 /// The path of the parent; that of a top is the empty one.
 pub(crate) fn above(path: &str) -> &str {
-    path.rfind('/').map_or("", |at| &path[..at])
+    path::last_slash(path).map_or("", |at| &path[..at])
 }
 
 /// How far below the root a znode stands.

@@ -299,7 +299,7 @@ fn is_below(path: &str, above: &str) -> bool {
 }
 
 pub(crate) fn parent_of(path: &str) -> &str {
-    match path.rfind('/') {
+    match path::last_slash(path) {
         Some(0) | None => "/",
         Some(at) => &path[..at],
     }

@@ -49,7 +49,8 @@ impl Server {
         }
         let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
         let is_barred = connection.bars > 0;
-        let reads_newest = connection.reads_newest && is_read(opcode);
+        let (session, is_read) = (connection.session, is_read(opcode));
+        let reads_newest = connection.reads_newest && is_read;
         let is_introduction = reads_newest && self.is_stranger(id);
         match opcode {
             // Heartbeats wait behind nothing; clients match the answer by its xid alone.
@@ -58,8 +59,8 @@ impl Server {
             // A program takes a read in its turn among the writes, as what it does is one.
             _ if !is_barred
                 && (!reads_newest || self.replica.is_alone())
-                && is_read(opcode)
-                && self.is_for_program(id, opcode, &reader) =>
+                && is_read
+                && self.partition.runs_for(session, opcode, &reader) =>
             {
                 self.write(id, header, opcode, &mut reader, arrived_us);
             }
@@ -73,14 +74,14 @@ impl Server {
                 self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
             }
             // What waits behind a barrier must not take effect before it falls.
-            _ if is_barred || (!is_next && is_read(opcode)) => {
+            _ if is_barred || (!is_next && is_read) => {
                 let frame = frame.bytes.into();
                 self.connections.push_slot(
                     id,
                     Slot::Request { frame, arrived_us, may_write: is_barred || is_introduction },
                 );
             }
-            _ if is_read(opcode) => self.read(id, header, opcode, &mut reader, None),
+            _ if is_read => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
     }
@@ -104,13 +105,6 @@ impl Server {
             Opcode::Sync => self.sync(id, header, reader, arrived_us),
             _ => self.write(id, header, opcode, reader, arrived_us),
         }
-    }
-
-    /// Whether a program carries out a read of this connection.
-    #[inline]
-    fn is_for_program(&self, id: ConnectionId, opcode: Opcode, body: &Reader<'_>) -> bool {
-        let connection = self.connections.get(id);
-        connection.is_some_and(|connection| self.partition.runs_for(connection.session, opcode, body))
     }
 
     fn write(
@@ -395,9 +389,10 @@ impl Server {
             return;
         }
         let Some(connection) = self.connections.get(id) else { return };
-        let is_introduction = is_read(opcode) && connection.reads_newest && self.is_stranger(id);
-        let is_for_program = is_read(opcode) && self.is_for_program(id, opcode, &reader);
-        if is_read(opcode) && !is_for_program && !is_introduction {
+        let (session, is_read) = (connection.session, is_read(opcode));
+        let is_introduction = is_read && connection.reads_newest && self.is_stranger(id);
+        let is_for_program = is_read && self.partition.runs_for(session, opcode, &reader);
+        if is_read && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;
         }

@@ -170,6 +170,11 @@ impl<'a> AclView<'a> {
     }
 }
 
+/// An encoded ACL without its count.
+pub(crate) fn entries_of(encoded: &[u8]) -> &[u8] {
+    encoded.get(4..).unwrap_or_default()
+}
+
 fn is_world(entry: &Acl<'_>) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }

@@ -1,7 +1,7 @@
 //! From an update to the new state, its results and its events.
 
 use crate::acl::{self, AclView};
-use crate::digest;
+use crate::digest::{self, Place};
 use crate::node::{Node, ZnodeKind};
 use crate::quota::Usage;
 use crate::session::Contact;
@@ -231,20 +231,20 @@ impl Tree {
 
         let mut node = Node::new(name, data, update.zxid, update.time_ms);
         node.acl = acl;
+        let parent_place = Place::of(parent_path);
         let id = if let Some(parent_cversion) = parent_cversion {
-            let parent_digest = digest::of_path(parent_path);
-            self.before_change(parent, parent_digest);
+            self.before_change(parent, parent_place.path_digest);
             let id = self.add(parent, node, kind);
             let parent_ext = self.nodes[parent].ext;
             let parent_ext = &mut self.exts[parent_ext];
             parent_ext.cversion = parent_cversion;
             parent_ext.pzxid = update.zxid;
-            self.after_change(parent, parent_digest);
+            self.after_change(parent, parent_place.path_digest);
             id
         } else {
             self.add(parent, node, kind)
         };
-        self.account_new(id, path);
+        self.account_new_at(id, parent_place.child(name.as_bytes()));
         let stat = self.stat_of(id);
 
         self.quota_created(path);
@@ -347,22 +347,22 @@ impl Tree {
 
     /// Deletes a znode that has no children and is not the root.
     fn delete_znode(&mut self, id: u32, path: &str, zxid: i64, observer: &mut impl Observer) {
-        let (parent_path, _) = path::split(path).expect("not the root");
+        let (parent_path, name) = path::split(path).expect("not the root");
+        let parent_place = Place::of(parent_path);
         let parent = self.nodes[id].parent;
         let at_cut = self.nodes[parent].is_absent();
 
-        self.account_gone(id, path);
+        self.account_gone_from(id, parent_place.child(name.as_bytes()));
         self.unlink_owned(id);
         if at_cut {
             self.unlink_child(id);
         } else {
-            let parent_digest = digest::of_path(parent_path);
-            self.before_change(parent, parent_digest);
+            self.before_change(parent, parent_place.path_digest);
             self.unlink_child(id);
             let parent_ext = self.nodes[parent].ext;
             let parent_ext = &mut self.exts[parent_ext];
             parent_ext.pzxid = parent_ext.pzxid.max(zxid);
-            self.after_change(parent, parent_digest);
+            self.after_change(parent, parent_place.path_digest);
         }
         let node = self.drop_node(id);
 

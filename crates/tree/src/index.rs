@@ -35,26 +35,35 @@ impl PathHasher {
     /// The hash of the child `name` of the path with the hash `parent`.
     #[inline]
     pub(crate) fn child(self, parent: u32, name: &[u8]) -> u32 {
-        self.component(parent, name, 0)
+        self.component::<false>(parent, name, 0).0
     }
 
-    /// The hash of the component `bytes[start..]`. What stands before it is only there to be read
-    /// and shifted out: a last word is then one load, where a copy of its bytes would be a call.
+    /// The hash of the component that begins at `start`, and where it ends: at the end of all, or at a slash if one
+    /// would end it.
     #[inline]
-    fn component(self, parent: u32, bytes: &[u8], start: usize) -> u32 {
-        let name = &bytes[start..];
-        let mut state = self.seed ^ (u64::from(parent) << 32 | name.len() as u64 & 0xffff_ffff);
-        let (words, tail) = name.as_chunks::<8>();
-        for word in words {
-            state = fold(state ^ u64::from_le_bytes(*word), FOLD ^ self.seed.rotate_left(17));
-        }
-        let last = match (tail, bytes.last_chunk::<8>()) {
-            ([], _) => 0,
-            (tail, Some(word)) => u64::from_le_bytes(*word) >> (64 - 8 * tail.len()),
-            (tail, None) => tail.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    fn component<const ENDS_AT_SLASH: bool>(self, parent: u32, bytes: &[u8], start: usize) -> (u32, usize) {
+        let mut state = self.seed ^ u64::from(parent) << 32;
+        let mut end = start;
+        let last = loop {
+            let rest = bytes.get(end..).unwrap_or_default();
+            let (word, len) = match rest.first_chunk::<8>() {
+                Some(word) => (u64::from_le_bytes(*word), 8),
+                None => (last_word(bytes, rest), rest.len()),
+            };
+            let slash = if ENDS_AT_SLASH { first_slash(word) } else { 8 };
+            if slash < len {
+                end += slash;
+                break word & ((1 << (8 * slash)) - 1);
+            }
+            end += len;
+            if len < 8 {
+                break word;
+            }
+            state = fold(state ^ word, FOLD ^ self.seed.rotate_left(17));
         };
-        state = fold(state ^ last, FINISH ^ self.seed.rotate_left(41));
-        (state ^ (state >> 32)) as u32
+        // Zeros are told from nothing by the length.
+        state = fold(state ^ last, FINISH ^ self.seed.rotate_left(41) ^ (end - start) as u64);
+        ((state ^ (state >> 32)) as u32, end)
     }
 
     /// The hash of an absolute path. What is not one gets the hash of something else, and fails
@@ -62,19 +71,36 @@ impl PathHasher {
     #[inline]
     pub(crate) fn path(self, path: &str) -> u32 {
         let bytes = path.as_bytes();
+        let (mut hash, mut end) = (ROOT_HASH, 0);
         if bytes.len() <= 1 {
-            return ROOT_HASH;
+            return hash;
         }
-        let mut hash = ROOT_HASH;
-        let mut start = 1;
-        for (at, byte) in bytes.iter().enumerate().skip(1) {
-            if *byte == b'/' {
-                hash = self.component(hash, &bytes[..at], start);
-                start = at + 1;
-            }
+        while end < bytes.len() {
+            (hash, end) = self.component::<true>(hash, bytes, end + 1);
         }
-        self.component(hash, bytes, start)
+        hash
     }
+}
+
+/// The last bytes, less than eight, as a number; `all` ends with them. Where there are more before them those are
+/// read too, and shifted out: that is one load, where a copy would be a call.
+#[inline]
+fn last_word(all: &[u8], tail: &[u8]) -> u64 {
+    match (tail, all.last_chunk::<8>()) {
+        ([], _) => 0,
+        (tail, Some(word)) => u64::from_le_bytes(*word) >> (64 - 8 * tail.len()),
+        (tail, None) => tail.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
+/// Which of eight bytes is the first slash; 8 when none is. It looks at all of them at once.
+#[inline]
+fn first_slash(word: u64) -> usize {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let zero_if_slash = word ^ u64::from_le_bytes([b'/'; 8]);
+    // The highest bit of each byte that is zero; no carry leaves a byte.
+    let slashes = !(((zero_if_slash & LOW) + LOW) | zero_if_slash | LOW);
+    slashes.trailing_zeros() as usize / 8
 }
 
 /// Whether two names of a few bytes are equal, without a call for the comparison.
@@ -249,6 +275,21 @@ mod tests {
             }
             assert!(is_same_name(path.as_bytes(), path.clone().as_bytes()));
             assert!(!is_same_name(path.as_bytes(), &path.as_bytes()[1..]));
+        }
+    }
+
+    #[test]
+    fn a_slash_is_found_wherever_it_is() {
+        let others = [0, b'.', b'0', 0x2f ^ 0x80, 0xff];
+        for other in others {
+            assert_eq!(first_slash(u64::from_le_bytes([other; 8])), 8);
+            for at in 0..8 {
+                let mut bytes = [other; 8];
+                bytes[at] = b'/';
+                assert_eq!(first_slash(u64::from_le_bytes(bytes)), at);
+                bytes[7] = b'/';
+                assert_eq!(first_slash(u64::from_le_bytes(bytes)), at);
+            }
         }
     }
 

@@ -15,9 +15,7 @@ use crate::{Caller, Refusal, Stamp};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
-use stoa_wire::{
-    AclList, Create, CreateMode, ErrorCode, MultiOps, OPEN_ACL, PASSWORD_LEN, Request, path, perms,
-};
+use stoa_wire::{AclList, Create, CreateMode, ErrorCode, MultiOps, PASSWORD_LEN, Request, path, perms};
 
 /// Which create it is, where the flags do not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -575,7 +573,7 @@ impl Tree {
         requested: AclList<'_>,
         caller: &Caller<'_>,
     ) -> Result<ResolvedAcl, ErrorCode> {
-        if requested.len() == OPEN_ACL.len() && requested.iter().eq(OPEN_ACL.iter().copied()) {
+        if requested.bytes() == acl::entries_of(self.acls.encoded(acl::OPEN)) {
             return Ok(None);
         }
         let mut encoded = Vec::new();
@@ -710,7 +708,7 @@ pub(crate) fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode
 }
 
 pub(crate) fn check_path(path: &str) -> Result<(), ErrorCode> {
-    let name_fits = || path.rsplit('/').next().is_some_and(|name| name.len() <= NAME_BYTES_MAX);
+    let name_fits = || path::split(path).is_none_or(|(_, name)| name.len() <= NAME_BYTES_MAX);
     if path::is_valid(path) && name_fits() { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
@@ -721,11 +719,11 @@ pub(crate) fn numbered(path: &str, parent: &Projected) -> Cow<'static, str> {
 
 /// Everything before the last slash. Whether that is a path shows when it is looked up.
 pub(crate) fn parent_of(path: &str) -> Result<&str, ErrorCode> {
-    match path.rsplit_once('/') {
-        Some(_) if path.contains('\0') => Err(ErrorCode::BadArguments),
-        Some(("", _)) => Ok(reserved::ROOT),
-        Some((parent, _)) => Ok(parent),
+    match path::last_slash(path) {
         None => Err(ErrorCode::BadArguments),
+        Some(_) if path.contains('\0') => Err(ErrorCode::BadArguments),
+        Some(0) => Ok(reserved::ROOT),
+        Some(slash) => Ok(&path[..slash]),
     }
 }
 

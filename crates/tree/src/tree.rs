@@ -422,11 +422,6 @@ impl Tree {
     }
 
     /// Takes a znode out of all counts; call before it is unlinked.
-    pub(crate) fn account_gone(&mut self, id: u32, path: &str) {
-        self.account_gone_from(id, Place::of(path));
-    }
-
-    /// The same, for who knows the place.
     pub(crate) fn account_gone_from(&mut self, id: u32, place: Place) {
         self.before_change(id, place.path_digest);
         self.before_data_change(id, place.path_digest);

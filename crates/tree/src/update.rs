@@ -18,7 +18,7 @@ use crate::session::{Contact, PARTITIONS_MAX};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_wire::{AclList, EventKind, PASSWORD_LEN, Reader};
+use stoa_wire::{AclList, EventKind, PASSWORD_LEN, Reader, path};
 
 /// Bytes that are no update, or an update that does not fit the state: the log is damaged or the
 /// states of two servers have parted. The tree must not be used any more.
@@ -388,7 +388,7 @@ impl<'a> Decoder<'a> {
     /// The path of a znode whose parent has to be here.
     fn path_of_child(&mut self) -> Result<&'a str, Reason> {
         let path = self.path()?;
-        if path.rsplit('/').next().is_some_and(is_name) { Ok(path) } else { Err(BAD_NAME) }
+        if path::split(path).is_some_and(|(_, name)| is_name(name)) { Ok(path) } else { Err(BAD_NAME) }
     }
 
     pub(crate) fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {

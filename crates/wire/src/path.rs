@@ -52,10 +52,17 @@ fn is_refused(c: char) -> bool {
 #[must_use]
 #[inline]
 pub fn split(path: &str) -> Option<(&str, &str)> {
-    let slash = path.bytes().rposition(|byte| byte == b'/')?;
+    let slash = last_slash(path)?;
     let name = path.get(slash + 1..).filter(|name| !name.is_empty())?;
     let parent = if slash == 0 { "/" } else { path.get(..slash)? };
     Some((parent, name))
+}
+
+/// Where the last slash is. Names are short: to look at each byte is cheaper than the call that would look at many.
+#[must_use]
+#[inline]
+pub fn last_slash(path: &str) -> Option<usize> {
+    path.bytes().rposition(|byte| byte == b'/')
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{Event, EventKind as Kind, Program, Used};
 use stoa_tree::{Caller, Part};
-use stoa_wire::{Create, EventKind, Request};
+use stoa_wire::{Create, EventKind, Request, path};
 
 /// So many reactions one update sets off, and about so long it may get by them. What is more does not happen: an
 /// update must remain one that all servers can store.
@@ -83,16 +83,17 @@ impl Extensions {
     pub(super) fn may_react(&self, request: &Request<'_>) -> bool {
         let reacts = |kind, path| self.registry.may_react(path) && self.registry.reacts(kind, path);
         match *request {
+            _ if !self.registry.has_reactions() => false,
             Request::SetData { path, .. } => reacts(Kind::Changed, path),
             Request::Delete { path, .. } => reacts(Kind::Deleted, path),
             // A number may come behind its last name, which is the first one right below the root.
             Request::Create(Create { path, .. }) | Request::Create2(Create { path, .. })
-                if path.rfind('/') != Some(0) =>
+                if path::last_slash(path) != Some(0) =>
             {
                 self.registry.may_react(path)
             }
             Request::SetAcl { .. } => false,
-            _ => self.registry.has_reactions(),
+            _ => true,
         }
     }
 
