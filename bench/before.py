@@ -6,6 +6,7 @@ Results go to bench/results/<date>-before.{json,md}.
 
 import pathlib
 
+import ensemble
 import measure
 import report
 import servers
@@ -22,7 +23,7 @@ ALONE = [
     ("get", 100, FULL), ("set", 100, FULL), ("create-delete", 1024, FULL),
     ("get", 100, WAITING), ("set", 100, WAITING), ("get", 100, ONE), ("set", 100, ONE),
 ]
-ENSEMBLE = [("set", 100, FULL), ("set", 1024, FULL), ("set", 100, WAITING), ("set", 100, ONE)]
+SERVERS = [("set", 100, FULL), ("set", 1024, FULL), ("set", 100, WAITING), ("set", 100, ONE)]
 
 
 class Size:
@@ -33,6 +34,26 @@ class Size:
         self.turns = 1 if quick else 9
         self.turns_big = 1 if quick else 3
         self.znodes = 20_000 if quick else 1_000_000
+
+
+def three(binary):
+    """Three servers."""
+    made = Ensemble("stoa")
+    for member in made.members:
+        member.binary = binary
+    return made
+
+
+class Faults(ensemble.Run):
+    """What killed, restarted and absent servers of three cost their clients."""
+
+    def __init__(self, args, binaries):
+        args.kinds, args.parts = list(binaries), ["failover", "rolling", "return"]
+        super().__init__(args)
+        self.binaries = binaries
+
+    def ensemble(self, kind, heap=None):
+        return three(self.binaries[kind])
 
 
 class Run(measure.Samples):
@@ -49,12 +70,6 @@ class Run(measure.Samples):
         server = Server("stoa", core)
         server.binary = self.binaries[name]
         return server
-
-    def ensemble(self, name):
-        ensemble = Ensemble("stoa")
-        for member in ensemble.members:
-            member.binary = self.binaries[name]
-        return ensemble
 
     def loads(self, where, name, targets, loads, core):
         for op, payload, (sessions, pipeline) in loads:
@@ -84,8 +99,8 @@ class Run(measure.Samples):
                 with self.server(name, 0) as server:
                     self.loads("alone", name, [server], ALONE, 1)
             for name in self.binaries:
-                with self.ensemble(name) as ensemble:
-                    self.loads("three servers", name, ensemble.members, ENSEMBLE, None)
+                with three(self.binaries[name]) as servers_of_one:
+                    self.loads("three servers", name, servers_of_one.members, SERVERS, None)
         for _ in range(self.size.turns_big):
             for name in self.binaries:
                 self.big(name)
@@ -107,8 +122,9 @@ def main():
     args = parser.parse_args()
     measure.prepare(args)
     run = Run(args)
-    machine = measure.measured_machine(run.all)
-    table = report.table(list(rows(run.medians())))
+    faults = Faults(args, run.binaries)
+    machine = measure.measured_machine(lambda: (run.all(), faults.all()))
+    table = report.table(list(rows(run.medians())) + ensemble.rows(faults, NOW, BEFORE))
     print(table)
     if args.quick:
         return
@@ -116,11 +132,13 @@ def main():
     shown = list(dict.fromkeys(command.replace(str(args.before), "BEFORE") for command in commands()))
     text = f"""# Stoa beside an earlier build, {stem.name.removesuffix("-before")}
 
-One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth.
+One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth. Leaders are killed {faults.size.kills} times without znodes and as often with {faults.size.znodes:,}; those rows, and the ones below them, have no bound, since some are worst cases and few are of many samples.
 
 {table}
 """
-    report.write(stem, text, {"machine": machine, "before": args.label}, run.samples, run.medians(), shown)
+    facts = {"machine": machine, "before": args.label}
+    samples, medians = run.samples | faults.samples, run.medians() | faults.medians()
+    report.write(stem, text, facts, samples, medians, shown)
     print(f"written: {stem}.md")
 
 

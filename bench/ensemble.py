@@ -48,6 +48,9 @@ class Run(measure.Samples):
             self.size.rolls = min(self.size.rolls, args.alternations)
             self.size.returns = min(self.size.returns, args.alternations)
 
+    def ensemble(self, kind, heap=None):
+        return Ensemble(kind, heap)
+
     def load(self, targets, op, payload, sessions, pipeline):
         shape = ["--payload", payload, "--sessions", sessions, "--pipeline", pipeline]
         times = ["--warmup", self.size.warmup, "--duration", self.size.duration]
@@ -58,7 +61,7 @@ class Run(measure.Samples):
     def speed(self):
         """CPU, throughput and latency. Load by load, one kind right after the other."""
         with contextlib.ExitStack() as stack:
-            ensembles = [stack.enter_context(Ensemble(kind)) for kind in self.kinds]
+            ensembles = [stack.enter_context(self.ensemble(kind)) for kind in self.kinds]
             alone = [stack.enter_context(Server(kind, None)) for kind in self.kinds if kind != "etcd"]
             for each in ensembles + alone:
                 each.pause()
@@ -111,12 +114,12 @@ class Run(measure.Samples):
 
     def failovers(self, kind, kills):
         self.failover(kind, kills, "failover ms")
-        if kind in KINDS_DEFAULT:
+        if kind != "etcd":
             self.failover(kind, kills, "failover ms, large", self.size.znodes)
 
     def failover(self, kind, kills, name, znodes=0):
         """Kills the leader under load, again and again: how long is nothing acknowledged?"""
-        with Ensemble(kind, BIG_HEAP if znodes else None) as ensemble:
+        with self.ensemble(kind, BIG_HEAP if znodes else None) as ensemble:
             if znodes:
                 measure.generate(None, [ensemble.leader()], "load", "--znodes", znodes, "--payload", 100)
                 ensemble.wait_in_quorum()
@@ -141,7 +144,7 @@ class Run(measure.Samples):
 
     def rolling(self, kind):
         """Restarts the servers one by one under load."""
-        with Ensemble(kind) as ensemble, Probe(ensemble.members, "--sessions", 30) as probe:
+        with self.ensemble(kind) as ensemble, Probe(ensemble.members, "--sessions", 30) as probe:
             time.sleep(self.size.steady)
             probe.mark("rolling")
             for member in ensemble.members:
@@ -156,7 +159,7 @@ class Run(measure.Samples):
 
     def come_back(self, kind):
         """A server that was away for many updates comes back while the others are written to."""
-        with Ensemble(kind) as ensemble:
+        with self.ensemble(kind) as ensemble:
             away, *others = ensemble.followers() + [ensemble.leader()]
             away.stop(signal.SIGTERM)
             shape = ["--op", "set", "--payload", 100, "--sessions", 32, "--pipeline", 64]
@@ -183,14 +186,14 @@ class Run(measure.Samples):
         self.note(f"sessions lost, {name}", kind, whole["sessions_lost"])
         self.note(f"writes refused, {name}", kind, sum(whole["errors"].values()))
 
-    def in_turns(self, part, times, work, like=KINDS):
-        """Some turns of a part over the kinds that have its like."""
+    def in_turns(self, part, times, work, unlike=None):
+        """Some turns of a part over the kinds, but for one that does not have its like."""
         if part not in self.parts:
             return
         for turn in range(times):
             print(f"== {part}, turn {turn + 1} of {times}", flush=True)
             for kind in self.kinds:
-                if kind in like:
+                if kind != unlike:
                     work(kind)
 
     def all(self):
@@ -202,11 +205,11 @@ class Run(measure.Samples):
         # The kinds take turns after every few kills, so that all meet the same machine.
         turns = min(size.alternations, size.kills)
         self.in_turns("failover", turns, lambda kind: self.failovers(kind, size.kills // turns))
-        self.in_turns("rolling", size.rolls, self.rolling, KINDS_DEFAULT)
-        self.in_turns("return", size.returns, self.come_back, KINDS_DEFAULT)
+        self.in_turns("rolling", size.rolls, self.rolling, "etcd")
+        self.in_turns("return", size.returns, self.come_back, "etcd")
 
 
-def rows(run):
+def rows(run, ours="stoa", others="zookeeper"):
     """The lines of the table, those that were measured."""
     medians = run.medians()
     worst = {name: {kind: max(all) for kind, all in by_kind.items()} for name, by_kind in run.samples.items()}
@@ -215,7 +218,7 @@ def rows(run):
     def row(title, name, unit, figures=medians, at_least=False):
         values = figures.get(name, {})
         if values:
-            made.append(report.Row(title, "", values.get("stoa"), values.get("zookeeper"), unit, None, at_least))
+            made.append(report.Row(title, "", values.get(ours), values.get(others), unit, None, at_least))
 
     shape = "32 sessions x 64 outstanding"
     for payload, title in [(100, "100 B"), (1024, "1 KB")]:

@@ -388,6 +388,7 @@ impl Server {
         let mut changes = Vec::new();
         // Some of those who join may not have come yet: as many stay as are a majority of what is wanted.
         let mut spare = members.voters.len().saturating_sub(wanted.voters().count() / 2 + 1);
+        let mut voters: BTreeSet<u64> = members.voters.iter().copied().collect();
         for member in members.learners.iter().chain(&members.voters) {
             let id = server_id(*member);
             let is_emptied = self.reachable.emptied.contains_key(&id);
@@ -396,8 +397,9 @@ impl Server {
                 continue;
             }
             if is_emptied || members.learners.contains(member) {
+                voters.remove(member);
                 changes.push(Change::Remove(*member));
-            } else if spare > 0 {
+            } else if spare > 0 && self.can_spare(*member, &mut voters) {
                 spare -= 1;
                 changes.push(Change::Remove(*member));
             }
@@ -412,7 +414,8 @@ impl Server {
                 matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
             };
             if members.voters.contains(&member) {
-                if spec.is_observer && *id != me && *id != self.chosen {
+                let has_to_stay = *id == me || *id == self.chosen;
+                if spec.is_observer && !has_to_stay && self.can_spare(member, &mut voters) {
                     changes.push(Change::AddLearner(member));
                 }
             } else if members.learners.contains(&member) {
@@ -424,6 +427,20 @@ impl Server {
             }
         }
         changes
+    }
+
+    /// Takes a voter out of those that there will be, if the others can do without: a majority of them has to be
+    /// connected. A server may belong to the group of which the leader has never heard, since it missed the list that
+    /// named it, and with which it would wait for ever. Who is not connected helps nobody.
+    fn can_spare(&self, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
+        let is_here = |id: u8| id == self.config.server_id || self.reachable.connected.contains(&id);
+        let left = voters.iter().filter(|other| **other != voter);
+        let here = left.clone().filter(|other| is_here(server_id(**other))).count();
+        let can_spare = !is_here(server_id(voter)) || here > left.count() / 2;
+        if can_spare {
+            voters.remove(&voter);
+        }
+        can_spare
     }
 
     // ---- the list, at the first partition ----
