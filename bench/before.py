@@ -18,6 +18,9 @@ NOW, BEFORE = "now", "before"
 # What has become worse by more.
 BOUND = 1.1
 FULL, WAITING, ONE = (32, 64), (50, 1), (1, 1)
+# Of one server: the first one follows the load, and takes longer.
+RESTARTS = 3
+PARTS = ["speed", "faults"]
 # At a server alone and in an ensemble: what is asked, of how many bytes, by how many sessions with how many requests.
 ALONE = [
     ("get", 100, FULL), ("set", 100, FULL), ("create-delete", 1024, FULL),
@@ -90,20 +93,25 @@ class Run(measure.Samples):
             self.note(f"{title}: rss MiB", name, server.rss_mib())
             last = self.size.znodes - 1
             path = f"/bench/{last // 1000:07}/{last % 1000:03}"
-            self.note(f"{title}: restart s", name, server.restart_after_crash(path))
+            for _ in range(RESTARTS):
+                self.note(f"{title}: restart s", name, server.restart_after_crash(path))
 
     def all(self):
         for turn in range(self.size.turns):
             print(f"== turn {turn + 1} of {self.size.turns}", flush=True)
-            for name in self.binaries:
+            for name in self.in_turn(turn):
                 with self.server(name, 0) as server:
                     self.loads("alone", name, [server], ALONE, 1)
-            for name in self.binaries:
+            for name in self.in_turn(turn):
                 with three(self.binaries[name]) as servers_of_one:
                     self.loads("three servers", name, servers_of_one.members, SERVERS, None)
-        for _ in range(self.size.turns_big):
-            for name in self.binaries:
+        for turn in range(self.size.turns_big):
+            for name in self.in_turn(turn):
                 self.big(name)
+
+    def in_turn(self, turn):
+        """Whoever comes first has the disk busy with what the one before has left."""
+        return list(self.binaries)[:: 1 if turn % 2 else -1]
 
 
 def rows(medians):
@@ -119,11 +127,13 @@ def main():
     parser = measure.arguments(__doc__.splitlines()[0])
     parser.add_argument("before", type=pathlib.Path, help="the earlier build's binary")
     parser.add_argument("label", help="what the report calls it")
+    parser.add_argument("--parts", type=measure.some_of(PARTS), default=PARTS, help=",".join(PARTS))
     args = parser.parse_args()
     measure.prepare(args)
-    run = Run(args)
+    parts, run = args.parts, Run(args)
     faults = Faults(args, run.binaries)
-    machine = measure.measured_machine(lambda: (run.all(), faults.all()))
+    work = {"speed": run.all, "faults": faults.all}
+    machine = measure.measured_machine(lambda: [work[part]() for part in parts])
     table = report.table(list(rows(run.medians())) + ensemble.rows(faults, NOW, BEFORE))
     print(table)
     if args.quick:
@@ -132,7 +142,7 @@ def main():
     shown = list(dict.fromkeys(command.replace(str(args.before), "BEFORE") for command in commands()))
     text = f"""# Stoa beside an earlier build, {stem.name.removesuffix("-before")}
 
-One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth. Leaders are killed {faults.size.kills} times without znodes and as often with {faults.size.znodes:,}; those rows, and the ones below them, have no bound, since some are worst cases and few are of many samples.
+One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth. In the part `faults` leaders are killed {faults.size.kills} times without znodes and as often with {faults.size.znodes:,}; its rows have no bound, since some are worst cases and few are of many samples.
 
 {table}
 """

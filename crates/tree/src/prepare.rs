@@ -483,9 +483,8 @@ impl Tree {
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
         self.check_session(caller)?;
-        check_path(path)?;
         let hash = self.hasher.path(path);
-        let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
+        let state = self.project(path, hash).ok_or_else(|| why_nothing_is_at(path))?;
         self.check_acl(&state, perms::WRITE, caller)?;
         let data_len = data.map_or(0, <[u8]>::len);
         let change = Usage { count: 0, bytes: data_len as i64 - state.data_len as i64 };
@@ -710,6 +709,12 @@ pub(crate) fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode
 pub(crate) fn check_path(path: &str) -> Result<(), ErrorCode> {
     let name_fits = || path::split(path).is_none_or(|(_, name)| name.len() <= NAME_BYTES_MAX);
     if path::is_valid(path) && name_fits() { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+/// Where nothing is. What something is at is a path, and need not be looked at.
+#[cold]
+fn why_nothing_is_at(path: &str) -> ErrorCode {
+    check_path(path).err().unwrap_or(ErrorCode::NoNode)
 }
 
 /// The path of a sequential znode.
