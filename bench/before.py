@@ -4,6 +4,7 @@
 Results go to bench/results/<date>-before.{json,md}.
 """
 
+import argparse
 import pathlib
 
 import ensemble
@@ -51,8 +52,8 @@ class Faults(ensemble.Run):
     """What killed, restarted and absent servers of three cost their clients."""
 
     def __init__(self, args, binaries):
-        args.kinds, args.parts = list(binaries), ["failover", "rolling", "return"]
-        super().__init__(args)
+        parts = ["failover", "rolling", "return"]
+        super().__init__(argparse.Namespace(**vars(args) | {"kinds": list(binaries), "parts": parts}))
         self.binaries = binaries
 
     def ensemble(self, kind, heap=None):
@@ -130,10 +131,10 @@ def main():
     parser.add_argument("--parts", type=measure.some_of(PARTS), default=PARTS, help=",".join(PARTS))
     args = parser.parse_args()
     measure.prepare(args)
-    parts, run = args.parts, Run(args)
+    run = Run(args)
     faults = Faults(args, run.binaries)
     work = {"speed": run.all, "faults": faults.all}
-    machine = measure.measured_machine(lambda: [work[part]() for part in parts])
+    machine = measure.measured_machine(lambda: [work[part]() for part in args.parts])
     table = report.table(list(rows(run.medians())) + ensemble.rows(faults, NOW, BEFORE))
     print(table)
     if args.quick:

@@ -399,7 +399,7 @@ impl Server {
             if is_emptied || members.learners.contains(member) {
                 voters.remove(member);
                 changes.push(Change::Remove(*member));
-            } else if spare > 0 && self.can_spare(*member, &mut voters) {
+            } else if spare > 0 && self.take_vote(*member, &mut voters) {
                 spare -= 1;
                 changes.push(Change::Remove(*member));
             }
@@ -415,7 +415,7 @@ impl Server {
             };
             if members.voters.contains(&member) {
                 let has_to_stay = *id == me || *id == self.chosen;
-                if spec.is_observer && !has_to_stay && self.can_spare(member, &mut voters) {
+                if spec.is_observer && !has_to_stay && self.take_vote(member, &mut voters) {
                     changes.push(Change::AddLearner(member));
                 }
             } else if members.learners.contains(&member) {
@@ -429,10 +429,10 @@ impl Server {
         changes
     }
 
-    /// Takes a voter out of those that there will be, if the others can do without: a majority of them has to be
-    /// connected. A server may belong to the group of which the leader has never heard, since it missed the list that
+    /// Takes a server out of those that will have a vote, if the others can do without: a majority of them has to be
+    /// connected. Returns whether it did. A server may belong to the group of which the leader has never heard, since it missed the list that
     /// named it, and with which it would wait for ever. Who is not connected helps nobody.
-    fn can_spare(&self, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
+    fn take_vote(&self, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
         let is_here = |id: u8| id == self.config.server_id || self.reachable.connected.contains(&id);
         let left = voters.iter().filter(|other| **other != voter);
         let here = left.clone().filter(|other| is_here(server_id(**other))).count();

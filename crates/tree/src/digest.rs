@@ -7,7 +7,7 @@
 //! a parent with much data is not hashed again for each child that comes and goes. The terms of all replicas
 //! must agree, so nothing here may depend on a seed. It finds faults, not forgers.
 
-use crate::index::fold;
+use crate::index::{self, fold};
 use crate::session::Contact;
 
 const A: u64 = 0xa076_1d64_78bd_642f;
@@ -35,16 +35,13 @@ pub(crate) fn bytes(state: u64, bytes: &[u8]) -> u64 {
 /// read too, and shifted out: that is one load, where a copy would be a call.
 #[inline]
 fn last_word(all: &[u8], tail: &[u8]) -> u128 {
-    let low = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     match (all.last_chunk::<16>(), tail.split_first_chunk::<8>()) {
         _ if tail.is_empty() => 0,
         (Some(last), _) => u128::from_le_bytes(*last) >> (128 - 8 * tail.len()),
-        (None, Some((first, rest))) => {
-            let high = tail.last_chunk::<8>().filter(|_| !rest.is_empty());
-            let high = high.map_or(0, |last| u64::from_le_bytes(*last) >> (64 - 8 * rest.len()));
-            u128::from(high) << 64 | u128::from(u64::from_le_bytes(*first))
+        (None, Some((low, rest))) => {
+            u128::from(index::last_word(tail, rest)) << 64 | u128::from(u64::from_le_bytes(*low))
         }
-        (None, None) => u128::from(low(tail)),
+        (None, None) => u128::from(index::last_word(tail, tail)),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::node::Node;
 use crate::slab::{NONE, Slab};
 use alloc::vec::Vec;
+use stoa_wire::path;
 
 /// Hashes paths. The seed keeps a client from choosing names that collide; it is no part of the
 /// replicated state.
@@ -85,7 +86,7 @@ impl PathHasher {
 /// The last bytes, less than eight, as a number; `all` ends with them. Where there are more before them those are
 /// read too, and shifted out: that is one load, where a copy would be a call.
 #[inline]
-fn last_word(all: &[u8], tail: &[u8]) -> u64 {
+pub(crate) fn last_word(all: &[u8], tail: &[u8]) -> u64 {
     match (tail, all.last_chunk::<8>()) {
         ([], _) => 0,
         (tail, Some(word)) => u64::from_le_bytes(*word) >> (64 - 8 * tail.len()),
@@ -93,14 +94,10 @@ fn last_word(all: &[u8], tail: &[u8]) -> u64 {
     }
 }
 
-/// Which of eight bytes is the first slash; 8 when none is. It looks at all of them at once.
+/// Which of eight bytes is the first slash; 8 when none is.
 #[inline]
 fn first_slash(word: u64) -> usize {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let zero_if_slash = word ^ u64::from_le_bytes([b'/'; 8]);
-    // The highest bit of each byte that is zero; no carry leaves a byte.
-    let slashes = !(((zero_if_slash & LOW) + LOW) | zero_if_slash | LOW);
-    slashes.trailing_zeros() as usize / 8
+    path::bytes_equal(word, b'/').trailing_zeros() as usize / 8
 }
 
 /// Whether two names of a few bytes are equal, without a call for the comparison.

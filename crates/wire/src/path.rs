@@ -32,9 +32,10 @@ fn is_plainly_valid(path: &[u8]) -> bool {
 
 const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-/// The highest bit of each byte that is this one. No carry leaves a byte.
+/// Looks at eight bytes at once: the highest bit of each that is this one. No carry leaves a byte.
+#[must_use]
 #[inline]
-fn bytes_equal(word: u64, byte: u8) -> u64 {
+pub fn bytes_equal(word: u64, byte: u8) -> u64 {
     let zero_if_equal = word ^ u64::from_le_bytes([byte; 8]);
     !(((zero_if_equal & LOW) + LOW) | zero_if_equal | LOW)
 }
