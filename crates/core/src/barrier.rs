@@ -1,7 +1,10 @@
 //! Barriers: what follows waits until a timeline has been applied up to some position.
 
 use crate::connection::ConnectionId;
+use crate::placement::FIRST;
 use crate::server::Server;
+use crate::word::Word;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -18,6 +21,8 @@ struct Barrier {
     /// The answer.
     position: Option<u64>,
     connections: Vec<ConnectionId>,
+    /// The first partition waits too, for those who come back to this server.
+    is_for_first: bool,
 }
 
 impl Barriers {
@@ -31,24 +36,40 @@ impl Barriers {
         self.waiting.iter().any(|waiting| waiting.id == barrier)
     }
 
-    /// Nobody waits any more.
-    pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+    /// All connections are closed.
+    pub(crate) fn forget_connections(&mut self) {
+        self.waiting.retain_mut(|barrier| {
+            barrier.connections.clear();
+            barrier.is_for_first
+        });
     }
 }
 
 impl Server {
     /// A question where the timeline ends, on behalf of a connection; returns its number.
     pub(crate) fn barrier(&mut self, connection: ConnectionId) -> u64 {
+        let barrier = self.next_barrier();
+        barrier.connections.push(connection);
+        barrier.id
+    }
+
+    /// The same on behalf of the first partition, which is told when that is applied.
+    pub(crate) fn catch_up_for_first(&mut self) {
+        self.next_barrier().is_for_first = true;
+        self.pump();
+    }
+
+    /// The question that is asked next.
+    fn next_barrier(&mut self) -> &mut Barrier {
         let barriers = &mut self.ensemble.barriers;
-        if let Some(last) = barriers.waiting.back_mut().filter(|last| last.asked_us.is_none()) {
-            last.connections.push(connection);
-            return last.id;
+        if barriers.waiting.back().is_none_or(|last| last.asked_us.is_some()) {
+            barriers.next += 1;
+            let (id, connections) = (barriers.next, Vec::new());
+            let barrier = Barrier { id, asked_us: None, position: None, connections, is_for_first: false };
+            barriers.waiting.push_back(barrier);
         }
-        barriers.next += 1;
-        let (id, connections) = (barriers.next, [connection].into());
-        barriers.waiting.push_back(Barrier { id, asked_us: None, position: None, connections });
-        id
+        let last = barriers.waiting.len() - 1;
+        &mut barriers.waiting[last]
     }
 
     /// A barrier that falls when this position has been applied.
@@ -57,7 +78,8 @@ impl Server {
         barriers.next += 1;
         let (id, asked_us) = (barriers.next, Some(self.now.mono_us));
         let connections = [connection].into();
-        barriers.waiting.push_back(Barrier { id, asked_us, position: Some(position), connections });
+        let position = Some(position);
+        barriers.waiting.push_back(Barrier { id, asked_us, position, connections, is_for_first: false });
         id
     }
 
@@ -101,8 +123,12 @@ impl Server {
                 at += 1;
                 continue;
             }
-            let done = self.ensemble.barriers.waiting.remove(at);
-            for connection in done.into_iter().flat_map(|barrier| barrier.connections) {
+            let Some(done) = self.ensemble.barriers.waiting.remove(at) else { break };
+            if done.is_for_first {
+                let stamp = Box::new(self.stamp.clone());
+                self.say(FIRST, Word::CaughtUp(stamp));
+            }
+            for connection in done.connections {
                 self.drain(connection);
             }
         }

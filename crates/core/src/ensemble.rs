@@ -291,7 +291,7 @@ impl Server {
         self.close_all(CloseReason::StateReplaced);
         self.requests.forget(|_| ());
         self.waiters.clear();
-        self.ensemble.barriers.clear();
+        self.ensemble.barriers.forget_connections();
         let State { tree, stamp, terms } = state;
         self.partition.tree = tree;
         self.load_programs();
@@ -704,12 +704,12 @@ impl Server {
             if follows && !self.requests.is_empty() && self.requests.given_at_us + again_us <= now_us {
                 self.requests.give_again_from(0);
             }
-            self.ask_barriers_again();
             self.tell_whom_we_heard();
             self.close_cut_off();
             self.follow_mode();
             self.tend_guests();
         }
+        self.ask_barriers_again();
         self.pump();
     }
 

@@ -46,8 +46,8 @@ pub(crate) struct Guest {
     is_told: bool,
     /// The last zxid that its client was told, here or elsewhere, when it came.
     pub(crate) last_zxid: i64,
-    /// Its session is new, and its client has seen something that this server may not have.
-    pub(crate) catches_up: bool,
+    /// At the first partition: all partitions here have what its client was shown before it came.
+    pub(crate) has_caught_up: bool,
     /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
     pub(crate) gives_back: bool,
     /// What it asks just now was asked ahead.
@@ -128,6 +128,8 @@ impl Server {
             Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
             Word::HowFar { term, known } => self.is_asked_for(from, term, known),
             Word::Course(course) => self.course_told(from, *course),
+            Word::CatchUp => self.catch_up_for_first(),
+            Word::CaughtUp(stamp) => self.caught_up(from, &stamp),
             Word::Clock(zxid) => self.read_only.seen(zxid),
             Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
             Word::Follows(version) => self.follows_told(from, version),
@@ -162,7 +164,7 @@ impl Server {
                 placed: 0,
                 is_told: false,
                 last_zxid: 0,
-                catches_up: false,
+                has_caught_up: false,
                 gives_back: false,
                 is_ahead: false,
             };

@@ -6,6 +6,7 @@ use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::Server;
+use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use stoa_tree::WatcherId;
 use stoa_wire::{ConnectRequest, ConnectResponse, begin_frame, end_frame};
@@ -13,6 +14,10 @@ use stoa_wire::{ConnectRequest, ConnectResponse, begin_frame, end_frame};
 impl Server {
     pub(crate) fn handshake(&mut self, id: ConnectionId, frame: &[u8]) {
         self.stats.connection_requests += 1;
+        self.open_connection(id, frame);
+    }
+
+    pub(crate) fn open_connection(&mut self, id: ConnectionId, frame: &[u8]) {
         let Ok(request) = ConnectRequest::decode(frame) else {
             self.close(id, CloseReason::Malformed);
             return;
@@ -26,6 +31,9 @@ impl Server {
         let timeout_ms = request.timeout_ms.max(range.0).min(range.1);
         if self.is_read_only() {
             self.open_read_only(id, timeout_ms, &request);
+        } else if self.has_to_catch_up(id, &request) {
+            self.opening(id, timeout_ms, &request);
+            self.catch_up(id, frame);
         } else if request.session_id == 0 {
             self.create_session(id, timeout_ms, &request);
         } else {
@@ -34,7 +42,7 @@ impl Server {
     }
 
     /// Whether a client has seen more than this server. With several partitions another one may have seen it,
-    /// and is waited for: see [`Server::is_to_catch_up`].
+    /// and is waited for: see [`crate::catch_up`].
     fn is_ahead(&mut self, id: ConnectionId, zxid: i64) -> bool {
         match self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
             Some(guest) => {
@@ -53,20 +61,16 @@ impl Server {
         let session = self.sessions.new_id();
         let password = self.sessions.new_password(session);
         self.opening(id, timeout_ms, request);
-        if let Some(guest) = self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
-            guest.catches_up = guest.last_zxid > 0;
-        }
         if self.can_prepare() {
             let origin = self.requests.next();
+            self.rests_on_guest(id);
             let created = self.partition.propose_session(origin, session, timeout_ms, password, self.now);
             if let Err(refusal) = created {
                 self.partition.propose_refusal(origin, refusal);
             }
             self.requests.prepared(id);
         } else {
-            let mut asked = Vec::new();
-            Asked::put_session(&mut asked, true, session, timeout_ms, &password);
-            self.requests.ask(id, asked);
+            self.ask_for_session(id, true, session, timeout_ms, &password);
         }
     }
 
@@ -78,7 +82,7 @@ impl Server {
         let (session, password) = (request.session_id, request.password);
         self.opening(id, timeout_ms, request);
         if !self.can_prepare() || !self.stamp.is_empty() {
-            self.ask_to_open(id, session, timeout_ms, password);
+            self.ask_for_session(id, false, session, timeout_ms, password);
             return;
         }
         let is_alone = self.replica.is_alone();
@@ -102,26 +106,20 @@ impl Server {
         }
     }
 
-    fn ask_to_open(&mut self, id: ConnectionId, session: i64, timeout_ms: i32, password: &[u8]) {
+    fn ask_for_session(
+        &mut self,
+        id: ConnectionId,
+        is_new: bool,
+        session: i64,
+        timeout_ms: i32,
+        password: &[u8],
+    ) {
+        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let nothing = Timestamp::default();
+        let seen = guest.map_or(&nothing, |guest| &guest.seen);
         let mut asked = Vec::new();
-        Asked::put_session(&mut asked, false, session, timeout_ms, password);
+        Asked::put_session(&mut asked, is_new, seen, session, timeout_ms, password);
         self.requests.ask(id, asked);
-    }
-
-    /// With several partitions: a session comes to a connection when all of them stand still, so whatever
-    /// anybody was shown before that is waited for, wherever the client asks. A session that is created
-    /// concerns the first partition alone; when its client has seen something already, it comes to the
-    /// connection once more.
-    fn is_to_catch_up(&mut self, id: ConnectionId, opened: &Opened) -> bool {
-        let opening = self.requests.next().request;
-        let Some(connection) = self.connections.get_mut(id) else { return false };
-        let catches_up =
-            connection.guest.as_mut().is_some_and(|guest| core::mem::take(&mut guest.catches_up));
-        if catches_up {
-            connection.opening = opening;
-            self.ask_to_open(id, opened.session, opened.timeout_ms, &opened.password);
-        }
-        catches_up
     }
 
     pub(crate) fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
@@ -154,9 +152,6 @@ impl Server {
             }
             return;
         };
-        if self.is_to_catch_up(id, opened) {
-            return;
-        }
         let response = ConnectResponse {
             protocol_version: 0,
             timeout_ms: opened.timeout_ms,

@@ -28,6 +28,7 @@ mod apply;
 mod auth;
 mod balance;
 mod barrier;
+mod catch_up;
 mod config;
 mod connection;
 mod controller;

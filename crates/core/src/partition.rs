@@ -163,10 +163,12 @@ impl Partition {
     /// What a contact server has asked; there is an outcome in any case.
     pub(crate) fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
         let refused = match asked {
-            Asked::CreateSession { session, timeout_ms, password } => {
+            Asked::CreateSession { seen, session, timeout_ms, password } => {
+                self.depends_on(seen);
                 self.propose_session(origin, *session, *timeout_ms, *password, now)
             }
-            Asked::OpenSession { session, timeout_ms, password } => {
+            Asked::OpenSession { seen, session, timeout_ms, password } => {
+                self.depends_on(seen);
                 self.propose_session_open(origin, *session, *timeout_ms, password, now)
             }
             // No client asks that.

@@ -13,6 +13,7 @@
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
 //!           | 4, since i64, placed i64, seen, as 3                      where there are partitions
 //!           | 5, to u8, path                                            a move; not between servers
+//!           | 6, seen, as 1;  | 7, seen, as 2           where there are partitions, and the client has seen something
 //! seen     := zxid i64, count i32, position i64*
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
@@ -43,6 +44,8 @@ const OPEN_SESSION: u8 = 2;
 const WRITE: u8 = 3;
 const WRITE_AFTER: u8 = 4;
 const MOVE: u8 = 5;
+const CREATE_SESSION_AFTER: u8 = 6;
+const OPEN_SESSION_AFTER: u8 = 7;
 
 /// Why bytes are no message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +111,10 @@ pub(crate) struct Forward {
 /// A request that a contact server hands to the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
-    /// A new session.
-    CreateSession { session: i64, timeout_ms: i32, password: [u8; PASSWORD_LEN] },
-    /// A session comes back.
-    OpenSession { session: i64, timeout_ms: i32, password: &'a [u8] },
+    /// A new session, and what its client had seen.
+    CreateSession { seen: Timestamp, session: i64, timeout_ms: i32, password: [u8; PASSWORD_LEN] },
+    /// A session comes back, with what its client had seen.
+    OpenSession { seen: Timestamp, session: i64, timeout_ms: i32, password: &'a [u8] },
     /// A write, or the end of the session.
     Write {
         session: i64,
@@ -141,11 +144,20 @@ impl<'a> Asked<'a> {
     pub(crate) fn put_session(
         out: &mut Vec<u8>,
         is_new: bool,
+        seen: &Timestamp,
         session: i64,
         timeout_ms: i32,
         password: &[u8],
     ) {
-        out.push(if is_new { CREATE_SESSION } else { OPEN_SESSION });
+        out.push(match (is_new, seen.is_empty()) {
+            (true, true) => CREATE_SESSION,
+            (false, true) => OPEN_SESSION,
+            (true, false) => CREATE_SESSION_AFTER,
+            (false, false) => OPEN_SESSION_AFTER,
+        });
+        if !seen.is_empty() {
+            seen.encode(out);
+        }
         put::i64(out, session);
         put::i32(out, timeout_ms);
         put::buffer(out, password);
@@ -187,14 +199,19 @@ impl<'a> Asked<'a> {
         let mut reader = Reader::new(bytes);
         let [kind] = *reader.take(1)? else { return Err(BadMessage) };
         let asked = match kind {
-            CREATE_SESSION => {
+            CREATE_SESSION | OPEN_SESSION | CREATE_SESSION_AFTER | OPEN_SESSION_AFTER => {
+                let seen = match kind {
+                    CREATE_SESSION | OPEN_SESSION => Timestamp::default(),
+                    _ => Timestamp::decode(&mut reader)?,
+                };
                 let (session, timeout_ms) = (reader.i64()?, reader.i32()?);
-                let password = buffer(&mut reader)?.try_into().map_err(|_| BadMessage)?;
-                Self::CreateSession { session, timeout_ms, password }
-            }
-            OPEN_SESSION => {
-                let (session, timeout_ms) = (reader.i64()?, reader.i32()?);
-                Self::OpenSession { session, timeout_ms, password: buffer(&mut reader)? }
+                let password = buffer(&mut reader)?;
+                if matches!(kind, CREATE_SESSION | CREATE_SESSION_AFTER) {
+                    let password = password.try_into().map_err(|_| BadMessage)?;
+                    Self::CreateSession { seen, session, timeout_ms, password }
+                } else {
+                    Self::OpenSession { seen, session, timeout_ms, password }
+                }
             }
             WRITE | WRITE_AFTER => {
                 let after = match kind {
@@ -368,15 +385,18 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<PeerMessage> {
-        let mut asked = [const { Vec::new() }; 5];
+        let mut asked = [const { Vec::new() }; 7];
         let after = After { since: 5, placed: 2, seen: Timestamp::new(3) };
         let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
-        Asked::put_session(&mut asked[0], true, 7, 1000, &[1; PASSWORD_LEN]);
-        Asked::put_session(&mut asked[1], false, 7, 1000, b"short");
+        let nothing = Timestamp::default();
+        Asked::put_session(&mut asked[0], true, &nothing, 7, 1000, &[1; PASSWORD_LEN]);
+        Asked::put_session(&mut asked[1], false, &nothing, 7, 1000, b"short");
         let identities = [identity];
         Asked::put_write(&mut asked[2], (7, 99), &After::default(), Opcode::SetData, &identities, b"body");
         Asked::put_write(&mut asked[3], (7, 99), &after, Opcode::SetData, &identities, b"body");
         Asked::put_move(&mut asked[4], "/a/b", 3);
+        Asked::put_session(&mut asked[5], true, &after.seen, 7, 1000, &[1; PASSWORD_LEN]);
+        Asked::put_session(&mut asked[6], false, &after.seen, 7, 1000, b"short");
         let asked = asked.map(Bytes::from).to_vec();
         vec![
             PeerMessage::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),

@@ -13,6 +13,7 @@ use crate::peer::Asked;
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::Server;
+use crate::timestamp::Timestamp;
 use crate::word::Word;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -200,7 +201,14 @@ impl Server {
             Admission::Welcome { session, password, timeout_ms, until_us } => {
                 if self.planted.is(Bug::ReadOnlySessionIsReal) {
                     let mut asked = Vec::new();
-                    Asked::put_session(&mut asked, true, session, timeout_ms, &password);
+                    Asked::put_session(
+                        &mut asked,
+                        true,
+                        &Timestamp::default(),
+                        session,
+                        timeout_ms,
+                        &password,
+                    );
                     self.requests.ask(id, asked);
                 }
                 let read_only = Some(true);

@@ -1,6 +1,7 @@
 //! The server as a whole: its parts, its inputs and its outputs.
 
 use crate::auth;
+use crate::catch_up::Returning;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::controller::Controller;
@@ -116,6 +117,7 @@ pub struct Server {
     /// Requests that were taken and wait for what they rest on, in their order.
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) crossing: Crossing,
+    pub(crate) returning: Returning,
     pub(crate) fates: Fates,
     pub(crate) moves: Moves,
     /// Entries that are committed and not applied: a part waits for the others.
@@ -184,6 +186,7 @@ impl Server {
             owners: Owners::new(has_sessions),
             pending: VecDeque::new(),
             crossing: Crossing::default(),
+            returning: Returning::default(),
             fates: Fates::new(config.partition, recovered.terms, recovered.restored.base.position),
             moves: Moves::new(recovered.restored.base.position),
             committed: VecDeque::new(),

@@ -89,6 +89,10 @@ pub enum Word {
         /// All later updates on its timeline have a larger zxid.
         clock: i64,
     },
+    /// From the first partition: say when all is applied that anybody was shown of the receiver's timeline up to now.
+    CatchUp,
+    /// It is; and what the state then rests on.
+    CaughtUp(Box<Timestamp>),
     /// To the first partition: this zxid was seen.
     Clock(i64),
     /// The list of servers, as it stands on the first partition.
@@ -141,6 +145,7 @@ impl Word {
         match self {
             Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
             Self::HowFar { .. } | Self::Course(_) | Self::Load(_) => true,
+            Self::CatchUp | Self::CaughtUp(_) => true,
             Self::Verdict(_, verdict) => verdict.session.is_none(),
             Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),
             _ => false,

@@ -33,6 +33,8 @@ struct Servers {
     cuts: BTreeSet<(u8, u8, u8)>,
     /// These have ended.
     dead: BTreeSet<u8>,
+    /// This thread of a server does not notice that time passes.
+    timeless: Option<(u8, u8)>,
     /// On this server, what one thread says to another one is held back, and what it has said.
     silent: Option<(u8, u8, u8)>,
     kept: Vec<Word>,
@@ -72,6 +74,7 @@ impl Servers {
             now_us: start.mono_us,
             cuts: BTreeSet::new(),
             dead: BTreeSet::new(),
+            timeless: None,
             silent: None,
             kept: Vec::new(),
             snapshots: BTreeMap::new(),
@@ -111,7 +114,9 @@ impl Servers {
         for _ in 0..ms / 10 {
             self.now_us += 10_000;
             let now = self.now();
-            for (id, partition) in self.all().into_iter().filter(|(id, _)| ids.contains(id)) {
+            let timeless = self.timeless;
+            let passes = |thread: &(u8, u8)| ids.contains(&thread.0) && timeless != Some(*thread);
+            for (id, partition) in self.all().into_iter().filter(passes) {
                 self.shard(id, partition).tick(now);
             }
             self.settle();
@@ -503,6 +508,36 @@ fn nothing_comes_after(question: impl Fn(i32, &str) -> Vec<u8>) {
     servers.pass(2000);
     assert_eq!(servers.leader_of_all(), Some(2));
     assert!(!is_there(&mut servers, 3), "it is carried out in the end");
+}
+
+/// A session comes to the server that leads the first partition, and only believes that it still leads the second one.
+#[test]
+fn who_has_been_shown_more_than_a_leader_of_before_knows_waits_for_it() {
+    let mut servers = Servers::new(2);
+    let top = &tops(2)[1];
+    let writer = servers.connect(1, 1);
+    servers.send(writer, &create(1, top));
+    servers.pass(100);
+    let (reader, session) = servers.connect_session(2, 0, (0, [0; PASSWORD_LEN]));
+    // What the leader writes arrives, and it never learns so. The others elect another one for the partition.
+    servers.cuts.extend([(2, 1, 1), (3, 1, 1)]);
+    servers.timeless = Some((1, 1));
+    servers.send(writer, &threads::set(2, top, b"newer"));
+    servers.pass(3000);
+    assert_eq!(servers.shard(1, 0).server().standing().role, Role::Leader);
+    assert_eq!(servers.shard(1, 1).server().standing().role, Role::Leader, "or so it thinks");
+    let newer_is_read = |servers: &mut Servers, client| {
+        servers.send(client, &threads::get(9, top, false));
+        servers.take(client).windows(5).any(|bytes| bytes == b"newer")
+    };
+    assert!(newer_is_read(&mut servers, reader));
+    let back = servers.come(1, 0, session);
+    assert_eq!(servers.take(back), [], "nobody here knows what it was shown");
+    (servers.cuts, servers.timeless) = (BTreeSet::new(), None);
+    servers.pass(1000);
+    let response = servers.take(back);
+    assert_eq!(ConnectResponse::decode(&response[4..]).unwrap().session_id, session.0);
+    assert!(newer_is_read(&mut servers, back));
 }
 
 /// A session that has come elsewhere, as only the first partition's leader says, which is lost with it: what its
