@@ -8,7 +8,7 @@
 //! answer whom a majority confirms. What they have applied by then the client counts as having seen, and the entry
 //! with its session rests on that. All who come while one question is under way share the next one.
 
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, Phase};
 use crate::placement::FIRST;
 use crate::server::Server;
 use crate::timestamp::Timestamp;
@@ -17,20 +17,35 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_wire::ConnectRequest;
 
-/// A connection, and the first frame that came on it.
-type Newcomer = (ConnectionId, Box<[u8]>);
-
-/// At the first partition: who has come back, and waits for what may have been shown elsewhere.
+/// At the first partition: who has come back, and waits for what may have been shown elsewhere. Their first frames
+/// are kept with their connections, and end with them.
 #[derive(Default)]
 pub(crate) struct Returning {
     /// Those on whose behalf the partitions were asked.
-    asking: Vec<Newcomer>,
+    asking: Vec<ConnectionId>,
     /// Which of them have not answered, a bit for each.
     missing: u64,
     /// What the others have applied.
     seen: Timestamp,
     /// Those who came later.
-    next: Vec<Newcomer>,
+    next: Vec<ConnectionId>,
+    /// When there are so many of them, those that are gone are forgotten.
+    forget_at: usize,
+}
+
+/// There are at least so many before those that are gone are looked for.
+const FORGOTTEN_AT_LEAST: usize = 64;
+
+/// Whether all partitions here have what a client was shown before it came, as the first one knows it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Nobody has asked.
+    #[default]
+    New,
+    /// It waits for that, with its first frame.
+    Waits(Box<[u8]>),
+    /// They have.
+    CaughtUp,
 }
 
 impl Server {
@@ -38,12 +53,19 @@ impl Server {
     pub(crate) fn has_to_catch_up(&self, id: ConnectionId, request: &ConnectRequest<'_>) -> bool {
         let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
         let is_back = request.session_id != 0 || request.last_zxid_seen > 0;
-        is_back && guest.is_some_and(|guest| !guest.has_caught_up) && !self.is_read_only()
+        is_back && guest.is_some_and(|guest| guest.came != Came::CaughtUp) && !self.is_read_only()
     }
 
     /// Has a client wait until all partitions have whatever it was shown.
     pub(crate) fn catch_up(&mut self, id: ConnectionId, frame: &[u8]) {
-        self.returning.next.push((id, frame.into()));
+        let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) else { return };
+        guest.came = Came::Waits(frame.into());
+        let Returning { next, forget_at, .. } = &mut self.returning;
+        if next.len() >= *forget_at {
+            next.retain(|id| self.connections.get(*id).is_some());
+            *forget_at = 2 * next.len() + FORGOTTEN_AT_LEAST;
+        }
+        next.push(id);
         self.ask_partitions();
     }
 
@@ -69,12 +91,15 @@ impl Server {
             return;
         }
         let seen = core::mem::take(&mut returning.seen);
-        for (id, frame) in core::mem::take(&mut returning.asking) {
-            // It may be gone by now.
-            let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) else { continue };
+        for id in core::mem::take(&mut returning.asking) {
+            // It may be gone by now, or about to go.
+            let connection =
+                self.connections.get_mut(id).filter(|it| matches!(it.phase, Phase::Opening { .. }));
+            let Some(guest) = connection.and_then(|it| it.guest.as_mut()) else { continue };
             guest.has_seen(&seen);
-            guest.has_caught_up = true;
-            self.open_connection(id, &frame);
+            if let Came::Waits(frame) = core::mem::replace(&mut guest.came, Came::CaughtUp) {
+                self.open_connection(id, &frame);
+            }
         }
         self.ask_partitions();
     }

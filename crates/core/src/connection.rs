@@ -129,7 +129,7 @@ pub(crate) enum Slot {
     /// What follows waits because of what a program has taken for the client.
     Pause { until_us: u64 },
     /// A read behind a write of the same session, or anything behind a barrier. `may_write`: whether a read is one
-    /// that a program carries out, as a write, shows when what stands before it is applied.
+    /// that a program carries out, as a write, shows when what stands before it is applied; so writes behind it wait.
     Request { frame: Box<[u8]>, arrived_us: u64, may_write: bool },
 }
 

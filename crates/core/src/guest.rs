@@ -6,6 +6,7 @@
 //! their order are the same as with one partition.
 
 use crate::auth;
+use crate::catch_up::Came;
 use crate::config::Now;
 use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::frame::Frame;
@@ -46,8 +47,7 @@ pub(crate) struct Guest {
     is_told: bool,
     /// The last zxid that its client was told, here or elsewhere, when it came.
     pub(crate) last_zxid: i64,
-    /// At the first partition: all partitions here have what its client was shown before it came.
-    pub(crate) has_caught_up: bool,
+    pub(crate) came: Came,
     /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
     pub(crate) gives_back: bool,
     /// What it asks just now was asked ahead.
@@ -164,7 +164,7 @@ impl Server {
                 placed: 0,
                 is_told: false,
                 last_zxid: 0,
-                has_caught_up: false,
+                came: Came::default(),
                 gives_back: false,
                 is_ahead: false,
             };

@@ -367,7 +367,9 @@ impl Server {
                         }
                     }
                 }
-                Some(Slot::Request { frame, arrived_us, .. }) => self.queued(id, &frame, arrived_us),
+                Some(Slot::Request { frame, arrived_us, may_write }) => {
+                    self.queued(id, &frame, arrived_us, may_write);
+                }
                 Some(Slot::Pause { .. }) => {}
                 Some(Slot::Write { .. }) | None => break,
             }
@@ -375,8 +377,9 @@ impl Server {
         self.resume(id);
     }
 
-    /// A request whose turn has come.
-    pub(crate) fn queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64) {
+    /// A request whose turn has come. A read that no write had to wait for is answered as one, whatever would be done
+    /// with it if it came now: writes behind it are under way already, and it must not be asked behind them.
+    pub(crate) fn queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64, may_write: bool) {
         if self.is_misplaced(id) {
             self.send_back(id, frame.into());
             return;
@@ -390,8 +393,9 @@ impl Server {
         }
         let Some(connection) = self.connections.get(id) else { return };
         let (session, is_read) = (connection.session, is_read(opcode));
-        let is_introduction = is_read && connection.reads_newest && self.is_stranger(id);
-        let is_for_program = is_read && self.partition.runs_for(session, opcode, &reader);
+        let may_write = is_read && may_write;
+        let is_introduction = may_write && connection.reads_newest && self.is_stranger(id);
+        let is_for_program = may_write && self.partition.runs_for(session, opcode, &reader);
         if is_read && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;

@@ -496,7 +496,9 @@ impl Server {
                         self.reply(id, header.xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                     }
                 }
-                Slot::Request { frame, arrived_us, .. } => self.queued(id, &frame, arrived_us),
+                Slot::Request { frame, arrived_us, may_write } => {
+                    self.queued(id, &frame, arrived_us, may_write);
+                }
             }
         }
         self.resume(id);

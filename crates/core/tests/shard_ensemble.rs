@@ -510,6 +510,37 @@ fn nothing_comes_after(question: impl Fn(i32, &str) -> Vec<u8>) {
     assert!(!is_there(&mut servers, 3), "it is carried out in the end");
 }
 
+/// A read waits behind a write when its client first asks for linearizable reads, and a write behind it is under way.
+#[test]
+fn a_read_that_is_overtaken_is_answered_as_what_it_was_when_it_came() {
+    let mut servers = Servers::new(2);
+    let top = &tops(2)[1];
+    let founder = servers.connect(1, 0);
+    servers.send(founder, &create(1, top));
+    servers.pass(100);
+    let client = servers.connect(2, 1);
+    let consistency = |out: &mut Vec<u8>| encode::auth(out, "consistency", b"linearizable");
+    let asked = [
+        threads::set(1, top, b"one"),
+        threads::get(2, top, false),
+        threads::set(3, top, b"three"),
+        request(xid::AUTH, Opcode::Auth, consistency),
+    ];
+    servers.send(client, &asked.concat());
+    servers.pass(100);
+    let (bytes, mut sizes) = (servers.take(client), BTreeMap::new());
+    let mut rest = &bytes[..];
+    while let Some((frame, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+        sizes.insert(
+            ReplyHeader::decode(&mut Reader::new(frame)).unwrap().xid,
+            frame.len() - ReplyHeader::LEN,
+        );
+        rest = tail;
+    }
+    let (stat, data) = (68, 4 + "one".len());
+    assert_eq!(sizes, [(xid::AUTH, 0), (1, stat), (2, data + stat), (3, stat)].into());
+}
+
 /// A session comes to the server that leads the first partition, and only believes that it still leads the second one.
 #[test]
 fn who_has_been_shown_more_than_a_leader_of_before_knows_waits_for_it() {

@@ -45,6 +45,7 @@ fn what_went_wrong_once_does_not_again() {
         ("members", 4, 31_500_662),
         ("reshaped --programs", 4, 41_000_158),
         ("default", 2, 45_000_728),
+        ("snapshots --programs", 8, 48_002_067),
     ] {
         let settings = match kind.strip_suffix(" --programs") {
             Some(kind) => named(kind).with_programs(),
