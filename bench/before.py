@@ -5,7 +5,9 @@ Results go to bench/results/<date>-before.{json,md}.
 """
 
 import argparse
+import dataclasses
 import pathlib
+import statistics
 
 import ensemble
 import measure
@@ -19,8 +21,8 @@ NOW, BEFORE = "now", "before"
 # What has become worse by more.
 BOUND = 1.1
 FULL, WAITING, ONE = (32, 64), (50, 1), (1, 1)
-# Of one server: the first one follows the load, and takes longer.
-RESTARTS = 3
+# By each build of the same data.
+RESTARTS = 4
 PARTS = ["speed", "faults"]
 # At a server alone and in an ensemble: what is asked, of how many bytes, by how many sessions with how many requests.
 ALONE = [
@@ -94,8 +96,13 @@ class Run(measure.Samples):
             self.note(f"{title}: rss MiB", name, server.rss_mib())
             last = self.size.znodes - 1
             path = f"/bench/{last // 1000:07}/{last % 1000:03}"
-            for _ in range(RESTARTS):
-                self.note(f"{title}: restart s", name, server.restart_after_crash(path))
+            # The first one follows the load, and takes longer; and how long all take depends on how much of the
+            # log is left behind the last snapshot.
+            server.restart_after_crash(path)
+            for turn in range(RESTARTS):
+                for build in self.in_turn(turn):
+                    server.binary = self.binaries[build]
+                    self.note(f"{title}: restart s", build, server.restart_after_crash(path))
 
     def all(self):
         for turn in range(self.size.turns):
@@ -115,13 +122,27 @@ class Run(measure.Samples):
         return list(self.binaries)[:: 1 if turn % 2 else -1]
 
 
-def rows(medians):
-    for title, of in medians.items():
+@dataclasses.dataclass
+class Pairs(report.Row):
+    """What was measured in turns. The machine changes more from turn to turn than within one, so the ratio is the
+    median of those within the turns."""
+
+    turns: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def ratio(self):
+        return statistics.median(now / before for now, before in self.turns)
+
+
+def rows(run):
+    for title, of in run.medians().items():
         unit = title.rsplit(" ", 1)[1]
         at_least = unit == "ops/s"
         bound = 1 / BOUND if at_least else BOUND
         target = f"at least {bound:.2f}x" if at_least else f"at most {bound}x"
-        yield report.Row(title, target, of[NOW], of[BEFORE], unit.replace("ops", ""), bound, at_least)
+        samples = run.samples[title]
+        turns = list(zip(samples[NOW], samples[BEFORE]))
+        yield Pairs(title, target, of[NOW], of[BEFORE], unit.replace("ops", ""), bound, at_least, turns)
 
 
 def main():
@@ -135,7 +156,7 @@ def main():
     faults = Faults(args, run.binaries)
     work = {"speed": run.all, "faults": faults.all}
     machine = measure.measured_machine(lambda: [work[part]() for part in args.parts])
-    table = report.table(list(rows(run.medians())) + ensemble.rows(faults, NOW, BEFORE))
+    table = report.table(list(rows(run)) + ensemble.rows(faults, NOW, BEFORE))
     print(table)
     if args.quick:
         return
@@ -143,7 +164,7 @@ def main():
     shown = list(dict.fromkeys(command.replace(str(args.before), "BEFORE") for command in commands()))
     text = f"""# Stoa beside an earlier build, {stem.name.removesuffix("-before")}
 
-One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth. In the part `faults` leaders are killed {faults.size.kills} times without znodes and as often with {faults.size.znodes:,}; its rows have no bound, since some are worst cases and few are of many samples.
+One run of `bench/before.py` on one machine: medians of {run.size.turns} turns, {run.size.turns_big} with {run.size.znodes:,} znodes, with new servers in each. A server alone has one core and the generator the other; three servers share both with it. Ratios are medians of those within the turns. Both builds restart with the same data. "Other" is the earlier build ({args.label}). A row is missed when it is worse by more than a tenth. In the part `faults` leaders are killed {faults.size.kills} times without znodes and as often with {faults.size.znodes:,}; its rows have no bound, since some are worst cases and few are of many samples.
 
 {table}
 """
