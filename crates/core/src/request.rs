@@ -195,7 +195,7 @@ impl Server {
         let has_to_wait = self.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);
-            self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: false });
+            self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
         }
         has_to_wait
     }

@@ -46,6 +46,7 @@ fn what_went_wrong_once_does_not_again() {
         ("reshaped --programs", 4, 41_000_158),
         ("default", 2, 45_000_728),
         ("snapshots --programs", 8, 48_002_067),
+        ("alone --programs", 2, 50_004_372),
     ] {
         let settings = match kind.strip_suffix(" --programs") {
             Some(kind) => named(kind).with_programs(),

@@ -339,6 +339,9 @@ impl Client {
             Asked::Tally { top } if self.programs.watched.contains(&top) => {
                 return Err(self.wrong("changes what it watches by way of a program, before any event"));
             }
+            Asked::Visit if reader.buffer().map_err(broken)? != Some(b"here".as_slice()) => {
+                return Err(self.wrong("is told something else by the program that it visits"));
+            }
             Asked::Tally { .. } | Asked::Visit | Asked::Other => {}
         }
         Ok(())
