@@ -403,6 +403,11 @@ impl Server {
         // A barrier has held it back; what it waits for now stands before all that waits already.
         let Some(connection) = self.connections.get_mut(id) else { return };
         let rest = core::mem::take(&mut connection.queue);
+        // Outcomes come in the order in which they are asked for.
+        debug_assert!(
+            !rest.iter().any(|slot| matches!(slot, Slot::Write { .. })),
+            "writes have waited for it"
+        );
         match (is_for_program, is_introduction) {
             (true, _) => self.write(id, header, opcode, &mut reader, arrived_us),
             (_, true) => self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false),
