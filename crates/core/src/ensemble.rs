@@ -88,6 +88,8 @@ pub(crate) struct Ensemble {
     in_flight_heard: VecDeque<(u64, u64)>,
     /// So long this server has led, and not applied what it leads with.
     pub(crate) stuck_heartbeats: u32,
+    /// To whom it has passed the lead on for that last.
+    pub(crate) passed_to: u64,
     /// When it last gave up a leader that did not listen any more.
     forgotten_us: u64,
 }
@@ -126,6 +128,7 @@ impl Ensemble {
             known_until_us: now.mono_us,
             in_flight_heard: VecDeque::new(),
             stuck_heartbeats: 0,
+            passed_to: server.into(),
             forgotten_us: now.mono_us,
         }
     }

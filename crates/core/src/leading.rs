@@ -74,7 +74,8 @@ impl Server {
 
     /// Somebody else should lead if this server is elected and cannot apply what it leads with: a part waits
     /// for another partition, to whose group this server does not belong yet, or does not any more. Who it is
-    /// may be in the same position: so all of them have their turn.
+    /// may be in the same position: so all whom this server reaches have their turn. Who comes after it in their order
+    /// alone would not do, since those who pass it on to each other may not reach whoever could lead.
     pub(crate) fn pass_on_if_stuck(&mut self) {
         let is_stuck = self.replica.lead == Lead::Elected && !self.stamp.is_empty();
         let heartbeats = if is_stuck { self.ensemble.stuck_heartbeats + 1 } else { 0 };
@@ -83,15 +84,40 @@ impl Server {
             return;
         }
         self.ensemble.stuck_heartbeats = 0;
-        let (voters, own) = (self.replica.members().voters, self.replica.id());
+        let voters = self.replica.members().voters;
         // Who lacks something might need a snapshot, and of a state that waits there is none.
         let status = self.replica.status();
         let has_all =
             |voter: u64| status.matched.iter().any(|(id, at)| *id == voter && *at >= status.committed);
-        let may = |voter: &&u64| self.reachable.connected.contains(&server_id(**voter)) && has_all(**voter);
-        let behind = voters.iter().filter(|voter| **voter > own).find(may);
-        if let Some(next) = behind.or_else(|| voters.iter().find(may)) {
-            self.replica.group().transfer(*next);
+        let may = |voter: u64| self.reachable.connected.contains(&server_id(voter)) && has_all(voter);
+        if let Some(next) = next_in_turn(&voters, self.ensemble.passed_to, may) {
+            self.ensemble.passed_to = next;
+            self.replica.group().transfer(next);
         }
+    }
+}
+
+/// The one behind `last`, round and round, of those that may have it.
+fn next_in_turn(voters: &[u64], last: u64, may: impl Fn(u64) -> bool) -> Option<u64> {
+    let of =
+        |is_behind: bool| voters.iter().copied().find(|voter| (*voter > last) == is_behind && may(*voter));
+    of(true).or_else(|| of(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_may_lead_have_their_turn() {
+        // The third of five passes the lead on, and the fifth cannot have it.
+        let mut last = 3;
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            last = next_in_turn(&[1, 2, 3, 4, 5], last, |voter| ![3, 5].contains(&voter)).unwrap();
+            turns.push(last);
+        }
+        assert_eq!(turns, [4, 1, 2, 4, 1]);
+        assert_eq!(next_in_turn(&[1, 2], 1, |_| false), None);
     }
 }

@@ -47,6 +47,7 @@ fn what_went_wrong_once_does_not_again() {
         ("default", 2, 45_000_728),
         ("snapshots --programs", 8, 48_002_067),
         ("alone --programs", 2, 50_004_372),
+        ("reshaped --programs", 4, 52_003_198),
     ] {
         let settings = match kind.strip_suffix(" --programs") {
             Some(kind) => named(kind).with_programs(),
