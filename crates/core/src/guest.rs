@@ -47,6 +47,7 @@ pub(crate) struct Guest {
     is_told: bool,
     /// The last zxid that its client was told, here or elsewhere, when it came.
     pub(crate) last_zxid: i64,
+    /// At the first partition: whether it has been caught up with.
     pub(crate) came: Came,
     /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
     pub(crate) gives_back: bool,

@@ -17,6 +17,7 @@ impl Server {
         self.open_connection(id, frame);
     }
 
+    /// What the first frame asks for; that of who has to catch up is looked at once more when that has happened.
     pub(crate) fn open_connection(&mut self, id: ConnectionId, frame: &[u8]) {
         let Ok(request) = ConnectRequest::decode(frame) else {
             self.close(id, CloseReason::Malformed);
@@ -106,7 +107,8 @@ impl Server {
         }
     }
 
-    fn ask_for_session(
+    /// Whoever leads is to create a session, or to bring it here.
+    pub(crate) fn ask_for_session(
         &mut self,
         id: ConnectionId,
         is_new: bool,

@@ -13,7 +13,7 @@
 //!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
 //!           | 4, since i64, placed i64, seen, as 3                      where there are partitions
 //!           | 5, to u8, path                                            a move; not between servers
-//!           | 6, seen, as 1;  | 7, seen, as 2           where there are partitions, and the client has seen something
+//!           | 6, seen, as 1;  | 7, seen, as 2                           where there are partitions
 //! seen     := zxid i64, count i32, position i64*
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process

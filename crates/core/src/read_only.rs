@@ -9,11 +9,9 @@
 
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::peer::Asked;
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::Server;
-use crate::timestamp::Timestamp;
 use crate::word::Word;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -200,16 +198,7 @@ impl Server {
             Admission::Expired => self.send_expired(id),
             Admission::Welcome { session, password, timeout_ms, until_us } => {
                 if self.planted.is(Bug::ReadOnlySessionIsReal) {
-                    let mut asked = Vec::new();
-                    Asked::put_session(
-                        &mut asked,
-                        true,
-                        &Timestamp::default(),
-                        session,
-                        timeout_ms,
-                        &password,
-                    );
-                    self.requests.ask(id, asked);
+                    self.ask_for_session(id, true, session, timeout_ms, &password);
                 }
                 let read_only = Some(true);
                 let response = ConnectResponse {
