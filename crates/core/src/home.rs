@@ -321,7 +321,7 @@ impl Home {
                 let watches = may_watch(&frame);
                 if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
                     let has_news = route.asks(partition, placed, watches);
-                    Self::count(&mut self.under_way, route, bytes);
+                    Self::count(&mut self.under_way, route, 1, bytes.len());
                     self.stats.kept += 1;
                     return Taken::Own { guest, frame, has_news };
                 }
@@ -418,19 +418,19 @@ impl Home {
         self.stats.kept += u64::from(is_own);
         self.stats.handed_over += u64::from(!is_own);
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
-            Self::count(&mut self.under_way, route, &frame);
+            Self::count(&mut self.under_way, route, 1, frame.len());
         }
         let placed = self.placement.version();
         self.send(partition, id, ToPartition::Request { seen, placed, frame, ahead });
     }
 
-    /// One more request is under way.
+    /// More requests are under way.
     #[inline]
-    fn count(under_way: &mut (usize, usize), route: &mut Route, frame: &[u8]) {
-        route.under_way += 1;
-        route.bytes += frame.len();
-        under_way.0 += 1;
-        under_way.1 += frame.len();
+    fn count(under_way: &mut (usize, usize), route: &mut Route, requests: usize, bytes: usize) {
+        route.under_way += requests as u32;
+        route.bytes += bytes;
+        under_way.0 += requests;
+        under_way.1 += bytes;
     }
 
     /// So many are not any more. They count as if all of them were of one length.

@@ -325,25 +325,28 @@ impl Recent {
     /// A longer one is not remembered.
     const TOP_BYTES_MAX: usize = 30;
 
-    /// [`Placement::of_bytes`].
+    /// [`Placement::of_bytes`], if the path is in the subtree that was asked last.
     #[inline]
-    pub(crate) fn of(&mut self, placement: &Placement, path: &[u8]) -> u8 {
-        // What is remembered is where the hash says, as long as nothing says otherwise.
-        if placement.exceptions.is_some() {
-            return placement.of_bytes(path);
-        }
+    pub(crate) fn knows(&self, placement: &Placement, path: &[u8]) -> Option<u8> {
         let top = self.top.get(..usize::from(self.len)).unwrap_or_default();
-        match path.strip_prefix(top) {
-            Some([] | [b'/', ..]) => self.partition,
-            _ => self.look_up(placement, path),
-        }
+        // What is remembered is where the hash says: so it is as long as nothing says otherwise.
+        let is_in = matches!(path.strip_prefix(top), Some([] | [b'/', ..]));
+        (is_in && placement.exceptions.is_none()).then_some(self.partition)
+    }
+
+    /// [`Placement::of_bytes`].
+    pub(crate) fn of(&mut self, placement: &Placement, path: &[u8]) -> u8 {
+        self.knows(placement, path).unwrap_or_else(|| self.look_up(placement, path))
     }
 
     fn look_up(&mut self, placement: &Placement, path: &[u8]) -> u8 {
         let partition = placement.of_bytes(path);
         let top = path.iter().skip(1).position(|byte| *byte == b'/').map_or(path, |at| &path[..=at]);
-        // What stands below `/zookeeper` does not all live where it does.
-        let is_whole = top.starts_with(b"/") && top != SYSTEM.as_bytes();
+        // What stands below `/zookeeper` does not all live where it does, and who asks for what is below `/em` may
+        // mean an answer that is elsewhere.
+        let is_whole = top.starts_with(b"/") && [SYSTEM, PROGRAMS].iter().all(|of| top != of.as_bytes());
+        // What is remembered is where the hash says.
+        let is_whole = is_whole && placement.exceptions.is_none();
         if let Some(room) = self.top.get_mut(..top.len()).filter(|_| is_whole) {
             room.copy_from_slice(top);
             (self.len, self.partition) = (top.len() as u8, partition);
@@ -417,6 +420,9 @@ mod tests {
                     assert_eq!(recent.of(&placement, path.as_bytes()), placement.of(path), "{path}");
                 }
             }
+            // Whoever was asked last says why a program has failed.
+            assert_eq!(recent.of(&placement, b"/em/counter"), placement.of("/em"));
+            assert_eq!(recent.knows(&placement, b"/em/error"), None);
         }
     }
 

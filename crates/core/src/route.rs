@@ -123,7 +123,6 @@ impl Route {
     }
 
     /// Where a request has to go.
-    #[inline]
     pub(crate) fn destination(&mut self, placement: &Placement, frame: &Frame<'_>) -> Destination {
         match frame.opcode {
             // Before all others: by far the most requests, and the quickest to answer.
@@ -143,6 +142,26 @@ impl Route {
             }
             _ => destination(placement, frame, |path| self.recent.of(placement, path)),
         }
+    }
+
+    /// Whether a request goes to this partition, and if so, whether it may leave a watch behind there.
+    /// [`Route::destination`] and [`may_watch`] in one, for the most frequent requests.
+    #[inline]
+    pub(crate) fn goes_to(
+        &mut self,
+        partition: u8,
+        placement: &Placement,
+        frame: &Frame<'_>,
+    ) -> Option<bool> {
+        let mut body = frame.body();
+        let is_read = matches!(frame.opcode, Some(Opcode::GetData | Opcode::Exists));
+        if (is_read || frame.opcode == Some(Opcode::SetData))
+            && let Ok(Some(path)) = body.buffer()
+            && let Some(of) = self.recent.knows(placement, path)
+        {
+            return (of == partition).then(|| is_read && body.bool().is_ok_and(|watch| watch));
+        }
+        (self.destination(placement, frame) == Destination::Partition(partition)).then(|| may_watch(frame))
     }
 
     /// Whether programs may carry out what it asks. Then nothing is asked ahead: what looks like a read may be a
@@ -305,4 +324,51 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = u8> {
         set &= set - 1;
         Some(next)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_wire::{RequestHeader, request::encode};
+
+    fn moved(path: &str, to: u8) -> Placement {
+        let mut placement = Placement::new(4);
+        placement.place(path, to);
+        placement
+    }
+
+    #[test]
+    fn what_a_run_takes_goes_where_one_request_does() {
+        let paths =
+            ["/", "/a", "/a/b", "/ab", "/em/counter", FAILURE_PATH, "/zookeeper/quota/a", "", "no path"];
+        let looked_up = [Opcode::GetData, Opcode::SetData, Opcode::Exists];
+        let opcodes = [&looked_up[..], &[Opcode::GetChildren2, Opcode::Delete]].concat();
+        let mut taken = [0; 2];
+        for placement in [Placement::new(4), moved("/a", 3), moved("/a/b", 1)] {
+            let mut route = Route::new(&Timestamp::new(4));
+            for (one, other) in paths.iter().flat_map(|one| paths.iter().map(move |other| (one, other))) {
+                for (opcode, watch) in opcodes.iter().flat_map(|opcode| [(*opcode, false), (*opcode, true)]) {
+                    for path in [one, one, other] {
+                        let mut bytes = Vec::new();
+                        RequestHeader { xid: 1, opcode: opcode as i32 }.encode(&mut bytes);
+                        encode::path_watch(&mut bytes, path, watch);
+                        let frame = Frame::read(&bytes).expect("it has a header");
+                        route.at = 1;
+                        let watches = route.goes_to(1, &placement, &frame);
+                        let asks_last = *path == FAILURE_PATH && looked_up.contains(&opcode);
+                        let destination = if asks_last {
+                            Destination::Partition(1)
+                        } else {
+                            destination_of(&placement, &frame)
+                        };
+                        let goes_here = destination == Destination::Partition(1);
+                        assert_eq!(route.destination(&placement, &frame), destination, "{opcode:?} {path}");
+                        assert_eq!(watches, goes_here.then(|| may_watch(&frame)), "{opcode:?} {path}");
+                        taken[usize::from(watches == Some(true))] += u32::from(goes_here);
+                    }
+                }
+            }
+        }
+        assert!(taken.iter().all(|count| *count > 100), "{taken:?}");
+    }
 }

@@ -425,7 +425,7 @@ impl Home {
             return Taken::Done;
         };
         let Some(guest) = route.guest else { return Taken::Done };
-        Self::count(&mut self.under_way, route, frame.bytes);
+        Self::count(&mut self.under_way, route, 1, frame.bytes.len());
         self.stats.kept += 1;
         let xid = frame.header.xid;
         if is_here {
@@ -471,7 +471,7 @@ impl Home {
         let knows = if sets { direct.routed == placed } else { direct.routed >= placed };
         let is_current = is_proof || knows && !direct.gives_back;
         direct.gives_back |= !is_here || !is_current;
-        Self::count(&mut self.under_way, route, frame.bytes);
+        Self::count(&mut self.under_way, route, 1, frame.bytes.len());
         self.stats.kept += 1;
         if !is_here || !is_current {
             return Taken::Elsewhere { guest, xid: header.xid };

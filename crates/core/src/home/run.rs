@@ -4,7 +4,6 @@
 use super::{Home, is_saturated};
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
-use crate::route::{Destination, may_watch};
 use stoa_wire::next_frame;
 
 impl Home {
@@ -18,10 +17,10 @@ impl Home {
         mut ask: impl FnMut(ConnectionId, &Frame<'a>),
     ) {
         let limits = &self.config.limits;
-        let mut room = limits.outstanding.saturating_sub(self.under_way.0 + self.connections.outstanding);
-        let mut bytes_room = self.bytes_max.saturating_sub(self.under_way.1);
+        let room = limits.outstanding.saturating_sub(self.under_way.0 + self.connections.outstanding);
+        let bytes_room = self.bytes_max.saturating_sub(self.under_way.1);
         let Some(connection) = self.connections.get_mut(id) else { return };
-        room = room.min(limits.outstanding_per_connection.saturating_sub(connection.outstanding()));
+        let room = room.min(limits.outstanding_per_connection.saturating_sub(connection.outstanding()));
         let is_next = connection.queue.is_empty() && connection.skip == 0;
         if !is_next || connection.phase != Phase::Guest || is_saturated(connection, &self.config) {
             return;
@@ -33,27 +32,27 @@ impl Home {
         else {
             return;
         };
-        let before = route.under_way;
+        let (mut count, mut count_bytes, mut watches) = (0, 0, false);
         let mut last = None;
-        while room > 0
-            && bytes_room > 0
+        while count < room
+            && count_bytes < bytes_room
             && let Ok(Some((bytes, tail))) = next_frame(rest, limits.frame_bytes)
             && let Some(frame) = Frame::read(bytes)
-            && route.destination(&self.placement, &frame) == Destination::Partition(own)
+            && let Some(may_watch) = route.goes_to(own, &self.placement, &frame)
         {
             *rest = tail;
-            room -= 1;
-            bytes_room = bytes_room.saturating_sub(bytes.len());
-            route.asks(own, placed, may_watch(&frame));
-            Self::count(&mut self.under_way, route, bytes);
+            count += 1;
+            count_bytes += bytes.len();
+            watches |= may_watch;
             ask(guest, &frame);
             last = Some((frame.opcode, frame.header.xid));
         }
         let Some((opcode, xid)) = last else { return };
-        let count = u64::from(route.under_way - before);
+        route.asks(own, placed, watches);
+        Self::count(&mut self.under_way, route, count, count_bytes);
         (connection.last_op, connection.last_xid) = (opcode, xid);
-        connection.received += count;
-        self.stats.packets_received += count;
-        self.stats.kept += count;
+        connection.received += count as u64;
+        self.stats.packets_received += count as u64;
+        self.stats.kept += count as u64;
     }
 }
