@@ -7,9 +7,12 @@
 //! ([`crate::fate`]). So there is nothing of which the later one exists and the earlier does not, whoever
 //! dies, and none is shown before the earlier is committed.
 //!
-//! A partition takes such a write at once or gives it back: then the home asks again, behind all that is under
-//! way. That is the case wherever its order among other requests would have to be thought about: another
-//! server leads, the client has seen what is not applied here yet, several partitions are concerned.
+//! Several that wait in the home go out together: each partition hands those that follow to the next one, with the
+//! place of its own, and the last one tells the home. So a write is handed on once, and not to the home and back.
+//!
+//! A partition takes such a write at once or gives it back, with those that were to follow: then the home asks again,
+//! behind all that is under way. That is the case wherever its order among other requests would have to be thought
+//! about: another server leads, the client has seen what is not applied here yet, several partitions are concerned.
 
 use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
@@ -19,18 +22,36 @@ use crate::planted::Bug;
 use crate::server::Server;
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
-use crate::word::ToClient;
+use crate::word::{ToClient, ToPartition, Word};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use stoa_wire::{Opcode, Request};
 
-/// A write that is asked before earlier ones of its client are answered.
+/// What goes with a write that is asked before earlier ones of its client are answered, and comes back to the home
+/// when it is known where the last one stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    /// The home's number for it, by which it is told where the write stands.
+    /// The home's number for it.
     pub number: u64,
     /// Where the last one before it stands, and with it all others: that one follows them.
     pub after: Option<Place>,
     /// What it rests on: their steps, and a zxid that theirs do not exceed.
     pub rests_on: Timestamp,
+    /// Those that follow it, the next one last.
+    pub then: Vec<Next>,
+    /// What the client has seen, for those that are to be told.
+    pub seen: Timestamp,
+}
+
+/// A write that follows another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Next {
+    /// Whom it is for.
+    pub partition: u8,
+    /// Whether that one may not know what the client has seen.
+    pub has_news: bool,
+    /// The request.
+    pub frame: Box<[u8]>,
 }
 
 /// Whether a request is a write that may be asked ahead; whether it can be taken so, its partition knows.
@@ -50,25 +71,44 @@ pub(crate) fn is_plain_write(opcode: Option<Opcode>) -> bool {
 }
 
 impl Server {
-    /// A write of a guest, asked ahead.
+    /// A write of a guest, asked ahead, with those that follow it. Those that are for others are handed on.
     pub(crate) fn guest_ahead(
         &mut self,
         id: ConnectionId,
-        seen: Option<&Timestamp>,
+        mut seen: Option<Timestamp>,
         placed: u64,
-        ahead: &Ahead,
-        frame: &Frame<'_>,
+        mut ahead: Box<Ahead>,
+        mut frame: Box<[u8]>,
         now: Now,
     ) {
         self.now = now;
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.phase == Phase::Closing {
-            return;
+        loop {
+            let Some(connection) = self.connections.get_mut(id) else { return };
+            if connection.phase == Phase::Closing {
+                return;
+            }
+            let Some(guest) = &mut connection.guest else { return };
+            guest.placed = placed;
+            seen.iter().for_each(|seen| guest.has_seen(seen));
+            let (home, client) = (guest.home, guest.client);
+            if !Frame::read(&frame).is_some_and(|frame| self.take_ahead(id, &mut ahead, &frame)) {
+                return self.give_back_ahead(id, frame, *ahead);
+            }
+            let Some(next) = ahead.then.pop() else {
+                return self.said.push_back((home, client, ToClient::Put(ahead)));
+            };
+            seen = next.has_news.then(|| ahead.seen.clone());
+            if next.partition != self.config.partition {
+                let request = ToPartition::Request { seen, placed, frame: next.frame, ahead: Some(ahead) };
+                return self.words.push_back((next.partition, Word::HandedOn(home, client, request)));
+            }
+            frame = next.frame;
         }
-        let Some(guest) = &mut connection.guest else { return };
-        guest.placed = placed;
-        seen.into_iter().for_each(|seen| guest.has_seen(seen));
-        let (home, client) = (guest.home, guest.client);
+    }
+
+    /// Prepares a write that is asked ahead, and says where it stands to what follows. False if it is not taken.
+    fn take_ahead(&mut self, id: ConnectionId, ahead: &mut Ahead, frame: &Frame<'_>) -> bool {
+        self.stats.packets_received += 1;
         if self.partition.has_all_steps() {
             self.propose_entry();
         }
@@ -76,26 +116,33 @@ impl Server {
         let is_taken = self.can_take_ahead(id, frame)
             && (follows_nothing || self.partition.follow(ahead, self.replica.term));
         if !is_taken {
-            if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
-                guest.gives_back = true;
-            }
-            self.stats.packets_received += 1;
-            return self.send_back(id, frame.bytes.into());
+            return false;
         }
         if let Some(connection) = self.connections.get_mut(id) {
             connection.received += 1;
         }
-        self.stats.packets_received += 1;
-        self.load.request(frame.opcode, frame.body(), now);
+        self.load.request(frame.opcode, frame.body(), self.now);
         // Also when it is refused: where it stands says when its client is told.
         self.set_ahead(id, true);
-        self.request(id, frame, now.mono_us);
+        self.request(id, frame, self.now.mono_us);
         self.set_ahead(id, false);
-        let (number, zxid) = (ahead.number, self.partition.proposed_zxid());
         let position = self.replica.group().last() + 1;
-        let step = self.partition.promises(position);
-        let place = Place { partition: self.config.partition, term: self.replica.term, position };
-        self.said.push_back((home, client, ToClient::Put { number, place, step, zxid }));
+        let own = self.config.partition;
+        ahead.rests_on.raise(own, self.partition.promises(position));
+        ahead.rests_on.raise_zxid(self.partition.proposed_zxid());
+        ahead.after = Some(Place { partition: own, term: self.replica.term, position });
+        true
+    }
+
+    /// A write is not taken, and neither are those that were to follow it.
+    fn give_back_ahead(&mut self, id: ConnectionId, frame: Box<[u8]>, ahead: Ahead) {
+        if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
+            guest.gives_back = true;
+        }
+        self.send_back(id, frame);
+        for next in ahead.then.into_iter().rev() {
+            self.send_back(id, next.frame);
+        }
     }
 
     fn set_ahead(&mut self, id: ConnectionId, is_ahead: bool) {

@@ -100,13 +100,13 @@ impl Server {
                 let Some(&id) = self.guests.get(&(home, client)) else { return };
                 match said {
                     ToPartition::Identify(frame) => self.identify_guest(id, &frame),
-                    ToPartition::Request { seen, placed, frame, ahead } => {
+                    ToPartition::Request { seen, placed, frame, ahead: Some(ahead) } => {
+                        self.guest_ahead(id, seen, placed, ahead, frame, now);
+                    }
+                    ToPartition::Request { seen, placed, frame, ahead: None } => {
                         // The home has read its header.
                         let Some(frame) = Frame::read(&frame) else { return };
-                        match ahead {
-                            Some(ahead) => self.guest_ahead(id, seen.as_ref(), placed, &ahead, &frame, now),
-                            None => self.guest_request(id, seen.as_ref(), placed, &frame, now),
-                        }
+                        self.guest_request(id, seen.as_ref(), placed, &frame, now);
                     }
                     ToPartition::Heard => self.heard_on(id),
                     _ => self.disconnected(id, now),
@@ -139,6 +139,7 @@ impl Server {
             Word::Load(report) => self.load_told(from, *report),
             // These are for the homes.
             Word::Client(..)
+            | Word::HandedOn(..)
             | Word::Answer(..)
             | Word::Sessions { .. }
             | Word::Tell { .. }
@@ -289,11 +290,16 @@ impl Server {
         }
     }
 
+    /// What follows writes that are prepared here is about to leave this thread.
+    pub(crate) fn promises_are_told(&mut self) {
+        self.partition.promises_are_told();
+    }
+
     /// What there is for a client of some home, oldest first.
     pub(crate) fn poll_guest(&mut self) -> Option<ForClient> {
         if let Some((home, client, what)) = self.said.pop_front() {
-            if matches!(what, ToClient::Put { .. }) {
-                self.partition.promises_are_told();
+            if matches!(what, ToClient::Put(_)) {
+                self.promises_are_told();
             }
             return Some(ForClient::Said(home, client, what));
         }

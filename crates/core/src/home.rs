@@ -34,7 +34,7 @@ use stoa_wire::{
 };
 
 pub(crate) use ahead::AskedAhead;
-use ahead::{HeldBack, RoutedBy, Way};
+use ahead::{HeldBack, Kind, RoutedBy, Way};
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
 
@@ -309,13 +309,14 @@ impl Home {
         match destination {
             Destination::Home => self.answer_ping(id, xid, now),
             Destination::Proof => self.prove(id, bytes),
-            _ if way == Way::Waits => {
+            // Writes go ahead with those that are received with them.
+            _ if matches!(way, Way::Waits | Way::Ahead(Kind::Write)) => {
                 let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us, may_write: false };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {
-                if let Way::Ahead(kind) = way {
-                    self.ask_ahead(id, partition, bytes.into(), kind);
+                if let Way::Ahead(Kind::Read) = way {
+                    self.ask_ahead(id, partition, bytes.into(), Kind::Read);
                     return Taken::Done;
                 }
                 let watches = may_watch(&frame);
@@ -497,8 +498,9 @@ impl Home {
                 if self.give(from, id, &stamp, answers, &mut bytes) {
                     self.connections.recycle(bytes);
                 } else {
-                    self.keep_for_later(from, id, answers, bytes, stamp);
-                    self.deliver(id);
+                    if self.keep_for_later(from, id, answers, bytes, stamp) {
+                        self.deliver(id);
+                    }
                 }
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
@@ -508,7 +510,7 @@ impl Home {
                     route.parts |= parts;
                 }
             }
-            ToClient::Put { number, place, step, zxid } => self.is_put(id, number, place, step, zxid),
+            ToClient::Put(put) => self.is_put(id, &put),
             ToClient::Elsewhere { version, frame, stamp } => {
                 self.comes_back(from, id, version, frame, &stamp);
             }
@@ -559,6 +561,7 @@ impl Home {
         route.waits_us = None;
         // The partition itself knows what it rests on.
         route.informed &= 1 << from;
+        route.met |= 1 << from;
         if from == self.config.partition {
             // It only grows, and is taken over when another partition is asked.
             route.sees_own = true;

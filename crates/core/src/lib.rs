@@ -75,7 +75,7 @@ mod step;
 mod timestamp;
 mod word;
 
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Next};
 pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, Connection, ConnectionId};

@@ -34,8 +34,9 @@ pub(crate) struct Route {
     pub(crate) sees_own: bool,
     /// Who need not be told what it has seen: a bit for each partition.
     pub(crate) informed: u64,
-    /// Where it is known; where it may have watches.
+    /// Where it is known; who knows it for certain, as he has told it something; where it may have watches.
     pub(crate) joined: u64,
+    pub(crate) met: u64,
     pub(crate) watched: u64,
     /// The zxids of the last answers, by partition, where it has watches.
     pub(crate) answered: Vec<i64>,
@@ -104,6 +105,7 @@ impl Route {
             // Before anything was moved there is nothing to know.
             informed: if placed.zxid() == 0 { u64::MAX } else { 0 },
             joined: 1 << FIRST,
+            met: 0,
             watched: 0,
             answered: Vec::new(),
             session: None,

@@ -85,6 +85,7 @@ impl Shard {
                 None => break,
             }
         }
+        self.home.go_on(id);
         self.settle(now);
         let consumed = bytes.len() - rest.len();
         self.home.stats.bytes_received += consumed as u64;
@@ -106,8 +107,8 @@ impl Shard {
     /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
     /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
-        let is_put = matches!(word, Word::Answer(_, ToClient::Put { .. }));
-        if is_put || matches!(word, Word::Client(..) | Word::HowFar { .. }) {
+        let is_put = matches!(word, Word::Answer(_, ToClient::Put(_)));
+        if is_put || matches!(word, Word::Client(..) | Word::HandedOn(..) | Word::HowFar { .. }) {
             self.home.heard_at(now);
             return self.listen(from, word, now);
         }
@@ -139,6 +140,7 @@ impl Shard {
     fn listen(&mut self, from: u8, word: Word, now: Now) {
         match word {
             Word::Client(client, what) => self.server.hear_home(from, client, what, now),
+            Word::HandedOn(home, client, what) => self.server.hear_home(home, client, what, now),
             Word::Answer(client, what) => {
                 self.home.told(from, client, what);
                 self.pass_buffer_on();
@@ -182,6 +184,9 @@ impl Shard {
             self.words.extend(self.server.poll_sessions_changed());
         }
         while let Some((to, word)) = self.server.words.pop_front() {
+            if matches!(word, Word::HandedOn(..)) {
+                self.server.promises_are_told();
+            }
             if to == self.own {
                 self.listen(to, word, now);
             } else {

@@ -20,6 +20,8 @@ use stoa_tree::{Contact, WatchMode};
 pub enum Word {
     /// A client of the sender. The receiver answers to the client's name there.
     Client(ConnectionId, ToPartition),
+    /// The same of another home's client: a write that follows one of the sender's.
+    HandedOn(u8, ConnectionId, ToPartition),
     /// What a partition has for a client of the receiver.
     Answer(ConnectionId, ToClient),
     /// What became of sessions, up to this position of the first partition.
@@ -233,17 +235,9 @@ pub enum ToClient {
     /// all of them have come as far on this server. Else somebody who is told by the client might ask one that
     /// has not.
     Whole(u64),
-    /// Where a write stands that was asked ahead; it has been prepared, and so have all before it.
-    Put {
-        /// The home's number for it.
-        number: u64,
-        /// Where it will stand, unless this server loses the lead.
-        place: Place,
-        /// The step that it is in, as timestamps have it.
-        step: u64,
-        /// The zxid that its own does not exceed.
-        zxid: i64,
-    },
+    /// Where the last of some writes stands that were asked ahead, unless this server loses the lead, and what goes with
+    /// the next one therefore. All of them have been prepared.
+    Put(Box<Ahead>),
     /// A request that has to be asked again: by the table that it came by it does not belong here, or it was
     /// asked too early. All later ones come back as well.
     Elsewhere {

@@ -4,7 +4,7 @@
 
 mod threads;
 
-use stoa_core::{CloseReason, Item, Items, Outcome};
+use stoa_core::{CloseReason, Item, Items, Outcome, Placement};
 use stoa_group::Store;
 use stoa_wire::{OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode, xid};
 use threads::*;
@@ -56,6 +56,75 @@ fn writes_are_prepared_by_all_partitions_before_any_is_stored() {
     for (number, top) in tops.iter().enumerate() {
         assert_eq!(data(&threads.ask(reader, &get(2, top, false))), [number as u8 + 8]);
     }
+}
+
+/// A client that has been told something by every partition, and asks several.
+fn acquainted() -> (Threads, Vec<String>, Client) {
+    let (mut threads, tops, client) = furnished();
+    for top in &tops {
+        assert_eq!(data(&threads.ask(client, &get(2, top, false))), b"first");
+    }
+    (threads, tops, client)
+}
+
+#[test]
+fn writes_that_wait_are_handed_from_partition_to_partition() {
+    let (mut threads, tops, client) = acquainted();
+    let reader = threads.open(3);
+    // The first one shows that the client asks several partitions. What the second partition says to the client's
+    // home arrives late.
+    threads.silent = Some((1, 0));
+    let writes = [(9, 3), (10, 1), (11, 2), (12, 2), (13, 3)];
+    threads.send(client, &writes.map(|(xid, of)| set(xid, &tops[of], &[xid as u8])).concat());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9]);
+    for (top, written) in [(1, 10), (2, 12), (3, 13)] {
+        assert_eq!(data(&threads.ask(reader, &get(1, &tops[top], false))), [written]);
+    }
+    threads.silent = None;
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [10, 11, 12, 13]);
+}
+
+#[test]
+fn nothing_is_asked_where_a_write_is_still_handed_on_to() {
+    let (mut threads, tops, client) = acquainted();
+    let reader = threads.open(3);
+    threads.silent = Some((1, 2));
+    let writes = [(9, 3), (10, 1), (11, 2)];
+    threads.send(client, &writes.map(|(xid, of)| set(xid, &tops[of], &[xid as u8])).concat());
+    threads.settle();
+    threads.send(client, &set(12, &tops[2], &[12]));
+    threads.settle();
+    assert_eq!(data(&threads.ask(reader, &get(1, &tops[2], false))), b"first");
+    threads.silent = None;
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9, 10, 11, 12]);
+    assert_eq!(data(&threads.ask(reader, &get(2, &tops[2], false))), [12]);
+}
+
+#[test]
+fn what_follows_a_write_that_is_given_back_is_given_back_with_it() {
+    let (mut threads, tops, client) = acquainted();
+    let placement = Placement::new(4);
+    let other = (0..).map(|number| format!("/other-{number}")).find(|path| placement.of(path) == 3).unwrap();
+    let requests = [
+        set(9, &tops[3], b"!"),
+        set(10, &tops[1], b"!"),
+        // The first partition cannot do that alone.
+        create(11, &other),
+        set(12, &other, b"new"),
+        set(13, &tops[2], b"!"),
+        set(14, &other, b"newer"),
+    ];
+    threads.send(client, &requests.concat());
+    threads.settle();
+    let frames = threads.take(client);
+    assert_eq!(xids(&frames), (9..15).collect::<Vec<_>>());
+    assert!(frames.iter().all(|frame| frame.err == 0), "{frames:?}");
+    assert!(frames.is_sorted_by_key(|frame| frame.zxid));
+    let reader = threads.open(2);
+    assert_eq!(data(&threads.ask(reader, &get(1, &other, false))), b"newer");
 }
 
 #[test]

@@ -7,12 +7,13 @@
 //! - **Reads** go out at once. They are told in their order, and only if each is as new as what its client has been
 //!   told before it: if not, it and all behind it are asked again. So what a client is told is what it would have
 //!   been told had it asked one after the other.
-//! - **Writes** go out when it is known where those before them stand: see [`crate::ahead`].
+//! - **Writes** go out when it is known where those before them stand, several together if they wait: see
+//!   [`crate::ahead`].
 
 use super::Home;
-use crate::ahead::{Ahead, is_plain_write};
+use crate::ahead::{Ahead, Next, is_plain_write};
 use crate::config::Now;
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, Slot};
 use crate::fate::Place;
 use crate::frame::Frame;
 use crate::route::{Destination, Late, Route, may_watch};
@@ -24,6 +25,9 @@ use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;
+
+/// So many writes go out together at most.
+const TOGETHER_MAX: usize = 16;
 
 /// Answers are sent when there are so many of them for each that is still to come.
 const HELD_FOR_EACH: usize = 3;
@@ -96,6 +100,8 @@ pub(crate) struct AskedAhead {
     /// The last write's number, and whether it is known where it stands.
     number: u64,
     is_put: bool,
+    /// It follows others from one partition to the next: nothing may be asked where it goes before it is there.
+    is_handed_on: bool,
     /// Where the last one stands of which that is known, and what the next one rests on.
     last: Option<Place>,
     rests_on: Timestamp,
@@ -129,9 +135,16 @@ impl AskedAhead {
 
     /// Whether one more request may go to a partition now.
     fn takes(&self, partition: u8, kind: Kind) -> bool {
-        let is_last = self.runs.back().is_some_and(|run| run.partition == partition);
-        let is_free = kind == Kind::Read || self.is_put || is_last;
-        self.kind == Some(kind) && is_free && !self.begins_again && !(is_last && self.streak >= STREAK_MAX)
+        let is_free = kind == Kind::Read || self.is_put || (self.is_last(partition) && !self.is_handed_on);
+        self.kind == Some(kind) && is_free && !self.begins_again && !self.is_better_in_turn(partition)
+    }
+
+    fn is_last(&self, partition: u8) -> bool {
+        self.runs.back().is_some_and(|run| run.partition == partition)
+    }
+
+    fn is_better_in_turn(&self, partition: u8) -> bool {
+        self.is_last(partition) && self.streak >= STREAK_MAX
     }
 
     fn add(&mut self, partition: u8, frame: Option<Box<[u8]>>) {
@@ -272,6 +285,15 @@ impl Route {
         }
     }
 
+    /// Whether a write may follow the last one from its partition to this one. That one must know the client by then,
+    /// and all that it has proved to be: words of different threads overtake each other.
+    fn may_be_handed_on(&self, partition: u8) -> bool {
+        let knows_all = self.met & (1 << partition) != 0 && self.proofs.is_empty();
+        knows_all
+            && !self.has_programs()
+            && self.ahead.as_ref().is_some_and(|ahead| !ahead.is_better_in_turn(partition))
+    }
+
     /// Whether this answers something, as far as that can be told from where it comes.
     pub(crate) fn is_answer(&self, late: &Late) -> bool {
         late.answers > 0 && (self.ahead.is_some() || late.from == self.at)
@@ -318,21 +340,49 @@ impl Home {
         }
         let seen = route.asks(partition, self.placement.version(), false).then(|| route.seen.clone());
         let Some(asked) = &mut route.ahead else { return };
-        let ahead = match kind {
-            Kind::Read => {
-                asked.add(partition, Some(frame.clone()));
-                None
-            }
-            Kind::Write => {
-                asked.add(partition, None);
-                self.asked_ahead += 1;
-                (asked.number, asked.is_put) = (self.asked_ahead, false);
-                let (number, after, rests_on) = (asked.number, asked.last, asked.rests_on.clone());
-                Some(Box::new(Ahead { number, after, rests_on }))
-            }
-        };
+        let is_write = kind == Kind::Write;
+        asked.add(partition, (!is_write).then(|| frame.clone()));
+        let ahead = if is_write { self.ahead_with_those_behind(id) } else { None };
         self.join(id, partition);
         self.hand_in(partition, id, seen, frame, ahead);
+    }
+
+    /// What goes with a write that is asked ahead.
+    fn ahead_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Ahead>> {
+        let then = self.those_behind(id);
+        self.asked_ahead += 1;
+        let number = self.asked_ahead;
+        let route = self.route(id)?;
+        let asked = route.ahead.as_mut()?;
+        (asked.number, asked.is_put, asked.is_handed_on) = (number, false, !then.is_empty());
+        let (after, rests_on) = (asked.last, asked.rests_on.clone());
+        Some(Box::new(Ahead { number, after, rests_on, then, seen: route.seen.clone() }))
+    }
+
+    /// Takes the writes that wait behind one that is asked ahead, and can follow it.
+    fn those_behind(&mut self, id: ConnectionId) -> Vec<Next> {
+        let placed = self.placement.version();
+        let waiting = self.connections.get(id).map_or(0, |connection| connection.queue.len());
+        let mut then = Vec::with_capacity(waiting.min(TOGETHER_MAX));
+        while then.len() < TOGETHER_MAX
+            && let Some(connection) = self.connections.get_mut(id)
+            && let Some(Slot::Request { frame, .. }) = connection.queue.front()
+            && let (Some(frame), Some(route)) = (Frame::read(frame), connection.route.as_deref_mut())
+            && Kind::of(&frame) == Some(Kind::Write)
+            && let Destination::Partition(partition) = route.destination(&self.placement, &frame)
+            && route.may_be_handed_on(partition)
+        {
+            let has_news = route.asks(partition, placed, false);
+            if let Some(asked) = &mut route.ahead {
+                asked.add(partition, None);
+            }
+            Self::count(&mut self.under_way, route, 1, frame.bytes.len());
+            self.stats.handed_over += 1;
+            let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
+            then.push(Next { partition, has_news, frame });
+        }
+        then.reverse();
+        then
     }
 
     /// Puts answers into a client's output, to be sent with others.
@@ -367,18 +417,18 @@ impl Home {
         }
     }
 
-    /// It is known where a write stands that was asked ahead.
-    pub(super) fn is_put(&mut self, id: ConnectionId, number: u64, place: Place, step: u64, zxid: i64) {
+    /// It is known where the last write stands that was asked ahead.
+    pub(super) fn is_put(&mut self, id: ConnectionId, put: &Ahead) {
         let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
-        let Some(ahead) = ahead.filter(|ahead| ahead.number == number) else { return };
+        let Some(ahead) = ahead.filter(|ahead| ahead.number == put.number) else { return };
         ahead.is_put = true;
-        ahead.last = Some(place);
-        ahead.rests_on.raise(place.partition, step);
-        ahead.rests_on.raise_zxid(zxid);
+        ahead.last = put.after;
+        ahead.rests_on.merge(&put.rests_on);
         self.go_on(id);
     }
 
     /// Keeps what a partition has for a client until its turn comes: answers that were asked ahead each by itself.
+    /// Whether its turn may have come: not if they only wait for others before them.
     pub(super) fn keep_for_later(
         &mut self,
         from: u8,
@@ -386,14 +436,17 @@ impl Home {
         answers: u32,
         mut bytes: Vec<u8>,
         stamp: Timestamp,
-    ) {
-        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
+    ) -> bool {
+        let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
+            return false;
+        };
         let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
         let Some(ahead) = route.ahead.as_ref().filter(|ahead| answers > 0 && ahead.kind.is_some()) else {
             route.late.push_back(Late { from, answers, parts, bytes, stamp });
-            return;
+            return true;
         };
         let begins_again = ahead.begins_again;
+        let mut is_held_back = !begins_again && ahead.head().is_some_and(|head| head != from);
         let mut at = 0;
         while let Some(rest) = bytes.get(at..)
             && let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX)
@@ -402,6 +455,7 @@ impl Home {
             at = end;
             let xid = ReplyHeader::decode(&mut Reader::new(frame)).map_or(0, |header| header.xid);
             let is_asked = !matches!(xid, xid::NOTIFICATION | xid::AUTH);
+            is_held_back &= is_asked;
             if xid == xid::AUTH || (is_asked && begins_again) {
                 Self::uncount(&mut self.under_way, route, 1);
             }
@@ -413,6 +467,7 @@ impl Home {
             }
         }
         self.connections.recycle(bytes);
+        !is_held_back
     }
 
     /// Reads that were asked ahead are asked again, from the first that has not been told. False where there
