@@ -34,6 +34,8 @@ LOADS = [(1, 1), (4, 1), (16, 1), (64, 1), (64, 4), (64, 16), (64, 64)]
 FULL = (32, 64)
 # The paper has up to 500 clients.
 SWITCHING = (500, 16)
+# Where the peer is at its best.
+PEER_SHAPES = [FULL, (64, 64), SWITCHING]
 STAYS = [2**power for power in range(11)]
 CORES = [1, 2, 4, 8, 16, 24, 32]
 # Sessions for each partition, and in all, of work that stays on its thread.
@@ -51,7 +53,7 @@ class Size:
         self.warmup_jvm = 2 if quick else 20
         self.warmup = 0.1 if quick else 0.5
         self.duration = 0.2 if quick else 1.5
-        self.turns = {"size": 2, "latency": 1, "switch": 3, "cpu": 9, "cores": 5, "shift": 2}
+        self.turns = {"size": 2, "latency": 1, "switch": 9, "stays": 3, "cpu": 9, "cores": 5, "shift": 2}
         if quick:
             self.turns = dict.fromkeys(self.turns, 1)
         # As in the paper.
@@ -157,17 +159,21 @@ class Run(measure.Samples):
                         self.note(f"{title}: {percentile} us", system.name, us)
 
     def switches(self, systems):
-        """Figure 9."""
+        """Figure 9. The peer's best is looked for in each turn: what the machine gives changes in minutes."""
         several = [systems[name_of(partitions)] for partitions in PARTITIONS[1:]]
         for op in OPS:
-            for system in self.turns("switch", [systems[PEER]]):
-                for shape in [FULL, SWITCHING]:
-                    result = self.load(system, op, 8, shape)
-                    self.note(f"{op}, best of the peer: ops/s", system.name, result["throughput"])
-            for stay in STAYS:
-                for system in self.turns("switch", several):
-                    result = self.load(system, op, 8, SWITCHING, "--stay", stay)
-                    self.note(f"{op}, {stay} on the same: ops/s", system.name, result["throughput"])
+            for turn in range(self.size.turns["switch"]):
+                best = 0
+                for system in self.once([systems[PEER]]):
+                    for shape in PEER_SHAPES:
+                        best = max(best, self.load(system, op, 8, shape)["throughput"])
+                self.note(f"{op}, best of the peer: ops/s", PEER, best)
+                # Most turns are for the worst case alone.
+                stays = STAYS if turn < self.size.turns["stays"] else STAYS[:1]
+                for stay in stays:
+                    for system in self.once(several):
+                        result = self.load(system, op, 8, SWITCHING, "--stay", stay)
+                        self.note(f"{op}, {stay} on the same: ops/s", system.name, result["throughput"])
 
     def cpu(self, _):
         """CPU time per operation of work that stays on its thread; one server on a core of its own, and a new one in
@@ -438,11 +444,14 @@ class Results:
             axes = ["requests on a partition before the next one", "operations a second", series]
             plots.append(self.plot(f"{op}s-switching", f"{op}s of 8 B", *axes, x_log=2))
             for name in names:
-                worst = self.medians[f"{op}, 1 on the same: ops/s"][name]
-                title = f"{op}, each request on another partition, {name}, beside ZooKeeper's best"
-                targets.append(report.Row(title, "at least 3x", worst, best, "/s", 3, True))
+                worst = f"{op}, 1 on the same: ops/s"
+                title = f"{op}, each request on another partition, {name}, beside ZooKeeper's best of the same turn"
+                peer = f"{op}, best of the peer: ops/s"
+                turns = list(zip(self.run.samples[worst][name], self.run.samples[peer][PEER]))
+                figures = self.medians[worst][name], self.medians[peer][PEER]
+                targets.append(report.Pairs(title, "at least 3x", *figures, "/s", 3, True, turns))
         table = lines(["requests before switching", *names, "ZooKeeper's best"], rows)
-        shape = f"{SWITCHING[0]} sessions, {SWITCHING[1]} outstanding each, 8 B. ZooKeeper knows no partitions; its best is the most that it reached with 8 B anywhere in this run."
+        shape = f"{SWITCHING[0]} sessions, {SWITCHING[1]} outstanding each, 8 B. ZooKeeper knows no partitions; its best is the most that it reached with 8 B anywhere in this run. In the second table it is that of the same turn, the best of {', '.join(f'{sessions} x {pipeline}' for sessions, pipeline in PEER_SHAPES)}; ratios are medians of those within {self.run.size.turns['switch']} turns."
         self.section("switch", "Consecutive requests on the same partition (Figure 9)", shape, table, report.table(targets), *plots)
 
     def best_of_peer(self, op):

@@ -5,9 +5,7 @@ Results go to bench/results/<date>-before.{json,md}.
 """
 
 import argparse
-import dataclasses
 import pathlib
-import statistics
 
 import ensemble
 import measure
@@ -122,18 +120,6 @@ class Run(measure.Samples):
         return list(self.binaries)[:: 1 if turn % 2 else -1]
 
 
-@dataclasses.dataclass
-class Pairs(report.Row):
-    """What was measured in turns. The machine changes more from turn to turn than within one, so the ratio is the
-    median of those within the turns."""
-
-    turns: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-
-    @property
-    def ratio(self):
-        return statistics.median(now / before for now, before in self.turns)
-
-
 def rows(run):
     for title, of in run.medians().items():
         unit = title.rsplit(" ", 1)[1]
@@ -142,7 +128,7 @@ def rows(run):
         target = f"at least {bound:.2f}x" if at_least else f"at most {bound}x"
         samples = run.samples[title]
         turns = list(zip(samples[NOW], samples[BEFORE]))
-        yield Pairs(title, target, of[NOW], of[BEFORE], unit.replace("ops", ""), bound, at_least, turns)
+        yield report.Pairs(title, target, of[NOW], of[BEFORE], unit.replace("ops", ""), bound, at_least, turns)
 
 
 def main():

@@ -4,6 +4,7 @@ import dataclasses
 import html
 import json
 import math
+import statistics
 
 
 @dataclasses.dataclass
@@ -26,6 +27,18 @@ class Row:
     @property
     def is_met(self):
         return self.ratio >= self.bound if self.at_least else self.ratio <= self.bound
+
+
+@dataclasses.dataclass
+class Pairs(Row):
+    """What was measured in turns, Stoa's figure and the other's in each. The machine changes more from turn to turn than
+    within one, so the ratio is the median of those within the turns."""
+
+    turns: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def ratio(self):
+        return statistics.median(stoa / other for stoa, other in self.turns)
 
 
 def rows(medians):
