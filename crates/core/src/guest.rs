@@ -23,7 +23,7 @@ use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stoa_tree::Stamp;
-use stoa_wire::{Reader, RequestHeader};
+use stoa_wire::{Opcode, Reader, RequestHeader};
 
 /// What a connection is when its client is connected to a home.
 #[derive(Debug)]
@@ -256,8 +256,11 @@ impl Server {
         }
         connection.received += 1;
         let Some(guest) = &mut connection.guest else { return };
-        guest.placed = placed;
-        guest.gives_back = false;
+        // What is proved comes whatever is under way, and says nothing of that.
+        if frame.opcode != Some(Opcode::Auth) {
+            guest.placed = placed;
+            guest.gives_back = false;
+        }
         if let Some(seen) = seen {
             guest.has_seen(seen);
             let ahead = entry_of(guest.seen.at(own));

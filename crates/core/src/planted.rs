@@ -81,6 +81,8 @@ pub enum Bug {
     SnapshotBeforeParts,
     /// A write that was asked ahead does not wait for what becomes of those before it.
     AheadOfNothing,
+    /// A write is asked of the partition to which others are still handed on.
+    OvertakesHandedOn,
     /// A read that was asked ahead is told however old it is.
     OldReadIsTold,
     /// Programs are shown the state without what is outstanding.

@@ -106,8 +106,7 @@ fn nothing_is_asked_where_a_write_is_still_handed_on_to() {
 #[test]
 fn what_follows_a_write_that_is_given_back_is_given_back_with_it() {
     let (mut threads, tops, client) = acquainted();
-    let placement = Placement::new(4);
-    let other = (0..).map(|number| format!("/other-{number}")).find(|path| placement.of(path) == 3).unwrap();
+    let other = of_other_partition();
     let requests = [
         set(9, &tops[3], b"!"),
         set(10, &tops[1], b"!"),
@@ -125,6 +124,31 @@ fn what_follows_a_write_that_is_given_back_is_given_back_with_it() {
     assert!(frames.is_sorted_by_key(|frame| frame.zxid));
     let reader = threads.open(2);
     assert_eq!(data(&threads.ask(reader, &get(1, &other, false))), b"newer");
+}
+
+#[test]
+fn what_a_client_proves_meanwhile_does_not_let_a_write_overtake_one_that_is_given_back() {
+    let (mut threads, tops, _) = furnished();
+    let client = threads.open(1);
+    let other = of_other_partition();
+    threads.silent = Some((1, 0));
+    threads.send(client, &[set(9, &tops[3], b"!"), create(10, &other)].concat());
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [9]);
+    // The first partition cannot create that alone.
+    let proof = request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", b"me:secret"));
+    threads.send(client, &[proof, set(11, &tops[0], b"!"), set(12, &tops[0], b"?")].concat());
+    threads.settle();
+    threads.silent = None;
+    threads.settle();
+    let told: Vec<_> = xids(&threads.take(client)).into_iter().filter(|xid| *xid != xid::AUTH).collect();
+    assert_eq!(told, [10, 11, 12]);
+}
+
+/// A path right below the root that lives on the last of four partitions.
+fn of_other_partition() -> String {
+    let placement = Placement::new(4);
+    (0..).map(|number| format!("/other-{number}")).find(|path| placement.of(path) == 3).unwrap()
 }
 
 #[test]

@@ -87,6 +87,9 @@ enum Command {
         /// Clients use programs of the service; otherwise the seeds say so, unless there is a kind.
         #[arg(long)]
         programs: bool,
+        /// Clients ask for more before they are answered.
+        #[arg(long)]
+        impatient: bool,
         /// Go on after a failure.
         #[arg(long)]
         keep_going: bool,
@@ -153,8 +156,8 @@ fn main() -> ExitCode {
         Command::Run { seeds, from, profile, steps, keep_going } => {
             run(seeds, from, profile.as_deref(), steps, keep_going)
         }
-        Command::Partitions { seeds, from, partitions, kind, programs, keep_going } => {
-            run_partitions(seeds, from, (partitions, kind.as_deref(), programs), keep_going)
+        Command::Partitions { seeds, from, partitions, kind, programs, impatient, keep_going } => {
+            run_partitions(seeds, from, (partitions, kind.as_deref(), programs, impatient), keep_going)
         }
         Command::Recipes { seeds, from, play, kind, trace, keep_going } => {
             run_recipes(&Recipes { seeds, from, play, kind, trace, keep_going })
@@ -250,7 +253,7 @@ fn run_ensembles(plan: &Ensembles) -> ExitCode {
 fn run_partitions(
     seeds: u64,
     from: u64,
-    only: (Option<u8>, Option<&str>, bool),
+    only: (Option<u8>, Option<&str>, bool, bool),
     keep_going: bool,
 ) -> ExitCode {
     let ran = over_seeds(
@@ -264,13 +267,15 @@ fn run_partitions(
                 None => settings,
             };
             let settings = if only.2 { settings.with_programs() } else { settings };
+            let settings = if only.3 { settings.with_impatience() } else { settings };
             let programs = if settings.programs { " --programs" } else { "" };
+            let impatient = if settings.impatient { " --impatient" } else { "" };
             let (count, name) = (only.0.unwrap_or(count), settings.name);
             AT_HAND.set(format!(
-                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}{programs}"
+                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}{programs}{impatient}"
             ));
             let ran = partitions::World::new(seed, settings, count, &|_| ()).run();
-            Some((format!("{name}, {count} partitions{programs}"), ran))
+            Some((format!("{name}, {count} partitions{programs}{impatient}"), ran))
         },
     );
     ran.unwrap_or_else(|| {

@@ -22,7 +22,7 @@ fn nothing_goes_wrong_that_must_not() {
 /// would have needed a snapshot of it first; and, with programs, sessions that were heard of between their end and the
 /// news of it. And servers of whose groups one is led by somebody whom the others do not reach, for the list of servers
 /// has him no more; and one whose leader took a vote from the one server without which he and the last voter, of whom he
-/// had never heard, could do nothing. Two were no bugs: a run in which nobody set anything, and one in which the list changed at the end.
+/// had never heard, could do nothing. And what a client proved while what it had asked was about to come back. Two were no bugs: a run in which nobody set anything, and one in which the list changed at the end.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for (kind, partitions, seed) in [
@@ -48,9 +48,11 @@ fn what_went_wrong_once_does_not_again() {
         ("snapshots --programs", 8, 48_002_067),
         ("alone --programs", 2, 50_004_372),
         ("reshaped --programs", 4, 52_003_198),
+        ("members --impatient", 3, 261),
     ] {
-        let settings = match kind.strip_suffix(" --programs") {
-            Some(kind) => named(kind).with_programs(),
+        let settings = match kind.split_once(" --") {
+            Some((kind, "programs")) => named(kind).with_programs(),
+            Some((kind, _)) => named(kind).with_impatience(),
             None => named(kind),
         };
         if let Err(violation) = World::new(seed, settings, partitions, &|_| ()).run() {
@@ -110,6 +112,13 @@ fn a_write_that_outlives_an_earlier_one_of_its_client_is_found() {
 }
 
 #[test]
+fn a_write_that_overtakes_what_is_handed_on_is_found() {
+    let settings = named("default").with_impatience();
+    let (count, says) = found_in(Bug::OvertakesHandedOn, settings, 4, 60);
+    assert!(count >= 3 && says.contains("comes before that to"), "{count} of 60: {says}");
+}
+
+#[test]
 fn a_read_that_is_older_than_what_its_client_was_told_before_is_found() {
     let (count, says) = found(Bug::OldReadIsTold, "default", 4, 60);
     assert!(count >= 3 && says.contains("which knows of version"), "{count} of 60: {says}");
@@ -157,6 +166,16 @@ fn programs_do_each_call_once() {
         let (settings, partitions) = Settings::of(seed);
         if let Err(violation) = World::new(seed, settings.with_programs(), partitions, &|_| ()).run() {
             panic!("seed {seed}, {} with programs, {partitions} partitions: {violation}", settings.name);
+        }
+    }
+}
+
+#[test]
+fn clients_that_do_not_wait_for_answers_are_answered_in_their_order() {
+    for seed in 1..=40 {
+        let (settings, partitions) = Settings::of(seed);
+        if let Err(violation) = World::new(seed, settings.with_impatience(), partitions, &|_| ()).run() {
+            panic!("seed {seed}, {}, impatient, {partitions} partitions: {violation}", settings.name);
         }
     }
 }

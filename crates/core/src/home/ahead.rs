@@ -16,6 +16,7 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::fate::Place;
 use crate::frame::Frame;
+use crate::planted::Bug;
 use crate::route::{Destination, Late, Route, may_watch};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -350,11 +351,12 @@ impl Home {
     /// What goes with a write that is asked ahead.
     fn ahead_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Ahead>> {
         let then = self.those_behind(id);
+        let is_handed_on = !then.is_empty() && !self.planted.is(Bug::OvertakesHandedOn);
         self.asked_ahead += 1;
         let number = self.asked_ahead;
         let route = self.route(id)?;
         let asked = route.ahead.as_mut()?;
-        (asked.number, asked.is_put, asked.is_handed_on) = (number, false, !then.is_empty());
+        (asked.number, asked.is_put, asked.is_handed_on) = (number, false, is_handed_on);
         let (after, rests_on) = (asked.last, asked.rests_on.clone());
         Some(Box::new(Ahead { number, after, rests_on, then, seen: route.seen.clone() }))
     }

@@ -18,6 +18,8 @@ use crate::rng::Rng;
 
 const FRAME_BYTES_MAX: usize = 16 << 20;
 const NO_NODE: i32 = -101;
+/// Who asks for more before it is answered does not when it awaits so many answers.
+const IMPATIENT_MAX: usize = 25;
 const EPHEMERAL: i32 = 1;
 const SEQUENTIAL: i32 = 2;
 
@@ -30,6 +32,8 @@ pub(super) struct Map {
     pub(super) tops: Vec<String>,
     /// Programs of the service work below the plain znodes.
     pub(super) has_programs: bool,
+    /// Nobody waits for answers.
+    pub(super) is_impatient: bool,
     /// A write may be refused for lack of room, and the next be carried out because there is some again.
     pub(super) skips_writes: bool,
 }
@@ -255,6 +259,11 @@ impl Client {
         self.under_way.is_empty()
     }
 
+    /// Whether it asks for something now, if it is its turn.
+    pub(super) fn may_act(&self, map: &Map) -> bool {
+        self.is_idle() || (map.is_impatient && self.is_founded && self.under_way.len() < IMPATIENT_MAX)
+    }
+
     /// Makes what everything else is written to.
     pub(super) fn found(&mut self, map: &Map) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -344,9 +353,10 @@ impl Client {
             return self.have_programs_work(map, newest);
         }
         let mut bytes = Vec::new();
-        match self.rng.weighted(&[60, 20, 20]) {
+        let (kinds, sets_max) = if map.is_impatient { ([20, 65, 15], 20) } else { ([60, 20, 20], 9) };
+        match self.rng.weighted(&kinds) {
             1 => {
-                for _ in 0..self.rng.range(2, 9) {
+                for _ in 0..self.rng.range(2, sets_max) {
                     let index = self.rng.index(map.count());
                     bytes.extend(self.set(map, index));
                 }

@@ -57,6 +57,8 @@ pub struct Settings {
     pub(super) moves_one_in: u64,
     /// Clients use programs of the service.
     pub programs: bool,
+    /// Clients ask for more before they are answered, most of it writes.
+    pub impatient: bool,
     pub(super) troubles: Troubles,
 }
 
@@ -109,6 +111,7 @@ const PLAIN_LIFE: Settings = Settings {
     kept_bytes: 1 << 30,
     moves_one_in: 300,
     programs: false,
+    impatient: false,
     troubles: PLAIN,
 };
 
@@ -126,6 +129,12 @@ impl Settings {
     #[must_use]
     pub fn with_programs(self) -> Self {
         Self { programs: true, ..self }
+    }
+
+    /// The same, with clients that do not wait for answers.
+    #[must_use]
+    pub fn with_impatience(self) -> Self {
+        Self { impatient: true, ..self }
     }
 
     /// What a seed stands for: the kind, whether there are programs, and how many partitions.

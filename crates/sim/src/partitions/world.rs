@@ -120,7 +120,8 @@ impl<'a> World<'a> {
         let top = |of| names().find(|name| placement.of(name) == of).unwrap_or_default();
         let tops = (0..partitions).map(top).collect();
         let has_programs = settings.programs;
-        let map = Map { tops, has_programs, skips_writes: settings.troubles.full > 0 };
+        let (is_impatient, skips_writes) = (settings.impatient, settings.troubles.full > 0);
+        let map = Map { tops, has_programs, is_impatient, skips_writes };
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::new(rng.fork())).collect();
         if settings.spares > 0 {
             clients.push(Client::operator(rng.fork(), settings.servers()));
@@ -331,7 +332,7 @@ impl<'a> World<'a> {
         let newest = self.newest();
         let client = &mut self.clients[at];
         let Some(place) = client.at else { return self.bring(at, id, thread) };
-        if !client.is_live || !client.is_idle() {
+        if !client.is_live || !client.may_act(&self.map) {
             // Perhaps somebody else serves it.
             if self.rng.one_in(40) {
                 self.hang_up(place);
