@@ -128,13 +128,18 @@ impl Server {
     pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
         match self.snapshots.state {
             State::Idle | State::Finishing => None,
-            State::Begun if self.has_parts_that_wait() => None,
+            State::Begun if self.is_behind_its_mark() => None,
             State::Begun => {
                 self.partition.tree.snapshot_begin();
                 self.snapshots.state = State::Headed;
                 let (head, mark, covered) = self.replica.begin_snapshot(self.planted.is(Bug::LearnerCounts));
                 let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
                 let position = mark.position;
+                debug_assert!(
+                    position == self.replica.applied.0 || self.planted.is(Bug::SnapshotBeforeParts),
+                    "a snapshot of {:?} says that it is of {position}",
+                    self.replica.applied
+                );
                 self.snapshots.head = head;
                 self.snapshots.rests_on = match self.stamp.is_empty() {
                     true => Vec::new(),
@@ -228,10 +233,11 @@ impl Server {
         }
     }
 
-    /// Whether entries are committed and not applied. The group counts them as applied, so the state is not that
-    /// of its mark.
-    fn has_parts_that_wait(&self) -> bool {
-        !self.committed.is_empty() && !self.planted.is(Bug::SnapshotBeforeParts)
+    /// Whether the group counts as applied what the state here does not have: entries wait for other partitions, or
+    /// another server's state is about to take the place of this one.
+    fn is_behind_its_mark(&self) -> bool {
+        let is_behind = !self.committed.is_empty() || self.replica.is_taking_over();
+        is_behind && !self.planted.is(Bug::SnapshotBeforeParts)
     }
 
     /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not
