@@ -415,14 +415,19 @@ impl Home {
         frame: Box<[u8]>,
         ahead: Option<Box<Ahead>>,
     ) {
-        let is_own = partition == self.config.partition;
-        self.stats.kept += u64::from(is_own);
-        self.stats.handed_over += u64::from(!is_own);
+        self.count_one(partition);
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
             Self::count(&mut self.under_way, route, 1, frame.len());
         }
         let placed = self.placement.version();
         self.send(partition, id, ToPartition::Request { seen, placed, frame, ahead });
+    }
+
+    /// A request is for this partition, by whatever way it comes there.
+    fn count_one(&mut self, partition: u8) {
+        let is_own = partition == self.config.partition;
+        self.stats.kept += u64::from(is_own);
+        self.stats.handed_over += u64::from(!is_own);
     }
 
     /// More requests are under way.

@@ -379,7 +379,7 @@ impl Home {
                 asked.add(partition, None);
             }
             Self::count(&mut self.under_way, route, 1, frame.bytes.len());
-            self.stats.handed_over += 1;
+            self.count_one(partition);
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             then.push(Next { partition, has_news, frame });
         }
