@@ -428,6 +428,8 @@ impl<'a> World<'a> {
                 world.clients[0].is_live || world.clients[0].at.is_none()
             })?;
             if !self.clients[0].is_live {
+                // Refusals take no time, and a change of the list of servers that is under way takes some.
+                self.until("one server leads everything again", Self::is_led)?;
                 continue;
             }
             let bytes = self.clients[0].found(&self.map);
