@@ -16,6 +16,7 @@ mod stand;
 use crate::config::Now;
 use crate::entry::Origin;
 use crate::fate::Place;
+use crate::owners::Known;
 use crate::peer::Asked;
 use crate::placement::FIRST;
 use crate::server::Server;
@@ -190,22 +191,24 @@ impl Server {
             }
             return;
         };
-        match standing {
-            // What was planned may live elsewhere now. As long as one stands still nothing is moved.
-            Some(standing)
-                if from == self.config.partition
-                    && active.plan.placement.version() != self.placement.version() =>
-            {
-                active.standing.push(standing);
-                self.give_up();
-            }
-            Some(standing) => {
-                active.standing.push(standing);
-                self.ask_next_to_stand();
-            }
-            // It is tried again; the request has not been answered.
-            None => self.give_up(),
+        // It is tried again; the request has not been answered.
+        let Some(standing) = standing else { return self.give_up() };
+        active.standing.push(standing);
+        if from == self.config.partition && !self.is_as_planned() {
+            self.give_up();
+        } else {
+            self.ask_next_to_stand();
         }
+    }
+
+    /// Whether the operation under way would be planned now as it was before this partition stood still, from where
+    /// on it stays so: meanwhile subtrees may have moved, and its session may have gone to another connection, or have
+    /// got its first ephemeral on a partition that then has to be asked to end it.
+    fn is_as_planned(&self) -> bool {
+        let Some(active) = &self.crossing.active else { return false };
+        let Ok(asked) = Asked::decode(&active.asked) else { return false };
+        let speaks = active.origin.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
+        speaks && self.plan(active.origin, &asked).is_some_and(|plan| plan.is_like(&active.plan))
     }
 
     /// Lets everybody go on who stands still for the operation under way.

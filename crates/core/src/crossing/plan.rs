@@ -209,6 +209,11 @@ impl Plan {
         self.writers = self.steps.iter().map(|step| step.partition).collect();
     }
 
+    /// Whether the same request comes to the same with both.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.placement.version() == other.placement.version() && self.steps == other.steps
+    }
+
     fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
         self.steps.push(Step { partition, op, kind, answers });
     }
