@@ -73,6 +73,7 @@ impl World<'_> {
         }
         // A list that was asked for before may have come to be meanwhile.
         self.settle_members()?;
+        self.is_over = true;
         self.until("all servers have applied the same", |world| {
             world.is_settled() && (0..world.partitions).all(|partition| world.positions(partition).len() == 1)
         })

@@ -105,6 +105,8 @@ pub struct World<'a> {
     pub(super) lost: Option<Lost>,
     /// Things go wrong.
     is_troubled: bool,
+    /// Clients have said what they had to say.
+    pub(super) is_over: bool,
     pub(super) plant: &'a dyn Fn(&mut Shard),
 }
 
@@ -144,6 +146,7 @@ impl<'a> World<'a> {
             slow: BTreeSet::new(),
             lost: None,
             is_troubled: false,
+            is_over: false,
             plant,
         }
     }
@@ -325,6 +328,9 @@ impl<'a> World<'a> {
     }
 
     fn client_acts(&mut self) -> Done {
+        if self.is_over {
+            return Ok(());
+        }
         let at = self.rng.index(self.clients.len());
         let number = self.rng.next_u64();
         let id = 1 + self.rng.index(self.settings.servers().into()) as u8;
