@@ -26,6 +26,9 @@ PORTS = range(12_000, 30_000)
 nice = 0
 commands = []
 
+# Ports that servers have got.
+given_ports = set()
+
 
 def pinned(core):
     """The start of a command that runs on one core only; without a core it runs on any."""
@@ -59,11 +62,14 @@ def free_port():
 
 def free_ports(count):
     """Different ports that nobody listens on. They lie below those that the system gives to connections,
-    so that none is taken while its server is restarted."""
+    so that none is taken while its server is restarted. None is given twice: a server may not listen yet."""
     ports = []
     for port in random.sample(PORTS, len(PORTS)):
         if len(ports) == count:
+            given_ports.update(ports)
             return ports
+        if port in given_ports:
+            continue
         with contextlib.suppress(OSError), socket.socket() as listener:
             listener.bind(("127.0.0.1", port))
             ports.append(port)
