@@ -543,8 +543,8 @@ impl Server {
 
     /// Takes a request, unless it has to wait.
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
-        // An operation that is being coordinated is decided already: whoever speaks for its session by now, and
-        // wherever things live.
+        // What is asked of an operation that is being coordinated here is asked when this partition stands still for it:
+        // see [`Server::stands`].
         if self.crossing.is_standing() || self.crossing.is_coordinating() {
             return false;
         }
