@@ -18,13 +18,18 @@ PORTS = range(12_000, 30_000)
 READY_SECONDS = 30
 STOP_SECONDS = 20
 
+given_ports = set()
+
 
 def free_port():
     """A port that nobody listens on. It lies below those that the system gives to connections, so that none
-    takes it before the server does, or while that is restarted."""
+    takes it before the server does, or while that is restarted. None is given twice: a server may not listen yet."""
     for port in random.sample(PORTS, len(PORTS)):
+        if port in given_ports:
+            continue
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((HOST, port))
+            given_ports.add(port)
             return port
     raise RuntimeError(f"there is no free port in {PORTS}")
 

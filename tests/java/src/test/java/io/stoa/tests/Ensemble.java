@@ -11,6 +11,7 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Collectors;
 
 /**
@@ -52,6 +53,34 @@ final class Ensemble implements AutoCloseable {
         for (Member member : members) {
             member.start();
         }
+    }
+
+    /** One that follows the others' leader, once there is one. */
+    Member awaitFollower() throws Exception {
+        AtomicReference<Member> found = new AtomicReference<>();
+        try {
+            ServerTest.eventually("a follower", () -> {
+                found.set(follower());
+                return found.get() != null;
+            });
+            return found.get();
+        } catch (AssertionError e) {
+            throw new AssertionError(e.getMessage() + "; what the servers said:\n" + outputs(), e);
+        }
+    }
+
+    private Member follower() {
+        return members.stream().filter(it -> it.mode().equals("follower")).findFirst().orElse(null);
+    }
+
+    private String outputs() throws IOException {
+        StringBuilder all = new StringBuilder();
+        for (Member member : members) {
+            String state = member.process.isAlive() ? "running" : "exited with " + member.process.exitValue();
+            all.append(member.address()).append(", ").append(state).append(":\n");
+            all.append(Files.readString(member.output()));
+        }
+        return all.toString();
     }
 
     /** For clients: all servers. */
@@ -101,6 +130,10 @@ final class Ensemble implements AutoCloseable {
             return directory.resolve(number + ".cfg");
         }
 
+        private Path output() {
+            return directory.resolve(number + ".out");
+        }
+
         String address() {
             return HOST + ":" + port;
         }
@@ -111,7 +144,7 @@ final class Ensemble implements AutoCloseable {
             command.add(configuration().toString());
             ProcessBuilder builder = new ProcessBuilder(command)
                     .redirectErrorStream(true)
-                    .redirectOutput(ProcessBuilder.Redirect.appendTo(directory.resolve(number + ".out").toFile()));
+                    .redirectOutput(ProcessBuilder.Redirect.appendTo(output().toFile()));
             // Elections are quick, so that tests are.
             builder.environment().put("STOA_HEARTBEAT", "50ms");
             builder.environment().put("STOA_ELECTION_TIMEOUT", "400ms");

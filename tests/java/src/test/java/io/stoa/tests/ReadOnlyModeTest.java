@@ -45,8 +45,7 @@ class ReadOnlyModeTest {
     }
 
     private Ensemble.Member leaveAlone() throws Exception {
-        ServerTest.eventually("a follower", () -> follower() != null);
-        Ensemble.Member alone = follower();
+        Ensemble.Member alone = ensemble.awaitFollower();
         try (ZooKeeper last = new ZooKeeper(alone.address(), SESSION_MS, event -> {})) {
             ServerTest.eventually("a connection", () -> last.getState() == ZooKeeper.States.CONNECTED);
             // It has everything from here on.
@@ -59,10 +58,6 @@ class ReadOnlyModeTest {
         }
         ServerTest.eventually("read-only mode", () -> alone.mode().equals("read-only"));
         return alone;
-    }
-
-    private Ensemble.Member follower() {
-        return ensemble.members().stream().filter(it -> it.mode().equals("follower")).findFirst().orElse(null);
     }
 
     private static int sync(ZooKeeper client, String path) throws Exception {

@@ -15,6 +15,8 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
@@ -32,6 +34,7 @@ public final class ServerProcess implements AutoCloseable {
     private static final int LOWEST_PORT = 12_000;
     private static final int HIGHEST_PORT = 30_000;
     private static final int PORT_ATTEMPTS = 1000;
+    private static final Set<Integer> GIVEN_PORTS = ConcurrentHashMap.newKeySet();
 
     private static ServerProcess shared;
 
@@ -173,10 +176,16 @@ public final class ServerProcess implements AutoCloseable {
         return directory.resolve("output");
     }
 
-    /** Below the ports that the system gives to connections, so that none takes it before the server does. */
+    /**
+     * Below the ports that the system gives to connections, so that none takes it before the server does.
+     * None is given twice: a server may not listen yet, or may be down.
+     */
     static int freePort() throws IOException {
         for (int attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
             int port = ThreadLocalRandom.current().nextInt(LOWEST_PORT, HIGHEST_PORT);
+            if (!GIVEN_PORTS.add(port)) {
+                continue;
+            }
             try (ServerSocket probe = new ServerSocket(port)) {
                 return probe.getLocalPort();
             } catch (BindException e) {
