@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -88,6 +89,13 @@ class Member:
             process.send_signal(number)
             process.wait(STOP_SECONDS)
 
+    def said(self):
+        """Whether the server runs, and what it has printed."""
+        code = self.process and self.process.poll()
+        state = "stopped" if self.process is None else "running" if code is None else f"exited with {code}"
+        output = self.output.read_text(errors="replace") if self.output.exists() else ""
+        return f"server {self.number}, port {self.port}, {state}:\n{output}"
+
     def ask(self, word):
         """The answer to a four-letter word; empty when there is none."""
         with contextlib.suppress(OSError):
@@ -99,6 +107,11 @@ class Member:
         """What `srvr` says, such as `leader`; empty while nobody is served."""
         lines = (line.partition(": ") for line in self.ask(b"srvr").splitlines())
         return next((value for name, _, value in lines if name == "Mode"), "")
+
+    def is_in_quorum(self):
+        code = self.process.poll()
+        assert code is None, f"server {self.number} has exited with {code}"
+        return self.mode in ("leader", "follower")
 
 
 class Ensemble:
@@ -114,9 +127,13 @@ class Ensemble:
             member.configure(settings)
 
     def __enter__(self):
-        for member in self.members:
-            self.start(member)
-        self.wait_in_quorum(self.members)
+        try:
+            for member in self.members:
+                self.start(member)
+            self.wait_in_quorum(self.members)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(self, kind, *_error):
@@ -124,19 +141,21 @@ class Ensemble:
             with contextlib.suppress(Exception):
                 client.stop()
                 client.close()
+        if kind is not None:
+            print(f"the servers' folders are kept in {self.folder}")
+            for member in self.members:
+                print(member.said())
         for member in self.members:
             member.kill()
         if kind is None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        else:
-            print(f"what the servers printed is kept in {self.folder}")
 
     def start(self, member):
         member.start(self.environment)
 
     def wait_in_quorum(self, members):
         for member in members:
-            eventually(f"server {member.number} in the quorum", lambda: member.mode in ("leader", "follower"))
+            eventually(f"server {member.number} in the quorum", member.is_in_quorum)
 
     @property
     def leader(self):

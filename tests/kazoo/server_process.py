@@ -18,19 +18,24 @@ PORTS = range(12_000, 30_000)
 READY_SECONDS = 30
 STOP_SECONDS = 20
 
-given_ports = set()
+# One socket for each port that this process was given: it is bound, and does not listen.
+holders = []
 
 
 def free_port():
-    """A port that nobody listens on. It lies below those that the system gives to connections, so that none
-    takes it before the server does, or while that is restarted. None is given twice: a server may not listen yet."""
+    """A port that nobody else gets as long as this process runs, also while its server does not listen: neither a
+    process that looks for one in the same way, nor a connection that the system chooses a port for."""
     for port in random.sample(PORTS, len(PORTS)):
-        if port in given_ports:
+        holder = socket.socket()
+        try:
+            holder.bind((HOST, port))
+        except OSError:
+            holder.close()
             continue
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind((HOST, port))
-            given_ports.add(port)
-            return port
+        # Only now, or it could have been bound beside another holder. The server allows it too, so it may listen.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holders.append(holder)
+        return port
     raise RuntimeError(f"there is no free port in {PORTS}")
 
 

@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.BindException;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -15,8 +14,8 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
@@ -34,7 +33,8 @@ public final class ServerProcess implements AutoCloseable {
     private static final int LOWEST_PORT = 12_000;
     private static final int HIGHEST_PORT = 30_000;
     private static final int PORT_ATTEMPTS = 1000;
-    private static final Set<Integer> GIVEN_PORTS = ConcurrentHashMap.newKeySet();
+    /** One for each port that the tests were given: it is bound, and does not listen. */
+    private static final Queue<Socket> HOLDERS = new ConcurrentLinkedQueue<>();
 
     private static ServerProcess shared;
 
@@ -177,19 +177,21 @@ public final class ServerProcess implements AutoCloseable {
     }
 
     /**
-     * Below the ports that the system gives to connections, so that none takes it before the server does.
-     * None is given twice: a server may not listen yet, or may be down.
+     * A port that nobody else gets as long as these tests run, also while its server does not listen: neither who
+     * looks for one in the same way, nor a connection that the system chooses a port for.
      */
     static int freePort() throws IOException {
         for (int attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
             int port = ThreadLocalRandom.current().nextInt(LOWEST_PORT, HIGHEST_PORT);
-            if (!GIVEN_PORTS.add(port)) {
-                continue;
-            }
-            try (ServerSocket probe = new ServerSocket(port)) {
-                return probe.getLocalPort();
+            Socket holder = new Socket();
+            try {
+                holder.bind(new InetSocketAddress(HOST, port));
+                // Only now, or it could have been bound beside another holder. The server allows it too, so it may listen.
+                holder.setReuseAddress(true);
+                HOLDERS.add(holder);
+                return port;
             } catch (BindException e) {
-                // Taken: another one.
+                holder.close();
             }
         }
         throw new IOException("no free port from " + LOWEST_PORT + " to " + HIGHEST_PORT);
