@@ -4,7 +4,6 @@ The command comes from SERVER_COMMAND; `--port` and `--data-dir` are added to it
 suites drive Stoa and Apache ZooKeeper.
 """
 
-import contextlib
 import os
 import random
 import shlex
@@ -14,6 +13,7 @@ import subprocess
 import time
 
 HOST = "127.0.0.1"
+# Below those that the system gives to connections: a server may listen at more addresses than the held one.
 PORTS = range(12_000, 30_000)
 READY_SECONDS = 30
 STOP_SECONDS = 20

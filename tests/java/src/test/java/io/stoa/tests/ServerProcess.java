@@ -30,6 +30,7 @@ public final class ServerProcess implements AutoCloseable {
 
     private static final String HOST = "127.0.0.1";
     private static final int READY_SECONDS = 30;
+    // Below those that the system gives to connections: a server may listen at more addresses than the held one.
     private static final int LOWEST_PORT = 12_000;
     private static final int HIGHEST_PORT = 30_000;
     private static final int PORT_ATTEMPTS = 1000;
@@ -186,7 +187,8 @@ public final class ServerProcess implements AutoCloseable {
             Socket holder = new Socket();
             try {
                 holder.bind(new InetSocketAddress(HOST, port));
-                // Only now, or it could have been bound beside another holder. The server allows it too, so it may listen.
+                // Only now, or it could have been bound beside another holder. The server allows it too, so it may
+                // listen.
                 holder.setReuseAddress(true);
                 HOLDERS.add(holder);
                 return port;
