@@ -42,7 +42,13 @@ impl Server {
                 for id in lost {
                     self.close(id, CloseReason::LeaderChanged);
                 }
+                // That a session is a global one now is no answer to anything that its client waits for.
+                let upgraded = own.filter(|id| origin.is_some_and(|it| self.is_of_upgrade(*id, it)));
+                let own = own.filter(|_| upgraded.is_none());
                 match outcome {
+                    Outcome::Refused(_) if upgraded.is_some() => {
+                        upgraded.into_iter().for_each(|id| self.upgrade_refused(id));
+                    }
                     Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
@@ -131,6 +137,7 @@ impl Server {
         if self.waiters.is_empty() && self.waiters.capacity() > WAITERS_KEPT {
             self.waiters = VecDeque::new();
         }
+        self.let_local_return();
         self.release_barriers();
         self.poll_snapshot_due();
         self.resume_congested();

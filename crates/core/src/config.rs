@@ -55,6 +55,12 @@ pub struct Config {
     /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
     /// leader (setting `read-only-mode`).
     pub read_only_mode: bool,
+    /// Whether new sessions are local ones, which their contact server alone keeps (setting
+    /// `localSessionsEnabled`). A server that stands alone, or has several partitions, makes none.
+    pub local_sessions: bool,
+    /// Whether a local session becomes a global one when it asks for something that needs that (setting
+    /// `localSessionsUpgradingEnabled`); otherwise that is refused.
+    pub local_sessions_upgrading: bool,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
@@ -141,6 +147,8 @@ impl Default for Config {
             heartbeat_ms: 100,
             election_heartbeats: 10,
             read_only_mode: false,
+            local_sessions: false,
+            local_sessions_upgrading: false,
             balance: true,
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],

@@ -13,6 +13,7 @@ use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::requests::Stream;
 use crate::server::Server;
+use crate::session::Scope;
 use crate::state::State;
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
@@ -308,7 +309,8 @@ impl Server {
         self.sessions.clear();
         let has_sessions = self.has_sessions();
         for session in self.partition.tree.sessions().filter(|_| has_sessions) {
-            self.sessions.insert(session.id, session.timeout_ms, self.now);
+            let key = self.sessions.insert(session.id, session.timeout_ms, self.now);
+            self.sessions.set_scope(key, Scope::Global);
         }
         self.owners.replaced();
         self.committed.clear();
@@ -734,7 +736,7 @@ impl Server {
     }
 
     /// Whether there are other servers, or should be.
-    fn is_ensemble(&self) -> bool {
+    pub(crate) fn is_ensemble(&self) -> bool {
         self.replica.has_others() || !self.config.servers.is_empty()
     }
 

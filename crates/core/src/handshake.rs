@@ -6,6 +6,7 @@ use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::server::Server;
+use crate::session::Scope;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use stoa_tree::WatcherId;
@@ -59,9 +60,18 @@ impl Server {
             self.close(id, CloseReason::NoRoom);
             return;
         }
+        if self.makes_local_sessions() {
+            self.open_local(id, timeout_ms, request);
+            return;
+        }
         let session = self.sessions.new_id();
-        let password = self.sessions.new_password(session);
         self.opening(id, timeout_ms, request);
+        self.ask_for_new_session(id, session, timeout_ms);
+    }
+
+    /// Has a session created, by whoever leads.
+    pub(crate) fn ask_for_new_session(&mut self, id: ConnectionId, session: i64, timeout_ms: i32) {
+        let password = self.sessions.new_password(session);
         if self.can_prepare() {
             let origin = self.requests.next();
             self.rests_on_guest(id);
@@ -78,6 +88,9 @@ impl Server {
     fn reopen_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
         if self.no_room_until_us.is_some() {
             self.close(id, CloseReason::NoRoom);
+            return;
+        }
+        if self.reopen_local(id, timeout_ms, request) {
             return;
         }
         let (session, password) = (request.session_id, request.password);
@@ -144,6 +157,10 @@ impl Server {
         // Also when its connection is gone already: then it expires like any silent session.
         let key = self.sessions.insert(opened.session, opened.timeout_ms, self.now);
         self.sessions.set_timeout(key, opened.timeout_ms, self.now);
+        if self.sessions.set_scope(key, Scope::Global) {
+            // It was known here alone, on the connection that it is on.
+            return;
+        }
         let opening = own.and_then(|id| match &self.connections.get(id)?.phase {
             Phase::Opening { read_only, .. } => Some((id, *read_only)),
             _ => None,
@@ -175,7 +192,7 @@ impl Server {
         self.close(id, CloseReason::SessionExpired);
     }
 
-    fn go_live(&mut self, id: ConnectionId, key: usize, response: ConnectResponse) {
+    pub(crate) fn go_live(&mut self, id: ConnectionId, key: usize, response: ConnectResponse) {
         let Now { mono_us, .. } = self.now;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.phase = Phase::Live(key);

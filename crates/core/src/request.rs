@@ -127,9 +127,12 @@ impl Server {
                 return;
             }
         };
+        if self.write_of_local(id, header, &request, arrived_us) {
+            return;
+        }
         let (can_prepare, is_known) = (self.can_prepare(), self.is_known(id));
         let Some(connection) = self.connections.get(id) else { return };
-        let (session, opening) = (connection.session, connection.opening);
+        let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
         let bars = changes_programs(&request);
         if !can_prepare || !is_known || self.concerns_others(session, &request) {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
@@ -180,7 +183,7 @@ impl Server {
         bars: bool,
     ) {
         let Some(connection) = self.connections.get(id) else { return };
-        let (session, opening) = (connection.session, connection.opening);
+        let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
         let mut asked = Vec::with_capacity(body.len() + 64);
         let after = connection.after();
         Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
@@ -311,7 +314,14 @@ impl Server {
         self.refuse(id, header.xid, opcode, ErrorCode::MarshallingError, self.now.mono_us);
     }
 
-    fn refuse(&mut self, id: ConnectionId, xid: i32, opcode: Opcode, code: ErrorCode, arrived_us: u64) {
+    pub(crate) fn refuse(
+        &mut self,
+        id: ConnectionId,
+        xid: i32,
+        opcode: Opcode,
+        code: ErrorCode,
+        arrived_us: u64,
+    ) {
         self.answer(id, xid, opcode, code as i32, Vec::new(), arrived_us);
     }
 
@@ -332,6 +342,7 @@ impl Server {
         let nothing_before = connection.queue.is_empty() && after <= self.partition.tree.last_zxid();
         if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
             self.reply(id, xid, opcode, err, &body, arrived_us);
+            self.left_behind(id, opcode, err);
             return;
         }
         self.connections.push_slot(id, Slot::Answer { after, xid, opcode, err, body, arrived_us });
@@ -357,7 +368,9 @@ impl Server {
             match self.connections.pop_slot(id) {
                 Some(Slot::Answer { xid, opcode, err, body, arrived_us, .. }) => {
                     self.reply(id, xid, opcode, err, &body, arrived_us);
+                    self.left_behind(id, opcode, err);
                 }
+                Some(Slot::Barrier { answer: None, .. }) => self.local_opened(id),
                 Some(Slot::Barrier { answer, .. }) => {
                     if let Some(Barred { xid, body, arrived_us }) = answer {
                         if self.is_misplaced(id) {

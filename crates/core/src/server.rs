@@ -11,6 +11,7 @@ use crate::fate::Fates;
 use crate::frame::Frame;
 use crate::guest::Guests;
 use crate::load::Load;
+use crate::local::Local;
 use crate::membership::Reachable;
 use crate::moves::Moves;
 use crate::owners::Owners;
@@ -106,6 +107,7 @@ pub struct Server {
     pub(crate) ensemble: Ensemble,
     pub(crate) reachable: Reachable,
     pub(crate) read_only: ReadOnly,
+    pub(crate) local: Local,
     pub(crate) snapshots: Snapshots,
     pub(crate) placement: Placement,
     /// Clients of this server's homes.
@@ -202,6 +204,7 @@ impl Server {
             requests: Requests::new(config.server_id, stream),
             reachable: Reachable::default(),
             read_only: ReadOnly::new(config.server_id, now),
+            local: Local::default(),
             ensemble: Ensemble::new(config.server_id, config.heartbeat_ms, question, now),
             config,
             connections: Connections::default(),
@@ -316,6 +319,7 @@ impl Server {
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
         self.forget_guest(&connection);
+        self.local.forget(connection.opening, id);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);
         self.resume_congested();
@@ -338,21 +342,8 @@ impl Server {
                 self.close(id, CloseReason::HandshakeTimeout);
             }
         }
+        self.end_silent_sessions();
         if self.prepares() {
-            let (connections, limits, tree) = (&self.connections, &self.config.limits, &self.partition.tree);
-            // One that is coming back waits for the log, and can say nothing meanwhile.
-            let held_up = |session: &LiveSession| {
-                let connection = session.connection.and_then(|id| connections.get(id));
-                connection.is_some_and(|connection| connection.is_held_up(limits))
-                    || tree.session_is_changing(session.id)
-            };
-            for session in self.sessions.expired(now, held_up) {
-                self.stats.sessions_expired += 1;
-                if self.planted.is(Bug::EphemeralOutlivesSession) {
-                    continue;
-                }
-                self.end_session(session);
-            }
             if self.reap_at_us <= now.mono_us {
                 self.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
                 self.reap();
@@ -365,6 +356,33 @@ impl Server {
         self.tell_load();
         self.tend_balance();
         self.resume_congested();
+    }
+
+    /// Ends the sessions that have been silent for too long: those that only this server knows, and all others where
+    /// it leads.
+    fn end_silent_sessions(&mut self) {
+        let judging = self.prepares();
+        if !judging && self.sessions.locals() == 0 {
+            return;
+        }
+        let (connections, limits, tree) = (&self.connections, &self.config.limits, &self.partition.tree);
+        // One that is coming back waits for the log, and can say nothing meanwhile.
+        let held_up = |session: &LiveSession| {
+            let connection = session.connection.and_then(|id| connections.get(id));
+            connection.is_some_and(|connection| connection.is_held_up(limits))
+                || tree.session_is_changing(session.id)
+        };
+        for session in self.sessions.expired(self.now, judging, held_up) {
+            self.stats.sessions_expired += 1;
+            if self.planted.is(Bug::EphemeralOutlivesSession) {
+                continue;
+            }
+            if self.sessions.local(session).is_some() {
+                self.end_local(session, CloseReason::SessionExpired);
+            } else {
+                self.end_session(session);
+            }
+        }
     }
 
     /// When [`Server::tick`] is next needed, in microseconds of the clock that never goes back.
@@ -458,9 +476,11 @@ impl Server {
             self.partition.abandon(&self.stamp);
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
             self.requests.forget(|id| refused.push(id));
+            self.sessions.stop_upgrading();
             for id in refused {
                 self.refuse_waiting(id);
             }
+            self.let_local_return();
         } else {
             self.stop_leading();
             self.close_all(CloseReason::NoRoom);
@@ -573,6 +593,7 @@ impl Server {
         let held_up = connection.is_held_up(&self.config.limits);
         let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
         let session = connection.session;
+        self.local.forget(connection.opening, id);
         connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;

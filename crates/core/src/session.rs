@@ -16,6 +16,17 @@ use sha2::Sha256;
 use slab::Slab;
 use stoa_wire::PASSWORD_LEN;
 
+/// Who keeps a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The ensemble: it is in the tree, and the leader judges it.
+    Global,
+    /// This server alone, until the leader's answer to the request that makes it a global one.
+    Upgrading,
+    /// This server alone, which also ends it.
+    Local,
+}
+
 /// What a server knows of a session besides its replicated state.
 #[derive(Debug, Clone)]
 pub struct LiveSession {
@@ -30,6 +41,7 @@ pub struct LiveSession {
     closing: bool,
     /// Its client is here, or was here last.
     here: bool,
+    scope: Scope,
 }
 
 impl LiveSession {
@@ -37,6 +49,12 @@ impl LiveSession {
     #[must_use]
     pub fn deadline_us(&self) -> u64 {
         self.deadline_us
+    }
+
+    /// Who keeps it.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 }
 
@@ -46,8 +64,10 @@ pub(crate) type SessionKey = usize;
 pub(crate) struct Sessions {
     live: Slab<LiveSession>,
     by_id: HashMap<i64, SessionKey, FixedState>,
-    /// Whether this server decides when a session ends.
+    /// Whether this server decides when a global session ends.
     judges: bool,
+    /// How many are not global ones.
+    locals: usize,
     /// Sessions by the tick in which their deadline fell when they were put here.
     queue: BTreeMap<u64, Vec<(SessionKey, i64)>>,
     tick_us: u64,
@@ -64,6 +84,7 @@ impl Sessions {
             live: Slab::new(),
             by_id: HashMap::default(),
             judges: false,
+            locals: 0,
             queue: BTreeMap::new(),
             tick_us: u64::from(tick_ms.max(1)) * 1000,
             next_id,
@@ -91,6 +112,15 @@ impl Sessions {
 
     /// A session exists: from a handshake, or found at recovery (then its timer starts anew).
     pub(crate) fn insert(&mut self, id: i64, timeout_ms: i32, now: Now) -> SessionKey {
+        self.insert_with(id, timeout_ms, Scope::Global, now)
+    }
+
+    /// A session that this server alone keeps.
+    pub(crate) fn insert_local(&mut self, id: i64, timeout_ms: i32, now: Now) -> SessionKey {
+        self.insert_with(id, timeout_ms, Scope::Local, now)
+    }
+
+    fn insert_with(&mut self, id: i64, timeout_ms: i32, scope: Scope, now: Now) -> SessionKey {
         if let Some(&key) = self.by_id.get(&id) {
             return key;
         }
@@ -100,10 +130,11 @@ impl Sessions {
             self.next_id = (id | 0xffff) + 1;
         }
         let deadline_us = now.mono_us + timeout_us(timeout_ms);
-        let session =
-            LiveSession { id, timeout_ms, connection: None, deadline_us, closing: false, here: false };
+        let (connection, closing, here) = (None, false, false);
+        let session = LiveSession { id, timeout_ms, connection, deadline_us, closing, here, scope };
         let key = self.live.insert(session);
         self.by_id.insert(id, key);
+        self.locals += usize::from(scope != Scope::Global);
         self.enqueue(key, id, deadline_us);
         key
     }
@@ -111,7 +142,35 @@ impl Sessions {
     pub(crate) fn remove(&mut self, id: i64) -> Option<LiveSession> {
         let key = self.by_id.remove(&id)?;
         // The queue's entry is dropped when its bucket is due: it is recognised by the id.
-        Some(self.live.remove(key))
+        let session = self.live.remove(key);
+        self.locals -= usize::from(session.scope != Scope::Global);
+        Some(session)
+    }
+
+    /// How many sessions this server alone keeps.
+    pub(crate) fn locals(&self) -> usize {
+        self.locals
+    }
+
+    /// A session that this server alone keeps.
+    pub(crate) fn local(&self, id: i64) -> Option<SessionKey> {
+        let key = *self.by_id.get(&id).filter(|_| self.locals > 0)?;
+        self.live.get(key).filter(|session| session.scope != Scope::Global).map(|_| key)
+    }
+
+    /// Who keeps a session is somebody else now. True if it was another one before.
+    pub(crate) fn set_scope(&mut self, key: SessionKey, scope: Scope) -> bool {
+        let Some(session) = self.live.get_mut(key) else { return false };
+        self.locals -= usize::from(session.scope != Scope::Global);
+        self.locals += usize::from(scope != Scope::Global);
+        core::mem::replace(&mut session.scope, scope) != scope
+    }
+
+    /// What would have made sessions global was refused.
+    pub(crate) fn stop_upgrading(&mut self) {
+        for (_, session) in self.live.iter_mut().filter(|(_, session)| session.scope == Scope::Upgrading) {
+            session.scope = Scope::Local;
+        }
     }
 
     pub(crate) fn get(&self, key: SessionKey) -> Option<&LiveSession> {
@@ -187,9 +246,14 @@ impl Sessions {
     }
 
     /// Sessions that have been silent for their timeout and are not closing yet; marks them closing.
-    /// Those that are `held_up` count as heard of: they may have spoken.
-    pub(crate) fn expired(&mut self, now: Now, held_up: impl Fn(&LiveSession) -> bool) -> Vec<i64> {
-        let mut expired = Vec::new();
+    /// Those that are `held_up` count as heard of: they may have spoken. Global ones wait unless `judging`.
+    pub(crate) fn expired(
+        &mut self,
+        now: Now,
+        judging: bool,
+        held_up: impl Fn(&LiveSession) -> bool,
+    ) -> Vec<i64> {
+        let (mut expired, mut waiting) = (Vec::new(), Vec::new());
         while let Some(entry) = self.queue.first_entry() {
             if *entry.key() > now.mono_us / self.tick_us {
                 break;
@@ -199,6 +263,10 @@ impl Sessions {
                     continue;
                 };
                 if session.closing {
+                    continue;
+                }
+                if session.scope == Scope::Global && !judging {
+                    waiting.push((key, id));
                     continue;
                 }
                 if held_up(session) {
@@ -213,29 +281,38 @@ impl Sessions {
                 }
             }
         }
+        for (key, id) in waiting {
+            self.enqueue(key, id, now.mono_us);
+        }
         expired
     }
 
     /// This server leads: it judges from now on. Whatever was heard before was heard by others, so
-    /// everybody has the whole timeout.
+    /// everybody has the whole timeout, but those whom nobody else knows.
     pub(crate) fn judge(&mut self, now: Now) {
         self.judges = true;
-        self.queue.clear();
-        let mut due = Vec::with_capacity(self.live.len());
-        for (key, session) in &mut self.live {
+        for (_, session) in self.live.iter_mut().filter(|(_, session)| session.scope == Scope::Global) {
             session.closing = false;
             session.deadline_us = now.mono_us + timeout_us(session.timeout_ms);
-            due.push((key, session.id, session.deadline_us));
         }
-        for (key, id, deadline_us) in due {
-            self.enqueue(key, id, deadline_us);
-        }
+        self.queue_all();
     }
 
     /// Another server leads, or none.
     pub(crate) fn stop_judging(&mut self) {
         self.judges = false;
+        self.queue_all();
+    }
+
+    fn queue_all(&mut self) {
         self.queue.clear();
+        if !self.judges && self.locals == 0 {
+            return;
+        }
+        let due = self.live.iter().map(|(key, session)| (key, session.id, session.deadline_us));
+        for (key, id, deadline_us) in due.collect::<Vec<_>>() {
+            self.enqueue(key, id, deadline_us);
+        }
     }
 
     /// Another server has heard of the client.
@@ -265,7 +342,7 @@ impl Sessions {
     ) -> Vec<Heard> {
         let mut heard = Vec::new();
         for (_, session) in &self.live {
-            if !session.here {
+            if !session.here || session.scope != Scope::Global {
                 continue;
             }
             let heard_us = session.deadline_us.saturating_sub(timeout_us(session.timeout_ms));
@@ -279,11 +356,13 @@ impl Sessions {
         heard
     }
 
-    /// Forgets all of them.
+    /// Forgets all but those that this server alone keeps.
     pub(crate) fn clear(&mut self) {
-        self.live.clear();
-        self.by_id.clear();
-        self.queue.clear();
+        let gone = self.live.iter().filter(|(_, session)| session.scope == Scope::Global);
+        for id in gone.map(|(_, session)| session.id).collect::<Vec<_>>() {
+            self.remove(id);
+        }
+        self.queue_all();
     }
 
     /// When [`Sessions::expired`] may next have something to say.
@@ -292,7 +371,8 @@ impl Sessions {
     }
 
     fn enqueue(&mut self, key: SessionKey, id: i64, deadline_us: u64) {
-        if !self.judges {
+        let is_global = || self.live.get(key).is_none_or(|session| session.scope == Scope::Global);
+        if !self.judges && is_global() {
             return;
         }
         // Rounded up: a session is never ended early.
@@ -324,10 +404,10 @@ mod tests {
         let id = sessions.new_id();
         let key = sessions.insert(id, 1000, at(0));
         sessions.touch(key, at(900));
-        assert!(sessions.expired(at(1500), nobody).is_empty());
-        assert!(sessions.expired(at(1899), nobody).is_empty());
-        assert_eq!(sessions.expired(at(2001), nobody), [id]);
-        assert!(sessions.expired(at(9000), nobody).is_empty(), "it is reported once");
+        assert!(sessions.expired(at(1500), true, nobody).is_empty());
+        assert!(sessions.expired(at(1899), true, nobody).is_empty());
+        assert_eq!(sessions.expired(at(2001), true, nobody), [id]);
+        assert!(sessions.expired(at(9000), true, nobody).is_empty(), "it is reported once");
     }
 
     #[test]
@@ -339,8 +419,8 @@ mod tests {
         sessions.remove(first);
         let second = sessions.new_id();
         sessions.insert(second, 5000, at(0));
-        assert!(sessions.expired(at(2000), nobody).is_empty());
-        assert_eq!(sessions.expired(at(5200), nobody), [second]);
+        assert!(sessions.expired(at(2000), true, nobody).is_empty());
+        assert_eq!(sessions.expired(at(5200), true, nobody), [second]);
     }
 
     #[test]
@@ -350,7 +430,7 @@ mod tests {
         let id = sessions.new_id();
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
-        assert_eq!(sessions.expired(at(1200), nobody), [id]);
+        assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
     }
 
     #[test]
@@ -359,9 +439,9 @@ mod tests {
         sessions.judge(at(0));
         let id = sessions.new_id();
         sessions.insert(id, 1000, at(0));
-        assert_eq!(sessions.expired(at(1200), nobody), [id]);
+        assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
         sessions.reopen_closing(at(1300));
-        assert_eq!(sessions.expired(at(1500), nobody), [id]);
+        assert_eq!(sessions.expired(at(1500), true, nobody), [id]);
     }
 
     #[test]

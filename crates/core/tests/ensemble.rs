@@ -1,5 +1,8 @@
 //! Three servers that talk to each other at once and store at once, unless they are told otherwise.
 
+#[path = "ensemble/local.rs"]
+mod local;
+
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{
     CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server,
@@ -33,17 +36,21 @@ impl Trio {
     }
 
     fn with(read_only_mode: bool) -> Self {
+        Self::configured(|config| config.read_only_mode = read_only_mode)
+    }
+
+    fn configured(set: impl Fn(&mut Config)) -> Self {
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let server = |id: u8| {
-            let config = Config {
+            let mut config = Config {
                 server_id: id,
                 tick_ms: 100,
                 session_timeout_min_ms: 500,
                 heartbeat_ms: 20,
                 reap_interval_ms: 50,
-                read_only_mode,
                 ..Config::default()
             };
+            set(&mut config);
             let recovered = Recovered::new(Tree::new(Options::default()), &[1, 2, 3]);
             Server::new(config, recovered, [id; 32], start).expect("a new timeline is sound")
         };

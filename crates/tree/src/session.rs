@@ -193,8 +193,9 @@ impl Sessions {
 /// As many partitions can be noted in a session.
 pub(crate) const PARTITIONS_MAX: u8 = 64;
 
-/// Compares in a time that does not depend on where the two differ.
-pub(crate) fn is_same_password(a: &[u8], b: &[u8]) -> bool {
+/// Whether two passwords are the same, found in a time that does not depend on where the two differ.
+#[must_use]
+pub fn is_same_password(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
 }
 
