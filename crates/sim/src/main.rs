@@ -188,11 +188,7 @@ struct Ensembles {
 
 impl Ensembles {
     fn settings(&self, seed: u64) -> Option<ensemble::Settings> {
-        let mut settings = ensemble::Settings::of(seed, self.servers);
-        if let Some(kind) = &self.kind {
-            settings = ensemble::Settings { servers: settings.servers, ..ensemble::Settings::named(kind)? };
-        }
-        Some(settings)
+        ensemble::Settings::of(seed, self.servers, self.kind.as_deref())
     }
 
     fn command(&self, seed: u64, settings: &ensemble::Settings) -> String {

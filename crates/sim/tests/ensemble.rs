@@ -5,7 +5,8 @@ use stoa_sim::ensemble::{Faults, Outcome, Plant, Settings, World};
 use stoa_sim::world::Failure;
 
 fn live(seed: u64) -> Result<Outcome, Failure> {
-    World::new(seed, Settings::of(seed, None), false).run()
+    let settings = Settings::of(seed, None, None).expect("every seed stands for something");
+    World::new(seed, settings, false).run()
 }
 
 #[test]

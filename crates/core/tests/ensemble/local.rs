@@ -152,7 +152,7 @@ fn a_local_session_comes_back_to_its_server_and_to_no_other() {
     let session = session.unwrap();
     let (_, elsewhere) = trio.connect(3, Some(&session));
     assert_eq!(elsewhere.map(|it| it.session_id), Some(0));
-    let wrong = ConnectResponse { password: [9; 16], ..session.clone() };
+    let wrong = ConnectResponse { password: [9; 16], ..session };
     assert_eq!(trio.connect(2, Some(&wrong)).1.map(|it| it.session_id), Some(0));
     let (new, same) = trio.connect(2, Some(&session));
     assert_eq!(same, Some(session));

@@ -206,8 +206,15 @@ impl Answered<'_> {
         if self.only_reads && (asked.what.is_write() || asked.what == What::Sync) {
             return self.refused_by_reader();
         }
-        let refused_here = [ErrorCode::SystemError, ErrorCode::MarshallingError].map(|code| code as i32);
-        if header.zxid < asked.floor && !refused_here.contains(&header.err) {
+        let refused_here =
+            [ErrorCode::SystemError, ErrorCode::MarshallingError, ErrorCode::EphemeralOnLocalSession];
+        let is_refused_here = refused_here.iter().any(|code| *code as i32 == header.err);
+        let closes_local =
+            asked.what == What::Close && header.err == 0 && !history.is_global(self.session, header.zxid);
+        if closes_local {
+            return Ok(());
+        }
+        if header.zxid < asked.floor && !is_refused_here {
             return wrong(format!("zxid {} had been seen before it was asked", asked.floor));
         }
         if !asked.what.is_write() {
@@ -219,7 +226,9 @@ impl Answered<'_> {
     fn find(&self) -> Result<&Done, Violation> {
         let zxid = self.header.zxid;
         let Some(done) = self.history.update(zxid) else { return wrong("it is not in the timeline") };
-        if done.session != self.session {
+        // The timeline does not know those that their contact server alone keeps.
+        let is_local = done.session == 0 && !self.history.is_global(self.session, zxid);
+        if done.session != self.session && !is_local {
             return wrong(format!("the update with its zxid is one of session {:#x}", done.session));
         }
         if zxid <= self.asked.floor {
@@ -375,6 +384,9 @@ impl Answered<'_> {
         let at = |path: &str| self.history.znode(path, self.header.zxid);
         let is_true = match (&self.asked.what, code) {
             (_, ErrorCode::SystemError | ErrorCode::SessionMoved | ErrorCode::SessionExpired) => true,
+            (what, ErrorCode::EphemeralOnLocalSession) => {
+                what.needs_owner() && !self.history.is_global(self.session, self.header.zxid)
+            }
             (What::Reconfig(wish), code) => self.is_reconfig_refused(wish, code),
             (What::Register, ErrorCode::NodeExists) => at(PROGRAM).is_some(),
             (What::Acknowledge, ErrorCode::NoNode) => at(PROGRAM).is_none(),

@@ -91,6 +91,11 @@ pub(super) enum What {
 }
 
 impl What {
+    /// Whether it may need a session that all servers know.
+    pub(super) fn needs_owner(&self) -> bool {
+        matches!(self, Self::Create { .. } | Self::Register | Self::Acknowledge)
+    }
+
     pub(super) fn is_write(&self) -> bool {
         !matches!(
             self,
@@ -147,6 +152,8 @@ pub(super) struct Client {
     watches: Watches,
     /// Whether its session has acknowledged the program.
     acknowledged: bool,
+    /// Whether it knows that all servers know its session.
+    is_global: bool,
     /// What a sync on this connection has promised to those behind it.
     synced: i64,
     /// A session that it let go without a word: it must end.
@@ -195,6 +202,7 @@ impl Client {
             inbox: Vec::new(),
             watches: Watches::default(),
             acknowledged: false,
+            is_global: false,
             synced: 0,
             left: Vec::new(),
             finale: Finale::No,
@@ -299,7 +307,7 @@ impl Client {
 
     fn let_go(&mut self) {
         self.left.extend(self.session.take().map(|(session, _)| session));
-        self.acknowledged = false;
+        (self.acknowledged, self.is_global) = (false, false);
         self.lent = None;
         self.watches = Watches::default();
     }
@@ -569,14 +577,17 @@ impl Client {
                 }
                 return Err(self.wrong("a new session was refused as expired"));
             };
-            if self.servers == 1 || self.manners.reconfig_one_in > 0 {
-                // A server that decides alone says so when the end is proposed: it must come, then.
+            // What its contact server alone keeps ends with that server, and nobody else knows it.
+            let may_be_local = self.manners.local_sessions && !self.is_global;
+            if may_be_local || self.servers == 1 || self.manners.reconfig_one_in > 0 {
+                // A server that decides alone says so when the end is proposed: it must come, then. It must too if
+                // the session was about to be known to all.
                 self.left.push(session);
             } else if !history.is_closed(session) {
                 return Err(self.wrong("it was told that its session has expired, and it has not"));
             }
             self.session = None;
-            self.acknowledged = false;
+            (self.acknowledged, self.is_global) = (false, false);
             self.watches = Watches::default();
             return Ok(Vec::new());
         }
@@ -644,6 +655,7 @@ impl Client {
         let body = reader.rest();
         let session = self.session().unwrap_or(0);
         let only_reads = self.only_reads;
+        self.is_global |= history.is_global(session, header.zxid);
         let answered =
             Answered { client: self.index, session, only_reads, asked: &asked, header, body, history };
         answered.check(&mut self.watches).map_err(|violation| {
@@ -675,7 +687,7 @@ impl Client {
         if asked.what == What::Close {
             // The answer is the end of the session; its connection ends by itself.
             (self.session, self.lent) = (None, None);
-            self.acknowledged = false;
+            (self.acknowledged, self.is_global) = (false, false);
             self.watches = Watches::default();
             return None;
         }

@@ -168,7 +168,15 @@ impl World {
         let longest_us = self.settings.config.session_timeout_max_ms as u64 * 1000;
         self.pass(longest_us + 2_000_000)?;
         let left = self.clients.iter().flat_map(|client| client.left());
-        let mut left = left.copied().filter(|session| !self.history.is_closed(*session));
+        let mut left = left.copied().filter(|session| {
+            self.history.is_global(*session, i64::MAX) && !self.history.is_closed(*session)
+        });
+        let locals =
+            self.machines.values().filter_map(|it| Some(it.process.as_ref()?.server.local_session_count()));
+        let locals: usize = locals.sum();
+        if locals > 0 {
+            return Err(Failure::Liveness(format!("{locals} local sessions do not end")));
+        }
         match left.next() {
             None => Ok(()),
             Some(session) => Err(Failure::Liveness(format!("session {session:#x} does not end"))),

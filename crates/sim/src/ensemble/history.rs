@@ -62,6 +62,8 @@ pub(crate) struct History {
     closed: BTreeSet<i64>,
     /// The last number of a sequential znode, by parent.
     sequences: BTreeMap<String, i64>,
+    /// Sessions that were opened on the timeline, and at which zxid first.
+    opened: BTreeMap<i64, i64>,
     /// The last write of each session that has taken effect.
     tags: BTreeMap<i64, u64>,
     written: BTreeSet<(usize, u64)>,
@@ -131,6 +133,7 @@ impl History {
             events: BTreeMap::new(),
             ephemerals: BTreeMap::new(),
             closed: BTreeSet::new(),
+            opened: BTreeMap::new(),
             sequences: BTreeMap::new(),
             tags: BTreeMap::new(),
             written: BTreeSet::new(),
@@ -174,6 +177,11 @@ impl History {
     /// Whether a session has ended.
     pub(crate) fn is_closed(&self, session: i64) -> bool {
         self.closed.contains(&session)
+    }
+
+    /// Whether a session is on the timeline behind an update, or was. One that its contact server alone keeps is not.
+    pub(crate) fn is_global(&self, session: i64, zxid: i64) -> bool {
+        self.opened.get(&session).is_some_and(|opened| *opened <= zxid)
     }
 
     /// What the entry at this position did to sessions.
@@ -340,7 +348,7 @@ impl History {
         for did in &did {
             self.check_done(update, did)?;
         }
-        self.check_tag(update, &changes)?;
+        self.check_tag(update, origin, &changes)?;
         self.updates.push(Done { session: update.session, did, changes });
         Ok(())
     }
@@ -403,14 +411,22 @@ impl History {
                 return wrong("its id is one that is no session's");
             }
             // An id may come again when the clock of a machine was set back.
-            Did::Opened { .. } | Did::Deleted | Did::DataSet { .. } | Did::Checked => {}
+            Did::Opened { session, .. } => {
+                self.opened.entry(*session).or_insert(update.zxid);
+            }
+            Did::Deleted | Did::DataSet { .. } | Did::Checked => {}
         }
         Ok(())
     }
 
     /// A client's writes carry growing numbers: none takes effect twice, and in a session none overtakes
     /// another.
-    fn check_tag(&mut self, update: &Update<'_>, changes: &[(EventKind, String)]) -> Checked {
+    fn check_tag(
+        &mut self,
+        update: &Update<'_>,
+        origin: Option<Origin>,
+        changes: &[(EventKind, String)],
+    ) -> Checked {
         let wrote = |kind: EventKind| matches!(kind, EventKind::Created | EventKind::DataChanged);
         let written = changes.iter().filter(|(kind, _)| wrote(*kind));
         let mut tags =
@@ -422,7 +438,10 @@ impl History {
             let what = format!("{}: write {write} of client {client} takes effect twice", update.describe());
             return Err(Violation::new(what));
         }
-        let last = self.tags.insert(update.session, write);
+        // Of a session that its contact server alone keeps only the server is known, and that it ends with it.
+        let local = origin.map_or(0, |origin| i64::from(origin.server)) << 32 | client as i64;
+        let session = if update.session == 0 { local } else { update.session };
+        let last = self.tags.insert(session, write);
         if last.is_some_and(|last| last >= write) {
             return Err(Violation::new(format!(
                 "{}: write {write} of client {client} takes effect after its write {}",

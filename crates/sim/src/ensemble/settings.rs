@@ -68,6 +68,8 @@ pub struct Manners {
     pub reconfig_one_in: u64,
     /// Once in so many requests one has to do with a program that counts; 0 is never.
     pub program_one_in: u64,
+    /// Whether the servers may make local sessions.
+    pub local_sessions: bool,
 }
 
 /// What kind of life an ensemble has.
@@ -126,6 +128,7 @@ const MANNERS: Manners = Manners {
     timeout_ms: (800, 3000),
     reconfig_one_in: 0,
     program_one_in: 0,
+    local_sessions: false,
 };
 
 /// Who may change the list of servers.
@@ -260,11 +263,15 @@ impl Settings {
         Self::all().into_iter().find(|settings| settings.name == name)
     }
 
-    /// What a seed stands for; `servers` as many as are asked for, or mostly three.
+    /// What a seed stands for; `servers` as many as are asked for, or mostly three, and the kind that is asked for,
+    /// or each in turn. `None` when there is no such kind.
     #[must_use]
-    pub fn of(seed: u64, servers: Option<usize>) -> Self {
+    pub fn of(seed: u64, servers: Option<usize>, kind: Option<&str>) -> Option<Self> {
         let all = Self::all();
-        let mut settings = all[(seed % all.len() as u64) as usize].clone();
+        let mut settings = match kind {
+            Some(kind) => Self::named(kind)?,
+            None => all[(seed % all.len() as u64) as usize].clone(),
+        };
         let mostly = match seed % 10 {
             2 | 7 => 5,
             4 => 4,
@@ -275,6 +282,11 @@ impl Settings {
         if seed % 4 == 3 {
             settings.manners.program_one_in = 4;
         }
-        settings
+        if seed % 4 == 1 {
+            settings.config.local_sessions = true;
+            settings.manners.local_sessions = true;
+            settings.config.local_sessions_upgrading = seed % 8 == 1;
+        }
+        Some(settings)
     }
 }
