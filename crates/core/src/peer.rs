@@ -10,7 +10,8 @@
 //!           | 7, reads i64, count i32, (path, reads i64)*        what is read here in a second, in all and most
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
-//!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write
+//!           | 3, session, opening i64, opcode i32, count i32, (scheme, id)*, body  any write;
+//!             session 0 if its contact server alone keeps it
 //!           | 4, since i64, placed i64, seen, as 3                      where there are partitions
 //!           | 5, to u8, path                                            a move; not between servers
 //!           | 6, seen, as 1;  | 7, seen, as 2                           where there are partitions

@@ -197,6 +197,8 @@ fn core_config(settings: &Settings) -> Config {
         servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
+        local_sessions: settings.local_sessions,
+        local_sessions_upgrading: settings.local_sessions_upgrading,
         balance: settings.balance,
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),

@@ -154,6 +154,10 @@ settings! {
     election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
     /// Whether a server that knows of no leader answers reads of clients that have said that this will do (`canBeReadOnly`, `read_only`); it is then behind the others, if they have a majority, and the word isro is answered.
     read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled"];
+    /// Whether a new session is a local one, which the server that it is opened at keeps by itself: that costs the ensemble no write, and the session ends with that server. A server that stands alone, or has several partitions, makes none.
+    local_sessions: bool = "local-sessions" "STOA_LOCAL_SESSIONS" Flag, "false", zoo ["localSessionsEnabled"];
+    /// Whether a local session becomes one of the whole ensemble when it creates an ephemeral znode or has to do with extensions; otherwise that is refused.
+    local_sessions_upgrading: bool = "local-sessions-upgrading" "STOA_LOCAL_SESSIONS_UPGRADING" Flag, "false", zoo ["localSessionsUpgradingEnabled"];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
     tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
     /// The shortest session timeout that a client can have; by default two ticks.
