@@ -1,7 +1,7 @@
 //! A client of an ensemble: it knows all servers, and moves between them with its session.
 
 use super::check::{Answered, Horizon, WatchKind, Watches};
-use super::history::{History, tag};
+use super::history::{History, LIFE_BITS, tag};
 use super::roster::Wish;
 use super::settings::{Manners, SUPER};
 use super::visitor::Act;
@@ -607,6 +607,9 @@ impl Client {
         if is_lent {
             self.lent = Some(given);
         } else {
+            if self.manners.local_sessions && self.session.is_none() {
+                self.writes = ((self.writes >> LIFE_BITS) + 1) << LIFE_BITS;
+            }
             (self.session, self.lent) = (Some(given), None);
         }
         self.timeout_us = response.timeout_ms as u64 * 1000;

@@ -74,6 +74,9 @@ pub(crate) struct History {
     refusals: u64,
 }
 
+/// Where servers may keep sessions by themselves, the bits above these of a client's writes count its sessions.
+pub(super) const LIFE_BITS: u32 = 20;
+
 /// The name of a client's write, which is the data that it writes.
 pub(super) fn tag(client: usize, write: u64) -> Vec<u8> {
     format!("{client}.{write}").into_bytes()
@@ -348,7 +351,7 @@ impl History {
         for did in &did {
             self.check_done(update, did)?;
         }
-        self.check_tag(update, origin, &changes)?;
+        self.check_tag(update, &changes)?;
         self.updates.push(Done { session: update.session, did, changes });
         Ok(())
     }
@@ -421,12 +424,7 @@ impl History {
 
     /// A client's writes carry growing numbers: none takes effect twice, and in a session none overtakes
     /// another.
-    fn check_tag(
-        &mut self,
-        update: &Update<'_>,
-        origin: Option<Origin>,
-        changes: &[(EventKind, String)],
-    ) -> Checked {
+    fn check_tag(&mut self, update: &Update<'_>, changes: &[(EventKind, String)]) -> Checked {
         let wrote = |kind: EventKind| matches!(kind, EventKind::Created | EventKind::DataChanged);
         let written = changes.iter().filter(|(kind, _)| wrote(*kind));
         let mut tags =
@@ -438,9 +436,9 @@ impl History {
             let what = format!("{}: write {write} of client {client} takes effect twice", update.describe());
             return Err(Violation::new(what));
         }
-        // Of a session that its contact server alone keeps only the server is known, and that it ends with it.
-        let local = origin.map_or(0, |origin| i64::from(origin.server)) << 32 | client as i64;
-        let session = if update.session == 0 { local } else { update.session };
+        // Which session it is that its contact server alone keeps, only the client says.
+        let local = (write >> LIFE_BITS) << 16 | client as u64;
+        let session = if update.session == 0 { local as i64 } else { update.session };
         let last = self.tags.insert(session, write);
         if last.is_some_and(|last| last >= write) {
             return Err(Violation::new(format!(
