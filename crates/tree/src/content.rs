@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! content := flags u8, node*, digest u64
-//! node    := flags u8, name, [znode]              each before its children; a znode unless it lives elsewhere
+//! node    := flags u8, name, [znode]              each before its children, these in the order of their
+//!                                                 creation; a znode unless it lives elsewhere
 //! znode   := children, czxid, mzxid, ctime, mtime i64, version i32, acl, [encoded],
 //!            [pzxid i64, cversion, aversion i32], [owner i64], data
 //! ```

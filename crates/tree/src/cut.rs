@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A name that is away is state: it has a term in the digest, its parent counts it as a child. Scaffolding
-//! follows from what is below it: it is made with the first znode there and removed with the last.
+//! follows from what is below it: it is made with the first znode there and removed with the last. So the
+//! order of a znode's children is known where it lives; what is below scaffolding is in no order.
 //!
 //! What always holds: the parent of a name that is away is a znode, that of scaffolding is absent (or it
 //! is the root), and scaffolding other than the root has something below it. A name that is away may

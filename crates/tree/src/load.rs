@@ -5,7 +5,7 @@ use crate::index::ROOT_HASH;
 use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
 use crate::session::{Contact, PARTITIONS_MAX};
 use crate::slab::NONE;
-use crate::snapshot::{AWAY, FORMAT, SCAFFOLD, flag, tag};
+use crate::snapshot::{AWAY, FORMAT, FORMAT_WITHOUT_ORDER, SCAFFOLD, flag, tag};
 use crate::tree::{ROOT_ID, Tree};
 use crate::{Options, quota};
 use alloc::vec;
@@ -43,7 +43,8 @@ impl fmt::Display for LoadError {
             Self::UnknownFormat(format) => {
                 return write!(
                     f,
-                    "it has format {format} and this version reads {FORMAT}: use the version that wrote it"
+                    "it has format {format} and this version reads {FORMAT_WITHOUT_ORDER} to {FORMAT}: \
+                     use the version that wrote it"
                 );
             }
             Self::Malformed(what) => f.write_str(what)?,
@@ -73,6 +74,8 @@ struct Header {
 pub struct Loader {
     tree: Tree,
     header: Option<Header>,
+    /// That of the header.
+    format: u8,
     ended: bool,
     ids: Ids,
     acls: HashMap<u32, u32, FixedState>,
@@ -122,8 +125,7 @@ impl Ids {
 
 /// The record of a znode, complete in itself.
 struct ZnodeRecord<'a> {
-    id: u32,
-    parent: u32,
+    place: PlaceRecord,
     czxid: i64,
     mzxid: i64,
     ctime: i64,
@@ -137,13 +139,43 @@ struct ZnodeRecord<'a> {
     data: Option<&'a [u8]>,
 }
 
+/// What a record says of its place, in ids of the snapshot.
+#[derive(Clone, Copy)]
+struct PlaceRecord {
+    id: u32,
+    parent: u32,
+    prev: u32,
+}
+
+impl PlaceRecord {
+    fn decode(decoder: &mut Decoder<'_>, format: u8) -> Result<Self> {
+        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let prev = if format == FORMAT_WITHOUT_ORDER { NONE } else { decoder.u32()? };
+        Ok(Self { id, parent, prev })
+    }
+
+    fn check(self, name: &str) -> Result<()> {
+        let is_root = self.id == ROOT_ID;
+        if self.id == NONE || is_root != (self.parent == NONE) || is_root != name.is_empty() {
+            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
+        }
+        if is_root && self.prev != NONE {
+            return Err(LoadError::Malformed("the root has a sibling"));
+        }
+        if name.contains('/') || name.len() > NAME_BYTES_MAX {
+            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
+        }
+        Ok(())
+    }
+}
+
 impl<'a> ZnodeRecord<'a> {
-    fn decode(decoder: &mut Decoder<'a>) -> Result<Self> {
+    fn decode(decoder: &mut Decoder<'a>, format: u8) -> Result<Self> {
         let flags = decoder.u8()?;
         if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
             return Err(LoadError::Malformed("a znode has an unknown flag"));
         }
-        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let place = PlaceRecord::decode(decoder, format)?;
         let (czxid, mzxid) = (decoder.i64()?, decoder.i64()?);
         let (ctime, mtime) = (decoder.i64()?, decoder.i64()?);
         let (version, aversion) = (decoder.i32()?, decoder.i32()?);
@@ -159,24 +191,12 @@ impl<'a> ZnodeRecord<'a> {
         let data = (flags & flag::NULL_DATA == 0).then_some(data);
         let kind = kind_of(flags, ext.as_ref())?;
 
-        check_place(id, parent, name)?;
-        if id == ROOT_ID && kind != ZnodeKind::Persistent {
+        place.check(name)?;
+        if place.id == ROOT_ID && kind != ZnodeKind::Persistent {
             return Err(LoadError::Malformed("the root is not persistent"));
         }
-        Ok(Self { id, parent, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
+        Ok(Self { place, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
     }
-}
-
-/// Checks what the record of a node says of its place.
-fn check_place(id: u32, parent: u32, name: &str) -> Result<()> {
-    let is_root = id == ROOT_ID;
-    if id == NONE || is_root != (parent == NONE) || is_root != name.is_empty() {
-        return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
-    }
-    if name.contains('/') || name.len() > NAME_BYTES_MAX {
-        return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
-    }
-    Ok(())
 }
 
 /// What a record says of a znode that has an [`crate::node::Ext`].
@@ -240,6 +260,7 @@ impl Loader {
         Self {
             tree,
             header: None,
+            format: FORMAT,
             ended: false,
             ids: Ids::new(),
             acls: HashMap::default(),
@@ -280,9 +301,10 @@ impl Loader {
 
     fn read_header(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
         let format = decoder.u8()?;
-        if format != FORMAT {
+        if !(FORMAT_WITHOUT_ORDER..=FORMAT).contains(&format) {
             return Err(LoadError::UnknownFormat(format));
         }
+        self.format = format;
         self.header = Some(Header {
             last_zxid: decoder.i64()?,
             digest: decoder.u64()?,
@@ -317,7 +339,7 @@ impl Loader {
     }
 
     fn read_znode(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let record = ZnodeRecord::decode(decoder)?;
+        let record = ZnodeRecord::decode(decoder, self.format)?;
         if let ZnodeKind::Ephemeral { session } = record.kind
             && !self.tree.sessions.contains(session)
         {
@@ -325,12 +347,10 @@ impl Loader {
         }
         let acl = self.acls.get(&record.acl);
         let acl = *acl.ok_or(LoadError::Malformed("a znode has an ACL that is missing"))?;
-        let id = self.slot_of(record.id);
+        let id = self.slot_of(record.place.id);
         if self.tree.nodes[id].acl != NOT_LOADED {
             return Err(LoadError::Malformed("two znodes have the same id"));
         }
-        let parent = if record.parent == NONE { NONE } else { self.slot_of(record.parent) };
-
         let tree = &mut self.tree;
         tree.acls.retain(acl);
         let mut node = Node::new(record.name, record.data, record.czxid, record.ctime);
@@ -351,36 +371,45 @@ impl Loader {
             let ext = tree.ensure_ext(id);
             tree.exts[ext].aversion = record.aversion;
         }
-        if parent != NONE {
-            tree.link_child(parent, id);
-        }
         tree.link_owned(id, record.kind);
+        self.put_in_place(id, record.place);
         self.nodes += 1;
         Ok(())
     }
 
     fn read_absent(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
         let kind = decoder.u8()?;
-        let (id, parent) = (decoder.u32()?, decoder.u32()?);
+        let place = PlaceRecord::decode(decoder, self.format)?;
         let name = decoder.name()?;
-        check_place(id, parent, name)?;
+        place.check(name)?;
         let mut node = match kind {
             SCAFFOLD => Node::scaffold(name),
-            AWAY if id != ROOT_ID => Node::away(name),
+            AWAY if place.id != ROOT_ID => Node::away(name),
             _ => return Err(LoadError::Malformed("a node is absent in a way that is not known")),
         };
-        let id = self.slot_of(id);
+        let id = self.slot_of(place.id);
         if self.tree.nodes[id].acl != NOT_LOADED {
             return Err(LoadError::Malformed("two znodes have the same id"));
         }
         node.ext = self.tree.nodes[id].ext;
         self.tree.nodes[id] = node;
-        if parent != NONE {
-            let parent = self.slot_of(parent);
-            self.tree.link_child(parent, id);
-        }
+        self.put_in_place(id, place);
         self.nodes += 1;
         Ok(())
+    }
+
+    /// Notes parent and sibling of a node, and counts it as a child. It comes into the list of children when all
+    /// is there, see [`Loader::settle`].
+    fn put_in_place(&mut self, id: u32, PlaceRecord { parent, prev, .. }: PlaceRecord) {
+        if parent == NONE {
+            return;
+        }
+        let parent = self.slot_of(parent);
+        let prev = if prev == NONE { NONE } else { self.slot_of(prev) };
+        let node = &mut self.tree.nodes[id];
+        (node.parent, node.prev_sibling) = (parent, prev);
+        let ext = self.tree.ensure_ext(parent);
+        self.tree.exts[ext].num_children += 1;
     }
 
     fn read_visits(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
@@ -422,6 +451,9 @@ impl Loader {
         if header.nodes != self.nodes || header.sessions != self.sessions || slots != self.nodes {
             return Err(LoadError::Incomplete);
         }
+        if self.format == FORMAT_WITHOUT_ORDER {
+            self.order_siblings();
+        }
         self.settle()?;
         // Each ACL of the snapshot was held in case that a znode has it.
         for acl in self.acls.into_values() {
@@ -436,8 +468,25 @@ impl Loader {
         Ok(tree)
     }
 
-    /// Gives every znode its hash, its place in the index and its part in all counts: in the
-    /// order of memory where possible, but each after its parent.
+    /// Notes of every node the sibling before it, as the czxids say.
+    fn order_siblings(&mut self) {
+        let tree = &mut self.tree;
+        let mut ids: Vec<u32> = (ROOT_ID + 1..tree.nodes.end()).collect();
+        let key = |id: &u32| (tree.nodes[*id].czxid, tree.nodes[*id].name_bytes());
+        ids.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+        for id in &ids {
+            let parent_ext = tree.nodes[tree.nodes[*id].parent].ext;
+            let last = &mut tree.exts[parent_ext].last_child;
+            tree.nodes[*id].prev_sibling = core::mem::replace(last, *id);
+        }
+        for id in ids {
+            let parent_ext = tree.nodes[tree.nodes[id].parent].ext;
+            tree.exts[parent_ext].last_child = NONE;
+        }
+    }
+
+    /// Gives every znode its place among the children, its hash, its place in the index and its part in all
+    /// counts: in the order of memory where possible, but each after its parent and the sibling before it.
     fn settle(&mut self) -> Result<()> {
         let count = self.tree.nodes.live();
         self.tree.index.reserve(&mut self.tree.nodes, count);
@@ -451,7 +500,7 @@ impl Loader {
                 if at == ROOT_ID {
                     break;
                 }
-                at = self.tree.nodes[at].parent;
+                at = self.before(at)?;
                 if settled[at as usize].path_len == UNDER_WAY {
                     return Err(LoadError::Malformed("znodes are not below the root"));
                 }
@@ -463,7 +512,19 @@ impl Loader {
         Ok(())
     }
 
-    /// Settles a znode whose parent is settled.
+    /// What has to be settled before a node other than the root: the sibling before it, and with that the parent,
+    /// or the parent.
+    fn before(&self, id: u32) -> Result<u32> {
+        let nodes = &self.tree.nodes;
+        let (parent, prev) = (nodes[id].parent, nodes[id].prev_sibling);
+        match prev {
+            NONE => Ok(parent),
+            prev if nodes[prev].parent == parent => Ok(prev),
+            _ => Err(NOT_IN_ORDER),
+        }
+    }
+
+    /// Settles a znode whose parent is settled, and the sibling before it.
     fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
         let tree = &mut self.tree;
         if id == ROOT_ID {
@@ -476,7 +537,13 @@ impl Loader {
         if node.is_ephemeral() && tree.ext_of(node).num_children > 0 {
             return Err(LoadError::Malformed("an ephemeral has children"));
         }
-        let (parent, name) = (node.parent, node.name_bytes());
+        let (parent, prev) = (node.parent, node.prev_sibling);
+        let parent_ext = tree.nodes[parent].ext;
+        if tree.exts[parent_ext].last_child != prev {
+            return Err(NOT_IN_ORDER);
+        }
+        tree.append_child(parent_ext, id);
+        let name = tree.nodes[id].name_bytes();
         let place = settled[parent as usize].child(name);
         let hash = tree.hasher.child(tree.nodes[parent].hash, name);
         let is_twin = |other: u32| {
@@ -486,7 +553,7 @@ impl Loader {
         if tree.index.find(&tree.nodes, hash, is_twin).is_some() {
             return Err(LoadError::Malformed("two znodes have the same path"));
         }
-        let may_be_quota = name == quota::LIMITS.as_bytes() && !node.is_absent();
+        let may_be_quota = name == quota::LIMITS.as_bytes() && !tree.nodes[id].is_absent();
         tree.nodes[id].hash = hash;
         tree.index.insert(&mut tree.nodes, id);
         self.account(id, place);
@@ -519,6 +586,9 @@ fn check_cut(tree: &Tree, id: u32) -> Result<()> {
     }
     Ok(())
 }
+
+/// Children of a parent are one list: each but one follows another, and no two the same one.
+const NOT_IN_ORDER: LoadError = LoadError::Malformed("the children of a znode are not in one order");
 
 /// The length of the path of a znode that waits for its parent; before its turn it is 0.
 const UNDER_WAY: usize = usize::MAX;

@@ -191,7 +191,8 @@ impl Tree {
         let mut last = None;
         core::iter::from_fn(move || {
             if let Some((id, place)) = last.take().filter(|(id, _)| !self.nodes[*id].is_absent()) {
-                let below = self.child_ids(id);
+                // What is taken last off the list is the first child.
+                let below = self.child_ids_back(id);
                 pending.extend(below.map(|id| (id, Place::child(place, self.nodes[id].name_bytes()))));
             }
             last = pending.pop();
@@ -210,8 +211,8 @@ impl Tree {
         let before = self.nodes[id].replace(node);
         if before.ext != NONE {
             let ext = &mut self.exts[before.ext];
-            let Ext { num_children, first_child, .. } = *ext;
-            *ext = Ext { num_children, first_child, ..Ext::of_leaf(czxid) };
+            let Ext { num_children, last_child, .. } = *ext;
+            *ext = Ext { num_children, last_child, ..Ext::of_leaf(czxid) };
             if num_children == 0 {
                 self.exts.remove(before.ext);
                 self.nodes[id].ext = NONE;
@@ -316,7 +317,9 @@ impl Tree {
     /// Returns the digest of what came.
     fn take(&mut self, path: &str, reader: &mut ContentReader<'_>) -> Result<u64, Reason> {
         let (parent_path, name) = path::split(path).ok_or(NOT_AT_CUT)?;
-        let parent = match self.find(path) {
+        // Where its parent lives here too, it stays where it is among the children.
+        let here = self.find(path);
+        let parent = match here {
             Some(top) => self.nodes[top].parent,
             None => self.scaffold(parent_path).ok_or(NOT_AT_CUT)?,
         };
@@ -326,7 +329,7 @@ impl Tree {
         }
         let mut digest = 0_u64;
         let mut parents = Vec::new();
-        parents.extend(self.take_node(parent, Place::of(path), &record)?);
+        parents.extend(self.take_node(parent, here, Place::of(path), &record)?);
         while let Some(parent) = parents.last_mut() {
             if parent.left == 0 {
                 digest = digest.wrapping_add(self.take_done(parent)?);
@@ -337,22 +340,30 @@ impl Tree {
             let record = reader.node()?;
             let place = parent.place.child(record.name.as_bytes());
             let id = parent.id;
-            parents.extend(self.take_node(id, place, &record)?);
+            let here = self.child_of(id, record.name);
+            // Below scaffolding children are in no order: that of the content is theirs.
+            here.into_iter().for_each(|here| self.make_last(here));
+            parents.extend(self.take_node(id, here, place, &record)?);
         }
         Ok(digest)
     }
 
-    /// Takes a node in. Returns it if it is a znode, whose children have to follow.
+    fn child_of(&self, parent: u32, name: &str) -> Option<u32> {
+        let hash = self.hasher.child(self.nodes[parent].hash, name.as_bytes());
+        let is_it = |id| self.nodes[id].parent == parent && self.nodes[id].name_bytes() == name.as_bytes();
+        self.index.find(&self.nodes, hash, is_it)
+    }
+
+    /// Takes a node in, where `here` may be something already. Returns it if it is a znode, whose children have
+    /// to follow.
     fn take_node(
         &mut self,
         parent: u32,
+        here: Option<u32>,
         place: Place,
         record: &NodeRecord<'_>,
     ) -> Result<Option<Parent>, Reason> {
         let name = record.name;
-        let hash = self.hasher.child(self.nodes[parent].hash, name.as_bytes());
-        let is_it = |id| self.nodes[id].parent == parent && self.nodes[id].name_bytes() == name.as_bytes();
-        let here = self.index.find(&self.nodes, hash, is_it);
         let Some(znode) = &record.znode else {
             match here {
                 None => drop(self.add_absent(parent, Node::away(name), place.path_digest)),

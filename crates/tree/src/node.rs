@@ -66,7 +66,9 @@ pub(crate) struct Node {
     pub(crate) hash: u32,
     /// For a free slot: the next free one.
     pub(crate) parent: u32,
+    /// The sibling that was created next; of the last one, the first.
     pub(crate) next_sibling: u32,
+    /// The one before; [`NONE`] of the first.
     pub(crate) prev_sibling: u32,
     pub(crate) ext: u32,
     pub(crate) acl: u32,
@@ -280,7 +282,8 @@ pub(crate) struct Ext {
     pub(crate) aversion: i32,
     /// [`VACANT_EXT`] when the slot is free.
     pub(crate) num_children: u32,
-    pub(crate) first_child: u32,
+    /// The child that was created last. Its next sibling is the first.
+    pub(crate) last_child: u32,
     /// Neighbours in the list of the owner's ephemerals, or in that of containers and TTL znodes.
     pub(crate) next_owned: u32,
     pub(crate) prev_owned: u32,
@@ -300,7 +303,7 @@ impl Ext {
             cversion: 0,
             aversion: 0,
             num_children: 0,
-            first_child: NONE,
+            last_child: NONE,
             next_owned: NONE,
             prev_owned: NONE,
         }
@@ -309,11 +312,11 @@ impl Ext {
 
 impl Slot for Ext {
     fn vacant(next_free: u32) -> Self {
-        Self { first_child: next_free, num_children: VACANT_EXT, ..Self::of_leaf(0) }
+        Self { last_child: next_free, num_children: VACANT_EXT, ..Self::of_leaf(0) }
     }
 
     fn next_free(&self) -> u32 {
-        self.first_child
+        self.last_child
     }
 
     fn is_vacant(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Writing a snapshot: the state at one point in time, while it goes on changing.
 //!
 //! The walk visits the slab in order of ids, a slice at a time. A znode that is about to change
-//! and was not yet visited is written first, as it still is. A znode created since the walk began
-//! is left out.
+//! and was not yet visited is written first, as it still is; so is one that is about to follow another
+//! sibling. A znode created since the walk began is left out.
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | znode | absent | placed | except)*, end
@@ -10,10 +10,11 @@
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
 //! session  := 3, id i64, timeout_ms i32, password [u8; 16], server u8, opening u64
-//! znode    := 4, flags u8, id u32, parent u32, czxid, mzxid, ctime, mtime i64, version, aversion i32,
+//! znode    := 4, flags u8, place, czxid, mzxid, ctime, mtime i64, version, aversion i32,
 //!             acl u32, [pzxid i64, cversion i32, owner i64], name, data
+//! place    := id u32, parent u32, prev u32   prev: the sibling that was created before, 0 for the first
 //! end      := 5
-//! absent   := 6, kind u8 (1 away, 2 scaffolding), id u32, parent u32, name
+//! absent   := 6, kind u8 (1 away, 2 scaffolding), place, name
 //! visits   := 7, session i64, partitions u64
 //! placed   := 8, version u64               the table of what lives elsewhere than the rule says,
 //! except   := 9, partition u8, path        unless it was never changed
@@ -21,6 +22,9 @@
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;
 //! only a tree that is one of several has absent ones, sessions with visits, and such a table.
+//!
+//! Format 2 was the same without `prev`. Whoever loads it takes the czxids for the order of siblings; those of
+//! one update are in the order of their names, names that are away before all others.
 
 use crate::node::{Ext, Node, ZnodeKind};
 use crate::slab::{NONE, Slot};
@@ -30,8 +34,11 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The format that this server writes and reads.
-pub(crate) const FORMAT: u8 = 2;
+/// The format that this server writes.
+pub(crate) const FORMAT: u8 = 3;
+
+/// The one before, without the order of siblings, which it reads too.
+pub(crate) const FORMAT_WITHOUT_ORDER: u8 = 2;
 
 pub(crate) mod tag {
     pub(crate) const HEADER: u8 = 1;
@@ -213,8 +220,7 @@ impl Tree {
     fn write_absent(&self, id: u32, out: &mut Vec<u8>) {
         let node = &self.nodes[id];
         out.extend_from_slice(&[tag::ABSENT, if node.is_away() { AWAY } else { SCAFFOLD }]);
-        out.extend_from_slice(&id.to_le_bytes());
-        out.extend_from_slice(&node.parent.to_le_bytes());
+        put_place(id, node, out);
         put_bytes(out, node.name_bytes());
     }
 
@@ -226,8 +232,7 @@ impl Tree {
         }
         let ext = (node.ext != NONE).then(|| &self.exts[node.ext]);
         out.extend_from_slice(&[tag::ZNODE, flags(node, ext)]);
-        out.extend_from_slice(&id.to_le_bytes());
-        out.extend_from_slice(&node.parent.to_le_bytes());
+        put_place(id, node, out);
         for number in [node.czxid, node.mzxid, node.ctime(), node.mtime()] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -254,6 +259,12 @@ fn flags(node: &Node, ext: Option<&Ext>) -> u8 {
     };
     let ext = if ext.is_some() { flag::EXT } else { 0 };
     null_data | kind | ext
+}
+
+fn put_place(id: u32, node: &Node, out: &mut Vec<u8>) {
+    for id in [id, node.parent, node.prev_sibling] {
+        out.extend_from_slice(&id.to_le_bytes());
+    }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -231,34 +231,49 @@ impl Tree {
         id
     }
 
+    /// Makes a node the last child of `parent`: children are in the order of their creation.
     pub(crate) fn link_child(&mut self, parent: u32, id: u32) {
         let ext = self.ensure_ext(parent);
-        let ext = &mut self.exts[ext];
-        let next = core::mem::replace(&mut ext.first_child, id);
-        ext.num_children += 1;
+        self.exts[ext].num_children += 1;
+        self.nodes[id].parent = parent;
+        self.append_child(ext, id);
+    }
+
+    /// Puts a child behind those in the list of its parent, whose [`Ext`] this is and which has counted it.
+    pub(crate) fn append_child(&mut self, parent_ext: u32, id: u32) {
+        let last = core::mem::replace(&mut self.exts[parent_ext].last_child, id);
+        let first =
+            if last == NONE { id } else { core::mem::replace(&mut self.nodes[last].next_sibling, id) };
         let node = &mut self.nodes[id];
-        node.parent = parent;
-        node.next_sibling = next;
-        node.prev_sibling = NONE;
-        if next != NONE {
-            self.nodes[next].prev_sibling = id;
-        }
+        node.next_sibling = first;
+        node.prev_sibling = last;
     }
 
     pub(crate) fn unlink_child(&mut self, id: u32) {
         let node = &self.nodes[id];
         let (parent, next, prev) = (node.parent, node.next_sibling, node.prev_sibling);
-        if next != NONE {
+        let ext = self.nodes[parent].ext;
+        let last = self.exts[ext].last_child;
+        if id != last {
+            // A snapshot says of each child which one is before it.
+            self.save_for_walk(next);
             self.nodes[next].prev_sibling = prev;
         }
-        let ext = self.nodes[parent].ext;
+        let before = if prev == NONE { last } else { prev };
+        self.nodes[before].next_sibling = next;
         let ext = &mut self.exts[ext];
         ext.num_children -= 1;
-        if prev == NONE {
-            ext.first_child = next;
-        } else {
-            self.nodes[prev].next_sibling = next;
+        if id == last {
+            ext.last_child = prev;
         }
+    }
+
+    /// Makes a child the last one of its parent.
+    pub(crate) fn make_last(&mut self, id: u32) {
+        let parent = self.nodes[id].parent;
+        self.save_for_walk(id);
+        self.unlink_child(id);
+        self.link_child(parent, id);
     }
 
     /// Takes a node that nothing hangs on any more out of the index and the slab.
@@ -447,8 +462,8 @@ impl Tree {
         self.lookup(path).map(|id| Znode { tree: self, id })
     }
 
-    /// Names of what is known right below a path, in no particular order, also where the znode at the path
-    /// lives on another partition.
+    /// Names of what is known right below a path, also where the znode at the path lives on another partition.
+    /// Where it lives here, they are in the order of their creation.
     pub fn names_below(&self, path: &str) -> impl Iterator<Item = &str> {
         let below = self.find(path).into_iter().flat_map(|id| self.child_ids(id));
         below.map(|id| self.nodes[id].name())
@@ -556,14 +571,29 @@ impl Tree {
         all.filter(move |id| !self.nodes[*id].is_absent())
     }
 
+    /// The children, in the order of their creation.
     pub(crate) fn child_ids(&self, id: u32) -> impl Iterator<Item = u32> {
-        let mut next = self.ext_of(&self.nodes[id]).first_child;
+        let last = self.ext_of(&self.nodes[id]).last_child;
+        let mut next = if last == NONE { NONE } else { self.nodes[last].next_sibling };
         core::iter::from_fn(move || {
             if next == NONE {
                 return None;
             }
             let id = next;
-            next = self.nodes[id].next_sibling;
+            next = if id == last { NONE } else { self.nodes[id].next_sibling };
+            Some(id)
+        })
+    }
+
+    /// The children, the one that was created last first.
+    pub(crate) fn child_ids_back(&self, id: u32) -> impl Iterator<Item = u32> {
+        let mut next = self.ext_of(&self.nodes[id]).last_child;
+        core::iter::from_fn(move || {
+            if next == NONE {
+                return None;
+            }
+            let id = next;
+            next = self.nodes[id].prev_sibling;
             Some(id)
         })
     }
@@ -668,7 +698,8 @@ impl<'a> Znode<'a> {
         self.tree.ext_of(self.node()).num_children as usize
     }
 
-    /// Names of the children, in no particular order; also of those that live on other partitions.
+    /// Names of the children, in the order in which they were created; also of those that live on other
+    /// partitions.
     pub fn children(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let tree = self.tree;
         tree.child_ids(self.id).map(move |id| tree.nodes[id].name())

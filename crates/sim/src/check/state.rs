@@ -36,9 +36,8 @@ pub fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
         if acl != *node.acl {
             return differs(format!("{path} has the ACL {acl:?}, it should have {:?}", node.acl));
         }
-        let mut children: Vec<&str> = found.children().collect();
-        children.sort_unstable();
-        if !children.iter().copied().eq(node.children.iter().map(String::as_str)) {
+        let children: Vec<&str> = found.children().collect();
+        if children != node.children {
             return differs(format!(
                 "{path} has the children {children:?}, it should have {:?}",
                 node.children

@@ -445,13 +445,13 @@ impl Answered<'_> {
                     return wrong(format!("the timeline says {expected:?}, not {data:?}"));
                 }
             }
-            What::Children { .. } => {
+            What::Children { path, .. } => {
                 let count = reader.count(4).map_err(unreadable)?;
-                for _ in 0..count {
-                    reader.str().map_err(unreadable)?;
-                }
-                if count != expected.stat.num_children as usize {
-                    return wrong(format!("{count} children, the timeline says {expected:?}"));
+                let names: Result<Vec<&str>, _> = (0..count).map(|_| reader.str()).collect();
+                let names = names.map_err(unreadable)?;
+                let wanted = self.history.children(path, self.header.zxid);
+                if names != wanted {
+                    return wrong(format!("the children {names:?}, the timeline says {wanted:?}"));
                 }
             }
             _ => {}

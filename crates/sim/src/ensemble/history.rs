@@ -42,6 +42,19 @@ pub(super) struct Done {
     pub(super) changes: Vec<(EventKind, String)>,
 }
 
+/// A child, from one update to another one.
+struct Child {
+    name: String,
+    created: i64,
+    deleted: i64,
+}
+
+impl Child {
+    fn new(name: &str, created: i64) -> Self {
+        Self { name: name.to_owned(), created, deleted: i64::MAX }
+    }
+}
+
 /// A committed entry.
 struct Committed {
     entry: Entry,
@@ -57,6 +70,8 @@ pub(crate) struct History {
     entries: Vec<Committed>,
     updates: Vec<Done>,
     znodes: BTreeMap<String, Vec<(i64, Option<Seen>)>>,
+    /// All that a znode ever had, in the order of their creation.
+    children: BTreeMap<String, Vec<Child>>,
     events: BTreeMap<String, Vec<(i64, EventKind)>>,
     ephemerals: BTreeMap<String, i64>,
     closed: BTreeSet<i64>,
@@ -93,6 +108,13 @@ pub(super) fn items(entry: &Entry) -> Items<'_> {
         EntryKind::Payload => Items::new(&entry.payload),
         EntryKind::Change => Items::new(&[]),
     }
+}
+
+/// The children that every tree begins with.
+fn first_children() -> BTreeMap<String, Vec<Child>> {
+    let children = [("/", &["zookeeper"][..]), ("/zookeeper", &["quota", "config"])]
+        .map(|(parent, names)| (parent.to_owned(), names.iter().map(|name| Child::new(name, 0)).collect()));
+    children.into_iter().collect()
 }
 
 fn parent(path: &str) -> &str {
@@ -133,6 +155,7 @@ impl History {
             entries: vec![birth],
             updates: Vec::new(),
             znodes: BTreeMap::new(),
+            children: first_children(),
             events: BTreeMap::new(),
             ephemerals: BTreeMap::new(),
             closed: BTreeSet::new(),
@@ -198,6 +221,27 @@ impl History {
         let states = self.znodes.get(path)?;
         let behind = states.partition_point(|(at, _)| *at <= zxid);
         states.get(behind.checked_sub(1)?)?.1.as_ref()
+    }
+
+    /// The names of a znode's children behind an update, in the order of their creation.
+    pub(super) fn children(&self, path: &str, zxid: i64) -> Vec<&str> {
+        let ever = self.children.get(path).into_iter().flatten();
+        let there = ever.filter(|child| child.created <= zxid && zxid < child.deleted);
+        there.map(|child| child.name.as_str()).collect()
+    }
+
+    /// A server that has applied everything lists all children in the order of their creation.
+    pub(super) fn compare_order(&self, server: u8, tree: &Tree) -> Checked {
+        for path in self.children.keys() {
+            let Some(znode) = tree.get(path) else { continue };
+            let (found, wanted) = (znode.children().collect::<Vec<_>>(), self.children(path, self.zxid()));
+            if found != wanted {
+                return Err(Violation::new(format!(
+                    "server {server} lists {found:?} below {path}, they were created as {wanted:?}"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The list of servers behind an update, and its version; `None` where there is no list.
@@ -370,11 +414,25 @@ impl History {
             self.znodes.entry(path.to_owned()).or_default().push((zxid, state));
         }
         for (kind, path) in changes {
+            self.note_child(zxid, *kind, path);
             self.events.entry(path.clone()).or_default().push((zxid, *kind));
             if *kind == EventKind::Deleted {
                 self.ephemerals.remove(path);
                 self.sequences.remove(path);
             }
+        }
+    }
+
+    fn note_child(&mut self, zxid: i64, kind: EventKind, path: &str) {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let children = self.children.entry(parent(path).to_owned()).or_default();
+        match kind {
+            EventKind::Created => children.push(Child::new(name, zxid)),
+            EventKind::Deleted => {
+                let last = children.iter_mut().rfind(|child| child.name == name);
+                last.into_iter().for_each(|child| child.deleted = zxid);
+            }
+            _ => {}
         }
     }
 

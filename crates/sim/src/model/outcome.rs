@@ -45,7 +45,7 @@ pub enum OpOutcome {
     Error(i32),
 }
 
-/// The body of a reply without error. Lists whose order means nothing are sorted.
+/// The body of a reply without error. Ephemerals come in any order and are sorted, children in theirs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the protocol")]
 pub enum Body {
@@ -77,7 +77,12 @@ impl Body {
             }
             Opcode::SetData | Opcode::SetAcl | Opcode::Exists => Self::Stat(Stat::decode(&mut r)?),
             Opcode::GetData => Self::Data(r.buffer()?.map(Into::into), Stat::decode(&mut r)?),
-            Opcode::GetChildren | Opcode::GetEphemerals => Self::Names(names(&mut r)?),
+            Opcode::GetChildren => Self::Names(names(&mut r)?),
+            Opcode::GetEphemerals => {
+                let mut paths = names(&mut r)?;
+                paths.sort_unstable();
+                Self::Names(paths)
+            }
             Opcode::GetChildren2 => Self::Children(names(&mut r)?, Stat::decode(&mut r)?),
             Opcode::GetAcl => {
                 let list = AclList::decode(&mut r)?;
@@ -112,9 +117,7 @@ impl Body {
 
 fn names(r: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
     let count = r.count(4)?;
-    let mut names = (0..count).map(|_| r.str().map(String::from)).collect::<Result<Vec<_>, _>>()?;
-    names.sort_unstable();
-    Ok(names)
+    (0..count).map(|_| r.str().map(String::from)).collect()
 }
 
 impl From<MultiResult<'_>> for OpOutcome {
@@ -125,11 +128,7 @@ impl From<MultiResult<'_>> for OpOutcome {
             MultiResult::DataSet { stat } => Self::DataSet(stat),
             MultiResult::Checked => Self::Checked,
             MultiResult::Data { data, stat } => Self::Data(data.map(Into::into), stat),
-            MultiResult::Children(names) => {
-                let mut names: Vec<String> = names.into_iter().map(String::from).collect();
-                names.sort_unstable();
-                Self::Children(names)
-            }
+            MultiResult::Children(names) => Self::Children(names.into_iter().map(String::from).collect()),
             MultiResult::Error(err) => Self::Error(err),
         }
     }

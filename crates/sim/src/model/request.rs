@@ -4,7 +4,6 @@ use super::acl::{self, Identity};
 use super::outcome::{Body, Event, Failure, OpOutcome};
 use super::tree::{Change, Kind, Model, Node, Session, TTL_MAX_MS};
 use super::watches::{Changed, ConnectionKey, Watches};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use stoa_wire::{
     AclList, AddWatchMode, Create, CreateMode, ErrorCode, EventKind, MultiOps, Request, SetWatches,
@@ -202,7 +201,7 @@ impl Model {
             data: create.data.map(Into::into),
             acl: Rc::new(acl),
             kind,
-            children: BTreeSet::new(),
+            children: Vec::new(),
             creates: 0,
             czxid: zxid,
             mzxid: zxid,
@@ -325,7 +324,7 @@ impl Model {
                 if watch {
                     watches.add_child(path, connection);
                 }
-                let names = node.children.iter().cloned().collect();
+                let names = node.children.clone();
                 Ok(match request {
                     Request::GetChildren { .. } => Body::Names(names),
                     _ => Body::Children(names, node.stat()),

@@ -2,7 +2,7 @@
 
 use super::acl::{self, Identity};
 use super::watches::{ConnectionKey, parent_of};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_wire::{ErrorCode, EventKind, Stat, perms};
 
@@ -44,8 +44,8 @@ pub struct Node {
     pub acl: Rc<Vec<Entry>>,
     /// How long it lives.
     pub kind: Kind,
-    /// The names of its children.
-    pub children: BTreeSet<String>,
+    /// The names of its children, in the order of their creation.
+    pub children: Vec<String>,
     /// How many children were ever created.
     pub creates: i32,
     pub(super) czxid: i64,
@@ -83,7 +83,7 @@ impl Node {
             data: Some(Vec::new()),
             acl: Rc::new(acl),
             kind: Kind::Persistent,
-            children: BTreeSet::new(),
+            children: Vec::new(),
             creates: 0,
             czxid: 0,
             mzxid: 0,
@@ -122,7 +122,8 @@ pub(crate) struct Change {
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
     Created(String),
-    Removed(String, Node),
+    /// And where it was among the children.
+    Removed(String, Node, usize),
     /// Everything but the children.
     Was(String, Node),
 }
@@ -149,7 +150,7 @@ impl Model {
     pub fn new() -> Self {
         let open = || Node::built_in(acl::world(perms::ALL), 0);
         let mut root = open();
-        root.children.insert("zookeeper".into());
+        root.children.push("zookeeper".into());
         let mut zookeeper = open();
         zookeeper.children.extend(["quota".into(), "config".into()]);
         let config = Node::built_in(acl::world(perms::READ), -1);
@@ -279,7 +280,7 @@ impl Model {
         let parent = self.changing(parent_path);
         parent.creates += 1;
         parent.pzxid = node.czxid;
-        parent.children.insert(name_of(path).into());
+        parent.children.push(name_of(path).into());
         changes.push(Change {
             kind: EventKind::Created,
             path: path.into(),
@@ -295,13 +296,14 @@ impl Model {
     pub(super) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let parent = self.changing(parent_of(path));
         parent.pzxid = zxid;
-        parent.children.remove(name_of(path));
+        let at = place_of(path, parent);
+        parent.children.remove(at);
         let parent_acl = Rc::clone(&parent.acl);
         let node = self.nodes.remove(path).expect("only existing znodes are removed");
         let acl = Rc::clone(&node.acl);
         changes.push(Change { kind: EventKind::Deleted, path: path.into(), acl, parent_acl });
         let bytes = node.data.as_ref().map_or(0, Vec::len) as i64;
-        self.undo.push(Undo::Removed(path.into(), node));
+        self.undo.push(Undo::Removed(path.into(), node, at));
         self.count_for_quota(path, -1, -bytes);
     }
 
@@ -312,11 +314,11 @@ impl Model {
                 Undo::Created(path) => {
                     self.nodes.remove(&path);
                     let parent = self.nodes.get_mut(parent_of(&path)).expect("a created znode has a parent");
-                    parent.children.remove(name_of(&path));
+                    parent.children.pop();
                 }
-                Undo::Removed(path, node) => {
+                Undo::Removed(path, node, at) => {
                     let parent = self.nodes.get_mut(parent_of(&path)).expect("a removed znode had a parent");
-                    parent.children.insert(name_of(&path).into());
+                    parent.children.insert(at, name_of(&path).into());
                     self.nodes.insert(path, node);
                 }
                 Undo::Was(path, before) => {
@@ -327,6 +329,12 @@ impl Model {
             }
         }
     }
+}
+
+/// Where a child is among the children.
+fn place_of(path: &str, parent: &Node) -> usize {
+    let at = parent.children.iter().position(|name| name == name_of(path));
+    at.expect("a znode is a child of its parent")
 }
 
 /// The last component of a path.

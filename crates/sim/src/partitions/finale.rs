@@ -197,6 +197,37 @@ impl World<'_> {
         self.tree(one, self.partition_of(one, 0).placement().of(path))
     }
 
+    /// All servers list children alike, in the order of their creation: wherever those live, and wherever they have
+    /// been.
+    fn compare_order(&self, members: &[u8]) -> Done {
+        let one = members[0];
+        let placement = self.partition_of(one, 0).placement();
+        let mut pending = vec![String::from("/")];
+        while let Some(path) = pending.pop() {
+            let list = |id: u8| -> Option<Vec<&str>> {
+                Some(self.tree(id, placement.of(&path)).get(&path)?.children().collect())
+            };
+            let Some(names) = list(one) else { continue };
+            if let Some(id) = members.iter().find(|id| list(**id).as_ref() != Some(&names)) {
+                return Err(Violation::new(format!(
+                    "servers {one} and {id} list the children of {path} in another order: {names:?}, {:?}",
+                    list(*id)
+                )));
+            }
+            let slash = path.trim_end_matches('/');
+            let below: Vec<String> = names.iter().map(|name| format!("{slash}/{name}")).collect();
+            let czxid =
+                |path: &String| self.tree(one, placement.of(path)).get(path).map(|znode| znode.stat().czxid);
+            if !below.iter().filter_map(czxid).is_sorted() {
+                return Err(Violation::new(format!(
+                    "the children of {path} are not in the order of their creation: {names:?}"
+                )));
+            }
+            pending.extend(below);
+        }
+        Ok(())
+    }
+
     /// All servers must have come to the same, and that must be whole.
     pub(super) fn compare(&self) -> Done {
         let members = self.members();
@@ -209,6 +240,7 @@ impl World<'_> {
                 return Err(Violation::new(format!("the servers differ in partition {partition}")));
             }
         }
+        self.compare_order(&members)?;
         let placement = self.partition_of(one, 0).placement();
         let threads = members.iter().flat_map(|id| (0..self.partitions).map(|of| self.partition_of(*id, of)));
         if threads.map(stoa_core::Server::placement).any(|other| other != placement) {

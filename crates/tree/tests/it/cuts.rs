@@ -328,10 +328,8 @@ impl Run {
             }
             assert_eq!(found.acl().encoded(), wanted.acl().encoded(), "{path}");
             assert_eq!(found.child_count(), wanted.child_count(), "{path}");
-            let mut names: Vec<&str> = wanted.children().collect();
-            let mut found: Vec<&str> = found.children().collect();
-            names.sort_unstable();
-            found.sort_unstable();
+            let names: Vec<&str> = wanted.children().collect();
+            let found: Vec<&str> = found.children().collect();
             assert_eq!(found, names, "{path}");
             let below: usize = trees().filter_map(|tree| tree.count_below(&path)).sum();
             assert_eq!(Some(below), whole.tree.count_below(&path), "{path}");

@@ -8,6 +8,7 @@ mod model;
 mod moves;
 mod multi;
 mod naive;
+mod order;
 mod parts;
 mod placed;
 mod quota;

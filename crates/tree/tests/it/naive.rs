@@ -10,6 +10,8 @@ pub(crate) struct NaiveZnode {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) kind: ZnodeKind,
     pub(crate) acl: Vec<(i32, String, String)>,
+    /// Its place among all that were ever created.
+    number: usize,
     czxid: i64,
     mzxid: i64,
     pzxid: i64,
@@ -24,6 +26,7 @@ pub(crate) struct NaiveZnode {
 pub(crate) struct Naive {
     pub(crate) znodes: BTreeMap<String, NaiveZnode>,
     pub(crate) sessions: BTreeSet<i64>,
+    created: usize,
 }
 
 /// When and by whom.
@@ -54,6 +57,7 @@ impl Naive {
             data: Some(Vec::new()),
             kind: ZnodeKind::Persistent,
             acl: acl.clone(),
+            number: 0,
             czxid: 0,
             mzxid: 0,
             pzxid: 0,
@@ -65,15 +69,24 @@ impl Naive {
         };
         let mut naive = Self::default();
         for path in ["/", "/zookeeper", "/zookeeper/quota"] {
-            naive.znodes.insert(path.into(), znode(&open, 0));
+            naive.insert(path.into(), znode(&open, 0));
         }
         let read = vec![(perms::READ, "world".to_string(), "anyone".to_string())];
-        naive.znodes.insert("/zookeeper/config".into(), znode(&read, -1));
+        naive.insert("/zookeeper/config".into(), znode(&read, -1));
         naive
     }
 
+    fn insert(&mut self, path: String, znode: NaiveZnode) {
+        self.created += 1;
+        self.znodes.insert(path, NaiveZnode { number: self.created, ..znode });
+    }
+
+    /// In the order of their creation.
     fn children<'a>(&'a self, parent: &'a str) -> impl Iterator<Item = &'a String> {
-        self.znodes.keys().filter(move |path| path::split(path).is_some_and(|(above, _)| above == parent))
+        let is_child = |path: &&String| path::split(path).is_some_and(|(above, _)| above == parent);
+        let mut children: Vec<&String> = self.znodes.keys().filter(is_child).collect();
+        children.sort_by_key(|path| self.znodes[*path].number);
+        children.into_iter()
     }
 
     pub(crate) fn stat(&self, path: &str) -> Stat {
@@ -248,6 +261,7 @@ impl Naive {
             data: create.data.map(Vec::from),
             kind,
             acl,
+            number: 0,
             czxid: at.zxid,
             mzxid: at.zxid,
             pzxid: at.zxid,
@@ -257,7 +271,7 @@ impl Naive {
             creates: 0,
             aversion: 0,
         };
-        self.znodes.insert(path.clone(), znode);
+        self.insert(path.clone(), znode);
         let above = self.znodes.get_mut(parent).unwrap();
         above.creates += 1;
         above.pzxid = at.zxid;
@@ -319,11 +333,8 @@ impl Naive {
             assert_eq!(found.data(), znode.data.as_deref(), "{path}");
             assert_eq!(found.kind(), znode.kind, "{path}");
             assert_eq!(entries(found.acl().list()), znode.acl, "{path}");
-            let mut names: Vec<&str> = found.children().collect();
-            names.sort_unstable();
-            let mut wanted: Vec<&str> =
-                self.children(path).map(|child| path::split(child).unwrap().1).collect();
-            wanted.sort_unstable();
+            let names: Vec<&str> = found.children().collect();
+            let wanted: Vec<&str> = self.children(path).map(|child| path::split(child).unwrap().1).collect();
             assert_eq!(names, wanted, "{path}");
             let below = format!("{}/", path.trim_end_matches('/'));
             let below =

@@ -257,9 +257,7 @@ impl World {
     }
 
     pub(crate) fn children(&self, path: &str) -> Vec<String> {
-        let mut names: Vec<String> = self.tree.get(path).unwrap().children().map(String::from).collect();
-        names.sort();
-        names
+        self.tree.get(path).unwrap().children().map(String::from).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use stoa_wire::{Acl, ErrorCode, EventKind, OPEN_ACL, Opcode, READ_ACL, Stat, per
 fn a_new_tree_is_what_zookeeper_starts_with() {
     let world = World::new();
     assert_eq!(world.children("/"), ["zookeeper"]);
-    assert_eq!(world.children("/zookeeper"), ["config", "quota"]);
+    assert_eq!(world.children("/zookeeper"), ["quota", "config"]);
     assert_eq!(world.tree.znode_count(), 4);
     assert_eq!(world.tree.data_bytes(), 44);
     let root = Stat { cversion: -1, num_children: 1, ..Stat::default() };
@@ -90,7 +90,7 @@ fn sequential_names_count_the_creates_below_the_parent() {
     world.must(&delete("/q/n-0000000001", -1));
     world.must(&create("/q/other", b"", Persistent));
     world.must(&create("/q/", b"", PersistentSequential));
-    assert_eq!(world.children("/q"), ["0000000003", "n-0000000000", "other"]);
+    assert_eq!(world.children("/q"), ["n-0000000000", "other", "0000000003"]);
 }
 
 #[test]
