@@ -6,9 +6,20 @@ use base64::Engine;
 use core::net::IpAddr;
 use sha1::{Digest, Sha1};
 use stoa_tree::Identity;
+use stoa_wire::{Opcode, Reader, Request, RequestHeader};
 
-/// Identities that one connection can hold: each costs a comparison per ACL check.
+/// Identities that one connection can hold, that of its address among them: each costs a comparison per ACL check,
+/// and all go along with its writes. A packet that would prove more of them is refused.
 pub(crate) const IDENTITIES_MAX: usize = 64;
+
+/// The longest data of an auth packet, bytes: what somebody is called is held. More of it proves nothing.
+pub(crate) const AUTH_BYTES_MAX: usize = 4 << 10;
+
+/// Not an identity: with this scheme a client of any kind says how new what it reads must be. Each read
+/// of a linearizable connection is as if a sync stood before it.
+pub(crate) const CONSISTENCY: &str = "consistency";
+pub(crate) const LINEARIZABLE: &[u8] = b"linearizable";
+pub(crate) const SEQUENTIAL: &[u8] = b"sequential";
 
 /// The hash behind the digest scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +63,18 @@ pub fn digest_id(user_password: &str) -> String {
     DigestAlgorithm::Sha1.id(user_password)
 }
 
+/// What an auth packet says that is not known of everybody: the same if it says the same, or takes back what the other
+/// says.
+pub(crate) fn proof(frame: &[u8]) -> Option<(&str, &[u8])> {
+    let mut reader = Reader::new(frame);
+    RequestHeader::decode(&mut reader).ok()?;
+    match Request::decode(Opcode::Auth, &mut reader).ok()? {
+        Request::Auth { scheme: "digest", auth } if auth.len() <= AUTH_BYTES_MAX => Some(("digest", auth)),
+        Request::Auth { scheme: CONSISTENCY, auth: LINEARIZABLE | SEQUENTIAL } => Some((CONSISTENCY, b"")),
+        _ => None,
+    }
+}
+
 /// What every connection may call itself from the start.
 pub(crate) fn by_address(address: IpAddr) -> Identity {
     Identity { scheme: "ip".into(), id: address.to_canonical().to_string() }
@@ -67,6 +90,7 @@ pub(crate) fn authenticate(
     super_digest: Option<&str>,
 ) -> Option<(Option<Identity>, Identity)> {
     match scheme {
+        _ if auth.len() > AUTH_BYTES_MAX => None,
         "digest" => {
             let id = algorithm.id(core::str::from_utf8(auth).ok()?);
             let is_super = super_digest.is_some_and(|digest| digest == id);

@@ -13,7 +13,7 @@ mod run;
 mod time;
 
 use crate::ahead::Ahead;
-use crate::auth::IDENTITIES_MAX;
+use crate::auth::{self, IDENTITIES_MAX};
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::frame::Frame;
@@ -344,9 +344,12 @@ impl Home {
     /// The first partition answers what a client proves to be, the others must know it.
     fn prove(&mut self, id: ConnectionId, frame: &[u8]) {
         let Some(route) = self.route(id) else { return };
-        // More of them prove nothing anywhere.
-        if route.proofs.len() < IDENTITIES_MAX {
-            route.proofs.push(frame.into());
+        if let Some(proof) = auth::proof(frame) {
+            // Once each, the newest last. More of them the first partition refuses.
+            route.proofs.retain(|known| auth::proof(known) != Some(proof));
+            if route.proofs.len() < IDENTITIES_MAX {
+                route.proofs.push(frame.into());
+            }
         }
         for partition in bits(route.joined & !(1 << FIRST)) {
             self.send(partition, id, ToPartition::Identify(frame.into()));

@@ -17,8 +17,12 @@ use stoa_wire::{
 /// zxid in the events that setWatches replays: ZooKeeper does not know it there either.
 const ZXID_UNKNOWN: i64 = -1;
 
-/// A reply may not grow beyond this: a multiRead can name the same large znode many times.
+/// A reply may not grow beyond this: a multiRead can name the same large znode many times. What one request could
+/// write can be read in any case.
 const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// So much longer than the request that wrote them is the reply with the data, at most.
+const STAT_BYTES_MAX: usize = 128;
 
 impl Server {
     /// Answers a read. `arrived_us` is given for one that had to wait; otherwise its latency is
@@ -52,9 +56,10 @@ impl Server {
         let body = output.len();
         let Some(connection) = self.connections.get(id) else { return };
         let place = (&self.placement, self.config.partition);
-        let read = Read { partition: &mut self.partition, connection, id, place };
+        let bytes_max = REPLY_BYTES_MAX.max(self.config.limits.frame_bytes + STAT_BYTES_MAX);
+        let read = Read { partition: &mut self.partition, connection, id, place, bytes_max };
         let mut result = read.answer(&request, &mut output);
-        if output.len() - start > REPLY_BYTES_MAX {
+        if output.len() - start > bytes_max {
             result = Err(ErrorCode::MarshallingError);
         }
         if let Err(code) = result {
@@ -150,6 +155,8 @@ struct Read<'a> {
     id: ConnectionId,
     /// What lives where, and which partition this is.
     place: (&'a Placement, u8),
+    /// The longest reply.
+    bytes_max: usize,
 }
 
 impl Read<'_> {
@@ -309,7 +316,7 @@ impl Read<'_> {
             if let Err(code) = result {
                 MultiResults::error(out, code as i32);
             }
-            if out.len() - start > REPLY_BYTES_MAX {
+            if out.len() - start > self.bytes_max {
                 return Err(ErrorCode::MarshallingError);
             }
         }

@@ -1,6 +1,6 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::auth::{self, IDENTITIES_MAX};
+use crate::auth::{self, CONSISTENCY, IDENTITIES_MAX, LINEARIZABLE, SEQUENTIAL};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::frame::Frame;
@@ -299,11 +299,12 @@ impl Server {
         let super_digest = self.config.super_digest.as_deref();
         let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
         let Some((rank, identity)) = proved else { return Some(false) };
-        for identity in rank.into_iter().chain([identity]) {
-            if !connection.identities.contains(&identity) && connection.identities.len() < IDENTITIES_MAX {
-                connection.identities.push(identity);
-            }
+        let proved = rank.into_iter().chain([identity]);
+        let new: Vec<_> = proved.filter(|identity| !connection.identities.contains(identity)).collect();
+        if connection.identities.len() + new.len() > IDENTITIES_MAX {
+            return Some(false);
         }
+        connection.identities.extend(new);
         Some(true)
     }
 
@@ -431,12 +432,6 @@ impl Server {
         }
     }
 }
-
-/// Not an identity: with this scheme a client of any kind says how new what it reads must be. Each read
-/// of a linearizable connection is as if a sync stood before it.
-const CONSISTENCY: &str = "consistency";
-const LINEARIZABLE: &[u8] = b"linearizable";
-const SEQUENTIAL: &[u8] = b"sequential";
 
 /// Whether the contact server answers from its own state.
 pub(crate) fn is_read(opcode: Opcode) -> bool {

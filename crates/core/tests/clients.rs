@@ -5,7 +5,7 @@
 mod threads;
 
 use stoa_core::CloseReason;
-use stoa_wire::{ConnectResponse, Opcode, Reader, WatcherEvent, request::encode, xid};
+use stoa_wire::{Acl, ConnectResponse, ErrorCode, Opcode, Reader, WatcherEvent, perms, request::encode, xid};
 use threads::*;
 
 /// Opens a session on a thread, and makes a znode on each partition.
@@ -212,4 +212,42 @@ fn a_refusal_that_ends_the_connection_is_given_first_however_long_it_waits() {
     threads.settle();
     let told: Vec<_> = threads.take(reader).iter().map(|frame| frame.xid).collect();
     assert_eq!(told, [xid::NOTIFICATION, xid::AUTH]);
+}
+
+#[test]
+fn what_is_proved_again_and_again_takes_no_room_from_what_is_proved_once() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (client, _, maker) = begin(&mut threads, &tops);
+    let auth = |scheme: &str, data: &str| {
+        request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, scheme, data.as_bytes()))
+    };
+    threads.send(maker, &auth("digest", "owner:secret"));
+    for top in &tops {
+        let owner = [Acl { perms: perms::ALL, scheme: "auth", id: "" }];
+        let path = format!("{top}/mine");
+        let create = request(1, Opcode::Create, |out| encode::create(out, &path, Some(b""), &owner, 0, None));
+        assert_eq!(threads.ask_after_pings(maker, &create).err, 0);
+    }
+    // Before it has asked the other partitions anything.
+    for n in 0..100 {
+        threads.send(client, &auth("digest", "me:secret"));
+        threads.send(client, &auth("ip", &n.to_string()));
+        threads.send(client, &auth("consistency", if n % 2 == 0 { "linearizable" } else { "sequential" }));
+    }
+    threads.send(client, &auth("digest", "owner:secret"));
+    threads.settle();
+    assert!(threads.take(client).iter().all(|frame| frame.err == 0));
+    for (xid, top) in (2..).zip(&tops) {
+        let got = threads.ask_after_pings(client, &get(xid, &format!("{top}/mine"), false));
+        assert_eq!(got.err, 0, "{top}");
+    }
+    // Too many are refused, as on one partition.
+    for n in 0..64 {
+        threads.send(client, &auth("digest", &format!("user-{n}:secret")));
+    }
+    threads.settle();
+    let told = threads.take(client);
+    assert_eq!(told.last().map(|frame| frame.err), Some(ErrorCode::AuthFailed as i32));
+    assert_eq!(threads.is_closed(client), Some(CloseReason::AuthFailed));
 }

@@ -703,3 +703,101 @@ fn a_reconfig_is_disabled_and_one_cut_short_unreadable() {
     let errors: Vec<i32> = world.take(id).iter().map(|frame| frame.err).collect();
     assert_eq!(errors, [ErrorCode::ReconfigDisabled as i32, ErrorCode::MarshallingError as i32]);
 }
+
+fn auth(data: &[u8]) -> Vec<u8> {
+    request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", data))
+}
+
+#[test]
+fn a_connection_has_so_many_identities_and_the_next_one_is_refused() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    // That of its address is one.
+    for user in 1..64 {
+        world.send(id, &auth(format!("user-{user}:secret").as_bytes()));
+    }
+    // Those that are known are none more.
+    world.send(id, &auth(b"user-7:secret"));
+    world.send(id, &request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "ip", b"")));
+    assert!(world.take(id).iter().all(|frame| (frame.xid, frame.err) == (xid::AUTH, 0)));
+    world.send(id, &request(1, Opcode::WhoAmI, |_| {}));
+    let [answer] = &world.take(id)[..] else { panic!("one answer") };
+    assert_eq!(Reader::new(&answer.body).i32(), Ok(64));
+    assert_eq!(world.closed, []);
+    world.send(id, &auth(b"user-64:secret"));
+    assert_eq!(world.take(id)[0].err, ErrorCode::AuthFailed as i32);
+    assert_eq!(world.closed, [(id, CloseReason::AuthFailed)]);
+}
+
+#[test]
+fn what_is_to_prove_something_may_be_so_long() {
+    let mut world = World::new(Config::default());
+    for (len, err) in [(4096, 0), (4097, ErrorCode::AuthFailed as i32)] {
+        let (id, _) = world.open();
+        let data = format!("user:{}", "p".repeat(len - 5));
+        world.send(id, &auth(data.as_bytes()));
+        assert_eq!(world.take(id)[0].err, err, "{len}");
+        assert_eq!(world.closed.len(), usize::from(err != 0));
+    }
+}
+
+fn multi_read(xid: i32, paths: &[&str]) -> Vec<u8> {
+    request(xid, Opcode::MultiRead, |out| {
+        for path in paths {
+            MultiHeader { opcode: Opcode::GetData as i32, done: false, err: -1 }.encode(out);
+            encode::path_watch(out, path, false);
+        }
+        MultiHeader::END.encode(out);
+    })
+}
+
+#[test]
+fn a_reply_may_be_so_long_and_what_could_be_written_can_be_read() {
+    let mut world = World::new(Config::default());
+    let (id, _) = world.open();
+    // A result has 9 bytes in front, 4 for the length, and a Stat of 68; the reply has a header of 16, its length
+    // before that, and an end of 9.
+    let data = vec![7; (1 << 20) - 81 - 1_000];
+    world.send(id, &create(1, "/a", 0));
+    world.send(id, &set(2, "/a", &data));
+    let last = vec![7; (64 << 20) - 63 * ((1 << 20) - 1_000) - 81 - 20 - 9];
+    world.send(id, &create(3, "/b", 0));
+    world.send(id, &set(4, "/b", &last));
+    world.send(id, &set(5, "/b", &last));
+    world.settle();
+    world.take(id);
+    let mut paths = vec!["/a"; 63];
+    paths.push("/b");
+    world.send(id, &multi_read(6, &paths));
+    let [whole] = &world.take(id)[..] else { panic!("one answer") };
+    assert_eq!((whole.err, whole.body.len()), (0, (64 << 20) - 20));
+    world.send(id, &set(7, "/b", &[&last[..], b"x"].concat()));
+    world.settle();
+    world.take(id);
+    world.send(id, &multi_read(8, &paths));
+    let [refused] = &world.take(id)[..] else { panic!("one answer") };
+    assert_eq!((refused.err, refused.body.len()), (ErrorCode::MarshallingError as i32, 0));
+}
+
+#[test]
+fn what_one_request_could_write_can_be_read() {
+    let mut config = Config::default();
+    config.limits.frame_bytes = 66 << 20;
+    let mut world = World::new(config);
+    let (id, _) = world.open();
+    world.send(id, &create(1, "/a", 0));
+    // A request that is just as long as it may be.
+    let data = vec![7; (66 << 20) - 8 - (4 + 2) - 4 - 4];
+    let longest = set(2, "/a", &data);
+    assert_eq!(longest.len(), 4 + (66 << 20));
+    world.send(id, &longest);
+    world.settle();
+    assert!(world.take(id).iter().all(|frame| frame.err == 0));
+    world.send(id, &get(3, "/a", false));
+    let [read] = &world.take(id)[..] else { panic!("one answer") };
+    assert_eq!((read.err, read.body.len()), (0, 4 + data.len() + 68));
+    world.send(id, &multi_read(4, &["/a"]));
+    assert_eq!(world.take(id)[0].err, 0);
+    world.send(id, &multi_read(5, &["/a", "/a"]));
+    assert_eq!(world.take(id)[0].err, ErrorCode::MarshallingError as i32);
+}

@@ -2,7 +2,7 @@
 
 use crate::address;
 use crate::index::{PathHasher, spread};
-use crate::{Caller, Options, digest};
+use crate::{Caller, Identity, Options, digest};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
@@ -217,6 +217,13 @@ fn is_distinguished_name(id: &str) -> bool {
             .all(|part| part.split_once('=').is_some_and(|(attribute, _)| !attribute.trim().is_empty()))
 }
 
+/// So many bytes the identities may have, at most, for which `auth` stands in an ACL: each time it stands there
+/// it stands for all of them, so a request of a megabyte could ask for an ACL of gigabytes.
+const EXPANDED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of an entry besides scheme and id.
+const ENTRY_BYTES: usize = 12;
+
 /// Whether an identity of this scheme says who somebody is, so that `auth` expands to it.
 fn is_authenticated(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
@@ -237,18 +244,22 @@ pub(crate) fn resolve(
         }
     }
     let mut resolved: Vec<Acl<'_>> = Vec::with_capacity(unique.len());
+    let known: Vec<&Identity> =
+        caller.identities.iter().filter(|identity| is_authenticated(&identity.scheme)).collect();
+    let known_bytes: usize =
+        known.iter().map(|identity| ENTRY_BYTES + identity.scheme.len() + identity.id.len()).sum();
+    let mut expanded_bytes = 0;
     for entry in unique {
         if entry.scheme == "auth" {
-            let before = resolved.len();
-            let known = caller.identities.iter().filter(|identity| is_authenticated(&identity.scheme));
-            resolved.extend(known.map(|identity| Acl {
+            expanded_bytes += known_bytes;
+            if known.is_empty() || expanded_bytes > EXPANDED_BYTES_MAX {
+                return Err(ErrorCode::InvalidAcl);
+            }
+            resolved.extend(known.iter().map(|identity| Acl {
                 perms: entry.perms,
                 scheme: &identity.scheme,
                 id: &identity.id,
             }));
-            if resolved.len() == before {
-                return Err(ErrorCode::InvalidAcl);
-            }
         } else if is_world(&entry) || is_valid_id(entry.scheme, entry.id, options) {
             resolved.push(entry);
         } else {

@@ -5,26 +5,34 @@
 //! reads. It is the one place of the project that safe Rust cannot express.
 //!
 //! ```text
-//! allocation := name_len u16, data_len u32, name, data
+//! allocation := name_len u16, data_len u32, [long_name_len u32], name, data
 //! ```
+//! A name of 65,535 bytes or more, which hardly anybody has, has its length behind the two, and 65,535 in
+//! front.
 #![expect(unsafe_code, reason = "a thin pointer to bytes whose length is in front of them")]
 
 use alloc::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 const NAME_LEN_BYTES: usize = size_of::<u16>();
 const HEADER_BYTES: usize = NAME_LEN_BYTES + size_of::<u32>();
+
+/// In place of the length of a name that is as long as this or longer.
+const LONG: u16 = u16::MAX;
+const LONG_HEADER_BYTES: usize = HEADER_BYTES + size_of::<u32>();
 
 /// What a blob without any bytes points to: it needs no allocation.
 static EMPTY: [u8; HEADER_BYTES] = [0; HEADER_BYTES];
 
 /// A name and data. The name stays; the data may be written over by as many bytes.
 ///
-/// The invariant that every `unsafe` below rests on: `start` points to `HEADER_BYTES + name_len() +
-/// data_len()` initialized bytes that are aligned to 1, that live as long as this value, and that
-/// nobody else reaches. When both lengths are 0 these are the bytes of [`EMPTY`], which are never
-/// written nor freed; otherwise they came from `alloc` with [`Blob::layout`] of those lengths. The
+/// The invariant that every `unsafe` below rests on: `start` points to the header, which is initialized,
+/// and with it to `name().end + data_len()` initialized bytes that are aligned to 1, that live as long as
+/// this value, and that nobody else reaches. The header is [`LONG_HEADER_BYTES`] long when it begins with
+/// [`LONG`], otherwise [`HEADER_BYTES`]. When both lengths are 0 these are the bytes of [`EMPTY`], which are
+/// never written nor freed; otherwise they came from `alloc` with [`Blob::layout`] of those lengths. The
 /// lengths are written once, by [`Blob::new`].
 pub(crate) struct Blob {
     start: NonNull<u8>,
@@ -41,20 +49,23 @@ impl Blob {
     /// The data is given in two parts.
     ///
     /// # Panics
-    /// When the name has more than 65,535 bytes or the data more than 4 GiB.
+    /// When the name or the data have more than 4 GiB.
     pub(crate) fn new(name: &[u8], data: [&[u8]; 2]) -> Self {
         let bytes = data[0].len() + data[1].len();
         if name.is_empty() && bytes == 0 {
             return Self::empty();
         }
-        let name_len = u16::try_from(name.len()).expect("names were checked against NAME_BYTES_MAX");
-        let data_len = u32::try_from(bytes).expect("data is bounded by the frame it came in");
+        let bounded = "names and data are bounded by the frame they came in";
+        let name_len = u32::try_from(name.len()).expect(bounded).to_le_bytes();
+        let data_len = u32::try_from(bytes).expect(bounded).to_le_bytes();
+        let short = u16::try_from(name.len()).unwrap_or(LONG);
+        let long: &[u8] = if short == LONG { &name_len } else { &[] };
         let layout = Self::layout(name.len(), bytes);
         // SAFETY: the layout has at least the header's bytes.
         let allocated = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(allocated) else { handle_alloc_error(layout) };
         let mut end = start;
-        for part in [&name_len.to_le_bytes()[..], &data_len.to_le_bytes(), name, data[0], data[1]] {
+        for part in [&short.to_le_bytes()[..], &data_len, long, name, data[0], data[1]] {
             // SAFETY: the parts' lengths add up to the layout's size, so that each lies within the
             // allocation and `end` at most one past it; the allocation is new, so it overlaps none.
             unsafe {
@@ -71,38 +82,50 @@ impl Blob {
     }
 
     fn layout(name_len: usize, data_len: usize) -> Layout {
-        Layout::array::<u8>(HEADER_BYTES + name_len + data_len).expect("less than 5 GiB")
+        let header = if name_len < usize::from(LONG) { HEADER_BYTES } else { LONG_HEADER_BYTES };
+        Layout::array::<u8>(header + name_len + data_len).expect("less than 9 GiB")
     }
 
+    /// Where the name is, from the start on.
     #[inline]
-    fn name_len(&self) -> usize {
+    fn name_span(&self) -> Range<usize> {
         // SAFETY: the first two bytes of the header are initialized.
-        usize::from(u16::from_le_bytes(unsafe { self.start.cast().read() }))
+        let short = u16::from_le_bytes(unsafe { self.start.cast().read() });
+        if short == LONG { self.long_name_span() } else { HEADER_BYTES..HEADER_BYTES + usize::from(short) }
+    }
+
+    /// The same of a blob that begins with [`LONG`].
+    #[cold]
+    fn long_name_span(&self) -> Range<usize> {
+        // SAFETY: the header of such a blob has four bytes more, which are initialized.
+        let len = u32::from_le_bytes(unsafe { self.start.add(HEADER_BYTES).cast().read() });
+        LONG_HEADER_BYTES..LONG_HEADER_BYTES + len as usize
     }
 
     /// Bytes of data.
     #[inline]
     pub(crate) fn data_len(&self) -> usize {
-        // SAFETY: the header's last four bytes are within the allocation and initialized.
+        // SAFETY: these four bytes are in every header, and initialized.
         u32::from_le_bytes(unsafe { self.start.add(NAME_LEN_BYTES).cast().read() }) as usize
     }
 
     #[inline]
     pub(crate) fn name(&self) -> &[u8] {
-        // SAFETY: `name_len` initialized bytes follow the header; they are lent as long as `self`.
-        unsafe { NonNull::slice_from_raw_parts(self.start.add(HEADER_BYTES), self.name_len()).as_ref() }
+        let Range { start, end } = self.name_span();
+        // SAFETY: the name's initialized bytes are there; they are lent as long as `self`.
+        unsafe { NonNull::slice_from_raw_parts(self.start.add(start), end - start).as_ref() }
     }
 
     #[inline]
     pub(crate) fn data(&self) -> &[u8] {
-        let before = HEADER_BYTES + self.name_len();
+        let before = self.name_span().end;
         // SAFETY: `data_len` initialized bytes follow the name; they are lent as long as `self`.
         unsafe { NonNull::slice_from_raw_parts(self.start.add(before), self.data_len()).as_ref() }
     }
 
     #[inline]
     pub(crate) fn data_mut(&mut self) -> &mut [u8] {
-        let before = HEADER_BYTES + self.name_len();
+        let before = self.name_span().end;
         // SAFETY: as in `data`, and `self` is borrowed for nobody else. An empty blob lends no byte
         // of the static.
         unsafe { NonNull::slice_from_raw_parts(self.start.add(before), self.data_len()).as_mut() }
@@ -111,7 +134,7 @@ impl Blob {
 
 impl Drop for Blob {
     fn drop(&mut self) {
-        let (name_len, data_len) = (self.name_len(), self.data_len());
+        let (name_len, data_len) = (self.name_span().len(), self.data_len());
         if name_len + data_len > 0 {
             // SAFETY: it came from `alloc` with the layout of these lengths, and is not used again.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(name_len, data_len)) }
@@ -132,7 +155,9 @@ mod tests {
     #[test]
     fn what_goes_in_comes_out() {
         let long = vec![b'x'; 70_000];
-        for name in [&b""[..], b"n", b"some-name", &long[..usize::from(u16::MAX)]] {
+        let edge = usize::from(LONG);
+        for name in [&b""[..], b"n", b"some-name", &long[..edge - 1], &long[..edge], &long[..edge + 1], &long]
+        {
             for data in [&b""[..], b"d", b"0123456789", &long] {
                 let blob = Blob::new(name, data.split_at(data.len() / 2).into());
                 assert_eq!((blob.name(), blob.data(), blob.data_len()), (name, data, data.len()));
@@ -153,11 +178,5 @@ mod tests {
     fn another_thread_may_free_it() {
         let blob = Blob::new(b"a", [b"", b"b"]);
         std::thread::spawn(move || assert_eq!(blob.data(), b"b")).join().unwrap();
-    }
-
-    #[test]
-    #[should_panic(expected = "NAME_BYTES_MAX")]
-    fn a_name_beyond_its_bound_is_refused() {
-        let _ = Blob::new(&vec![b'x'; usize::from(u16::MAX) + 1], [b"", b""]);
     }
 }

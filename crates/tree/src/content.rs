@@ -14,8 +14,8 @@
 use crate::acl::{self, AclTable};
 use crate::node::{Ext, Node, TTL_MS_MAX, ZnodeKind};
 use crate::update::{
-    BAD_NAME, CONTAINER, Decoder, EPHEMERAL, KINDS, OpAcl, Reason, TTL, is_name, kind_bits, put_bytes,
-    put_len, put_nullable,
+    BAD_NAME, CONTAINER, Decoder, EPHEMERAL, KINDS, OpAcl, Reason, TTL, kind_bits, put_bytes, put_len,
+    put_nullable,
 };
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -179,7 +179,7 @@ impl<'a> ContentReader<'a> {
             return Err("a znode has an unknown flag");
         }
         let name = core::str::from_utf8(self.decoder.bytes()?).map_err(|_| "a name is not UTF-8")?;
-        if !is_name(name) || name.contains('/') {
+        if name.is_empty() || name.contains('/') {
             return Err(BAD_NAME);
         }
         let znode = if flags == AWAY { None } else { Some(self.znode(flags)?) };

@@ -49,7 +49,7 @@ pub use acl::AclView;
 pub use apply::{Change, Observer, OpResult, SoftQuota};
 pub use load::{LoadError, Loader};
 pub use moves::Moving;
-pub use node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+pub use node::{TTL_MS_MAX, ZnodeKind};
 pub use part::{Mark, Part, PartOp, PartResult};
 pub use placed::{PLACED_MAX, PLACED_PATH_BYTES_MAX, Placed};
 pub use prepare::{multi_op, writes_programs};

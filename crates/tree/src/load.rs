@@ -2,7 +2,7 @@
 
 use crate::digest::Place;
 use crate::index::ROOT_HASH;
-use crate::node::{NAME_BYTES_MAX, Node, TTL_MS_MAX, ZnodeKind};
+use crate::node::{Node, TTL_MS_MAX, ZnodeKind};
 use crate::session::{Contact, PARTITIONS_MAX};
 use crate::slab::NONE;
 use crate::snapshot::{AWAY, FORMAT, FORMAT_WITHOUT_ORDER, SCAFFOLD, flag, tag};
@@ -162,8 +162,8 @@ impl PlaceRecord {
         if is_root && self.prev != NONE {
             return Err(LoadError::Malformed("the root has a sibling"));
         }
-        if name.contains('/') || name.len() > NAME_BYTES_MAX {
-            return Err(LoadError::Malformed("the name of a znode is too long or has a slash"));
+        if name.contains('/') {
+            return Err(LoadError::Malformed("the name of a znode has a slash"));
         }
         Ok(())
     }

@@ -33,9 +33,6 @@ pub enum ZnodeKind {
 /// The longest TTL in milliseconds: ZooKeeper keeps it in five bytes.
 pub const TTL_MS_MAX: i64 = (1 << 40) - 1;
 
-/// The longest name of a znode in bytes. A client gets `BadArguments` for a longer one.
-pub const NAME_BYTES_MAX: usize = u16::MAX as usize;
-
 const VACANT: u16 = 1;
 const NULL_DATA: u16 = 2;
 const EPHEMERAL: u16 = 4;

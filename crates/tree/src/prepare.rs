@@ -5,7 +5,7 @@
 //! back what its earlier operations noted.
 
 use crate::acl;
-use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use crate::node::{TTL_MS_MAX, ZnodeKind};
 use crate::proposed::{Presence, Projected, Savepoint};
 use crate::quota::Usage;
 use crate::session::{Contact, OpenSession, is_same_password};
@@ -707,8 +707,7 @@ pub(crate) fn check_version(current: i32, expected: i32) -> Result<(), ErrorCode
 }
 
 pub(crate) fn check_path(path: &str) -> Result<(), ErrorCode> {
-    let name_fits = || path::split(path).is_none_or(|(_, name)| name.len() <= NAME_BYTES_MAX);
-    if path::is_valid(path) && name_fits() { Ok(()) } else { Err(ErrorCode::BadArguments) }
+    if path::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
 /// Where nothing is. What something is at is a path, and need not be looked at.

@@ -12,7 +12,7 @@
 //! What concerns several partitions is one update on each, with the same zxid: see [`crate::PartOp`].
 
 use crate::Stamp;
-use crate::node::{NAME_BYTES_MAX, TTL_MS_MAX, ZnodeKind};
+use crate::node::{TTL_MS_MAX, ZnodeKind};
 use crate::placed::Changes;
 use crate::session::{Contact, PARTITIONS_MAX};
 use alloc::string::String;
@@ -317,11 +317,7 @@ impl<'a> Op<'a> {
 pub(crate) type Reason = &'static str;
 
 const CUT_SHORT: Reason = "it is cut short";
-pub(crate) const BAD_NAME: Reason = "the name of a znode is empty or too long";
-
-pub(crate) fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX
-}
+pub(crate) const BAD_NAME: Reason = "the name of a znode is empty";
 
 pub(crate) struct Decoder<'a> {
     pub(crate) rest: &'a [u8],
@@ -388,7 +384,7 @@ impl<'a> Decoder<'a> {
     /// The path of a znode whose parent has to be here.
     fn path_of_child(&mut self) -> Result<&'a str, Reason> {
         let path = self.path()?;
-        if path::split(path).is_some_and(|(_, name)| is_name(name)) { Ok(path) } else { Err(BAD_NAME) }
+        if path::split(path).is_some_and(|(_, name)| !name.is_empty()) { Ok(path) } else { Err(BAD_NAME) }
     }
 
     pub(crate) fn acl(&mut self, acl: &'a [u8]) -> Result<OpAcl<'a>, Reason> {
@@ -403,7 +399,7 @@ impl<'a> Decoder<'a> {
     fn whole_path(&mut self) -> Result<&'a str, Reason> {
         let path = self.path()?;
         let names = path.strip_prefix('/').ok_or("a path does not begin at the root")?;
-        if names.split('/').any(|name| !is_name(name)) {
+        if names.split('/').any(str::is_empty) {
             return Err(BAD_NAME);
         }
         Ok(path)

@@ -205,6 +205,14 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
     if !(1024..=1 << 30).contains(&settings.max_request_bytes) {
         return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "1KiB to 1GiB".into());
     }
+    // What a request becomes goes to the others in one message, which may have 64 MiB.
+    if !settings.servers.is_empty() && settings.max_request_bytes > 32 << 20 {
+        return wrong(
+            "max-request-bytes",
+            settings.max_request_bytes.to_string(),
+            "at most 32MiB where there are several servers".into(),
+        );
+    }
     if settings.write_buffer_max_bytes < settings.write_buffer_bytes + settings.max_request_bytes {
         return wrong(
             "write-buffer-max-bytes",
@@ -424,6 +432,10 @@ mod tests {
             ("min-session-timeout = '2m'", "min-session-timeout: expected bounds"),
             ("tick-time = 0", "tick-time: expected a time above zero"),
             ("max-request-bytes = 10", "max-request-bytes: expected 1KiB to 1GiB"),
+            (
+                "max-request-bytes = 33554433\nserver-id = 1\npeer-secret = 's'\nservers = ['1=a:1', '2=b:1']",
+                "max-request-bytes: expected at most 32MiB where there are several servers",
+            ),
             ("segment-bytes = '1MiB'", "segment-bytes: expected at least twice"),
             ("snapshots-kept = 0", "snapshots-kept: expected a number above zero"),
         ];

@@ -204,7 +204,7 @@ impl World {
         }
         for (id, applied, tree) in self.states() {
             self.history.compare(id, applied, tree)?;
-            self.history.compare_order(id, tree)?;
+            self.history.compare_order(id, applied, tree)?;
             if tree.digest() != tree.recomputed_digest() {
                 return Err(
                     Violation::new(format!("the digest of server {id} is not that of its state")).into()

@@ -230,11 +230,13 @@ impl History {
         there.map(|child| child.name.as_str()).collect()
     }
 
-    /// A server that has applied everything lists all children in the order of their creation.
-    pub(super) fn compare_order(&self, server: u8, tree: &Tree) -> Checked {
+    /// A server lists all children in the order of their creation, as they were behind a position.
+    pub(super) fn compare_order(&self, server: u8, position: u64, tree: &Tree) -> Checked {
+        let committed = position.checked_sub(1).and_then(|at| self.entries.get(at as usize));
+        let zxid = committed.map_or(0, |committed| committed.zxids.1);
         for path in self.children.keys() {
             let Some(znode) = tree.get(path) else { continue };
-            let (found, wanted) = (znode.children().collect::<Vec<_>>(), self.children(path, self.zxid()));
+            let (found, wanted) = (znode.children().collect::<Vec<_>>(), self.children(path, zxid));
             if found != wanted {
                 return Err(Violation::new(format!(
                     "server {server} lists {found:?} below {path}, they were created as {wanted:?}"

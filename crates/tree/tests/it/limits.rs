@@ -5,9 +5,9 @@ use crate::parts::rich;
 use crate::placed;
 use crate::world::*;
 use proptest::prelude::*;
-use stoa_tree::{Caller, NAME_BYTES_MAX, Options, Stamp, Tree, Update, Updates};
+use stoa_tree::{Caller, Options, Stamp, Tree, Update, Updates};
 use stoa_wire::CreateMode::*;
-use stoa_wire::{Acl, ErrorCode, Opcode, READ_ACL};
+use stoa_wire::{Acl, ErrorCode, OPEN_ACL, Opcode, READ_ACL, perms};
 
 /// A log with every kind of operation in it.
 pub(crate) fn rich_world() -> World {
@@ -40,18 +40,153 @@ fn empty_trees() -> [Tree; 4] {
 }
 
 #[test]
-fn names_have_a_longest_length() {
+fn a_name_may_be_as_long_as_its_request() {
+    const EDGE: usize = 65_535;
     let mut world = World::new();
-    let longest = format!("/{}", "n".repeat(NAME_BYTES_MAX));
-    world.must(&create(&longest, b"data", Persistent));
-    assert_eq!(world.tree.get(&longest).unwrap().data(), Some(&b"data"[..]));
-    assert_eq!(
-        world.ask(&create(&format!("{longest}n"), b"", Persistent)).unwrap_err(),
-        ErrorCode::BadArguments
-    );
-    let sequential = &longest[..longest.len() - 9];
-    let refused = world.ask(&create(sequential, b"", PersistentSequential));
-    assert_eq!(refused.unwrap_err(), ErrorCode::BadArguments);
+    let mut wanted = vec![String::from("zookeeper")];
+    for len in [EDGE - 1, EDGE, EDGE + 1, 1_000_000] {
+        let name = "n".repeat(len);
+        let path = format!("/{name}");
+        world.must(&create(&path, b"data", Persistent));
+        for data in [&b"other"[..], b"data5", &[7; 300], b""] {
+            world.must(&set(&path, data, -1));
+            assert_eq!(world.tree.get(&path).unwrap().data(), Some(data), "{len}");
+        }
+        world.must(&create(&format!("{path}/below"), b"", Persistent));
+        wanted.push(name);
+    }
+    let sequential = format!("/{}", "s".repeat(EDGE - 9));
+    world.must(&create(&sequential, b"", PersistentSequential));
+    wanted.push(format!("{}0000000004", &sequential[1..]));
+    assert!(world.children("/") == wanted, "too long to be shown");
+    let loaded = load(&snapshot(&mut world.tree, 1 << 20)).unwrap();
+    assert!(loaded.get("/").unwrap().children().eq(wanted.iter().map(String::as_str)));
+    let mut other = World::new();
+    other.log = world.log.clone();
+    other.apply_all();
+    assert_eq!(other.tree.digest(), world.tree.digest());
+    for name in &wanted[1..5] {
+        world.must(&delete(&format!("/{name}/below"), -1));
+        world.must(&delete(&format!("/{name}"), -1));
+    }
+    assert!(world.children("/") == ["zookeeper", &*wanted[5]], "too long to be shown");
+}
+
+#[test]
+fn nothing_bounds_the_depth_of_a_tree() {
+    const LEVELS: usize = 5_000;
+    let mut world = World::new();
+    let deepest = "/d".repeat(LEVELS);
+    for level in 1..=LEVELS {
+        world.propose(&create(&deepest[..2 * level], b"", Persistent), 0).unwrap();
+    }
+    world.apply_all();
+    assert_eq!(world.tree.count_below("/d"), Some(LEVELS - 1));
+    world.must(&set(&deepest, b"deep", 0));
+    let loaded = load(&snapshot(&mut world.tree, 1 << 20)).unwrap();
+    assert_eq!(loaded.get(&deepest).unwrap().data(), Some(&b"deep"[..]));
+    world.must(&delete(&deepest, -1));
+    assert!(!world.exists(&deepest));
+}
+
+#[test]
+fn nothing_bounds_the_operations_of_a_multi_or_the_entries_of_an_acl() {
+    const MANY: usize = 20_000;
+    let mut world = World::new();
+    world.must(&create("/m", b"", Persistent));
+    let ops: Vec<Frame> = (0..MANY).map(|n| create(&format!("/m/{n}"), b"", Persistent)).collect();
+    assert_eq!(world.must(&multi(&ops)).answers.len(), MANY);
+    assert_eq!(world.stat("/m").num_children, MANY as i32);
+
+    const ENTRIES: usize = 2_000;
+    let ids: Vec<String> = (0..ENTRIES).map(|n| format!("user-{n}:hash")).collect();
+    let acl: Vec<_> = ids.iter().map(|id| Acl { perms: perms::ALL, scheme: "digest", id }).collect();
+    world.must(&create_acl("/a", b"", Persistent, &acl));
+    assert_eq!(world.tree.get("/a").unwrap().acl().list().len(), ENTRIES);
+    let last = identity("digest", &ids[ENTRIES - 1]);
+    world.propose_session(9);
+    world.ask_as(&set("/a", b"mine", -1), 9, &[last]).unwrap();
+    assert_eq!(code(world.propose(&set("/a", b"", -1), 9)), ErrorCode::NoAuth);
+}
+
+#[test]
+fn nothing_bounds_the_number_of_acls() {
+    const MANY: usize = 3_000;
+    let mut world = World::new();
+    for n in 0..MANY {
+        let acl = [Acl { perms: perms::ALL, scheme: "digest", id: &format!("user-{n}:hash") }];
+        world.propose(&create_acl(&format!("/{n}"), b"", Persistent, &acl), 0).unwrap();
+    }
+    world.apply_all();
+    // Besides the open one and that of the ensemble's configuration.
+    assert_eq!(world.tree.acl_count(), MANY + 2);
+}
+
+#[test]
+fn what_auth_stands_for_in_an_acl_is_bounded() {
+    const BYTES_MAX: usize = 1 << 20;
+    let mut world = World::new();
+    world.propose_session(9);
+    let entry_bytes = 12 + "digest".len();
+    let auth = |perms| Acl { perms, scheme: "auth", id: "" };
+    let twice = create_acl("/a", b"", Persistent, &[auth(perms::READ), auth(perms::ALL)]);
+    let fits = identity("digest", &"i".repeat(BYTES_MAX / 2 - entry_bytes));
+    let mut too_long = fits.clone();
+    too_long.id.push('i');
+    let refused = world.ask_as(&twice, 9, &[too_long]).unwrap_err();
+    assert_eq!(code(Err(refused)), ErrorCode::InvalidAcl);
+    world.ask_as(&twice, 9, &[fits]).unwrap();
+    assert_eq!(world.tree.get("/a").unwrap().acl().list().len(), 2);
+}
+
+/// Proposes a write and changes the number that its update has at this place.
+fn proposed_with(world: &mut World, frame: &Frame, at: usize, number: i32) {
+    world.propose(frame, 0).unwrap();
+    let update = world.log.last_mut().unwrap();
+    update[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    world.apply_all();
+}
+
+/// Where the operation of an update begins that is alone in its batch.
+const OP: usize = 4 + 3 * 8;
+
+#[test]
+fn numbers_of_sequential_znodes_go_on_below_zero() {
+    let mut world = World::new();
+    world.must(&create("/p", b"", Persistent));
+    // All but one of those that there are have been given.
+    let path = "/p/x";
+    proposed_with(&mut world, &create(path, b"", Persistent), OP + 3 + path.len() + 1, i32::MAX);
+    for _ in 0..3 {
+        world.must(&create("/p/n-", b"", PersistentSequential));
+    }
+    assert_eq!(world.children("/p"), ["x", "n-2147483647", "n--2147483648", "n--2147483647"]);
+    // Twice the children ever created, less those that are there.
+    let creates = i32::MIN + 2;
+    assert_eq!(world.stat("/p").cversion, creates.wrapping_mul(2).wrapping_sub(4));
+    let loaded = load(&snapshot(&mut world.tree, 1 << 20)).unwrap();
+    assert_eq!(loaded.get("/p").unwrap().stat(), world.stat("/p"));
+}
+
+#[test]
+fn versions_go_on_below_zero() {
+    let mut world = World::new();
+    world.must(&create("/a", b"", Persistent));
+    let at = OP + 2 + "/a".len();
+    proposed_with(&mut world, &set("/a", b"1", -1), at, i32::MAX);
+    assert_eq!(world.stat("/a").version, i32::MAX);
+    world.must(&set("/a", b"2", i32::MAX));
+    assert_eq!(world.stat("/a").version, i32::MIN);
+    assert_eq!(world.ask(&set("/a", b"3", i32::MAX)).unwrap_err(), ErrorCode::BadVersion);
+    proposed_with(&mut world, &set("/a", b"3", i32::MIN), at, -2);
+    for version in [-1, 0, 1] {
+        world.must(&set("/a", b"4", -1));
+        assert_eq!(world.stat("/a").version, version);
+    }
+    let acl_version = OP + 2 + "/a".len();
+    proposed_with(&mut world, &set_acl("/a", READ_ACL, -1), acl_version, i32::MAX);
+    world.must(&set_acl("/a", OPEN_ACL, i32::MAX));
+    assert_eq!(world.stat("/a").aversion, i32::MIN);
 }
 
 #[test]

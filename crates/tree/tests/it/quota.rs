@@ -102,3 +102,14 @@ fn quotas_survive_a_snapshot() {
     world.must(&create("/q/a", b"", Persistent));
     assert_eq!(code(world.propose(&create("/q/b", b"", Persistent), 0)), ErrorCode::QuotaExceeded);
 }
+
+#[test]
+fn limits_may_be_as_large_as_numbers_are() {
+    let limits = format!("count=-1,bytes=-1;countHardLimit={},byteHardLimit={}", i64::MAX, i64::MAX);
+    let mut world = with_quota(&limits, true);
+    world.must(&create("/q/a", b"data", Persistent));
+    // One that is no number any more is none.
+    let limits = limits.replace(&i64::MAX.to_string(), "9223372036854775808");
+    world.must(&set("/zookeeper/quota/q/zookeeper_limits", limits.as_bytes(), -1));
+    world.must(&create("/q/b", b"data", Persistent));
+}
