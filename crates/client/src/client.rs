@@ -307,7 +307,7 @@ impl Client {
         stat(self.call(Call::SetAcl { path: path.to_owned(), acl: acl.to_owned(), version }).await?)
     }
 
-    /// Lists the names of a znode's children, in no particular order.
+    /// Lists the names of a znode's children, in the order of their creation. (ZooKeeper lists them in none.)
     ///
     /// # Errors
     /// As [`Client::call`].

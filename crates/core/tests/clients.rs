@@ -249,5 +249,5 @@ fn what_is_proved_again_and_again_takes_no_room_from_what_is_proved_once() {
     threads.settle();
     let told = threads.take(client);
     assert_eq!(told.last().map(|frame| frame.err), Some(ErrorCode::AuthFailed as i32));
-    assert_eq!(threads.is_closed(client), Some(CloseReason::AuthFailed));
+    assert_eq!(threads.closed.last(), Some(&(client, CloseReason::AuthFailed)));
 }

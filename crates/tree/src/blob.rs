@@ -91,13 +91,10 @@ impl Blob {
     fn name_span(&self) -> Range<usize> {
         // SAFETY: the first two bytes of the header are initialized.
         let short = u16::from_le_bytes(unsafe { self.start.cast().read() });
-        if short == LONG { self.long_name_span() } else { HEADER_BYTES..HEADER_BYTES + usize::from(short) }
-    }
-
-    /// The same of a blob that begins with [`LONG`].
-    #[cold]
-    fn long_name_span(&self) -> Range<usize> {
-        // SAFETY: the header of such a blob has four bytes more, which are initialized.
+        if short != LONG {
+            return HEADER_BYTES..HEADER_BYTES + usize::from(short);
+        }
+        // SAFETY: such a blob has a header with four bytes more, which are initialized.
         let len = u32::from_le_bytes(unsafe { self.start.add(HEADER_BYTES).cast().read() });
         LONG_HEADER_BYTES..LONG_HEADER_BYTES + len as usize
     }
