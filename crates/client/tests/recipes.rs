@@ -54,6 +54,8 @@ async fn a_create_whose_answer_is_lost_is_not_repeated() {
         answer(&mut stream, xid, 0, |out| put::str(out, "/lock")).await;
         let (xid, _) = expect(&mut stream, Opcode::GetChildren).await;
         answer(&mut stream, xid, 0, |out| names(out, &["other-lock-0000000004", &made])).await;
+        let (xid, _) = expect(&mut stream, Opcode::Sync).await;
+        answer(&mut stream, xid, 0, |out| put::str(out, "/lock")).await;
         let (xid, path) = expect(&mut stream, Opcode::Exists).await;
         assert_eq!(path, format!("/lock/{made}"));
         answer(&mut stream, xid, 0, |out| OWN.encode(out)).await;
@@ -93,6 +95,8 @@ async fn a_create_that_is_given_up_is_taken_back() {
         answer(&mut stream, xid, 0, |out| put::str(out, "/lock")).await;
         let (xid, _) = expect(&mut stream, Opcode::GetChildren).await;
         answer(&mut stream, xid, 0, |out| names(out, &[made.strip_prefix("/lock/").unwrap()])).await;
+        let (xid, _) = expect(&mut stream, Opcode::Sync).await;
+        answer(&mut stream, xid, 0, |out| put::str(out, "/lock")).await;
         let (xid, _) = expect(&mut stream, Opcode::Exists).await;
         answer(&mut stream, xid, 0, |out| OWN.encode(out)).await;
         let (_, path) = expect(&mut stream, Opcode::Delete).await;

@@ -70,6 +70,14 @@ fn nobody_is_refused_because_of_what_is_lost() {
     run(70_004_840, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Somebody gave up a take, whose answer was lost, between the moment when it knew that a program had taken an element
+/// for it and the one when it knew which: it was not put back.
+#[test]
+fn nobody_forgets_what_was_taken_for_it() {
+    let settings = Settings::of(899_503_825, Some(Play::Queue), Some("disks")).expect("it is one of the kinds");
+    run(899_503_825, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// The lives of servers with several partitions.
 const DIVIDED: [&str; 4] = ["divided-default", "divided-moving", "divided-snapshots", "divided-disks"];
 

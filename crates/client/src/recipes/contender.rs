@@ -158,11 +158,10 @@ impl<S: Service> Contender<S> {
     /// If it is not there now, it will not be: the request was made before on the same session, so whichever
     /// server we ask now has it before this, or never.
     async fn find(&self) -> Result<Option<Place>, Error> {
-        self.znodes.sync(&self.directory).await?;
-        let names = self.znodes.children(&self.directory).await?;
+        let names = self.znodes.settled_children(&self.directory).await?;
         let Some(name) = names.iter().find(|name| name.starts_with(&self.id)) else { return Ok(None) };
         let rival = Rival::parse(name).ok_or_else(|| self.foreign())?;
-        let stat = self.znodes.stat(&format!("{}/{name}", self.directory)).await?;
+        let stat = self.znodes.settled_stat(&format!("{}/{name}", self.directory)).await?;
         Ok(stat.map(|stat| Place { rival, stat }))
     }
 

@@ -54,15 +54,19 @@ impl<S: Service> Own<S> {
 
     /// Looks whether it is there, after a request to create it whose answer is lost.
     pub(super) async fn find(&mut self) -> Result<Option<Stat>, Error> {
-        self.znodes.sync(&self.path).await?;
-        self.look().await
+        let found = self.znodes.settled_stat(&self.path).await?;
+        Ok(self.stands(found))
     }
 
     /// The same, after it was created.
     pub(super) async fn look(&mut self) -> Result<Option<Stat>, Error> {
         let found = self.znodes.stat(&self.path).await?;
+        Ok(self.stands(found))
+    }
+
+    fn stands(&mut self, found: Option<Stat>) -> Option<Stat> {
         self.session = found.map_or(0, |stat| stat.ephemeral_owner);
-        Ok(found)
+        found
     }
 
     /// It was not created, and will not be.

@@ -12,7 +12,7 @@ use super::planted::{Bug, has};
 use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::{Outcome, Witness};
-use super::znodes::Znodes;
+use super::znodes::{PAUSE_MIN, Znodes};
 use crate::protocol::Call;
 use crate::types::{Acl, Operation};
 
@@ -247,21 +247,36 @@ impl<S: Service> Drop for Taking<S> {
             return;
         }
         let (path, data, acl) = (core::mem::take(&mut self.path), self.data.take(), self.znodes.acl.clone());
-        let service = witness.service();
+        let (service, znodes) = (witness.service(), self.znodes.clone());
         service.spawn(async move {
+            let taken = match data {
+                // The same place, by a name that was never there: names come in the order of the elements.
+                Some(data) => {
+                    let was_done = witness.was_done().await;
+                    was_done.map(|done| done.then_some((format!("{path}~"), data, CreateMode::Persistent)))
+                }
+                None => {
+                    let said = witness.said().await;
+                    said.map(|said| said.map(|data| (path, data, CreateMode::PersistentSequential)))
+                }
+            };
             // Nobody is there to be told of an error; without a session there is nothing to be done.
-            if witness.was_done().await == Ok(true) {
-                let create = match data {
-                    // The same place, by a name that was never there: names come in the order of the elements.
-                    Some(data) => Ok((format!("{path}~"), data, CreateMode::Persistent)),
-                    None => witness.last().await.map(|data| (path, data, CreateMode::PersistentSequential)),
-                };
-                if let Ok((path, data, mode)) = create {
-                    let create = Operation::Create { path, data, acl, mode, ttl_ms: None };
-                    let _ = witness.commit(&[create]).await;
+            if let Ok(Some((path, data, mode))) = taken {
+                let create = [Operation::Create { path, data, acl, mode, ttl_ms: None }];
+                let mut pause = PAUSE_MIN;
+                while is_full(&witness.commit(&create).await) {
+                    znodes.pause(&mut pause).await;
                 }
             }
             witness.leave().await;
         });
+    }
+}
+
+/// Whether what is put back does not fit in for now: others may have filled its place.
+fn is_full(result: &Result<Outcome, Error>) -> bool {
+    match result {
+        Ok(outcome) => matches!(outcome, Outcome::Refused(_, ErrorCode::QuotaExceeded)),
+        Err(error) => error.is_for_now(),
     }
 }

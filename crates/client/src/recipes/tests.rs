@@ -15,7 +15,7 @@ use stoa_wire::{ErrorCode, EventKind, Stat};
 
 use super::*;
 use crate::protocol::{Call, Reply, WatchId};
-use crate::types::{Event, Operation, State, WatchEnd};
+use crate::types::{Event, Operation, OperationResult, State, WatchEnd};
 
 type Answer = Result<Reply, ErrorCode>;
 
@@ -34,6 +34,10 @@ struct Lines {
     /// The clock, and how far it goes on with each answer.
     now: Duration,
     trip: Duration,
+    /// Answers what the script has none for.
+    service: Option<fn(&Call) -> Answer>,
+    /// The number of the request whose answer never comes.
+    silent_at: Option<usize>,
 }
 
 struct Told(Option<Event>);
@@ -52,7 +56,17 @@ impl Script {
         let answers = answers.into_iter().collect();
         let (asked, told) = (Vec::new(), VecDeque::new());
         let (now, trip) = (Duration::ZERO, Duration::ZERO);
-        Self(Arc::new(Mutex::new(Lines { answers, session: SESSION, asked, told, now, trip })))
+        let (session, service, silent_at) = (SESSION, None, None);
+        Self(Arc::new(Mutex::new(Lines { answers, session, asked, told, now, trip, service, silent_at })))
+    }
+
+    /// A service that answers each request by itself, but for the one with that number.
+    fn answering(service: fn(&Call) -> Answer, silent_at: usize) -> Self {
+        let script = Self::new([]);
+        let mut lines = script.0.lock().unwrap();
+        (lines.service, lines.silent_at) = (Some(service), Some(silent_at));
+        drop(lines);
+        script
     }
 
     fn asked(&self) -> Vec<Call> {
@@ -65,12 +79,16 @@ impl Service for Script {
 
     fn call(&self, call: Call) -> impl Future<Output = Answer> + Send {
         let mut lines = self.0.lock().unwrap();
+        let is_silent = lines.silent_at == Some(lines.asked.len());
+        let by_itself = lines.service.map_or(Err(ErrorCode::SessionExpired), |answer| answer(&call));
         lines.asked.push(call);
-        let (session, answer) =
-            lines.answers.pop_front().unwrap_or((SESSION, Err(ErrorCode::SessionExpired)));
+        let (session, answer) = lines.answers.pop_front().unwrap_or((SESSION, by_itself));
         lines.session = session;
         let this = self.clone();
         async move {
+            if is_silent {
+                pending::<()>().await;
+            }
             let lines = &mut *this.0.lock().unwrap();
             lines.now += lines.trip;
             answer
@@ -210,6 +228,29 @@ fn a_release_that_is_refused_says_so_and_is_tried_again() {
     assert_eq!(script.asked().iter().filter(|call| is_release(call)).count(), 2);
 }
 
+/// Whoever gives up while its create is under way is taken back, also when the service cannot say at first whether it
+/// is there.
+#[test]
+fn what_was_under_way_is_found_when_the_service_can_say_so() {
+    let synced = || (SESSION, Ok(Reply::Path("/lock".to_owned())));
+    let script = Script::new([
+        there(),
+        // Nobody waits for this one.
+        created(&format!("/lock/{OWN}")),
+        (SESSION, Err(ErrorCode::SystemError)),
+        synced(),
+        listed(&["other-lock-0000000000", OWN]),
+        synced(),
+        (SESSION, Ok(Reply::Stat(Stat::default()))),
+        (SESSION, Ok(Reply::Nothing)),
+    ]);
+    script.0.lock().unwrap().silent_at = Some(1);
+    let lock = Lock::with(&script, "/lock", Primitive::SyncQueue);
+    assert!(pin!(lock.acquire()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let delete = Call::Delete { path: format!("/lock/{OWN}"), version: None };
+    assert_eq!(script.asked().last(), Some(&delete));
+}
+
 /// Of the witness there is no trace: its session has ended, and nobody knows.
 #[test]
 fn an_update_whose_witness_is_gone_is_uncertain() {
@@ -252,7 +293,7 @@ fn what_was_put_off_is_asked_again() {
         created("/counter/00000000000000ff-witness"),
         (SESSION, Err(ErrorCode::ThrottledOp)),
         (SESSION, Ok(Reply::Path("/counter".to_owned()))),
-        (SESSION, Ok(Reply::Stat(Stat::default()))),
+        (SESSION, Ok(Reply::Data { data: Vec::new(), stat: Stat::default() })),
         (SESSION, Ok(said)),
     ]);
     assert_eq!(now(Counter::extended(&script, "/counter").add(1)), Ok(42));
@@ -271,7 +312,6 @@ fn what_a_program_said_is_not_lost_with_its_answer() {
         created("/app/%3a/00000000000000ff-witness"),
         lost(),
         (SESSION, Ok(Reply::Path("/app/%3a".to_owned()))),
-        (SESSION, Ok(Reply::Stat(Stat { version: 1, ..Stat::default() }))),
         said(b"42", 1),
         said(b"43", 0),
     ]);
@@ -285,6 +325,109 @@ fn what_a_program_said_is_not_lost_with_its_answer() {
     assert!(core::str::from_utf8(data).unwrap().contains(r#"on_operation("read", "/app/%3a/add/*");"#));
     let Some(Call::GetData { path, .. }) = asked.last() else { panic!("{asked:?}") };
     assert_eq!(path, "/app/%3a/add/1.00000000000000ff-witness.1");
+}
+
+/// The session ends after the witness was asked for, and before it says what the program has done.
+#[test]
+fn what_a_program_said_and_nobody_can_read_any_more_is_uncertain() {
+    let script = Script::new([
+        created("/em/counter:counter"),
+        created("/counter"),
+        created("/counter/00000000000000ff-witness"),
+        lost(),
+        (SESSION, Ok(Reply::Path("/counter".to_owned()))),
+        (SESSION + 1, Err(ErrorCode::SessionExpired)),
+    ]);
+    assert_eq!(now(Counter::extended(&script, "/counter").add(1)), Err(Error::Uncertain));
+}
+
+/// A queue of one element, of which it says nothing to whoever takes it but by the witness.
+fn takes_in_silence(call: &Call) -> Answer {
+    let (taken, data) = (Stat { version: 1, ..Stat::default() }, b"element".to_vec());
+    match call {
+        Call::GetChildren { .. } => listed(&["item-0000000003"]).1,
+        Call::GetData { path, .. } if path.starts_with("/queue/head/") => lost().1,
+        Call::GetData { path, .. } if path.starts_with("/queue/items/") => {
+            Ok(Reply::Data { data, stat: Stat::default() })
+        }
+        Call::GetData { .. } => Ok(Reply::Data { data, stat: taken }),
+        Call::Exists { .. } => Ok(Reply::Stat(taken)),
+        Call::Sync { path } => Ok(Reply::Path(path.clone())),
+        Call::Create { path, .. } => created(path).1,
+        Call::Multi(operations) if matches!(operations.first(), Some(Operation::Delete { .. })) => lost().1,
+        Call::Multi(_) => Ok(Reply::Results(Vec::new())),
+        _ => Ok(Reply::Nothing),
+    }
+}
+
+/// What those who put an element back ask for.
+fn puts_back(call: &Call) -> bool {
+    let Call::Multi(operations) = call else { return false };
+    let Some(Operation::Create { path, data, .. }) = operations.first() else { return false };
+    path.starts_with("/queue/items/item-") && data == b"element"
+}
+
+/// Whoever gives up a take at any moment between its request and its end puts the element back.
+#[test]
+fn an_element_is_put_back_whenever_its_taker_gives_up() {
+    for form in [Queue::new, Queue::extended] {
+        let mut silent_at = 0;
+        loop {
+            let script = Script::answering(takes_in_silence, silent_at);
+            let mut queue = form(&script, "/queue");
+            let taken = pin!(queue.try_take()).poll(&mut Context::from_waker(Waker::noop()));
+            let asked = script.asked();
+            let has_asked = asked.iter().take(silent_at + 1).any(|call| match call {
+                Call::GetData { path, .. } => path.starts_with("/queue/head/"),
+                Call::Multi(operations) => matches!(operations.first(), Some(Operation::Delete { .. })),
+                _ => false,
+            });
+            let is_back = asked.iter().filter(|call| puts_back(call)).count();
+            if let Poll::Ready(taken) = taken {
+                // What is asked when the queue itself is given up has its answer.
+                script.0.lock().unwrap().silent_at = None;
+                assert_eq!((taken, is_back), (Ok(Some(b"element".to_vec())), 0));
+                break;
+            }
+            assert_eq!(is_back, usize::from(has_asked), "given up at request {silent_at}: {asked:?}");
+            silent_at += 1;
+        }
+        assert!(silent_at > 4, "there was something to give up");
+    }
+}
+
+/// The service has no room for anything: what was taken is put back when it has some, and so is the question whether
+/// it was taken.
+#[test]
+fn an_element_is_put_back_when_there_is_room_for_it() {
+    let refused = || (SESSION, Err(ErrorCode::SystemError));
+    let synced = || (SESSION, Ok(Reply::Path("/queue".to_owned())));
+    let over =
+        vec![OperationResult::Failed(ErrorCode::QuotaExceeded), OperationResult::Failed(ErrorCode::Ok)];
+    let script = Script::new([
+        created("/em/queue:queue"),
+        created("/queue/clients/00000000000000ff-witness"),
+        // Nobody waits for this one.
+        lost(),
+        refused(),
+        synced(),
+        (
+            SESSION,
+            Ok(Reply::Data { data: b"element".to_vec(), stat: Stat { version: 1, ..Stat::default() } }),
+        ),
+        refused(),
+        synced(),
+        (SESSION, Ok(Reply::Stat(Stat { version: 1, ..Stat::default() }))),
+        (SESSION, Ok(Reply::Results(over))),
+        (SESSION, Ok(Reply::Results(Vec::new()))),
+        (SESSION, Ok(Reply::Nothing)),
+    ]);
+    script.0.lock().unwrap().silent_at = Some(2);
+    let mut queue = Queue::extended(&script, "/queue");
+    assert!(pin!(queue.try_take()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let asked = script.asked();
+    assert_eq!(asked.iter().filter(|call| puts_back(call)).count(), 3, "{asked:?}");
+    assert!(matches!(asked.last(), Some(Call::Delete { .. })), "{asked:?}");
 }
 
 #[test]
@@ -458,12 +601,17 @@ fn a_leaf_is_found_again_and_deleted_as_long_as_it_is_ours() {
         (SESSION, Ok(Reply::Data { data: data.to_vec(), stat }))
     };
     let synced = || (SESSION, Ok(Reply::Path("/lock".to_owned())));
+    let refused = || (SESSION, Err(ErrorCode::SystemError));
     let script = Script::new([
         lost(),
+        // Until the service can say what there is, there is nothing to go by.
+        refused(),
         synced(),
         leaf(b"00000000000000ff", SESSION),
         // The delete was carried out, and somebody else has the lock.
         lost(),
+        synced(),
+        refused(),
         synced(),
         leaf(b"00000000000000ee", 8),
     ]);
@@ -471,8 +619,8 @@ fn a_leaf_is_found_again_and_deleted_as_long_as_it_is_ours() {
     assert_eq!((held.token(), held.session()), (Token(9), SESSION));
     assert_eq!(now(held.release()), Ok(()));
     let asked = script.asked();
-    assert_eq!(asked.len(), 6, "{asked:?}");
-    let Call::Within { session: SESSION, call } = &asked[3] else { panic!("{asked:?}") };
+    assert_eq!(asked.len(), 9, "{asked:?}");
+    let Call::Within { session: SESSION, call } = &asked[4] else { panic!("{asked:?}") };
     assert_eq!(**call, Call::Delete { path: "/lock".to_owned(), version: None });
 }
 

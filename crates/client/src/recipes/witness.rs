@@ -74,7 +74,7 @@ impl<S: Service> Witness<S> {
     }
 
     /// Carries out all operations, or none, and says which. It must be the last call of a witness whose future
-    /// was dropped, other than [`Witness::was_done`].
+    /// was dropped, other than [`Witness::was_done`] and [`Witness::said`].
     pub(super) async fn commit(&mut self, operations: &[Operation]) -> Result<Outcome, Error> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -133,9 +133,10 @@ impl<S: Service> Witness<S> {
                 Ok(_) => return Ok(Ok(self.was_done().await?.then(Vec::new))),
                 Err(code) if is_lost(code) || code == ErrorCode::SystemError => {
                     self.znodes.pause(&mut pause).await;
-                    let was_done = self.was_done().await?;
-                    if was_done && !has(&self.znodes.service, Bug::ProgramIsAskedTwice) {
-                        return Ok(Ok(Some(self.last().await?)));
+                    if let Some(said) = self.said().await?
+                        && !has(&self.znodes.service, Bug::ProgramIsAskedTwice)
+                    {
+                        return Ok(Ok(Some(said)));
                     }
                     if code == ErrorCode::SystemError {
                         return Ok(Err(code));
@@ -151,23 +152,35 @@ impl<S: Service> Witness<S> {
         }
     }
 
-    /// What the program has said that has made the last update.
-    pub(super) async fn last(&self) -> Result<Vec<u8>, Error> {
-        let read = self.znodes.data(&self.path).await?;
-        read.map(|(data, _)| data).ok_or(Error::Uncertain)
-    }
-
     /// Whether the update that was begun last was carried out, when nobody has heard what became of it. If it
     /// was not by now, it never will be.
     pub(super) async fn was_done(&mut self) -> Result<bool, Error> {
-        let Some(version) = self.version else { return Ok(false) };
-        let uncertain = |error| if error == Error::SessionLost { Error::Uncertain } else { error };
-        self.znodes.sync(&self.path).await.map_err(uncertain)?;
-        let Some(stat) = self.znodes.stat(&self.path).await.map_err(uncertain)? else {
-            return Err(Error::Uncertain);
+        Ok(self.learn(false).await?.is_some())
+    }
+
+    /// The same of an update that a program makes: what it has said, if it was carried out.
+    pub(super) async fn said(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        self.learn(true).await
+    }
+
+    /// What the witness holds, if reading it is asked for, when the update that was begun last was carried out.
+    ///
+    /// The version that is found is the one that we know from then on, and with that the update is forgotten: who is
+    /// asked once more says that nothing was done. So all that is to be known is found out before, and nothing is
+    /// awaited between that and the return, or a taker that is dropped there would lose what it has taken.
+    async fn learn(&mut self, reads: bool) -> Result<Option<Vec<u8>>, Error> {
+        let Some(version) = self.version else { return Ok(None) };
+        let found = if reads {
+            let read = self.znodes.settled_data(&self.path).await;
+            read.map(|found| found.map(|(data, stat)| (stat.version, data)))
+        } else {
+            let stat = self.znodes.settled_stat(&self.path).await;
+            stat.map(|found| found.map(|stat| (stat.version, Vec::new())))
         };
-        self.version = Some(stat.version);
-        Ok(stat.version != version)
+        // Whatever keeps us from looking, nobody knows.
+        let Ok(Some((found, held))) = found else { return Err(Error::Uncertain) };
+        self.version = Some(found);
+        Ok((found != version).then_some(held))
     }
 
     /// Takes it away, for its work is done.

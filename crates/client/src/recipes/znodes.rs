@@ -182,6 +182,41 @@ impl<S: Service> Znodes<S> {
         }
     }
 
+    /// Answers a read when whatever we have asked before has been carried out, or never will be. Only then anybody
+    /// knows what became of a request whose answer is lost, so a service that cannot say it for now, because it has
+    /// no room, is asked until it can.
+    async fn ask_settled(&self, path: &str, read: Call) -> Result<Reply, ErrorCode> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let mut answer = self.ask(Call::Sync { path: path.to_owned() }).await;
+            if answer.is_ok() {
+                answer = self.ask(read.clone()).await;
+            }
+            match answer {
+                Err(code) if Error::of(path, code).is_for_now() => self.pause(&mut pause).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The children of a znode when all that we have asked is settled.
+    pub(super) async fn settled_children(&self, path: &str) -> Result<Vec<String>, Error> {
+        let call = Call::GetChildren { path: path.to_owned(), watch: None, with_stat: false };
+        names(path, self.ask_settled(path, call).await)
+    }
+
+    /// The Stat of a znode then.
+    pub(super) async fn settled_stat(&self, path: &str) -> Result<Option<Stat>, Error> {
+        let call = Call::Exists { path: path.to_owned(), watch: None };
+        stat(path, self.ask_settled(path, call).await)
+    }
+
+    /// The data and Stat of a znode then.
+    pub(super) async fn settled_data(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>, Error> {
+        let call = Call::GetData { path: path.to_owned(), watch: None };
+        data(path, self.ask_settled(path, call).await)
+    }
+
     /// Deletes a znode that nobody else makes again. Returns whether it was there, as far as is known: when
     /// an answer is lost, a znode that is gone may have been deleted by us.
     pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {

@@ -79,8 +79,7 @@ impl<S: Service> Leaf<S> {
     /// Looks for it, after a request to create or to delete it whose answer is lost: such a request was carried out
     /// by now, or will not be.
     async fn find(&self) -> Result<Option<Stat>, Error> {
-        self.znodes.sync(&self.path).await?;
-        let read = self.znodes.data(&self.path).await?;
+        let read = self.znodes.settled_data(&self.path).await?;
         Ok(read.and_then(|(data, stat)| (data == self.id.as_bytes()).then_some(stat)))
     }
 
