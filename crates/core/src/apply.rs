@@ -257,7 +257,7 @@ impl Server {
         let Some(id) = own else { return };
         if matches!(self.connections.get(id).map(|connection| &connection.phase), Some(Phase::Opening { .. }))
         {
-            self.send_expired(id);
+            self.opening_refused(id, refusal);
             return;
         }
         let Some(writer) = self.writer(id) else { return };

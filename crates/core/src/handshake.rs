@@ -9,8 +9,8 @@ use crate::server::Server;
 use crate::session::Scope;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
-use stoa_tree::WatcherId;
-use stoa_wire::{ConnectRequest, ConnectResponse, begin_frame, end_frame};
+use stoa_tree::{Refusal, WatcherId};
+use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, begin_frame, end_frame};
 
 impl Server {
     pub(crate) fn handshake(&mut self, id: ConnectionId, frame: &[u8]) {
@@ -180,6 +180,29 @@ impl Server {
         };
         self.go_live(id, key, response);
         self.resume(id);
+    }
+
+    /// Whoever leads has refused what a connection has asked for with its first frame.
+    ///
+    /// A new session is refused for its id alone: another one has it. That is not its client's business, who would
+    /// take it for the end of a session that it never had; so it is asked for once more, with the next id. This run
+    /// has given an id that an earlier one had given before its clock was set back, and that was on the timeline,
+    /// but not applied here yet. Now it is, and [`crate::session::Sessions::insert`] has passed over it and those
+    /// that may have been given with it.
+    pub(crate) fn opening_refused(&mut self, id: ConnectionId, refusal: Refusal) {
+        let phase = self.connections.get(id).map(|connection| &connection.phase);
+        let Some(&Phase::Opening { timeout_ms, .. }) = phase else { return };
+        if refusal != Refusal::Error(ErrorCode::BadArguments) {
+            self.send_expired(id);
+            return;
+        }
+        let session = self.sessions.new_id();
+        let password = self.sessions.new_password(session);
+        let opening = self.requests.next().request;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.opening = opening;
+        }
+        self.ask_for_session(id, true, session, timeout_ms, &password);
     }
 
     /// There is no such session, or the password is another one.

@@ -5,7 +5,7 @@ mod local;
 
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Role, Server,
+    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Restore, Role, Server,
 };
 use stoa_group::Store;
 use stoa_tree::{Options, Tree};
@@ -24,6 +24,8 @@ struct Trio {
     /// These disks store nothing for now: the last record that waits.
     stalled: BTreeSet<u8>,
     waiting: [u64; 3],
+    /// What the third has stored.
+    records: Vec<(u64, Vec<u8>)>,
     /// Every outcome in a record of the first server: server, request, whether it was refused.
     outcomes: Vec<(u8, u64, bool)>,
     /// Whom each server was last told to belong to the ensemble.
@@ -41,21 +43,15 @@ impl Trio {
 
     fn configured(set: impl Fn(&mut Config)) -> Self {
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
-        let server = |id: u8| {
-            let mut config = Config {
-                server_id: id,
-                tick_ms: 100,
-                session_timeout_min_ms: 500,
-                heartbeat_ms: 20,
-                reap_interval_ms: 50,
-                ..Config::default()
-            };
+        let empty = || Recovered::new(Tree::new(Options::default()), &[1, 2, 3]);
+        let server = |id| {
+            let mut config = config(id);
             set(&mut config);
-            let recovered = Recovered::new(Tree::new(Options::default()), &[1, 2, 3]);
-            Server::new(config, recovered, [id; 32], start).expect("a new timeline is sound")
+            new_server(config, empty(), id, start)
         };
         let mut trio = Self {
             servers: (1..=3).map(server).collect(),
+            records: Vec::new(),
             now_us: start.mono_us,
             timeout_ms: 1000,
             cuts: BTreeSet::new(),
@@ -118,7 +114,11 @@ impl Trio {
     fn store(&mut self, id: u8) -> bool {
         while let Some(append) = self.server(id).poll_append() {
             self.waiting[usize::from(id) - 1] = append.position;
-            let store = Store::decode(append.payload.join()).expect("it is a record");
+            let payload = append.payload.join();
+            if id == 3 {
+                self.records.push((append.position, payload.to_vec()));
+            }
+            let store = Store::decode(payload).expect("it is a record");
             for entry in store.entries.iter().filter(|_| id == 1) {
                 for item in Items::new(&entry.payload) {
                     let item = item.expect("it is an item");
@@ -194,6 +194,21 @@ impl Trio {
         let header = |frame: &Vec<u8>| ReplyHeader::decode(&mut Reader::new(frame)).expect("it is a reply");
         self.frames(id, connection).iter().map(header).map(|header| (header.xid, header.err)).collect()
     }
+}
+
+fn config(id: u8) -> Config {
+    Config {
+        server_id: id,
+        tick_ms: 100,
+        session_timeout_min_ms: 500,
+        heartbeat_ms: 20,
+        reap_interval_ms: 50,
+        ..Config::default()
+    }
+}
+
+fn new_server(config: Config, recovered: Recovered, secret: u8, now: Now) -> Server {
+    Server::new(config, recovered, [secret; 32], now).expect("what it has is sound")
 }
 
 fn frame(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -685,4 +700,51 @@ fn a_session_does_not_end_while_its_return_is_proposed() {
     let greeting = greeting.first().and_then(|frame| ConnectResponse::decode(frame).ok());
     assert_eq!(greeting.map(|it| it.session_id), Some(session.session_id));
     assert_eq!(trio.server(1).session_count(), 1);
+}
+
+/// A server comes back, its clock is set back, and it has not applied yet what it has: it gives an id that it gave
+/// before, to a client that is still there. The next one knows nothing of that, and gets a session.
+#[test]
+fn a_new_session_is_never_refused_for_an_id_that_another_one_has() {
+    let mut trio = Trio::new();
+    // The third one stores that its client's session is created, and does not hear that all have.
+    trio.stalled.extend([1, 2]);
+    assert_eq!(trio.connect(3, None).1.map(|it| it.session_id), None, "it cannot be committed yet");
+    for server in [1, 2] {
+        trio.cuts.insert((server, 3));
+        let now = trio.now();
+        trio.server(server).peer_lost(3, now);
+    }
+    let mut restore = Restore::new(Options::default(), &[1, 2, 3]);
+    for (position, payload) in &trio.records {
+        restore.record(*position, payload).expect("it was stored here");
+    }
+    let set_back = Now { wall_ms: 1_700_000_000_000, ..trio.now() };
+    let recovered = restore.finish(3).expect("it was stored here");
+    trio.servers[2] = new_server(config(3), recovered, 9, set_back);
+    let (client, greeting) = trio.connect(3, None);
+    assert_eq!(greeting.map(|it| it.session_id), None, "it knows nobody who could create it");
+    trio.stalled.clear();
+    trio.pass(&[1, 2], 20);
+    assert_eq!(trio.server(1).session_count(), 1);
+
+    trio.cuts.clear();
+    for server in [1, 2] {
+        let now = trio.now();
+        trio.server(server).peer_connected(3, now);
+        trio.server(3).peer_connected(server, now);
+    }
+    trio.pass(&[1, 2, 3], 200);
+    let greeting = trio.frames(3, client);
+    let greeting = greeting.first().and_then(|frame| ConnectResponse::decode(frame).ok()).unwrap();
+    assert!(
+        trio.outcomes.iter().any(|(server, _, refused)| *server == 3 && *refused),
+        "it asked for that id"
+    );
+    assert!(greeting.timeout_ms > 0, "{greeting:x?}");
+    assert_eq!(trio.server(1).session_count(), 2);
+    // The session is on this connection, as whoever leads knows it.
+    trio.send(3, client, &create(1, "/a"));
+    trio.pass(&[1, 2, 3], 50);
+    assert_eq!(trio.answers(3, client), [(1, OK)]);
 }

@@ -74,7 +74,8 @@ fn nobody_is_refused_because_of_what_is_lost() {
 /// for it and the one when it knew which: it was not put back.
 #[test]
 fn nobody_forgets_what_was_taken_for_it() {
-    let settings = Settings::of(899_503_825, Some(Play::Queue), Some("disks")).expect("it is one of the kinds");
+    let settings =
+        Settings::of(899_503_825, Some(Play::Queue), Some("disks")).expect("it is one of the kinds");
     run(899_503_825, &settings, false).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
