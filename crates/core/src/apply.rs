@@ -303,7 +303,7 @@ impl Server {
 
     fn session_ended(&mut self, session: i64, closed_by: Option<ConnectionId>) {
         self.tell_of_session(session, None);
-        let Some(live) = self.sessions.remove(session) else { return };
+        let Some(live) = self.sessions.remove(session) else { return self.silence_guests(session) };
         // Its own close is the last thing that is answered; whoever else holds it learns by the end
         // of the connection.
         let reason =

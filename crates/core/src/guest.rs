@@ -18,11 +18,12 @@ use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
 use crate::word::{Attached, ToClient, ToPartition, Word};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_tree::Stamp;
+use stoa_tree::{Stamp, WatcherId};
 use stoa_wire::{Opcode, Reader, RequestHeader};
 
 /// What a connection is when its client is connected to a home.
@@ -84,8 +85,32 @@ impl Connection {
     }
 }
 
-/// The guests, by their names.
-pub(crate) type Guests = HashMap<(u8, ConnectionId), ConnectionId, FixedState>;
+/// The guests.
+#[derive(Default)]
+pub(crate) struct Guests {
+    by_name: HashMap<(u8, ConnectionId), ConnectionId, FixedState>,
+    /// Those who came with a session, the newest of each last.
+    by_session: BTreeSet<(i64, ConnectionId)>,
+}
+
+impl Guests {
+    fn named(&self, home: u8, client: ConnectionId) -> Option<ConnectionId> {
+        self.by_name.get(&(home, client)).copied()
+    }
+
+    /// The connections of a session, the newest last.
+    pub(crate) fn of_session(&self, session: i64) -> impl DoubleEndedIterator<Item = ConnectionId> {
+        let all = (session, ConnectionId(0))..=(session, ConnectionId(u64::MAX));
+        self.by_session.range(all).map(|(_, id)| *id)
+    }
+
+    fn forget(&mut self, id: ConnectionId, connection: &Connection) {
+        if let Some(guest) = &connection.guest {
+            self.by_name.remove(&(guest.home, guest.client));
+            self.by_session.remove(&(connection.session, id));
+        }
+    }
+}
 
 impl Server {
     /// Something of a client that is connected to this home.
@@ -97,7 +122,7 @@ impl Server {
             ToPartition::Attach { session, password } => self.attach_side(home, client, session, &password),
             ToPartition::Detach => self.detach_side(home, client),
             said => {
-                let Some(&id) = self.guests.get(&(home, client)) else { return };
+                let Some(id) = self.guest(home, client) else { return };
                 match said {
                     ToPartition::Identify(frame) => self.identify_guest(id, &frame),
                     ToPartition::Request { seen, placed, frame, ahead: Some(ahead) } => {
@@ -151,7 +176,7 @@ impl Server {
 
     fn insert_guest(&mut self, home: u8, client: ConnectionId, peer: SocketAddr) -> ConnectionId {
         let id = self.connections.insert(peer, self.now);
-        self.guests.insert((home, client), id);
+        self.guests.by_name.insert((home, client), id);
         let seen = Timestamp::new(self.placement.partitions());
         if let Some(connection) = self.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
@@ -190,6 +215,7 @@ impl Server {
         session: Attached,
     ) -> ConnectionId {
         let id = self.insert_guest(home, client, peer);
+        self.guests.by_session.insert((session.session, id));
         if let Some(connection) = self.connections.get_mut(id) {
             connection.phase = if session.read_only { Phase::ReadOnly } else { Phase::Guest };
             connection.session = session.session;
@@ -213,7 +239,7 @@ impl Server {
 
     /// The connection of a home's client here.
     pub(crate) fn guest(&self, home: u8, client: ConnectionId) -> Option<ConnectionId> {
-        self.guests.get(&(home, client)).copied()
+        self.guests.named(home, client)
     }
 
     /// What the state here rests on.
@@ -384,9 +410,21 @@ impl Server {
     }
 
     /// A connection has ended: its home's client is known here no more.
-    pub(crate) fn forget_guest(&mut self, connection: &Connection) {
-        if let Some(guest) = &connection.guest {
-            self.guests.remove(&(guest.home, guest.client));
+    pub(crate) fn forget_guest(&mut self, id: ConnectionId, connection: &Connection) {
+        self.guests.forget(id, connection);
+    }
+
+    /// A session has ended on this partition, and its ephemerals and acknowledgements are gone. Its guests are told
+    /// nothing any more: that would be what follows the end, and they have not been told of that. The first partition
+    /// ends their connections when it comes so far, with the answer before that if they have asked for it.
+    pub(crate) fn silence_guests(&mut self, session: i64) {
+        let guests: Vec<_> = self.guests.of_session(session).collect();
+        for id in guests {
+            let connection = self.connections.get_mut(id);
+            if let Some(connection) = connection.filter(|connection| connection.phase == Phase::Guest) {
+                connection.phase = Phase::Closing;
+                self.partition.watches.remove_watcher(WatcherId(id.0));
+            }
         }
     }
 

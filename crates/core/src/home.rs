@@ -549,7 +549,7 @@ impl Home {
             return false;
         };
         let is_due = route.late.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
-        let concerned = route.concerned(answers, route.parts);
+        let concerned = route.concerned(from, stamp, answers, route.parts);
         if !is_due || lacks(concerned, from, stamp, &self.reached).is_some() {
             return false;
         }

@@ -7,6 +7,7 @@ use crate::gather::{Gather, is_for_all};
 use crate::home::{AskedAhead, Direct};
 use crate::mark;
 use crate::placement::{FIRST, Placement, Recent};
+use crate::step::entry_of;
 use crate::timestamp::Timestamp;
 use crate::word::Attached;
 use alloc::boxed::Box;
@@ -206,13 +207,28 @@ impl Route {
 
     /// The partitions of which something may have to come before what another one has for the client: events, and
     /// before an event also answers. `parts`: those that have to have come as far.
-    pub(crate) fn concerned(&self, answers: u32, parts: u64) -> u64 {
-        self.watched | if answers > 0 { parts } else { self.awaits() }
+    pub(crate) fn concerned(&self, from: u8, stamp: &Timestamp, answers: u32, parts: u64) -> u64 {
+        let is_unmet = self.met & (1 << from) == 0 && self.may_have_ended(stamp);
+        self.watched | u64::from(is_unmet) << FIRST | if answers > 0 { parts } else { self.awaits() }
+    }
+
+    /// Whether a partition that has told the client nothing may have come past the end of its session before it knew of
+    /// the connection: see [`crate::server::Server::silence_guests`]. What it tells first then waits for the first
+    /// partition, which will have ended the connection.
+    #[cold]
+    fn may_have_ended(&self, stamp: &Timestamp) -> bool {
+        let lasts = |session: Attached| session.read_only || entry_of(stamp.at(FIRST)) <= session.since;
+        !self.session.is_none_or(lasts)
     }
 
     /// The first of them of which something may not be here.
     pub(crate) fn lacks(&self, late: &Late, reached: &Timestamp) -> Option<u8> {
-        lacks(self.concerned(late.answers, late.parts), late.from, &late.stamp, reached)
+        lacks(
+            self.concerned(late.from, &late.stamp, late.answers, late.parts),
+            late.from,
+            &late.stamp,
+            reached,
+        )
     }
 
     /// The client is about to be given these frames. Lowers the zxids of answers where it would otherwise

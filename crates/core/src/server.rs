@@ -318,7 +318,7 @@ impl Server {
         self.now = now;
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
-        self.forget_guest(&connection);
+        self.forget_guest(id, &connection);
         self.local.forget(connection.opening, id);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);

@@ -841,6 +841,11 @@ fn a_direct_client_waits_where_a_partition_lags_and_its_fast_reads_do_not() {
     let tops = tops(3);
     let writer = servers.connect(1, 0);
     let (_, [one, other]) = servers.connect_direct(2, [1, 2]);
+    // What a partition tells a connection first would wait for the first partition, which waits for the second.
+    for (side, top) in [(one, &tops[1]), (other, &tops[2])] {
+        servers.send(side, &exists(0, top));
+        assert_eq!(told(&servers.take(side)).0, [(0, stoa_wire::ErrorCode::NoNode as i32)]);
+    }
     // The second partition of the second server hears nothing for a while.
     servers.cut(1, 2, 1);
     servers.cut(2, 3, 1);

@@ -46,6 +46,7 @@ fn what_went_wrong_once_does_not_again() {
         ("snapshots", 3, 60_000_585),
         ("reshaped --programs", 8, 61_002_879),
         ("reshaped --programs", 8, 64_004_799),
+        ("reshaped --programs", 8, 886_002_863),
     ] {
         let settings = match kind.split_once(" --") {
             Some((kind, "programs")) => named(kind).with_programs(),

@@ -4,7 +4,7 @@ use super::FAILURE_PATH;
 use super::item::{Answer, Ran, Record, Watch};
 use super::{Extensions, ProgramStats};
 use crate::apply::{Telling, notify};
-use crate::connection::{Connection, ConnectionId, Phase, Slot};
+use crate::connection::{ConnectionId, Phase, Slot};
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::request::frame;
@@ -53,10 +53,10 @@ impl Server {
     pub(crate) fn tell(&mut self, told: &[(i64, &str)]) {
         let zxid = self.partition.tree.last_zxid();
         for (session, path) in told.iter().copied() {
-            let is_its = |(_, connection): &(ConnectionId, &Connection)| {
-                connection.session == session && matches!(connection.phase, Phase::Live(_) | Phase::Guest)
+            let is_open = |id: &ConnectionId| {
+                self.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Guest)
             };
-            let guest = || self.connections.iter().find(is_its).map(|(id, _)| id);
+            let guest = || self.guests.of_session(session).rfind(is_open);
             if let Some(id) = self.sessions.connection_of(session).or_else(guest) {
                 notify(&mut self.connections, &mut self.stats, id, zxid, EventKind::DataChanged, path);
                 self.check_output(id);

@@ -8,10 +8,10 @@ use stoa_wire::{
     request::encode, xid,
 };
 
-const PARTITIONS: u8 = 4;
+pub(crate) const PARTITIONS: u8 = 4;
 
 /// A counter below each top, so that it and what is asked for live together.
-const COUNTER: &str = r#"
+pub(crate) const COUNTER: &str = r#"
     on_operation("read", "/*/increment");
     fn read(request) {
         let at = request.path.parent_of() + "/count";
@@ -21,14 +21,14 @@ const COUNTER: &str = r#"
     }
 "#;
 
-fn register(xid: i32, name: &str, source: &str) -> Vec<u8> {
+pub(crate) fn register(xid: i32, name: &str, source: &str) -> Vec<u8> {
     let path = format!("/em/{name}");
     request(xid, Opcode::Create, |body| {
         encode::create(body, &path, Some(source.as_bytes()), OPEN_ACL, 0, None);
     })
 }
 
-fn acknowledge(xid: i32, name: &str) -> Vec<u8> {
+pub(crate) fn acknowledge(xid: i32, name: &str) -> Vec<u8> {
     create_as(xid, &format!("/em/{name}/ack-"), 3)
 }
 
@@ -49,7 +49,7 @@ fn text(threads: &mut Threads, client: Client, path: &str) -> Result<String, i32
 }
 
 /// A counter on each partition.
-fn counters(threads: &mut Threads, client: Client) -> Vec<String> {
+pub(crate) fn counters(threads: &mut Threads, client: Client) -> Vec<String> {
     let tops = tops(PARTITIONS);
     for top in &tops {
         threads.ask(client, &create(1, top));
