@@ -46,8 +46,9 @@ def eventually(what, holds):
 class Member:
     """A server that keeps its ports and its folder over restarts."""
 
-    def __init__(self, folder, number):
-        self.number = number
+    def __init__(self, folder, number, role="participant", command=None):
+        self.number, self.role = number, role
+        self.command = command or os.environ["MEMBER_COMMAND"]
         self.port, self.peer_port, self.election_port = free_port(), free_port(), free_port()
         self.data = folder / str(number)
         self.config = folder / f"{number}.cfg"
@@ -56,7 +57,7 @@ class Member:
 
     @property
     def line(self):
-        ports = f"{self.peer_port}:{self.election_port}:participant;{HOST}:{self.port}"
+        ports = f"{self.peer_port}:{self.election_port}:{self.role};{HOST}:{self.port}"
         return f"server.{self.number}={HOST}:{ports}\n"
 
     @property
@@ -69,7 +70,7 @@ class Member:
         self.config.write_text(f"{settings}dataDir={self.data}\n")
 
     def start(self, environment):
-        command = [*shlex.split(os.environ["MEMBER_COMMAND"]), str(self.config)]
+        command = [*shlex.split(self.command), str(self.config)]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment

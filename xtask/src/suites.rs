@@ -14,6 +14,9 @@ const SERVER_COMMAND: &str = "SERVER_COMMAND";
 /// The same for a suite that starts an ensemble: it adds the path of a server's configuration.
 const MEMBER_COMMAND: &str = "MEMBER_COMMAND";
 
+/// The same for Apache ZooKeeper, in a suite that compares the two.
+const PEER_COMMAND: &str = "PEER_COMMAND";
+
 /// How many partitions servers have, as they and the suites are told.
 const PARTITIONS: &str = "STOA_PARTITIONS";
 
@@ -201,9 +204,11 @@ pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tal
     Ok(sum)
 }
 
-/// What an ensemble is to kazoo when its servers are stopped and started one by one.
+/// What an ensemble is to kazoo when its servers are stopped and started one by one, and to whoever reads metrics
+/// beside one of Apache ZooKeeper.
 pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
     Against::Stoa.prepare()?;
+    Against::ZooKeeper.prepare()?;
     let mut pytest = python::command()?;
     pytest
         .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "5"])
@@ -211,7 +216,8 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
         .args(more)
         .arg(workspace::suite("ensemble"))
         .current_dir(workspace::target())
-        .env(MEMBER_COMMAND, Against::Stoa.member_command()?);
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
+        .env(PEER_COMMAND, Against::ZooKeeper.member_command()?);
     let outcome = run::run(&mut pytest, ENSEMBLE_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }

@@ -85,7 +85,13 @@ impl Server {
         self.replica.applied = (entry.position, entry.term);
         self.stamp.raise(self.config.partition, end_of(entry.position));
         self.stamp.raise_zxid(self.partition.tree.last_zxid());
-        self.partition.applied(entry.position);
+        let (now_us, stats) = (self.now.mono_us, &mut self.stats);
+        let has_others = self.replica.has_others();
+        self.partition.applied(entry.position, |proposed_us| {
+            if has_others {
+                stats.agreement.record(now_us.saturating_sub(proposed_us), 1);
+            }
+        });
         self.settle_term();
     }
 
@@ -151,7 +157,8 @@ impl Server {
         telling: &Telling<'_>,
     ) {
         self.release_waiters(update.zxid - 1);
-        let writer = own.and_then(|id| self.writer(id));
+        self.count_update(update);
+        let writer = self.writer_of(own);
         let mut body = core::mem::take(&mut self.body);
         body.clear();
         let written = self.planted_mark(writer.as_ref().map(|writer| writer.connection));
@@ -220,6 +227,20 @@ impl Server {
         self.body = body;
     }
 
+    fn count_update(&mut self, update: &stoa_tree::Update<'_>) {
+        // What the log held at the start comes from who has proposed it then.
+        if self.applying > self.recovered_until
+            && let Ok(took_ms) = u64::try_from(self.now.wall_ms - update.time_ms)
+        {
+            self.stats.propagation.record(took_ms.saturating_mul(1000), 1);
+        }
+        match self.replica.lead {
+            _ if !self.replica.has_others() => {}
+            Lead::Active => self.stats.led_updates += 1,
+            _ => self.stats.followed_updates += 1,
+        }
+    }
+
     /// A part of an operation of which all are there. The reply was written when they were prepared:
     /// what it tells is not all here.
     fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
@@ -247,7 +268,7 @@ impl Server {
 
     /// Answers the request that an item is about, if it came in here.
     pub(crate) fn answer_own(&mut self, own: Option<ConnectionId>, err: i32, body: &[u8]) {
-        let Some(writer) = own.and_then(|id| self.writer(id)) else { return };
+        let Some(writer) = self.writer_of(own) else { return };
         self.answer_writer(&writer, err, body);
         self.drain(writer.connection);
     }
@@ -260,7 +281,7 @@ impl Server {
             self.opening_refused(id, refusal);
             return;
         }
-        let Some(writer) = self.writer(id) else { return };
+        let Some(writer) = self.writer_of(own) else { return };
         match refusal {
             Refusal::Error(code) => self.answer_writer(&writer, code as i32, &[]),
             Refusal::Multi { count, failed, code } => {
@@ -271,6 +292,18 @@ impl Server {
             self.close(id, CloseReason::SessionMoved);
         }
         self.drain(id);
+    }
+
+    /// Whose request has its outcome, if it came in here and somebody waits for it.
+    fn writer_of(&mut self, own: Option<ConnectionId>) -> Option<Writer> {
+        let id = own?;
+        let writer = self.writer(id);
+        if writer.is_none() {
+            let connection = self.connections.get(id);
+            let is_gone = connection.is_none_or(|connection| connection.phase == Phase::Closing);
+            self.stats.stale_replies += u64::from(is_gone);
+        }
+        writer
     }
 
     /// The oldest write of a connection: outcomes come in the order of requests.
@@ -413,7 +446,9 @@ impl Observer for Effects<'_> {
             }
         }
         let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
+        let mut watchers = 0;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
+            watchers += 1;
             let id = ConnectionId(watcher.0);
             let Some(connection) = connections.get(id) else { return };
             let caller = Caller { session: connection.session, identities: &connection.identities };
@@ -430,6 +465,9 @@ impl Observer for Effects<'_> {
                 overflowing.push(id);
             }
         });
+        if watchers > 0 {
+            stats.watchers.told(change.kind, watchers);
+        }
     }
 
     fn quota_exceeded_softly(&mut self, quota: &SoftQuota<'_>) {
@@ -498,6 +536,7 @@ pub(crate) fn notify(
     let bytes = output.len() - start;
     stats.sent(bytes);
     stats.watch_events += 1;
+    stats.watch_bytes += bytes as u64;
     if let Some(connection) = connections.get_mut(id) {
         connection.sent += 1;
     }

@@ -383,7 +383,11 @@ impl Server {
             }
             match self.replica.propose(entry.clone()) {
                 Ok(position) => {
-                    self.partition.proposed(position, entry.clone());
+                    let made = self.partition.proposed(position, entry.clone(), self.now);
+                    self.stats.log_updates += made.count;
+                    if self.replica.has_others() {
+                        self.stats.proposals.follow(made);
+                    }
                     self.entry_is_proposed(&entry);
                     if self.planted.is(Bug::AppliedBeforeCommitted) {
                         let (term, kind) = (self.replica.term, EntryKind::Payload);
@@ -600,11 +604,12 @@ impl Server {
             Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
             asked => self.partition.propose_asked(origin, asked, self.now),
         }
-        // Whoever comes back has been heard of, long before that is applied.
-        if let Asked::OpenSession { session, .. } = &asked
-            && self.partition.tree.session_is_changing(*session)
-        {
-            self.sessions.heard_of(*session, 0, self.now);
+        if let Asked::OpenSession { session, .. } = &asked {
+            self.stats.sessions_asked_for += u64::from(origin.server != self.config.server_id);
+            // Whoever comes back has been heard of, long before that is applied.
+            if self.partition.tree.session_is_changing(*session) {
+                self.sessions.heard_of(*session, 0, self.now);
+            }
         }
         // It may have been refused: then the session goes on, elsewhere.
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = &asked

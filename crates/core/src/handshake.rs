@@ -86,6 +86,7 @@ impl Server {
     }
 
     fn reopen_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
+        self.stats.sessions_brought += 1;
         if self.no_room_until_us.is_some() {
             self.close(id, CloseReason::NoRoom);
             return;

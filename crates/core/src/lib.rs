@@ -102,7 +102,7 @@ pub use shard::Shard;
 pub use snapshot::SnapshotOutput;
 pub use standing::{Role, Standing};
 pub use state::{Share, State, StateLoader};
-pub use stats::{Histogram, OpStats, Stats};
+pub use stats::{Histogram, OpStats, Proposals, Sizes, Stats, Watchers};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::Pieces;
 pub use timestamp::Timestamp;

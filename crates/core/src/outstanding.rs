@@ -11,8 +11,8 @@ use stoa_tree::Tree;
 
 #[derive(Default)]
 pub(crate) struct Outstanding {
-    /// Those that were proposed, and their positions.
-    proposed: VecDeque<(u64, Bytes)>,
+    /// Those that were proposed, their positions, and when they were.
+    proposed: VecDeque<(u64, Bytes, u64)>,
     proposed_bytes: usize,
     /// One that the group could not take yet.
     held_up: Option<Bytes>,
@@ -56,22 +56,24 @@ impl Outstanding {
     }
 
     /// An entry will stand at this position.
-    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes) {
+    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes, at_us: u64) {
         self.proposed_bytes += entry.len();
-        self.proposed.push_back((position, entry));
+        self.proposed.push_back((position, entry, at_us));
     }
 
-    /// Everything up to this position has been applied.
-    pub(crate) fn applied(&mut self, position: u64) {
-        while let Some((_, entry)) = self.proposed.pop_front_if(|(proposed, _)| *proposed <= position) {
+    /// Everything up to this position has been applied; `took` is told when each of these was proposed.
+    pub(crate) fn applied(&mut self, position: u64, mut took: impl FnMut(u64)) {
+        let is_applied = |(proposed, _, _): &mut (u64, Bytes, u64)| *proposed <= position;
+        while let Some((_, entry, at_us)) = self.proposed.pop_front_if(is_applied) {
             self.proposed_bytes -= entry.len();
+            took(at_us);
         }
     }
 
     /// Tells the tree what is in all of it that it has not been told of, and in the entry under construction.
     pub(crate) fn note_contents(&mut self, tree: &mut Tree, under_construction: &[u8]) {
         if self.unread > 0 {
-            let closed = self.proposed.iter().map(|(_, entry)| entry).chain(&self.held_up);
+            let closed = self.proposed.iter().map(|(_, entry, _)| entry).chain(&self.held_up);
             let count = self.proposed.len() + usize::from(self.held_up.is_some());
             for entry in closed.skip(count.saturating_sub(self.unread)) {
                 // The first of them may have been read in part.

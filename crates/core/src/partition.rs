@@ -11,6 +11,7 @@ use crate::outstanding::Outstanding;
 use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
+use crate::stats::Proposals;
 use crate::step::{STEPS_MAX, step_of};
 use crate::timestamp::Timestamp;
 use alloc::string::String;
@@ -54,6 +55,8 @@ pub(crate) struct Partition {
     /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
     steps: u16,
     step: Step,
+    /// The updates that are in entries and not proposed.
+    pub(crate) made: Proposals,
     pub(crate) planted: Planted,
 }
 
@@ -77,6 +80,7 @@ impl Partition {
             promised: None,
             steps: 0,
             step: Step::Open,
+            made: Proposals::default(),
             planted: Planted::default(),
         }
     }
@@ -230,7 +234,10 @@ impl Partition {
         begin_update(&mut self.entry, origin);
         let prepared = prepare(&mut self.tree, stamp, &mut self.entry);
         match prepared {
-            Ok(()) => self.proposed_zxid = stamp.zxid,
+            Ok(()) => {
+                self.proposed_zxid = stamp.zxid;
+                self.made.note(self.entry.len() - start);
+            }
             Err(_) => self.entry.truncate(start),
         }
         prepared
@@ -274,6 +281,7 @@ impl Partition {
             self.tree.part_keep(part, &mut self.entry);
             if self.entry.len() > before {
                 self.proposed_zxid = zxid;
+                self.made.note(self.entry.len() - before);
             } else {
                 // Nothing here will have it, so nobody may wait for that; and it is the others' alone.
                 self.rests_on.raise_zxid(zxid);
@@ -419,18 +427,21 @@ impl Partition {
         self.outstanding.hold_up(entry);
     }
 
-    /// An entry was proposed and will stand at this position.
-    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes) {
-        self.outstanding.proposed(position, entry);
+    /// An entry was proposed and will stand at this position. Returns the updates that were made since the last
+    /// one was.
+    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes, now: Now) -> Proposals {
+        self.outstanding.proposed(position, entry, now.mono_us);
         self.promised = None;
         if self.followed_until == u64::MAX {
             self.followed_until = position;
         }
+        core::mem::take(&mut self.made)
     }
 
-    /// Everything up to this position has been applied.
-    pub(crate) fn applied(&mut self, position: u64) {
-        self.outstanding.applied(position);
+    /// Everything up to this position has been applied. Of each entry among that which was proposed here, `took`
+    /// is told since when it was, microseconds.
+    pub(crate) fn applied(&mut self, position: u64, took: impl FnMut(u64)) {
+        self.outstanding.applied(position, took);
     }
 
     /// Lets the tree be read as it will be, but for what is in a part.
@@ -455,6 +466,7 @@ impl Partition {
         self.followed_until = 0;
         self.promised = None;
         (self.steps, self.step) = (0, Step::Open);
+        self.made = Proposals::default();
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
         let zxid = self.rests_on.zxid();
         self.rests_on = Timestamp::new(self.partitions);

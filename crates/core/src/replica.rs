@@ -164,6 +164,11 @@ impl Replica {
         self.group.status()
     }
 
+    /// Questions of all servers where the timeline ends, which this one has not answered as their leader.
+    pub(crate) fn pending_reads(&self) -> usize {
+        if self.lead == Lead::No { 0 } else { self.group.pending_reads() }
+    }
+
     pub(crate) fn group(&mut self) -> &mut Group {
         &mut self.group
     }

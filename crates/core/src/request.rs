@@ -157,7 +157,6 @@ impl Server {
         };
         match refused {
             Ok(()) => {
-                self.stats.log_updates += 1;
                 if opcode == Opcode::CloseSession {
                     self.sessions.set_closing(session, true);
                 }

@@ -135,6 +135,8 @@ pub struct Server {
     pub(crate) told_leader: Option<(u8, bool)>,
     /// Position of the entry that is being applied.
     pub(crate) applying: u64,
+    /// Up to this position the timeline was on the disk at the start.
+    pub(crate) recovered_until: u64,
     pub(crate) stats: Stats,
     /// What guests ask.
     pub(crate) load: Load,
@@ -167,6 +169,7 @@ impl Server {
         let [hash_seed, stream, question, timeout] = seeds(&secret);
         let own = config.partition;
         let group = config.group(timeout);
+        let recovered_until = recovered.restored.last();
         let replica = Replica::new(group, own, &recovered)?;
         let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
@@ -198,6 +201,7 @@ impl Server {
             chosen: 0,
             told_leader: None,
             applying: 0,
+            recovered_until,
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
             snapshots: Snapshots::new(config.snapshot_updates, secret[0]),
             replica,
@@ -558,6 +562,7 @@ impl Server {
         self.stats.latency(opcode, latency_us, 1);
         let now_us = self.now.mono_us;
         if self.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
+            self.stats.stale_replies += 1;
             return;
         }
         let Some(output) = self.connections.output(id) else { return };

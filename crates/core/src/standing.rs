@@ -58,6 +58,27 @@ impl Server {
         self.is_in_quorum() && (!self.is_out_of_room() || self.replica.is_alone())
     }
 
+    /// Who leads, as far as this server knows; 0 when that is not known.
+    #[must_use]
+    pub fn leader(&self) -> u8 {
+        server_id(self.replica.leader)
+    }
+
+    /// At the leader: questions of all servers where the timeline ends, for the syncs and the linearizable reads of
+    /// their clients, that are not answered yet.
+    #[must_use]
+    pub fn pending_syncs(&self) -> usize {
+        self.replica.pending_reads()
+    }
+
+    /// Those who are to vote by the list of servers, and do not yet.
+    #[must_use]
+    pub fn joining(&self) -> Vec<u8> {
+        let wanted = self.membership().unwrap_or_default();
+        let without = self.replica.members().learners.into_iter().map(server_id);
+        without.filter(|member| wanted.votes(*member)).collect()
+    }
+
     /// Where this server stands among the others.
     #[must_use]
     pub fn standing(&self) -> Standing {

@@ -1,6 +1,6 @@
 //! Counters and latency histograms.
 
-use stoa_wire::Opcode;
+use stoa_wire::{EventKind, Opcode};
 
 const BUCKETS: usize = 26;
 
@@ -44,6 +44,83 @@ impl Histogram {
     }
 }
 
+/// Sizes, in bytes; all 0 before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// The smallest.
+    pub least: usize,
+    /// The last.
+    pub last: usize,
+    /// The largest.
+    pub largest: usize,
+}
+
+impl Sizes {
+    pub(crate) fn note(&mut self, bytes: usize) {
+        self.least = if self.largest == 0 { bytes } else { self.least.min(bytes) };
+        self.last = bytes;
+        self.largest = self.largest.max(bytes);
+    }
+
+    /// Takes over what was noted elsewhere, later.
+    fn follow(&mut self, later: Sizes) {
+        if later.largest > 0 {
+            self.note(later.least);
+            self.note(later.largest);
+            self.last = later.last;
+        }
+    }
+}
+
+/// Updates that were proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Proposals {
+    /// How many.
+    pub count: u64,
+    /// How much of an entry each takes.
+    pub bytes: Sizes,
+}
+
+impl Proposals {
+    pub(crate) fn note(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes.note(bytes);
+    }
+
+    /// Takes over what was noted elsewhere, later.
+    pub(crate) fn follow(&mut self, later: Proposals) {
+        self.count += later.count;
+        self.bytes.follow(later.bytes);
+    }
+}
+
+/// How many watchers were told of each change of which there was somebody to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Watchers {
+    /// Of znodes that came to be.
+    pub created: Histogram,
+    /// Of znodes that are gone.
+    pub deleted: Histogram,
+    /// Of data that is another.
+    pub changed: Histogram,
+    /// Of lists of children that are others.
+    pub children: Histogram,
+}
+
+impl Watchers {
+    /// `count` watchers were told of a change.
+    pub(crate) fn told(&mut self, kind: EventKind, count: u64) {
+        let told = match kind {
+            EventKind::Created => &mut self.created,
+            EventKind::Deleted => &mut self.deleted,
+            EventKind::DataChanged => &mut self.changed,
+            EventKind::ChildrenChanged => &mut self.children,
+            _ => return,
+        };
+        told.record(count, 1);
+    }
+}
+
 /// Counts of one opcode.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpStats {
@@ -75,6 +152,10 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Handshakes.
     pub connection_requests: u64,
+    /// Those of them that brought a session.
+    pub sessions_brought: u64,
+    /// At the leader: sessions that other servers asked for, because their clients had brought them.
+    pub sessions_asked_for: u64,
     /// Connections refused by a limit.
     pub connections_rejected: u64,
     /// Connections closed by us because of what the client did.
@@ -87,9 +168,27 @@ pub struct Stats {
     pub frames_too_large: u64,
     /// Watch notifications sent.
     pub watch_events: u64,
+    /// Bytes of them.
+    pub watch_bytes: u64,
+    /// How many watchers were told of each change.
+    pub watchers: Watchers,
+    /// Answers to requests whose connection had ended meanwhile.
+    pub stale_replies: u64,
+    /// Updates that this server has proposed to others, as their leader.
+    pub proposals: Proposals,
+    /// Updates that it has applied as their leader.
+    pub led_updates: u64,
+    /// Updates that it has applied while another one led.
+    pub followed_updates: u64,
+    /// From the preparing of an update, by the leader's clock, until it was applied here, by this server's:
+    /// microseconds, in steps of a millisecond. Of those alone that have come since the start.
+    pub propagation: Histogram,
+    /// At the leader of others: from the proposal of an entry until it was applied, which is when a majority
+    /// has it.
+    pub agreement: Histogram,
     /// Entries handed to the log.
     pub log_entries: u64,
-    /// Updates handed to the log.
+    /// Updates that this server has prepared and handed to the log.
     pub log_updates: u64,
     /// Bytes handed to the log.
     pub log_bytes: u64,
@@ -99,8 +198,8 @@ pub struct Stats {
     pub containers_deleted: u64,
     /// Times that a leader was found, be it the one before or this server.
     pub leaders_found: u64,
-    /// Smallest, last and largest reply, bytes (0 before the first).
-    pub reply_bytes: (usize, usize, usize),
+    /// Of replies.
+    pub reply_bytes: Sizes,
 }
 
 const SLOTS: usize = 48;
@@ -127,19 +226,29 @@ impl Default for Stats {
             bytes_received: 0,
             bytes_sent: 0,
             connection_requests: 0,
+            sessions_brought: 0,
+            sessions_asked_for: 0,
             connections_rejected: 0,
             connections_dropped: 0,
             sessions_expired: 0,
             auth_failed: 0,
             frames_too_large: 0,
             watch_events: 0,
+            watch_bytes: 0,
+            watchers: Watchers::default(),
+            stale_replies: 0,
+            proposals: Proposals::default(),
+            led_updates: 0,
+            followed_updates: 0,
+            propagation: Histogram::default(),
+            agreement: Histogram::default(),
             log_entries: 0,
             log_updates: 0,
             log_bytes: 0,
             log_refusals: 0,
             containers_deleted: 0,
             leaders_found: 0,
-            reply_bytes: (0, 0, 0),
+            reply_bytes: Sizes::default(),
         }
     }
 }
@@ -159,7 +268,7 @@ impl Stats {
         self.latency_sum_us = 0;
         self.packets_received = 0;
         self.packets_sent = 0;
-        self.reply_bytes = (0, 0, 0);
+        self.reply_bytes = Sizes::default();
     }
 
     pub(crate) fn error(&mut self, opcode: Opcode) {
@@ -177,10 +286,7 @@ impl Stats {
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.packets_sent += 1;
         self.bytes_sent += bytes as u64;
-        let (min, last, max) = &mut self.reply_bytes;
-        *min = if *min == 0 { bytes } else { (*min).min(bytes) };
-        *last = bytes;
-        *max = (*max).max(bytes);
+        self.reply_bytes.note(bytes);
     }
 }
 

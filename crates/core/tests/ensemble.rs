@@ -14,6 +14,17 @@ use stoa_wire::{
     end_frame, next_frame, request::encode,
 };
 
+fn config(id: u8) -> Config {
+    Config {
+        server_id: id,
+        tick_ms: 100,
+        session_timeout_min_ms: 500,
+        heartbeat_ms: 20,
+        reap_interval_ms: 50,
+        ..Config::default()
+    }
+}
+
 struct Trio {
     servers: Vec<Server>,
     now_us: u64,
@@ -24,8 +35,8 @@ struct Trio {
     /// These disks store nothing for now: the last record that waits.
     stalled: BTreeSet<u8>,
     waiting: [u64; 3],
-    /// What the third has stored.
-    records: Vec<(u64, Vec<u8>)>,
+    /// What each disk holds.
+    records: BTreeMap<u8, Vec<(u64, bytes::Bytes)>>,
     /// Every outcome in a record of the first server: server, request, whether it was refused.
     outcomes: Vec<(u8, u64, bool)>,
     /// Whom each server was last told to belong to the ensemble.
@@ -51,12 +62,12 @@ impl Trio {
         };
         let mut trio = Self {
             servers: (1..=3).map(server).collect(),
-            records: Vec::new(),
             now_us: start.mono_us,
             timeout_ms: 1000,
             cuts: BTreeSet::new(),
             stalled: BTreeSet::new(),
             waiting: [0; 3],
+            records: BTreeMap::new(),
             outcomes: Vec::new(),
             members: BTreeMap::new(),
         };
@@ -115,9 +126,7 @@ impl Trio {
         while let Some(append) = self.server(id).poll_append() {
             self.waiting[usize::from(id) - 1] = append.position;
             let payload = append.payload.join();
-            if id == 3 {
-                self.records.push((append.position, payload.to_vec()));
-            }
+            self.records.entry(id).or_default().push((append.position, payload.clone()));
             let store = Store::decode(payload).expect("it is a record");
             for entry in store.entries.iter().filter(|_| id == 1) {
                 for item in Items::new(&entry.payload) {
@@ -193,17 +202,6 @@ impl Trio {
     fn answers(&mut self, id: u8, connection: ConnectionId) -> Vec<(i32, i32)> {
         let header = |frame: &Vec<u8>| ReplyHeader::decode(&mut Reader::new(frame)).expect("it is a reply");
         self.frames(id, connection).iter().map(header).map(|header| (header.xid, header.err)).collect()
-    }
-}
-
-fn config(id: u8) -> Config {
-    Config {
-        server_id: id,
-        tick_ms: 100,
-        session_timeout_min_ms: 500,
-        heartbeat_ms: 20,
-        reap_interval_ms: 50,
-        ..Config::default()
     }
 }
 
@@ -716,7 +714,7 @@ fn a_new_session_is_never_refused_for_an_id_that_another_one_has() {
         trio.server(server).peer_lost(3, now);
     }
     let mut restore = Restore::new(Options::default(), &[1, 2, 3]);
-    for (position, payload) in &trio.records {
+    for (position, payload) in &trio.records[&3] {
         restore.record(*position, payload).expect("it was stored here");
     }
     let set_back = Now { wall_ms: 1_700_000_000_000, ..trio.now() };
@@ -747,4 +745,126 @@ fn a_new_session_is_never_refused_for_an_id_that_another_one_has() {
     trio.send(3, client, &create(1, "/a"));
     trio.pass(&[1, 2, 3], 50);
     assert_eq!(trio.answers(3, client), [(1, OK)]);
+}
+
+/// What each server has counted.
+fn counted<T>(trio: &mut Trio, of: impl Fn(&Server) -> T) -> [T; 3] {
+    [1, 2, 3].map(|id| of(trio.server(id)))
+}
+
+#[test]
+fn the_leader_counts_what_it_proposes_and_the_others_what_they_follow() {
+    let mut trio = Trio::new();
+    let (through_another, _) = trio.connect(2, None);
+    let (at_leader, _) = trio.connect(1, None);
+    trio.pass(&[1, 2, 3], 100);
+    let sessions = counted(&mut trio, |server| server.stats().clone());
+    trio.send(2, through_another, &create(1, "/a"));
+    trio.send(1, at_leader, &create(1, "/a-name-that-is-longer"));
+    trio.settle();
+    trio.send(2, through_another, &create(2, "/a"));
+    trio.pass(&[1, 2, 3], 100);
+    assert_eq!(trio.answers(2, through_another), [(1, 0), (2, -110)]);
+    let stats = counted(&mut trio, |server| server.stats().clone());
+    let more = |of: fn(&stoa_core::Stats) -> u64| [0, 1, 2].map(|at| of(&stats[at]) - of(&sessions[at]));
+    // Two updates, and a refusal, which is none.
+    assert_eq!(more(|stats| stats.proposals.count), [2, 0, 0]);
+    assert_eq!(more(|stats| stats.log_updates), [2, 0, 0]);
+    assert_eq!(more(|stats| stats.led_updates), [2, 0, 0]);
+    assert_eq!(more(|stats| stats.followed_updates), [0, 2, 2]);
+    assert_eq!(more(|stats| stats.propagation.count()), [2, 2, 2]);
+    assert!(more(|stats| stats.agreement.count())[0] > 0);
+    assert_eq!(more(|stats| stats.agreement.count())[1..], [0, 0]);
+    let bytes = stats[0].proposals.bytes;
+    assert!(bytes.least > "/a".len() && bytes.least < bytes.largest, "{bytes:?}");
+    assert_eq!(stats[1].proposals.bytes, stoa_core::Sizes::default());
+}
+
+#[test]
+fn how_long_an_update_was_on_its_way_is_known_where_it_comes() {
+    let mut trio = Trio::new();
+    let (client, _) = trio.connect(1, None);
+    trio.pass(&[1, 2, 3], 100);
+    let before = counted(&mut trio, |server| server.stats().propagation.sum_us());
+    let agreed = trio.server(1).stats().agreement.sum_us();
+    trio.stalled.extend([2, 3]);
+    trio.send(1, client, &create(1, "/a"));
+    trio.pass(&[1, 2, 3], 50);
+    trio.stalled.clear();
+    trio.pass(&[1, 2, 3], 100);
+    let after = counted(&mut trio, |server| server.stats().propagation.sum_us());
+    for at in 0..3 {
+        assert!(after[at] - before[at] >= 50_000, "{after:?}, before {before:?}");
+    }
+    assert!(trio.server(1).stats().agreement.sum_us() - agreed >= 50_000);
+}
+
+#[test]
+fn a_sync_is_pending_at_the_leader_until_a_majority_has_answered() {
+    let mut trio = Trio::new();
+    let (client, _) = trio.connect(2, None);
+    assert_eq!(counted(&mut trio, Server::pending_syncs), [0, 0, 0]);
+    trio.cuts.extend([(1, 2), (1, 3)]);
+    trio.send(2, client, &frame(1, Opcode::Sync, |body| encode::path(body, "/")));
+    trio.settle();
+    assert_eq!(counted(&mut trio, Server::pending_syncs), [1, 0, 0], "the leader's alone is told");
+    assert_eq!(trio.answers(2, client), []);
+    trio.cuts.clear();
+    trio.pass(&[1, 2, 3], 100);
+    assert_eq!(trio.answers(2, client), [(1, 0)]);
+    assert_eq!(counted(&mut trio, Server::pending_syncs), [0, 0, 0]);
+}
+
+#[test]
+fn sessions_that_come_back_are_counted_where_they_come_and_at_the_leader() {
+    let mut trio = Trio::new();
+    let (_, session) = trio.connect(2, None);
+    let brought = |server: &Server| (server.stats().sessions_brought, server.stats().sessions_asked_for);
+    assert_eq!(counted(&mut trio, brought), [(0, 0); 3]);
+    let (_, session) = trio.connect(3, session.as_ref());
+    assert_eq!(counted(&mut trio, brought), [(0, 1), (0, 0), (1, 0)]);
+    let (_, session) = trio.connect(1, session.as_ref());
+    assert!(session.is_some());
+    assert_eq!(counted(&mut trio, brought), [(1, 1), (0, 0), (1, 0)]);
+}
+
+#[test]
+fn an_answer_for_who_has_gone_is_stale() {
+    let mut trio = Trio::new();
+    let (client, _) = trio.connect(2, None);
+    trio.stalled.extend([1, 2, 3]);
+    let mut bytes = create(1, "/a");
+    bytes.extend(create(2, "/a"));
+    trio.send(2, client, &bytes);
+    trio.settle();
+    let now = trio.now();
+    trio.server(2).disconnected(client, now);
+    trio.stalled.clear();
+    trio.pass(&[1, 2, 3], 100);
+    // One was applied, the other refused.
+    assert_eq!(counted(&mut trio, |server| server.stats().stale_replies), [0, 2, 0]);
+}
+
+#[test]
+fn what_the_log_held_at_the_start_was_on_its_way_in_another_life() {
+    let mut trio = Trio::new();
+    let (client, _) = trio.connect(1, None);
+    trio.send(1, client, &create(1, "/a"));
+    trio.settle();
+    let mut restore = Restore::new(Options::default(), &[1, 2, 3]);
+    for (position, payload) in &trio.records[&2] {
+        restore.record(*position, payload).expect("it was stored");
+    }
+    let recovered = restore.finish(2).expect("all of it was");
+    assert!(!recovered.restored.entries.is_empty(), "nobody knows that it is committed");
+    // It comes back much later.
+    trio.now_us += 3_600_000_000;
+    let now = trio.now();
+    *trio.server(2) = Server::new(config(2), recovered, [9; 32], now).expect("it is sound");
+    trio.pass(&[1, 2, 3], 200);
+    assert!(trio.server(2).tree().get("/a").is_some());
+    let stats = trio.server(2).stats();
+    // The end of the session is new, and has come at once; what is older has not.
+    assert_eq!((stats.propagation.count(), stats.followed_updates), (1, 2));
+    assert!(stats.propagation.sum_us() < 1_000_000, "{}", stats.propagation.sum_us());
 }

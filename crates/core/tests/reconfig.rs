@@ -116,3 +116,28 @@ fn a_list_that_the_log_has_refused_is_not_under_way_for_ever() {
     alone.store();
     assert_eq!(alone.answers(), [(3, OK), (4, IN_PROGRESS)]);
 }
+
+#[test]
+fn who_is_to_vote_joins_until_it_does() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.server.joining(), []);
+    let more = "server.2=two:2888:3888:participant;2181,server.3=three:2888:3888:observer;2181";
+    let mut body = Vec::new();
+    put::opt_buffer(&mut body, Some(more.as_bytes()));
+    put::opt_buffer(&mut body, None);
+    put::opt_buffer(&mut body, None);
+    put::i64(&mut body, -1);
+    alone.send(1, Opcode::Reconfig, &body);
+    for peer in [2, 3] {
+        alone.server.peer_connected(peer, alone.now);
+    }
+    for _ in 0..10 {
+        alone.store();
+        alone.now.mono_us += 1_000_000;
+        alone.server.tick(alone.now);
+    }
+    assert_eq!(alone.answers(), [(1, OK)]);
+    let standing = alone.server.standing();
+    assert_eq!((standing.voters, standing.observers), (vec![1], vec![2, 3]));
+    assert_eq!((alone.server.joining(), alone.server.leader()), (vec![2], 1));
+}

@@ -801,3 +801,55 @@ fn what_one_request_could_write_can_be_read() {
     world.send(id, &multi_read(5, &["/a", "/a"]));
     assert_eq!(world.take(id)[0].err, ErrorCode::MarshallingError as i32);
 }
+
+#[test]
+fn watchers_are_counted_by_what_they_are_told() {
+    let mut world = World::new(Config::default());
+    let [first, second, third] = [world.open().0, world.open().0, world.open().0];
+    let look = |opcode: Opcode, path: &str| request(1, opcode, |out| encode::path_watch(out, path, true));
+    let delete = request(1, Opcode::Delete, |out| encode::path_version(out, "/a/b", -1));
+    for (id, asked) in [
+        (first, look(Opcode::Exists, "/a")),
+        (second, look(Opcode::Exists, "/a")),
+        (third, look(Opcode::Exists, "/a")),
+        (first, create(1, "/a", 0)),
+        (second, look(Opcode::GetData, "/a")),
+        (third, look(Opcode::GetData, "/a")),
+        (first, set(1, "/a", b"1")),
+        // Nobody is told of this one.
+        (first, set(1, "/a", b"2")),
+        (first, look(Opcode::GetChildren, "/a")),
+        (first, create(1, "/a/b", 0)),
+        (third, look(Opcode::Exists, "/a/b")),
+        (first, delete),
+    ] {
+        world.send(id, &asked);
+        world.settle();
+    }
+    let stats = world.server.stats();
+    let watchers = &stats.watchers;
+    let told = [&watchers.created, &watchers.changed, &watchers.children, &watchers.deleted];
+    assert_eq!(told.map(|of| (of.count(), of.sum_us())), [(1, 3), (1, 2), (1, 1), (1, 1)]);
+    assert_eq!(stats.watch_events, 7);
+    let mut bytes = 0;
+    for id in [first, second, third] {
+        let events = world.take(id).into_iter().filter(|frame| frame.xid == xid::NOTIFICATION);
+        bytes += events.map(|event| 4 + ReplyHeader::LEN + event.body.len()).sum::<usize>();
+    }
+    assert_eq!(world.server.stats().watch_bytes, bytes as u64);
+}
+
+#[test]
+fn a_server_alone_counts_updates_but_leads_and_follows_nobody() {
+    let mut world = World::new(Config::default());
+    let (id, session) = world.open();
+    world.pass(5);
+    world.reopen(session.session_id, &session.password);
+    let stats = world.server.stats().clone();
+    // The session was made, and was taken to another connection.
+    assert_eq!((stats.log_updates, stats.propagation.count()), (2, 2));
+    assert_eq!((stats.proposals.count, stats.led_updates, stats.followed_updates), (0, 0, 0));
+    assert_eq!((stats.agreement.count(), world.server.pending_syncs()), (0, 0));
+    assert_eq!((stats.sessions_brought, stats.sessions_asked_for, stats.stale_replies), (1, 0, 0));
+    assert!(world.closed.contains(&(id, CloseReason::SessionMoved)));
+}

@@ -426,6 +426,12 @@ impl Group {
         }
     }
 
+    /// At the leader: how many of these questions, of all members, it has not answered yet.
+    #[must_use]
+    pub fn pending_reads(&self) -> usize {
+        self.raft.raft.pending_read_count()
+    }
+
     /// Wants to lead now. The others may refuse. Nothing happens while votes are being counted, which
     /// would be void.
     pub fn campaign(&mut self) {

@@ -26,6 +26,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
 use crate::alarm::Alarm;
+use crate::availability::Seen;
 use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
@@ -126,7 +127,7 @@ pub(crate) struct Driver {
     pub(crate) handshakes_expired: Cell<u64>,
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
     /// What the partition serves, as far as that was told.
-    serves: Cell<Option<Serves>>,
+    told: Cell<Option<(Serves, u8)>>,
     /// The other servers, when there are any.
     pub(crate) ensemble: OnceCell<Ensemble>,
     /// The file of the snapshot that is being taken over, and the record that builds on it.
@@ -166,7 +167,7 @@ impl Driver {
             snapshot_waiters: RefCell::new(Vec::new()),
             handshakes_expired: Cell::new(0),
             snapshot_progress: Cell::new(None),
-            serves: Cell::new(None),
+            told: Cell::new(None),
             ensemble: OnceCell::new(),
             taking_over: RefCell::new(None),
             alarm: Alarm::default(),
@@ -437,20 +438,25 @@ impl Driver {
         }
     }
 
-    /// Tells whoever looks from outside what this partition serves.
+    /// Tells whoever looks from outside what this partition serves, and who leads.
     fn follow_quorum(&self) {
         let server = self.server.borrow();
+        let served_all = self.told.get().is_some_and(|(served, _)| served == Serves::All);
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
         let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
         let serves = if server.is_read_only() {
             Serves::Reads
-        } else if server.serves() || self.serves.get() == Some(Serves::All) && is_alone() {
+        } else if server.serves() || served_all && is_alone() {
             Serves::All
         } else {
             Serves::Nothing
         };
-        if self.serves.replace(Some(serves)) != Some(serves) {
-            self.process.follow(self.surroundings.partition, serves);
+        let leader = server.leader();
+        if self.told.replace(Some((serves, leader))) != Some((serves, leader)) {
+            let standing = server.standing();
+            let votes = standing.voters.contains(&standing.id);
+            let seen = Seen { serves, leader, mode: source::mode(&standing), votes };
+            self.process.follow(self.surroundings.partition, seen);
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod admin;
 mod alarm;
+pub mod availability;
 mod clock;
 pub mod config;
 mod date;

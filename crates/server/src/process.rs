@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::availability::{Availability, Record, Seen};
 use crate::config::Settings;
 
 /// The version in the form of a ZooKeeper version.
@@ -16,6 +18,9 @@ use crate::config::Settings;
 /// builds of the same source are the same.
 pub const VERSION: &str =
     concat!("3.9.5-stoa-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-21 00:00 UTC");
+
+/// What `envi` says of a Java machine.
+const NO_JVM: &str = "none";
 
 /// ZooKeeper's trace mask at the start: client requests, server packets, sessions and warnings.
 const TRACE_MASK: i64 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
@@ -61,8 +66,7 @@ pub struct Process {
     trace_mask: AtomicI64,
     /// The phase's place in [`Phase::ALL`].
     phase: AtomicU8,
-    /// The partitions that do not serve everything, and those that only read, a bit each.
-    looking: Mutex<(u64, u64)>,
+    availability: Mutex<Availability>,
     /// The phase is another one.
     turned: Notify,
 }
@@ -73,8 +77,8 @@ impl Process {
         let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
         let trace_mask = AtomicI64::new(TRACE_MASK);
         let phase = AtomicU8::new(Phase::Recovering as u8);
-        let looking = Mutex::new((u64::MAX >> (u64::BITS - u32::from(settings.partition_count())), 0));
-        Process { settings, port, data_dir, trace_mask, phase, looking, turned: Notify::new() }
+        let availability = Mutex::new(Availability::new(settings.partition_count()));
+        Process { settings, port, data_dir, trace_mask, phase, availability, turned: Notify::new() }
     }
 
     /// How far it is.
@@ -95,17 +99,21 @@ impl Process {
         self.turned.notified().await;
     }
 
-    /// Says what a partition serves. The process serves when all do, or when one only reads: the first
+    /// Says what a partition is. The process serves when all do, or when one only reads: the first
     /// decides that for all.
-    pub fn follow(&self, partition: u8, serves: Serves) {
+    pub fn follow(&self, partition: u8, seen: Seen) {
         // Held until the phase is set, so that what is known last is what is said last.
-        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        let set = |bits: u64, is_set: bool| (bits & !(1 << partition)) | (u64::from(is_set) << partition);
-        *looking = (set(looking.0, serves != Serves::All), set(looking.1, serves == Serves::Reads));
-        let phase = if looking.0 == 0 || looking.1 != 0 { Phase::Serving } else { Phase::Looking };
+        let mut availability = self.availability.lock().unwrap_or_else(PoisonError::into_inner);
+        availability.saw(partition, seen, Instant::now());
+        let phase = if availability.is_anything_served() { Phase::Serving } else { Phase::Looking };
         if self.phase() != phase {
             self.set_phase(phase);
         }
+    }
+
+    /// What has happened to service since the start, and for how many milliseconds the server has led, if it does.
+    pub(crate) fn availability(&self) -> (Record, Option<u64>) {
+        self.availability.lock().unwrap_or_else(PoisonError::into_inner).told(Instant::now())
     }
 
     /// Whether requests are served: after recovery, while the server takes part in its ensemble or is
@@ -130,7 +138,8 @@ impl Process {
         self.trace_mask.store(mask, Ordering::Relaxed);
     }
 
-    /// The environment, in ZooKeeper's keys as far as they make sense without a Java machine.
+    /// The environment, in ZooKeeper's keys and their order. Where there is no Java machine, its properties are
+    /// [`NO_JVM`].
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let system = rustix::system::uname();
         let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
@@ -141,6 +150,13 @@ impl Process {
         vec![
             ("zookeeper.version", VERSION.to_owned()),
             ("host.name", text(system.nodename())),
+            ("java.version", NO_JVM.to_owned()),
+            ("java.vendor", NO_JVM.to_owned()),
+            ("java.home", NO_JVM.to_owned()),
+            ("java.class.path", NO_JVM.to_owned()),
+            ("java.library.path", NO_JVM.to_owned()),
+            ("java.io.tmpdir", NO_JVM.to_owned()),
+            ("java.compiler", NO_JVM.to_owned()),
             ("os.name", text(system.sysname())),
             ("os.arch", text(system.machine())),
             ("os.version", text(system.release())),
@@ -167,6 +183,8 @@ fn user_name() -> Option<String> {
 pub struct Memory {
     /// Of this process.
     pub resident: u64,
+    /// Addresses that this process has taken.
+    pub taken: u64,
     /// Of the machine, not in use.
     pub available: u64,
     /// Of the machine.
@@ -180,6 +198,7 @@ impl Memory {
         let machine = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Memory {
             resident: kibibytes(&status, "VmRSS:"),
+            taken: kibibytes(&status, "VmSize:"),
             available: kibibytes(&machine, "MemAvailable:"),
             total: kibibytes(&machine, "MemTotal:"),
         }
@@ -207,9 +226,25 @@ pub fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// When this process was started, in seconds since 1970, if the system tells.
+pub fn started_seconds() -> Option<f64> {
+    let own = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let machine = std::fs::read_to_string("/proc/stat").ok()?;
+    started(&own, &machine, rustix::param::clock_ticks_per_second())
+}
+
+/// The same from the texts of `/proc`: ticks since the machine was started stand in the 20th field behind the name,
+/// which ends with the last parenthesis.
+fn started(own: &str, machine: &str, ticks_per_second: u64) -> Option<f64> {
+    let ticks: f64 = own.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let booted = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(booted.trim().parse::<f64>().ok()? + ticks / ticks_per_second as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Mode;
 
     #[test]
     fn the_version_begins_as_scripts_expect() {
@@ -223,23 +258,27 @@ mod tests {
         for count in [1, 3, 64] {
             let partitions = Some(crate::config::Partitions::Exactly(count));
             let process = Process::new(Settings { partitions, ..Settings::default() }, 1);
+            let follow = |partition, serves| {
+                let seen = Seen { serves, leader: 1, mode: Mode::Follower, votes: true };
+                process.follow(partition, seen);
+            };
             for partition in 0..count {
                 assert!(!process.is_serving());
-                process.follow(partition, Serves::All);
+                follow(partition, Serves::All);
                 let expected = if partition + 1 == count { Phase::Serving } else { Phase::Looking };
                 assert_eq!(process.phase(), expected, "{partition} of {count}");
             }
-            process.follow(count - 1, Serves::Nothing);
+            follow(count - 1, Serves::Nothing);
             assert_eq!(process.phase(), Phase::Looking);
-            process.follow(0, Serves::Reads);
+            follow(0, Serves::Reads);
             assert!(process.is_serving(), "the others are as they are");
-            process.follow(0, Serves::Nothing);
+            follow(0, Serves::Nothing);
             assert_eq!(process.phase(), Phase::Looking);
-            process.follow(0, Serves::All);
-            process.follow(count - 1, Serves::All);
+            follow(0, Serves::All);
+            follow(count - 1, Serves::All);
             assert!(process.is_serving());
             process.set_phase(Phase::Stopping);
-            process.follow(0, Serves::Nothing);
+            follow(0, Serves::Nothing);
             assert_eq!(process.phase(), Phase::Stopping);
         }
     }
@@ -262,6 +301,16 @@ mod tests {
         let (open, limit) = open_files();
         assert!(open > 0 && open < limit);
         assert!(processor_seconds() > 0.0);
+    }
+
+    #[test]
+    fn the_start_of_a_process_is_read() {
+        let own = "42 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20";
+        assert_eq!(started(own, "cpu 1\nbtime 1700000000\n", 100), Some(1_700_000_002.5));
+        assert_eq!(started("42 (a) S 1", "btime 1\n", 100), None);
+        let age = crate::clock::wall_ms() as f64 / 1e3 - started_seconds().unwrap();
+        // Both clocks are the machine's; one of them counts whole seconds.
+        assert!((-2.0..3_600.0).contains(&age), "{age}");
     }
 
     #[test]

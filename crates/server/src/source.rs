@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Standing};
+use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Sizes, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -11,6 +11,12 @@ use crate::driver::Driver;
 use crate::peers::PeerStatus;
 use crate::threads::Neighbours;
 use crate::view::{self, Source};
+
+fn sizes(of: Sizes) -> Option<view::Sizes> {
+    let Sizes { least, last, largest } = of;
+    let sizes = view::Sizes { last: last as u64, max: largest as u64, min: least as u64 };
+    (largest > 0).then_some(sizes)
+}
 
 fn histogram(of: &Histogram) -> view::Histogram {
     view::Histogram { buckets: of.buckets().collect(), sum: of.sum_us() }
@@ -58,7 +64,12 @@ impl Driver {
         let mut ids: BTreeSet<_> =
             links.iter().filter_map(|link| u8::try_from(link.address.id).ok()).collect();
         ids.extend([&[id], &standing.voters[..], &standing.observers[..]].into_iter().flatten());
-        let members = ids.into_iter().map(|id| self.member_view(id, standing, &links)).collect();
+        let joining = self.server.borrow().joining();
+        let member = |id| {
+            let joins = joining.contains(&id);
+            view::Member { joins, ..self.member_view(id, standing, &links) }
+        };
+        let members = ids.into_iter().map(member).collect();
         view::Ensemble {
             id: id.into(),
             leader,
@@ -76,6 +87,44 @@ impl Driver {
         }
     }
 
+    fn following_view(&self, stats: &stoa_core::Stats) -> view::Following {
+        view::Following {
+            proposals: stats.proposals.count,
+            proposal_bytes: sizes(stats.proposals.bytes),
+            led_updates: stats.led_updates,
+            followed_updates: stats.followed_updates,
+            propagation: histogram(&stats.propagation),
+            agreement: histogram(&stats.agreement),
+            pending_syncs: self.server.borrow().pending_syncs() as u64,
+        }
+    }
+
+    fn service_view(&self) -> view::Service {
+        let (record, led_ms) = self.process.availability();
+        view::Service {
+            looking: record.looking,
+            election: histogram(&record.election),
+            unavailable: histogram(&record.unavailable),
+            leader_unavailable: histogram(&record.leader_unavailable),
+            follower_sync: histogram(&record.follower_sync),
+            observer_sync: histogram(&record.observer_sync),
+            led_ms,
+        }
+    }
+
+    fn quotas_view(&self) -> Vec<view::Quota> {
+        let server = self.server.borrow();
+        let quotas = server.tree().quota_sums().into_iter().map(|(namespace, sums)| view::Quota {
+            namespace: namespace.to_owned(),
+            count_limit: sums.count_limit,
+            bytes_limit: sums.bytes_limit,
+            count: sums.count,
+            bytes: sums.bytes,
+            refused: sums.refused,
+        });
+        quotas.collect()
+    }
+
     fn member_view(&self, id: u8, standing: &Standing, links: &[PeerStatus]) -> view::Member {
         let number = u64::from(id);
         let named = self.process.settings.servers.iter().find(|member| member.id == number);
@@ -86,11 +135,21 @@ impl Driver {
             id: number,
             belongs: votes || standing.observers.contains(&id),
             votes,
+            joins: false,
             address: named.map(|member| (member.host.clone(), member.peer_port)),
             matched,
             lag: matched.map(|matched| standing.last.saturating_sub(matched)),
             link: links.iter().find(|link| link.address.id == number).map(link),
         }
+    }
+}
+
+fn watchers(of: &stoa_core::Watchers) -> view::Watchers {
+    view::Watchers {
+        created: histogram(&of.created),
+        deleted: histogram(&of.deleted),
+        changed: histogram(&of.changed),
+        children: histogram(&of.children),
     }
 }
 
@@ -160,7 +219,6 @@ impl Source for &Driver {
         let tree = server.tree();
         let (queued, _) = server.log_queue();
         let standing = server.standing();
-        let (min, last, max) = stats.reply_bytes;
         let clients = server.client_stats();
         let (moves, moves_refused) = server.move_counts();
         view::Stats {
@@ -184,11 +242,7 @@ impl Source for &Driver {
             packets_sent: stats.packets_sent + clients.pings,
             bytes_received: clients.bytes_received,
             bytes_sent: stats.bytes_sent,
-            reply_bytes: (max > 0).then_some(view::ReplyBytes {
-                last: last as u64,
-                max: max as u64,
-                min: min as u64,
-            }),
+            reply_bytes: sizes(stats.reply_bytes),
             requests_kept: clients.kept,
             requests_handed_over: clients.handed_over,
             moves,
@@ -196,6 +250,8 @@ impl Source for &Driver {
             exceptions: server.exceptions().1.len() as u64,
             imbalance: server.imbalance_percent() as f64 / 1e2,
             connection_requests: stats.connection_requests,
+            sessions_brought: stats.sessions_brought,
+            sessions_asked_for: stats.sessions_asked_for,
             connections_rejected: clients.connections_rejected,
             connections_dropped: clients.connections_dropped,
             handshakes_expired: self.handshakes_expired.get(),
@@ -203,6 +259,12 @@ impl Source for &Driver {
             auth_failed: stats.auth_failed,
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
+            watch_bytes: stats.watch_bytes,
+            watchers: watchers(&stats.watchers),
+            stale_replies: stats.stale_replies,
+            following: self.following_view(stats),
+            service: self.service_view(),
+            quotas: self.quotas_view(),
             extensions: server.programs().map(|(name, stats)| extension(name, &stats)).collect(),
             extension_acknowledgements: server.program_acknowledgements() as u64,
             containers_deleted: stats.containers_deleted,

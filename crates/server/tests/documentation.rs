@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use stoa_server::config::{settings_table, zoo_table};
-use stoa_server::metrics::metrics_table;
+use stoa_server::metrics::{absent_table, metrics_table};
 use stoa_server::words::Word;
 use stoa_wire::{ErrorCode, Opcode};
 
@@ -45,6 +45,7 @@ fn tables_are_those_of_the_source() {
     check(OPERATING, "settings", &settings_table());
     check(OPERATING, "metrics", &metrics_table());
     check(COMPAT, "metrics", &metrics_table());
+    check(COMPAT, "absent", &absent_table());
     check(COMPAT, "zoo", &zoo_table());
 }
 

@@ -54,6 +54,7 @@ pub use part::{Mark, Part, PartOp, PartResult};
 pub use placed::{PLACED_MAX, PLACED_PATH_BYTES_MAX, Placed};
 pub use prepare::{multi_op, writes_programs};
 pub use proposed_view::ProposedZnode;
+pub use quota::QuotaSums;
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use tree::{PROGRAMS, Tree, Znode};
 pub use update::{CorruptUpdate, Update, Updates};

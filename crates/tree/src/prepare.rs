@@ -488,7 +488,7 @@ impl Tree {
         self.check_acl(&state, perms::WRITE, caller)?;
         let data_len = data.map_or(0, <[u8]>::len);
         let change = Usage { count: 0, bytes: data_len as i64 - state.data_len as i64 };
-        let quota = self.quota_refusing(path, change)?;
+        let quota = self.quota_allowing(path, change)?;
         check_version(state.version, version)?;
         if let Some(prefix) = quota {
             self.overlay.touch_quota(stamp.zxid, prefix, change);

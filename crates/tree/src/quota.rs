@@ -16,7 +16,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use foldhash::fast::FixedState;
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use stoa_wire::{ErrorCode, path};
 
 pub(crate) const LIMITS: &str = "zookeeper_limits";
@@ -25,7 +25,23 @@ const STATS: &str = "zookeeper_stats";
 /// The subtrees that have a quota.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    prefixes: HashSet<Box<str>, FixedState>,
+    /// With how many changes each has refused here.
+    prefixes: HashMap<Box<str>, u64, FixedState>,
+}
+
+/// What the quotas in one subtree right below the root come to, added up as ZooKeeper's metrics do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuotaSums {
+    /// How many znodes there may be: the hard limit where there is one, -1 for none.
+    pub count_limit: i64,
+    /// How many bytes there may be, in the same way.
+    pub bytes_limit: i64,
+    /// Znodes that are there.
+    pub count: i64,
+    /// Bytes that are there.
+    pub bytes: i64,
+    /// Changes that were refused.
+    pub refused: u64,
 }
 
 impl Quotas {
@@ -37,7 +53,7 @@ impl Quotas {
         }
         let mut prefix = path;
         loop {
-            if self.prefixes.contains(prefix) {
+            if self.prefixes.contains_key(prefix) {
                 return Some(prefix);
             }
             prefix = path::split(prefix)?.0;
@@ -166,6 +182,29 @@ fn subject(path: &str) -> Option<(&str, bool)> {
 }
 
 impl Tree {
+    /// What the quotas come to, by the name right below the root. Takes time in proportion to their number.
+    #[must_use]
+    pub fn quota_sums(&self) -> BTreeMap<&str, QuotaSums> {
+        let mut all: BTreeMap<&str, QuotaSums> = BTreeMap::new();
+        for (prefix, refused) in &self.quotas.prefixes {
+            let Some(top) = prefix.split('/').nth(1) else { continue };
+            let sums = all.entry(top).or_default();
+            sums.refused += refused;
+            if let Some((_, limits)) = self.track(prefix, LIMITS) {
+                let limit = |hard, soft| limits.limit(hard, soft).map_or(-1, |(limit, _)| limit);
+                let count = limit(Track::COUNT_HARD_LIMIT, Track::COUNT);
+                let bytes = limit(Track::BYTE_HARD_LIMIT, Track::BYTES);
+                sums.count_limit = sums.count_limit.saturating_add(count);
+                sums.bytes_limit = sums.bytes_limit.saturating_add(bytes);
+            }
+            if let Some((_, stats)) = self.track(prefix, STATS) {
+                let usage = Usage { count: sums.count, bytes: sums.bytes }.plus(stats.usage());
+                (sums.count, sums.bytes) = (usage.count, usage.bytes);
+            }
+        }
+        all
+    }
+
     fn track(&self, prefix: &str, name: &str) -> Option<(u32, Track)> {
         let id = self.lookup(&format!("{}{prefix}/{name}", reserved::QUOTA))?;
         Some((id, Track::parse(self.nodes[id].data())))
@@ -174,15 +213,15 @@ impl Tree {
     /// Refuses a change that would bring the subtree around `path` above a hard limit, and notes
     /// the change otherwise. Outstanding updates count as applied.
     pub(crate) fn reserve_quota(&mut self, path: &str, change: Usage, zxid: i64) -> Result<(), ErrorCode> {
-        if let Some(prefix) = self.quota_refusing(path, change)? {
+        if let Some(prefix) = self.quota_allowing(path, change)? {
             self.overlay.touch_quota(zxid, prefix, change);
         }
         Ok(())
     }
 
-    /// The quota that a change counts for.
-    pub(crate) fn quota_refusing<'p>(
-        &self,
+    /// The quota that a change counts for, which allows it.
+    pub(crate) fn quota_allowing<'p>(
+        &mut self,
         path: &'p str,
         change: Usage,
     ) -> Result<Option<&'p str>, ErrorCode> {
@@ -196,6 +235,9 @@ impl Tree {
         {
             let usage = stats.usage().plus(self.overlay.quota_usage(prefix)).plus(change);
             if excesses(&limits, usage, change).any(|excess| excess.hard) {
+                if let Some(refused) = self.quotas.prefixes.get_mut(prefix) {
+                    *refused += 1;
+                }
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
@@ -249,7 +291,7 @@ impl Tree {
     /// Takes notice of a znode of a snapshot: it may be a quota, whose usage is known.
     pub(crate) fn quota_loaded(&mut self, path: &str) {
         if let Some((prefix, true)) = subject(path) {
-            self.quotas.prefixes.insert(prefix.into());
+            self.quotas.prefixes.entry(prefix.into()).or_default();
         }
     }
 
@@ -296,7 +338,7 @@ impl Tree {
     /// Counts anew what the quotas on `path` and below it have to count.
     pub(crate) fn recount_quotas(&mut self, path: &str) {
         let is_below = |prefix: &str| is_at_or_below(prefix, path);
-        let prefixes = self.quotas.prefixes.iter().filter(|prefix| is_below(prefix));
+        let prefixes = self.quotas.prefixes.keys().filter(|prefix| is_below(prefix));
         for prefix in prefixes.cloned().collect::<Vec<_>>() {
             if let Some((id, mut stats)) = self.track(&prefix, STATS) {
                 stats.set_usage(self.usage_below(&prefix, &prefix));

@@ -174,6 +174,8 @@ impl Partition {
         }
         let mut part = self.tree.part_reopen(&mut self.entry, update_at);
         self.entry.truncate(start);
+        // What takes its place is counted anew.
+        self.made.count -= 1;
         let own = part.count();
         let reactions = self.react(&mut part, Some(due), now);
         let (answer, muted, told) = (Answer::Results(own), reactions.muted(), reactions.told());

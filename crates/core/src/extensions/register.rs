@@ -528,6 +528,7 @@ impl Partition {
         self.tree.part_keep(part, &mut self.entry);
         if self.entry.len() > before {
             self.proposed_zxid = zxid;
+            self.made.note(self.entry.len() - before);
         } else {
             self.entry.extend_from_slice(&[0; 4]);
         }

@@ -7,8 +7,8 @@ use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
-    Balance, Connection, Digest, Ensemble, Member, Mode, Moved, Partition, Session, SessionWatches, Stats,
-    Subtree, WatchSummary,
+    Balance, Connection, Digest, Ensemble, Member, Mode, Moved, Partition, Session, SessionWatches, Sizes,
+    Stats, Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -16,14 +16,8 @@ use crate::words::{by_path, interest_ops, java_address, server_id};
 const DIGEST_VERSION: u32 = 100;
 
 pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
-    // Before the first reply ZooKeeper says -1.
-    let size = |size: Option<u64>| size.map_or(Value::from(-1), Value::from);
-    let replies = json!({
-        "last_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.last)),
-        "min_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.min)),
-        "max_buffer_size": size(stats.reply_bytes.map(|bytes| bytes.max)),
-    });
-    fields(json!({
+    let replies = buffer_sizes(stats.reply_bytes);
+    let mut data = fields(json!({
         "version": VERSION,
         "read_only": stats.mode == Mode::ReadOnly,
         "server_stats": {
@@ -49,7 +43,21 @@ pub(super) fn server_stats(stats: &Stats) -> Map<String, Value> {
         },
         "client_response": replies,
         "node_count": stats.znodes,
-    }))
+    }));
+    if stats.mode == Mode::Leader {
+        data.insert("proposal_stats".to_owned(), buffer_sizes(stats.following.proposal_bytes));
+    }
+    data
+}
+
+/// Before the first ZooKeeper says -1.
+fn buffer_sizes(sizes: Option<Sizes>) -> Value {
+    let size = |which: fn(Sizes) -> u64| sizes.map_or(Value::from(-1), |sizes| which(sizes).into());
+    json!({
+        "last_buffer_size": size(|sizes| sizes.last),
+        "min_buffer_size": size(|sizes| sizes.min),
+        "max_buffer_size": size(|sizes| sizes.max),
+    })
 }
 
 pub(super) fn monitor(figures: &Figures) -> Map<String, Value> {
@@ -262,7 +270,7 @@ pub(super) fn observers(stats: &Stats) -> Map<String, Value> {
             }))
         })
         .collect();
-    fields(json!({ "synced_observers": ensemble.synced(false).count(), "observers": list }))
+    fields(json!({ "synced_observers": ensemble.synced(Member::observes), "observers": list }))
 }
 
 pub(super) fn zab_state(stats: &Stats) -> Map<String, Value> {

@@ -344,7 +344,8 @@ fn readiness_and_metrics_follow_the_server() {
         for command in ["stat", "conf", "ensemble", "lead"] {
             assert_eq!(served.command(command)["error"], NOT_SERVING);
         }
-        assert_eq!(served.command("envi")["error"], Value::Null);
+        let environment = served.command("envi");
+        assert_eq!((&environment["error"], &environment["java.version"]), (&Value::Null, &json!("none")));
         assert_eq!(served.command("zabstate")["zabstate"], "");
     }
 }
@@ -384,7 +385,10 @@ fn a_leader_tells_of_those_who_follow() {
     let monitor = served.command("monitor");
     assert_eq!((&monitor["server_state"], &monitor["synced_followers"]), (&json!("leader"), &json!(1)));
     assert_eq!(monitor["peer_state"], "leading - broadcast");
-    assert_eq!(served.command("stat")["server_stats"]["server_state"], "leader");
+    let stats = served.command("stat");
+    assert_eq!(stats["server_stats"]["server_state"], "leader");
+    let sizes = json!({ "last_buffer_size": 44, "min_buffer_size": 40, "max_buffer_size": 90 });
+    assert_eq!(stats["proposal_stats"], sizes);
     assert_eq!(served.command("conf")["server_id"], 1);
     assert_eq!(served.get("/ready").0, 200);
 }

@@ -8,12 +8,14 @@
 //! Prometheus's text format is written here by hand: client libraries name counters `..._total`, and
 //! those of ZooKeeper are not.
 
+mod absent;
 mod table;
 mod text;
 
-use crate::process::{Memory, open_files, processor_seconds};
+use crate::process::{Memory, open_files, processor_seconds, started_seconds};
 use crate::view::{Histogram, Stats};
 
+pub use absent::{ABSENT, absent_table};
 pub use table::{METRICS, metrics_table};
 pub(crate) use table::{average_ms, latency_min_us};
 pub use text::{monitor_lines, monitor_texts, monitor_values, prometheus};
@@ -43,8 +45,10 @@ pub enum MetricKind {
     Gauge,
     /// Only goes up.
     Counter,
-    /// Quantiles, count and sum.
+    /// Count, sum and median.
     Summary,
+    /// The same with more quantiles: ZooKeeper keeps them of some of its summaries.
+    Quantiles,
     /// Counts in ranges.
     Histogram,
 }
@@ -55,7 +59,7 @@ impl MetricKind {
         match self {
             MetricKind::Gauge => "gauge",
             MetricKind::Counter => "counter",
-            MetricKind::Summary => "summary",
+            MetricKind::Summary | MetricKind::Quantiles => "summary",
             MetricKind::Histogram => "histogram",
         }
     }
@@ -66,6 +70,8 @@ impl MetricKind {
 pub enum Value {
     /// A whole number.
     Whole(u64),
+    /// A whole number that may be below zero.
+    Signed(i64),
     /// Any number.
     Real(f64),
     /// A text that is there to be read, as the value of a label.
@@ -90,11 +96,19 @@ pub struct Figures {
     pub memory: Memory,
     /// Processor time used, in seconds.
     pub processor_seconds: f64,
+    /// When the process was started, in seconds since 1970.
+    pub started_seconds: Option<f64>,
 }
 
 impl Figures {
     /// Those of the server as given, and of this process as it is now.
     pub fn now(stats: Stats) -> Figures {
-        Figures { stats, files: open_files(), memory: Memory::now(), processor_seconds: processor_seconds() }
+        Figures {
+            stats,
+            files: open_files(),
+            memory: Memory::now(),
+            processor_seconds: processor_seconds(),
+            started_seconds: started_seconds(),
+        }
     }
 }

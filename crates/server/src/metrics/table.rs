@@ -4,14 +4,17 @@ use stoa_wire::Opcode;
 
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
-use crate::view::{Ensemble, Extension, Histogram, Link, Member, Mode, Stats};
+use crate::view::{Ensemble, Extension, Histogram, Link, Member, Mode, Quota, Sizes, Stats};
 
-use MetricKind::{Counter, Gauge, Summary};
+use MetricKind::{Counter, Gauge, Quantiles, Summary};
 
 /// Microseconds in a millisecond, ZooKeeper's unit, and in a second, Prometheus's.
 const MILLISECONDS: f64 = 1e3;
 const SECONDS: f64 = 1e6;
 const COUNT: f64 = 1.0;
+
+/// The label of ZooKeeper's sets of metrics.
+pub(super) const KEY: &str = "key";
 
 macro_rules! metrics {
     ($($name:literal, $kind:expr, $help:literal, $value:expr;)+) => {
@@ -22,6 +25,7 @@ macro_rules! metrics {
 }
 
 metrics! {
+    // ZooKeeper's, in the order of its `mntr`: gauges, counters, summaries, summaries with quantiles.
     "avg_latency", Gauge, "Mean time from the arrival of a request to its reply, in milliseconds.",
         |f| Value::Real(average_ms(&f.stats));
     "max_latency", Gauge, "Longest time from the arrival of a request to its reply, in milliseconds.",
@@ -44,14 +48,51 @@ metrics! {
     "local_sessions", Gauge, "Always 0: every session is a global one.", |_| Value::Whole(0);
     "open_file_descriptor_count", Gauge, "Open files.", |f| Value::Whole(f.files.0);
     "max_file_descriptor_count", Gauge, "How many files may be open.", |f| Value::Whole(f.files.1);
+    "connection_drop_probability", Gauge, "Always 0: no connection is refused by chance.",
+        |_| Value::Real(0.0);
     "last_client_response_size", Gauge, "Bytes of the last reply; -1 before the first.",
-        |f| reply(&f.stats, |bytes| bytes.last);
+        |f| size(f.stats.reply_bytes, |bytes| bytes.last);
     "max_client_response_size", Gauge, "Bytes of the largest reply; -1 before the first.",
-        |f| reply(&f.stats, |bytes| bytes.max);
+        |f| size(f.stats.reply_bytes, |bytes| bytes.max);
     "min_client_response_size", Gauge, "Bytes of the smallest reply; -1 before the first.",
-        |f| reply(&f.stats, |bytes| bytes.min);
-    "auth_failed_count", Gauge, "Authentications that failed.", |f| Value::Whole(f.stats.auth_failed);
+        |f| size(f.stats.reply_bytes, |bytes| bytes.min);
+    "auth_failed_count", Gauge, "Authentications that failed. ZooKeeper counts those with certificates alone.", |f| Value::Whole(f.stats.auth_failed);
+    "quorum_size", Gauge, "Servers of the ensemble that have a vote; absent on a server that stands alone.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.voters()));
+    "learners", Gauge, "At the leader: servers that are connected to it, voters and observers.",
+        |f| at_leader(&f.stats, |stats| connected(&stats.ensemble, |_| true));
+    "followers", Gauge, "At the leader: voters that are connected to it. ZooKeeper had it up to 3.4.",
+        |f| at_leader(&f.stats, |stats| connected(&stats.ensemble, |member| member.votes));
+    "synced_followers", Gauge, "At the leader: voters that are connected to it and lack at most 1000 entries.",
+        |f| at_leader(&f.stats, |stats| Value::Whole(stats.ensemble.synced(|member| member.votes)));
+    "synced_non_voting_followers", Gauge, "At the leader: the same of those who are to have a vote by the list of servers, and have none yet.",
+        |f| at_leader(&f.stats, |stats| Value::Whole(stats.ensemble.synced(|member| member.joins)));
+    "synced_observers", Gauge, "At the leader: observers that are connected to it and lack at most 1000 entries. At a follower 0: observers follow the leader.",
+        |f| synced_observers(&f.stats);
+    "pending_syncs", Gauge, "At the leader: questions of all servers, for the syncs and linearizable reads of their clients, that it has not answered yet.",
+        |f| at_leader(&f.stats, |stats| Value::Whole(stats.following.pending_syncs));
+    "leader_uptime", Gauge, "At the leader: milliseconds since it has led.",
+        |f| at_leader(&f.stats, |stats| Value::Whole(stats.service.led_ms.unwrap_or(0)));
+    "last_proposal_size", Gauge, "At the leader: bytes of the last update that it has proposed; -1 before the first.",
+        |f| at_leader(&f.stats, |stats| size(stats.following.proposal_bytes, |bytes| bytes.last));
+    "max_proposal_size", Gauge, "At the leader: bytes of the largest update that it has proposed; -1 before the first.",
+        |f| at_leader(&f.stats, |stats| size(stats.following.proposal_bytes, |bytes| bytes.max));
+    "min_proposal_size", Gauge, "At the leader: bytes of the smallest update that it has proposed; -1 before the first.",
+        |f| at_leader(&f.stats, |stats| size(stats.following.proposal_bytes, |bytes| bytes.min));
+    "quota_count_limit_per_namespace", Gauge, "How many znodes quotas allow, those of one subtree right below the root added; -1 for no limit.",
+        |f| by_namespace(&f.stats, |quota| Value::Signed(quota.count_limit));
+    "quota_bytes_limit_per_namespace", Gauge, "How many bytes quotas allow, in the same way.",
+        |f| by_namespace(&f.stats, |quota| Value::Signed(quota.bytes_limit));
+    "quota_count_usage_per_namespace", Gauge, "Znodes that these quotas count.",
+        |f| by_namespace(&f.stats, |quota| Value::Signed(quota.count));
+    "quota_bytes_usage_per_namespace", Gauge, "Bytes that these quotas count.",
+        |f| by_namespace(&f.stats, |quota| Value::Signed(quota.bytes));
+
     "connection_request_count", Counter, "Handshakes.", |f| Value::Whole(f.stats.connection_requests);
+    "connection_revalidate_count", Counter, "Handshakes that brought a session.",
+        |f| Value::Whole(f.stats.sessions_brought);
+    "revalidate_count", Counter, "At the leader: sessions that other servers asked for, because clients had brought them.",
+        |f| Value::Whole(f.stats.sessions_asked_for);
     "connection_rejected", Counter, "Connections refused by a limit.",
         |f| Value::Whole(f.stats.connections_rejected);
     "connection_drop_count", Counter, "Connections closed because of what the client did.",
@@ -59,24 +100,41 @@ metrics! {
     "sessionless_connections_expired", Counter, "Connections closed for not finishing their handshake in time.",
         |f| Value::Whole(f.stats.handshakes_expired);
     "stale_sessions_expired", Counter, "Sessions that expired.", |f| Value::Whole(f.stats.sessions_expired);
+    "stale_replies", Counter, "Answers to requests whose connection had ended meanwhile.",
+        |f| Value::Whole(f.stats.stale_replies);
     "bytes_received_count", Counter, "Bytes received from clients.",
         |f| Value::Whole(f.stats.bytes_received);
     "response_bytes", Counter, "Bytes sent to clients, watch events included.",
         |f| Value::Whole(f.stats.bytes_sent);
+    "watch_bytes", Counter, "Bytes of watch events among them.", |f| Value::Whole(f.stats.watch_bytes);
     "large_requests_rejected", Counter, "Requests longer than max-request-bytes.",
         |f| Value::Whole(f.stats.frames_too_large);
-    "readlatency", Summary, "Time from the arrival of a request that changes nothing to its reply, in milliseconds.",
-        |f| Value::Spread(latency(&f.stats, false), MILLISECONDS);
-    "updatelatency", Summary, "Time from the arrival of a request that changes something to its reply, in milliseconds.",
-        |f| Value::Spread(latency(&f.stats, true), MILLISECONDS);
+    "looking_count", Counter, "Times that the server, or one of its partitions, has begun to look for a leader.",
+        |f| Value::Whole(f.stats.service.looking);
+    "proposal_count", Counter, "Updates that this server has proposed as the leader of others. ZooKeeper counts requests that fail as well.",
+        |f| Value::Whole(f.stats.following.proposals);
+    "commit_count", Counter, "Updates that this server has applied as the leader of others.",
+        |f| Value::Whole(f.stats.following.led_updates);
+    "learner_commit_received_count", Counter, "Updates that this server has applied while another one led, or none yet.",
+        |f| Value::Whole(f.stats.following.followed_updates);
+    "snap_count", Counter, "Snapshots sent to servers that were too far behind for entries.",
+        |f| Value::Whole(f.stats.ensemble.snapshots_sent);
+    "snapshot_error_count", Counter, "Snapshots that could not be taken.",
+        |f| Value::Whole(f.stats.snapshots.errors);
+    "unrecoverable_error_count", Counter, "Always 0: a server that cannot go on ends.", |_| Value::Whole(0);
+    "ensemble_auth_success", Counter, "Always 0, as the next two: clients are not asked for the ensemble's name.",
+        |_| Value::Whole(0);
+    "ensemble_auth_fail", Counter, "Always 0.", |_| Value::Whole(0);
+    "ensemble_auth_skip", Counter, "Always 0.", |_| Value::Whole(0);
+    "quota_exceeded_error_per_namespace", Counter, "Changes that hard quotas have refused at this server, of one subtree right below the root; gone with its quotas.",
+        |f| by_namespace(&f.stats, |quota| Value::Whole(quota.refused));
+
     "fsynctime", Summary, "Time to flush the log to disk, in milliseconds.",
         |f| Value::Spread(f.stats.log.fsync.clone(), MILLISECONDS);
     "sync_processor_batch_size", Summary, "Log entries that were flushed together.",
         |f| Value::Spread(f.stats.log.batch.clone(), COUNT);
     "snapshottime", Summary, "Time to take a snapshot, in milliseconds.",
         |f| Value::Spread(f.stats.snapshots.time.clone(), MILLISECONDS);
-    "snapshot_error_count", Counter, "Snapshots that could not be taken.",
-        |f| Value::Whole(f.stats.snapshots.errors);
     "dbinittime", Summary, "Time from opening the data folder to serving, in milliseconds.",
         |f| Value::Spread(Histogram::of_one(f.stats.startup.total_ms), COUNT);
     "startup_snap_load_time", Summary, "Time to load the snapshot at the start, in milliseconds.",
@@ -85,19 +143,35 @@ metrics! {
         |f| Value::Spread(Histogram::of_one(f.stats.startup.replay_ms), COUNT);
     "startup_txns_loaded", Summary, "Updates of the log that were applied at the start.",
         |f| Value::Spread(Histogram::of_one(f.stats.startup.updates_replayed), COUNT);
+    "election_time", Summary, "At a voter: time without a leader until one was found, in milliseconds; 0 when another one was followed at once.",
+        |f| Value::Spread(f.stats.service.election.clone(), MILLISECONDS);
+    "follower_sync_time", Summary, "At a follower: time from the finding of a leader until all was applied that had been committed before, in milliseconds.",
+        |f| Value::Spread(f.stats.service.follower_sync.clone(), MILLISECONDS);
+    "observer_sync_time", Summary, "The same at an observer.",
+        |f| Value::Spread(f.stats.service.observer_sync.clone(), MILLISECONDS);
+    "unavailable_time", Summary, "Time that a server of an ensemble did not serve everything, until it did again, in milliseconds.",
+        |f| Value::Spread(f.stats.service.unavailable.clone(), MILLISECONDS);
+    "leader_unavailable_time", Summary, "The same where it leads from then on.",
+        |f| Value::Spread(f.stats.service.leader_unavailable.clone(), MILLISECONDS);
+    "node_created_watch_count", Summary, "Watchers that were told of the creation of a znode, where there were any.",
+        |f| Value::Spread(f.stats.watchers.created.clone(), COUNT);
+    "node_deleted_watch_count", Summary, "The same of a deletion.",
+        |f| Value::Spread(f.stats.watchers.deleted.clone(), COUNT);
+    "node_changed_watch_count", Summary, "The same of a change of data.",
+        |f| Value::Spread(f.stats.watchers.changed.clone(), COUNT);
+    "node_children_watch_count", Summary, "The same of a change of a list of children.",
+        |f| Value::Spread(f.stats.watchers.children.clone(), COUNT);
 
-    "quorum_size", Gauge, "Servers of the ensemble that have a vote; absent on a server that stands alone.",
-        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.voters()));
-    "learners", Gauge, "At the leader: servers that are connected to it, voters and observers.",
-        |f| at_leader(&f.stats, |ensemble| connected(ensemble, |_| true));
-    "followers", Gauge, "At the leader: voters that are connected to it.",
-        |f| at_leader(&f.stats, |ensemble| connected(ensemble, |member| member.votes));
-    "synced_followers", Gauge, "At the leader: voters that are connected to it and lack at most 1000 entries.",
-        |f| at_leader(&f.stats, |ensemble| ensemble.synced(true).count() as u64);
-    "synced_observers", Gauge, "At the leader: observers that are connected to it and lack at most 1000 entries.",
-        |f| at_leader(&f.stats, |ensemble| ensemble.synced(false).count() as u64);
-    "snap_count", Counter, "Snapshots sent to servers that were too far behind for entries.",
-        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_sent));
+    "readlatency", Quantiles, "Time from the arrival of a request that changes nothing to its reply, in milliseconds.",
+        |f| Value::Spread(latency(&f.stats, false), MILLISECONDS);
+    "updatelatency", Quantiles, "Time from the arrival of a request that changes something to its reply, in milliseconds.",
+        |f| Value::Spread(latency(&f.stats, true), MILLISECONDS);
+    "propagation_latency", Quantiles, "From the preparing of an update, by the leader's clock, until it was applied here, by this server's, in milliseconds.",
+        |f| Value::Spread(f.stats.following.propagation.clone(), MILLISECONDS);
+    "quorum_ack_latency", Quantiles, "At the leader: from the proposal of an entry, which holds the updates of one turn, until a majority has it, in milliseconds.",
+        |f| Value::Spread(f.stats.following.agreement.clone(), MILLISECONDS);
+    "jvm_pause_time_ms", Quantiles, "Always empty: there is no JVM that could pause.",
+        |_| Value::Spread(Histogram::default(), COUNT);
 
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
@@ -209,6 +283,10 @@ metrics! {
         |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_received));
     "process_resident_memory_bytes", Gauge, "Memory of the process.",
         |f| Value::Whole(f.memory.resident);
+    "process_virtual_memory_bytes", Gauge, "Addresses that the process has taken.",
+        |f| Value::Whole(f.memory.taken);
+    "process_start_time_seconds", Gauge, "When the process was started, in seconds since 1970.",
+        |f| f.started_seconds.map_or(Value::Absent, Value::Real);
     "process_cpu_seconds_total", Counter, "Processor time that the process has used.",
         |f| Value::Real(f.processor_seconds);
     "process_open_fds", Gauge, "Open files.", |f| Value::Whole(f.files.0);
@@ -228,8 +306,8 @@ pub(crate) fn average_ms(stats: &Stats) -> f64 {
     }
 }
 
-fn reply(stats: &Stats, which: fn(&crate::view::ReplyBytes) -> u64) -> Value {
-    stats.reply_bytes.as_ref().map_or(Value::Real(-1.0), |bytes| Value::Whole(which(bytes)))
+fn size(sizes: Option<Sizes>, which: impl Fn(Sizes) -> u64) -> Value {
+    sizes.map_or(Value::Signed(-1), |sizes| Value::Whole(which(sizes)))
 }
 
 fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Value {
@@ -240,6 +318,12 @@ fn by_operation(stats: &Stats, value: impl Fn(&crate::view::Op) -> Value) -> Val
 fn by_extension(stats: &Stats, value: impl Fn(&Extension) -> Value) -> Value {
     let values = stats.extensions.iter().map(|it| (escaped(&it.name), value(it)));
     Value::Each("extension", values.collect())
+}
+
+/// By the name right below the root, under ZooKeeper's label.
+fn by_namespace(stats: &Stats, value: impl Fn(&Quota) -> Value) -> Value {
+    let values = stats.quotas.iter().map(|quota| (escaped(&quota.namespace), value(quota)));
+    Value::Each(KEY, values.collect())
 }
 
 /// A name that clients have chosen, as the value of a label.
@@ -257,12 +341,21 @@ fn of_several(stats: &Stats, count: u64) -> Value {
     if stats.partitions > 1 { Value::Whole(count) } else { Value::Absent }
 }
 
-fn at_leader(stats: &Stats, count: impl Fn(&Ensemble) -> u64) -> Value {
-    if stats.mode == Mode::Leader { Value::Whole(count(&stats.ensemble)) } else { Value::Absent }
+fn at_leader(stats: &Stats, value: impl Fn(&Stats) -> Value) -> Value {
+    if stats.mode == Mode::Leader { value(stats) } else { Value::Absent }
 }
 
-fn connected(ensemble: &Ensemble, which: impl Fn(&Member) -> bool) -> u64 {
-    ensemble.members.iter().filter(|member| member.is_connected() && which(member)).count() as u64
+fn connected(ensemble: &Ensemble, which: impl Fn(&Member) -> bool) -> Value {
+    let connected = ensemble.members.iter().filter(|member| member.is_connected() && which(member));
+    Value::Whole(connected.count() as u64)
+}
+
+fn synced_observers(stats: &Stats) -> Value {
+    match stats.mode {
+        Mode::Leader => Value::Whole(stats.ensemble.synced(Member::observes)),
+        Mode::Follower => Value::Whole(0),
+        _ => Value::Absent,
+    }
 }
 
 fn role(mode: Mode, of_server: Mode) -> (String, Value) {
@@ -320,8 +413,9 @@ pub fn metrics_table() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Figures;
+    use crate::metrics::{ABSENT, Figures};
     use crate::view::LAG_ENTRIES_MAX;
+    use crate::view::tests::{follower, leader, stats};
 
     #[test]
     fn names_are_there_once_and_say_what_they_count() {
@@ -357,13 +451,82 @@ mod tests {
         }
     }
 
+    /// What Apache ZooKeeper exports: name, kind, roles. The suite `ensemble` compares it with ZooKeeper.
+    const ZOOKEEPER: &str = include_str!("../../../../tests/ensemble/zookeeper-metrics.txt");
+
+    fn of_zookeeper() -> impl Iterator<Item = (&'static str, &'static str, Vec<&'static str>)> {
+        ZOOKEEPER.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let mut words = line.split(' ');
+            (words.next().unwrap(), words.next().unwrap(), words.collect())
+        })
+    }
+
+    fn find(name: &str) -> Option<&'static Metric> {
+        METRICS.iter().find(|metric| metric.name == name)
+    }
+
+    #[test]
+    fn every_metric_of_zookeeper_is_here_or_is_left_out_for_a_reason() {
+        let left_out: Vec<&str> = ABSENT.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let is = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => pattern == name,
+        };
+        let mut count = 0;
+        for (name, ..) in of_zookeeper() {
+            count += 1;
+            let reasons = left_out.iter().filter(|pattern| is(pattern, name)).count();
+            let is_here = find(name).is_some();
+            // What is here may look like what is left out.
+            assert!(reasons == 1 && !is_here || is_here && reasons <= 1, "{name}: {reasons} reasons");
+        }
+        assert!(count > 150, "{count} names");
+        for pattern in left_out {
+            assert!(of_zookeeper().any(|(name, ..)| is(pattern, name)), "ZooKeeper has no {pattern}");
+            assert!(find(pattern).is_none(), "{pattern} is here");
+        }
+    }
+
+    #[test]
+    fn what_is_named_as_in_zookeeper_is_of_its_kind_and_there_in_its_roles() {
+        let observer = || Stats { mode: Mode::Observer, ..follower() };
+        let examples = [
+            ("standalone", stats()),
+            ("leader", leader()),
+            ("follower", follower()),
+            ("observer", observer()),
+        ];
+        let examples = examples.map(|(role, stats)| (role, Figures::now(stats)));
+        for metric in METRICS {
+            let is_own = ["stoa_", "process_"].iter().any(|own| metric.name.starts_with(own));
+            // It has its name from ZooKeeper 3.4.
+            let Some((_, kind, roles)) = of_zookeeper().find(|(name, ..)| *name == metric.name) else {
+                assert!(is_own || metric.name == "followers", "{} is not ZooKeeper's", metric.name);
+                continue;
+            };
+            let of_kind = if metric.kind == Quantiles { "quantiles" } else { metric.kind.name() };
+            assert_eq!(of_kind, kind, "{}", metric.name);
+            let there = examples.iter().filter(|(_, figures)| metric.value(figures) != Value::Absent);
+            let there: Vec<&str> = there.map(|(role, _)| *role).collect();
+            assert_eq!(there, roles, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn kinds_come_in_the_order_of_mntr() {
+        let zookeepers = METRICS.iter().take_while(|metric| !metric.name.starts_with("stoa_"));
+        let kinds = zookeepers
+            .map(|metric| [Gauge, Counter, Summary, Quantiles].iter().position(|it| *it == metric.kind));
+        assert!(kinds.is_sorted());
+    }
+
     #[test]
     fn values_have_the_shape_of_their_kind() {
         let figures = Figures::now(Stats::default());
         for metric in METRICS {
             let spread = matches!(metric.value(&figures), Value::Spread(..));
             let by_label = matches!(metric.value(&figures), Value::Each(..));
-            let wide = matches!(metric.kind, Summary | MetricKind::Histogram);
+            let wide = matches!(metric.kind, Summary | Quantiles | MetricKind::Histogram);
             assert!(spread == wide || by_label, "{}", metric.name);
         }
     }

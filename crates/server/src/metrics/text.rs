@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Figures, METRICS, MetricKind, Value};
+use super::table::KEY;
+use super::{Figures, METRICS, Metric, MetricKind, Value};
 use crate::process::VERSION;
 use crate::view::{Histogram, Mode, Stats};
 
@@ -26,17 +27,18 @@ fn write_value(text: &mut String, name: &str, kind: MetricKind, label: &str, val
     let braced = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
     let _ = match value {
         Value::Whole(number) => writeln!(text, "{name}{braced} {number}"),
+        Value::Signed(number) => writeln!(text, "{name}{braced} {number}"),
         Value::Real(number) => writeln!(text, "{name}{braced} {number}"),
         Value::Label(key, content) => writeln!(text, "{name}{{{key}=\"{content}\"}} 1"),
         Value::Spread(spread, unit) => {
             let before = if label.is_empty() { String::new() } else { format!("{label},") };
-            if kind == MetricKind::Summary {
-                for share in ["0.5", "0.9", "0.99", "0.999"] {
-                    let at = spread.quantile(share.parse().unwrap_or(0.0)) / unit;
-                    let _ = writeln!(text, "{name}{{{before}quantile=\"{share}\"}} {at}");
-                }
-            } else {
+            if kind == MetricKind::Histogram {
                 write_buckets(text, name, &before, spread, *unit);
+            }
+            for (share, quantile) in quantiles(kind) {
+                // That of no values is no number.
+                let at = if spread.count() == 0 { f64::NAN } else { spread.quantile(*quantile) / unit };
+                let _ = writeln!(text, "{name}{{{before}quantile=\"{share}\"}} {at}");
             }
             let _ = writeln!(text, "{name}_sum{braced} {}", spread.sum as f64 / unit);
             writeln!(text, "{name}_count{braced} {}", spread.count())
@@ -49,6 +51,16 @@ fn write_value(text: &mut String, name: &str, kind: MetricKind, label: &str, val
         }
         Value::Absent => Ok(()),
     };
+}
+
+/// The quantiles that ZooKeeper gives to Prometheus.
+fn quantiles(kind: MetricKind) -> &'static [(&'static str, f64)] {
+    const ALL: &[(&str, f64)] = &[("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
+    match kind {
+        MetricKind::Summary => &ALL[..1],
+        MetricKind::Quantiles => ALL,
+        _ => &[],
+    }
 }
 
 fn write_buckets(text: &mut String, name: &str, before: &str, spread: &Histogram, unit: f64) {
@@ -85,32 +97,57 @@ pub fn monitor_texts(stats: &Stats) -> Vec<(&'static str, String)> {
     texts
 }
 
-/// Every metric as single numbers: a spread becomes the eight or so that ZooKeeper makes of one. Counts
-/// by range and by operation are left to Prometheus.
+/// Every metric as single numbers: a spread becomes the five or nine that ZooKeeper makes of one, and of a set each
+/// name has the key in front. Counts by range and by operation are left to Prometheus.
 pub fn monitor_values(figures: &Figures) -> Vec<(String, serde_json::Number)> {
     let mut values = Vec::new();
     for metric in METRICS {
         match metric.value(figures) {
-            Value::Whole(number) => values.push((metric.name.to_owned(), number.into())),
-            // ZooKeeper has a whole -1 for "none yet".
-            Value::Real(-1.0) => values.push((metric.name.to_owned(), (-1).into())),
-            Value::Real(number) => values.push((metric.name.to_owned(), real(number))),
-            Value::Spread(spread, unit) if metric.kind == MetricKind::Summary => {
-                push_summary(&mut values, metric.name, &spread, unit);
+            Value::Spread(spread, unit) if metric.kind != MetricKind::Histogram => {
+                push_summary(&mut values, metric, &spread, unit);
             }
-            Value::Spread(..) | Value::Each(..) | Value::Label(..) | Value::Absent => {}
+            Value::Each(KEY, each) => {
+                for (key, value) in each {
+                    let name = format!("{}_{}", one_word(&key), metric.name);
+                    values.extend(number(&value).map(|number| (name, number)));
+                }
+            }
+            value => values.extend(number(&value).map(|number| (metric.name.to_owned(), number))),
         }
     }
     values
 }
 
-fn push_summary(values: &mut Vec<(String, serde_json::Number)>, name: &str, spread: &Histogram, unit: f64) {
+fn number(value: &Value) -> Option<serde_json::Number> {
+    match *value {
+        Value::Whole(number) => Some(number.into()),
+        Value::Signed(number) => Some(number.into()),
+        Value::Real(number) => Some(real(number)),
+        _ => None,
+    }
+}
+
+/// A name that clients have chosen, as part of the first word of a line.
+fn one_word(name: &str) -> String {
+    name.replace(|it: char| it.is_whitespace() || it.is_control(), "_")
+}
+
+fn push_summary(
+    values: &mut Vec<(String, serde_json::Number)>,
+    metric: &Metric,
+    spread: &Histogram,
+    unit: f64,
+) {
+    let name = metric.name;
     let whole = |counted: f64| serde_json::Number::from((counted / unit).round() as u64);
     values.push((format!("avg_{name}"), real((spread.mean() / unit * 1e4).round() / 1e4)));
     values.push((format!("min_{name}"), whole(spread.min() as f64)));
     values.push((format!("max_{name}"), whole(spread.max() as f64)));
     values.push((format!("cnt_{name}"), spread.count().into()));
     values.push((format!("sum_{name}"), whole(spread.sum as f64)));
+    if metric.kind != MetricKind::Quantiles {
+        return;
+    }
     for (rank, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)] {
         values.push((format!("{rank}_{name}"), whole(spread.quantile(share))));
     }
@@ -124,6 +161,7 @@ fn real(number: f64) -> serde_json::Number {
 mod tests {
     use super::*;
     use crate::view::tests::{follower, leader, looking, stats};
+    use crate::view::{Following, Member, Quota, Service, Sizes, Watchers};
 
     fn figures() -> Figures {
         Figures { stats: stats(), files: (12, 1024), ..Figures::default() }
@@ -153,6 +191,152 @@ mod tests {
         assert!(!text.contains("quorum_size") && !text.contains("peer_state"), "{text}");
     }
 
+    fn spread(value: u64) -> Histogram {
+        Histogram::of_one(value)
+    }
+
+    /// Numbers that are all different, for what is not in the other examples.
+    fn counted(stats: Stats) -> Figures {
+        let following = Following {
+            proposals: 101,
+            proposal_bytes: Some(Sizes { last: 102, max: 103, min: 100 }),
+            led_updates: 104,
+            followed_updates: 105,
+            propagation: spread(106_000),
+            agreement: spread(107_000),
+            pending_syncs: 108,
+        };
+        let service = Service {
+            looking: 109,
+            election: spread(110_000),
+            unavailable: spread(111_000),
+            leader_unavailable: spread(112_000),
+            follower_sync: spread(113_000),
+            observer_sync: spread(114_000),
+            led_ms: Some(115),
+        };
+        let watchers = Watchers {
+            created: spread(116),
+            deleted: spread(117),
+            changed: spread(118),
+            children: spread(119),
+        };
+        let quota = Quota {
+            namespace: "a \"b".to_owned(),
+            count_limit: 120,
+            bytes_limit: -1,
+            count: 121,
+            bytes: 122,
+            refused: 123,
+        };
+        let memory = crate::process::Memory { taken: 124, ..Default::default() };
+        let stats = Stats {
+            following,
+            service,
+            watchers,
+            quotas: vec![quota],
+            sessions_brought: 125,
+            sessions_asked_for: 126,
+            stale_replies: 127,
+            watch_bytes: 128,
+            ..stats
+        };
+        Figures { stats, memory, started_seconds: Some(129.5), ..Figures::default() }
+    }
+
+    /// What a server says whatever it is to others.
+    const COUNTED: &str = "\
+connection_drop_probability 0
+quota_count_limit_per_namespace{key=\"a \\\"b\"} 120
+quota_bytes_limit_per_namespace{key=\"a \\\"b\"} -1
+quota_count_usage_per_namespace{key=\"a \\\"b\"} 121
+quota_bytes_usage_per_namespace{key=\"a \\\"b\"} 122
+connection_revalidate_count 125
+revalidate_count 126
+stale_replies 127
+watch_bytes 128
+looking_count 109
+proposal_count 101
+commit_count 104
+learner_commit_received_count 105
+unrecoverable_error_count 0
+ensemble_auth_success 0
+ensemble_auth_fail 0
+ensemble_auth_skip 0
+quota_exceeded_error_per_namespace{key=\"a \\\"b\"} 123
+election_time{quantile=\"0.5\"} 110
+election_time_sum 110
+election_time_count 1
+follower_sync_time_sum 113
+observer_sync_time_sum 114
+unavailable_time_sum 111
+leader_unavailable_time_sum 112
+node_created_watch_count_sum 116
+node_deleted_watch_count_sum 117
+node_changed_watch_count_sum 118
+node_children_watch_count_sum 119
+propagation_latency{quantile=\"0.99\"} 106
+propagation_latency_sum 106
+quorum_ack_latency_sum 107
+jvm_pause_time_ms{quantile=\"0.5\"} NaN
+jvm_pause_time_ms_count 0
+process_virtual_memory_bytes 124
+process_start_time_seconds 129.5
+";
+
+    const AT_LEADER: &str = "\
+synced_observers 0
+synced_non_voting_followers 0
+pending_syncs 108
+leader_uptime 115
+last_proposal_size 102
+max_proposal_size 103
+min_proposal_size 100
+";
+
+    #[test]
+    fn each_figure_has_its_name() {
+        for stats in [stats(), leader(), follower()] {
+            let is_leader = stats.mode == Mode::Leader;
+            let text = prometheus(&counted(stats));
+            let has = |line: &str| text.lines().any(|found| found == line);
+            for line in COUNTED.lines() {
+                assert!(has(line), "{line} in {text}");
+            }
+            for line in AT_LEADER.lines().filter(|line| !line.starts_with("synced_observers")) {
+                assert_eq!(has(line), is_leader, "{line} in {text}");
+            }
+        }
+        assert!(prometheus(&counted(follower())).contains("\nsynced_observers 0\n"));
+        let mut joining = leader();
+        joining.ensemble.members[3] =
+            Member { votes: false, joins: true, ..joining.ensemble.members[1].clone() };
+        assert!(prometheus(&counted(joining)).contains("\nsynced_non_voting_followers 1\n"));
+        let nothing = Stats { mode: Mode::Leader, ..Stats::default() };
+        let text = prometheus(&Figures { stats: nothing, ..Figures::default() });
+        assert!(text.contains("\nlast_proposal_size -1\n") && text.contains("\nleader_uptime 0\n"));
+    }
+
+    #[test]
+    fn mntr_has_summaries_and_sets_in_zookeepers_form() {
+        let text = monitor_lines(&counted(leader()));
+        for line in [
+            "zk_connection_drop_probability\t0.0",
+            "zk_a_\\\"b_quota_bytes_limit_per_namespace\t-1",
+            "zk_a_\\\"b_quota_exceeded_error_per_namespace\t123",
+            "zk_avg_election_time\t110.0",
+            "zk_max_node_changed_watch_count\t118",
+            "zk_p999_propagation_latency\t106",
+            "zk_avg_jvm_pause_time_ms\t0.0",
+            "zk_p99_jvm_pause_time_ms\t0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(!text.contains("_p50_election_time") && !text.contains("zk_p99_fsynctime"), "{text}");
+        // The key has no blank in it, whatever it was made of.
+        assert!(text.lines().all(|line| line.split_once('\t').is_some_and(|(key, _)| !key.contains(' '))));
+    }
+
     /// What is said of the server itself and of the others, cut down to that.
     fn of_ensemble(text: &str, is_of_it: impl Fn(&str) -> bool) -> String {
         text.lines().filter(|line| is_of_it(line)).fold(String::new(), |all, line| all + line + "\n")
@@ -163,21 +347,30 @@ mod tests {
         let told = |stats| {
             let is_of_it = |line: &str| {
                 let name = line.split('\t').next().unwrap_or_default();
-                ["_state", "quorum_size", "learners", "followers", "observer", "snap_count"]
-                    .iter()
-                    .any(|part| name.contains(part))
+                [
+                    "_state",
+                    "quorum_size",
+                    "learners",
+                    "followers",
+                    "observers",
+                    "observer_master",
+                    "snap_count",
+                ]
+                .iter()
+                .any(|part| name.contains(part))
             };
             of_ensemble(&monitor_lines(&Figures { stats, ..Figures::default() }), is_of_it)
         };
         assert_eq!(
             told(leader()),
             "zk_server_state\tleader\nzk_peer_state\tleading - broadcast\nzk_quorum_size\t3\nzk_learners\t2\n\
-             zk_followers\t2\nzk_synced_followers\t1\nzk_synced_observers\t0\nzk_snap_count\t1\n"
+             zk_followers\t2\nzk_synced_followers\t1\nzk_synced_non_voting_followers\t0\n\
+             zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         assert_eq!(
             told(follower()),
             "zk_server_state\tfollower\nzk_peer_state\tfollowing - broadcast\nzk_quorum_size\t3\n\
-             zk_snap_count\t1\n"
+             zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         let observer = Stats { mode: Mode::Observer, ..follower() };
         assert!(told(observer).contains("observing - broadcast\nzk_observer_master_id\t1\n"));

@@ -119,6 +119,8 @@ pub struct Member {
     pub belongs: bool,
     /// Whether it has a vote.
     pub votes: bool,
+    /// Whether it is to have one, by the list of servers, and has none yet.
+    pub joins: bool,
     /// Its host, and the port for other servers, if the settings name it.
     pub address: Option<(String, u16)>,
     /// At the leader: up to which position it is known to have the entries.
@@ -130,6 +132,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether it follows without a vote, and is to stay so.
+    pub fn observes(&self) -> bool {
+        !self.votes && !self.joins
+    }
+
     /// Whether it belongs to the servers, and messages can be exchanged with it.
     pub fn is_connected(&self) -> bool {
         self.belongs && self.link.as_ref().is_some_and(|link| link.connected_ms.is_some())
@@ -158,12 +165,13 @@ pub struct Link {
 }
 
 impl Ensemble {
-    /// At the leader: the others that are connected and lack little, voters or observers.
-    pub fn synced(&self, voters: bool) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(move |member| {
+    /// At the leader: how many of the others are connected, lack little, and are such.
+    pub fn synced(&self, such: impl Fn(&Member) -> bool) -> u64 {
+        let synced = self.members.iter().filter(|member| {
             let is_near = member.lag.is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
-            member.votes == voters && member.is_connected() && is_near
-        })
+            member.is_connected() && is_near && such(member)
+        });
+        synced.count() as u64
     }
 
     /// How many partitions this server leads.

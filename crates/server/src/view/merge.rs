@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Digest, Ensemble, Histogram, Link, Member, Mode, Op, SessionWatches, Snapshots, Stats, WatchSummary,
+    Digest, Ensemble, Histogram, Link, Member, Mode, Op, Quota, SessionWatches, Sizes, Snapshots, Stats,
+    WatchSummary,
 };
 
 impl Stats {
@@ -41,7 +42,11 @@ impl Stats {
             (&mut self.sessions_expired, other.sessions_expired),
             (&mut self.auth_failed, other.auth_failed),
             (&mut self.frames_too_large, other.frames_too_large),
+            (&mut self.sessions_brought, other.sessions_brought),
+            (&mut self.sessions_asked_for, other.sessions_asked_for),
+            (&mut self.stale_replies, other.stale_replies),
             (&mut self.watch_events, other.watch_events),
+            (&mut self.watch_bytes, other.watch_bytes),
             (&mut self.containers_deleted, other.containers_deleted),
             (&mut self.log.entries, other.log.entries),
             (&mut self.log.updates, other.log.updates),
@@ -52,14 +57,10 @@ impl Stats {
         ] {
             *own += other;
         }
-        self.reply_bytes = match (self.reply_bytes, other.reply_bytes) {
-            (Some(mut own), Some(other)) => {
-                own.max = own.max.max(other.max);
-                own.min = own.min.min(other.min);
-                Some(own)
-            }
-            (own, other) => own.or(other),
-        };
+        self.reply_bytes = Sizes::of_both(self.reply_bytes, other.reply_bytes);
+        self.watchers.add(&other.watchers);
+        self.following.add(&other.following);
+        Quota::add_all(&mut self.quotas, &other.quotas);
         self.snapshots.progress = Snapshots::slower(self.snapshots.progress, other.snapshots.progress);
         for op in &other.ops {
             self.add_op(op);
@@ -139,6 +140,7 @@ impl Ensemble {
 impl Member {
     fn add(&mut self, other: &Member) {
         self.belongs &= other.belongs;
+        self.joins |= other.joins;
         self.votes &= other.votes;
         self.matched = self.matched.zip(other.matched).map(|(one, other)| one + other);
         self.lag = self.lag.zip(other.lag).map(|(one, other)| one.max(other));
@@ -215,7 +217,7 @@ pub(crate) fn digests(of_threads: &[Vec<Digest>]) -> Vec<Digest> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{follower, leader, looking, read_only, stats};
-    use super::super::{Log, ReplyBytes};
+    use super::super::{Following, Log, Service, Watchers};
     use super::*;
     use stoa_wire::Opcode;
 
@@ -232,7 +234,7 @@ mod tests {
             latency_sum_us: 100,
             answered: 2,
             requests_handed_over: 4,
-            reply_bytes: Some(ReplyBytes { last: 9, max: 500, min: 9 }),
+            reply_bytes: Some(Sizes { last: 9, max: 500, min: 9 }),
             ops: vec![op(Opcode::SetData), op(Opcode::GetData)],
             log: Log { position: 90, entries: 3, bytes: 4_096, ..Log::default() },
             ..Stats::default()
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!((all.zxid, all.znodes, all.connections, all.sessions), (0x30, 12, 3, 2));
         assert_eq!((all.latency_min_us, all.latency_max_us), (10, 7_900));
         assert_eq!((all.latency_sum_us, all.answered, all.requests_handed_over), (125_100, 1_002, 4));
-        assert_eq!(all.reply_bytes, Some(ReplyBytes { last: 20, max: 500, min: 9 }));
+        assert_eq!(all.reply_bytes, Some(Sizes { last: 20, max: 500, min: 9 }));
         assert_eq!((all.log.position, all.log.entries, all.log.bytes), (90, 3, 4_096));
         let counts: Vec<_> = all.ops.iter().map(|op| (op.opcode, op.latency.count(), op.errors)).collect();
         assert_eq!(counts, [(Opcode::GetData, 103, 5), (Opcode::SetData, 3, 1)]);
@@ -252,6 +254,57 @@ mod tests {
         let mut first = Stats::default();
         first.add(&other);
         assert_eq!(first.latency_min_us, 10);
+    }
+
+    #[test]
+    fn what_is_counted_of_updates_watchers_and_quotas_adds_up() {
+        let sizes = |last, max, min| Some(Sizes { last, max, min });
+        let quota = |name: &str, number: i64| Quota {
+            namespace: name.to_owned(),
+            count_limit: number,
+            bytes_limit: -1,
+            count: number,
+            bytes: number,
+            refused: 1,
+        };
+        let thread = |number: u64, proposal_bytes, quotas| Stats {
+            sessions_brought: number,
+            sessions_asked_for: 10 * number,
+            stale_replies: 100 * number,
+            watch_bytes: 1_000 * number,
+            watchers: Watchers { deleted: Histogram::of_one(2), ..Watchers::default() },
+            following: Following {
+                proposals: number,
+                proposal_bytes,
+                led_updates: 2 * number,
+                followed_updates: 3 * number,
+                propagation: Histogram::of_one(5),
+                agreement: Histogram::of_one(6),
+                pending_syncs: number,
+            },
+            service: Service { looking: number, led_ms: Some(number), ..Service::default() },
+            quotas,
+            ..Stats::default()
+        };
+        let mut all = thread(1, sizes(50, 60, 40), vec![quota("a", 5), quota("c", 7)]);
+        all.add(&thread(2, sizes(30, 90, 30), vec![quota("b", 1), quota("c", 2)]));
+        all.add(&thread(0, None, Vec::new()));
+        assert_eq!((all.sessions_brought, all.sessions_asked_for), (3, 30));
+        assert_eq!((all.stale_replies, all.watch_bytes), (300, 3_000));
+        assert_eq!((all.watchers.deleted.count(), all.watchers.deleted.sum), (3, 6));
+        let Following { proposals, proposal_bytes, led_updates, followed_updates, pending_syncs, .. } =
+            all.following;
+        assert_eq!((proposals, led_updates, followed_updates, pending_syncs), (3, 6, 9, 3));
+        assert_eq!(proposal_bytes, sizes(50, 90, 30));
+        assert_eq!((all.following.propagation.sum, all.following.agreement.sum), (15, 18));
+        // All threads share that, and the first one tells it.
+        assert_eq!((all.service.looking, all.service.led_ms), (1, Some(1)));
+        let quotas: Vec<_> = all
+            .quotas
+            .iter()
+            .map(|it| (&*it.namespace, it.count_limit, it.bytes_limit, it.bytes, it.refused))
+            .collect();
+        assert_eq!(quotas, [("a", 5, -1, 5, 1), ("b", 1, -1, 1, 1), ("c", 9, -2, 9, 2)]);
     }
 
     #[test]

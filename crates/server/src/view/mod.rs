@@ -6,6 +6,7 @@
 
 mod balance;
 mod connection;
+mod counts;
 mod ensemble;
 pub(crate) mod merge;
 mod partition;
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 pub use balance::{Balance, Moved};
 pub use connection::{Connection, ConnectionSession};
+pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 
@@ -181,7 +183,7 @@ pub struct Stats {
     /// Bytes sent to clients.
     pub bytes_sent: u64,
     /// Size of the last, the largest and the smallest reply, if there was one (reset by `srst`).
-    pub reply_bytes: Option<ReplyBytes>,
+    pub reply_bytes: Option<Sizes>,
     /// Where there are several partitions: requests for that of the client's own thread.
     pub requests_kept: u64,
     /// And those for partitions of other threads.
@@ -196,6 +198,10 @@ pub struct Stats {
     pub imbalance: f64,
     /// Handshakes.
     pub connection_requests: u64,
+    /// Those of them that brought a session.
+    pub sessions_brought: u64,
+    /// At the leader: sessions that other servers asked for.
+    pub sessions_asked_for: u64,
     /// Connections refused by a limit.
     pub connections_rejected: u64,
     /// Connections closed by the server because of what the client did.
@@ -214,6 +220,18 @@ pub struct Stats {
     pub extension_acknowledgements: u64,
     /// Watch notifications sent.
     pub watch_events: u64,
+    /// Bytes of them.
+    pub watch_bytes: u64,
+    /// How many watchers were told of each change.
+    pub watchers: Watchers,
+    /// Answers to requests whose connection had ended.
+    pub stale_replies: u64,
+    /// What it is to lead others, and to follow.
+    pub following: Following,
+    /// When the server has served.
+    pub service: Service,
+    /// What quotas allow and count, in the order of their names.
+    pub quotas: Vec<Quota>,
     /// Containers and TTL znodes deleted when they were due.
     pub containers_deleted: u64,
     /// Requests by opcode; those that never came may be left out.
@@ -224,17 +242,6 @@ pub struct Stats {
     pub snapshots: Snapshots,
     /// How the server came up.
     pub startup: Startup,
-}
-
-/// Sizes of replies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplyBytes {
-    /// The last.
-    pub last: u64,
-    /// The largest.
-    pub max: u64,
-    /// The smallest.
-    pub min: u64,
 }
 
 /// What an extension did at this server.
@@ -506,7 +513,7 @@ pub(crate) mod tests {
             answered: 1_000,
             packets_received: 1_000,
             packets_sent: 1_010,
-            reply_bytes: Some(ReplyBytes { last: 20, max: 400, min: 16 }),
+            reply_bytes: Some(Sizes { last: 20, max: 400, min: 16 }),
             connection_requests: 5,
             ops: vec![Op { opcode: Opcode::GetData, latency, errors: 4 }],
             log: Log { position: 90, bytes: 4_096, ..Log::default() },
@@ -541,7 +548,7 @@ pub(crate) mod tests {
         let member = |id, votes, matched: Option<u64>, link| {
             let host = format!("zoo{id}.example");
             let lag = matched.map(|matched| 5_001 - matched);
-            Member { id, belongs: true, votes, address: Some((host, 2888)), matched, lag, link }
+            Member { id, belongs: true, votes, joins: false, address: Some((host, 2888)), matched, lag, link }
         };
         let members = vec![
             member(1, true, None, None),
@@ -564,7 +571,9 @@ pub(crate) mod tests {
             members,
             timelines: vec![TIMELINE],
         };
-        Stats { mode: Mode::Leader, ensemble, ..stats() }
+        let proposal_bytes = Some(Sizes { last: 44, max: 90, min: 40 });
+        let following = Following { proposals: 9, proposal_bytes, ..Following::default() };
+        Stats { mode: Mode::Leader, ensemble, following, ..stats() }
     }
 
     /// The settings of one of them.
@@ -743,17 +752,22 @@ pub(crate) mod tests {
         let ensemble = leader().ensemble;
         let lags: Vec<_> = members.iter().map(|member| member.lag).collect();
         assert_eq!(lags, [None, Some(2), Some(4_001), Some(5_001)]);
-        let synced: Vec<_> = ensemble.synced(true).map(|member| member.id).collect();
-        assert_eq!((synced, ensemble.synced(false).count(), ensemble.voters()), (vec![2], 0, 3));
+        let voters = |ensemble: &Ensemble| ensemble.synced(|member| member.votes);
+        let observers = |ensemble: &Ensemble| ensemble.synced(Member::observes);
+        assert_eq!((voters(&ensemble), observers(&ensemble), ensemble.voters()), (1, 0, 3));
         // One that has everything, but is away, is not counted on.
         let mut ensemble = leader().ensemble;
         ensemble.members[3].lag = Some(0);
-        assert_eq!(ensemble.synced(false).count(), 0);
+        assert_eq!(observers(&ensemble), 0);
         ensemble.members[3].link = ensemble.members[1].link.clone();
-        assert_eq!(ensemble.synced(false).count(), 1);
+        assert_eq!(observers(&ensemble), 1);
+        // One that is to vote is no observer.
+        ensemble.members[3].joins = true;
+        assert_eq!((observers(&ensemble), ensemble.synced(|member| member.joins)), (0, 1));
+        ensemble.members[3].joins = false;
         // Nor is one that only the settings name.
         ensemble.members[3].belongs = false;
-        assert_eq!(ensemble.synced(false).count(), 0);
+        assert_eq!(observers(&ensemble), 0);
     }
 
     #[test]

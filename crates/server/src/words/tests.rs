@@ -55,8 +55,8 @@ fn srvr_and_stat_say_what_the_server_is_to_the_others() {
     {
         for word in ["srvr", "stat"] {
             let text = ask_of(stats, word);
-            // What a ZooKeeper that leads has behind it, sizes of proposals, is not known here.
-            assert!(text.ends_with(&format!("\nMode: {mode}\nNode count: 7\n")), "{text}");
+            let proposals = if mode == "leader" { "Proposal sizes last/min/max: 44/40/90\n" } else { "" };
+            assert!(text.ends_with(&format!("\nMode: {mode}\nNode count: 7\n{proposals}")), "{text}");
         }
     }
 }
@@ -173,6 +173,28 @@ fn watches() {
     assert_eq!(ask("wchp"), "/a\n\t0x100000000000001\n\t0x100000000000002\n/b\n\t0x100000000000001\n\n");
 }
 
+/// The keys of ZooKeeper's environment, in its order.
+const ENVIRONMENT: [&str; 18] = [
+    "zookeeper.version",
+    "host.name",
+    "java.version",
+    "java.vendor",
+    "java.home",
+    "java.class.path",
+    "java.library.path",
+    "java.io.tmpdir",
+    "java.compiler",
+    "os.name",
+    "os.arch",
+    "os.version",
+    "user.name",
+    "user.home",
+    "user.dir",
+    "os.memory.free",
+    "os.memory.max",
+    "os.memory.total",
+];
+
 #[test]
 fn conf_dirs_and_envi() {
     assert_eq!(
@@ -184,6 +206,14 @@ fn conf_dirs_and_envi() {
     assert_eq!(ask("dirs"), "datadir_size: 2048\nlogdir_size: 4096\n");
     let environment = ask("envi");
     assert!(environment.starts_with(&format!("Environment:\nzookeeper.version={VERSION}\nhost.name=")));
+    let lines: Vec<_> = environment.lines().skip(1).filter_map(|line| line.split_once('=')).collect();
+    let keys: Vec<_> = lines.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, ENVIRONMENT);
+    let java = lines.iter().filter(|(key, _)| key.starts_with("java."));
+    assert!(
+        java.clone().count() == 7 && java.into_iter().all(|(_, value)| *value == "none"),
+        "{environment}"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::config::{MemberRole, Settings};
 use crate::date;
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_lines};
 use crate::process::{Process, VERSION};
-use crate::view::{Connection, Mode, Session, SessionWatches, Source, Stats};
+use crate::view::{Connection, Mode, Session, SessionWatches, Sizes, Source, Stats};
 
 /// What every word but a few answers while there is nothing to tell.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
@@ -90,9 +90,17 @@ fn of_server(word: Word, process: &Process, source: &mut dyn Source) -> String {
 
 /// `srvr`, and `stat` with the lines of the clients.
 fn server(stats: &Stats, clients: &str) -> String {
+    let proposals = match (stats.mode, stats.following.proposal_bytes) {
+        (Mode::Leader, Some(Sizes { last, min, max })) => {
+            format!("Proposal sizes last/min/max: {last}/{min}/{max}\n")
+        }
+        (Mode::Leader, None) => "Proposal sizes last/min/max: -1/-1/-1\n".to_owned(),
+        _ => String::new(),
+    };
     format!(
         "Zookeeper version: {VERSION}\n{clients}Latency min/avg/max: {}/{:?}/{}\nReceived: {}\nSent: {}\n\
-         Connections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\nNode count: {}\n",
+         Connections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\nNode count: {}\n\
+         {proposals}",
         latency_min_us(stats) / 1000,
         average_ms(stats),
         stats.latency_max_us / 1000,

@@ -113,3 +113,34 @@ fn limits_may_be_as_large_as_numbers_are() {
     world.must(&set("/zookeeper/quota/q/zookeeper_limits", limits.as_bytes(), -1));
     world.must(&create("/q/b", b"data", Persistent));
 }
+
+#[test]
+fn quotas_add_up_below_each_name_and_say_what_they_have_refused() {
+    let sums = |world: &World| {
+        let sums = world.tree.quota_sums().into_iter();
+        sums.map(|(name, it)| {
+            (name.to_owned(), it.count_limit, it.bytes_limit, it.count, it.bytes, it.refused)
+        })
+        .collect::<Vec<_>>()
+    };
+    let mut world = with_quota("count=9,bytes=-1;countHardLimit=3;byteHardLimit=30", true);
+    let q = |count_limit, bytes_limit, count, bytes, refused| {
+        ("q".to_owned(), count_limit, bytes_limit, count, bytes, refused)
+    };
+    assert_eq!(sums(&world), [q(3, 30, 2, 10, 0)]);
+    world.must(&create("/q/a", b"", Persistent));
+    assert_eq!(code(world.propose(&create("/q/b", b"", Persistent), 0)), ErrorCode::QuotaExceeded);
+    assert_eq!(code(world.propose(&set("/q/a", &[1; 40], -1), 0)), ErrorCode::QuotaExceeded);
+    assert_eq!(sums(&world), [q(3, 30, 3, 10, 2)]);
+    // A second one below the same name, and one elsewhere.
+    for path in ["/zookeeper/quota/q/a", "/r", "/zookeeper/quota/r"] {
+        world.must(&create(path, b"", Persistent));
+    }
+    world.must(&create("/zookeeper/quota/q/a/zookeeper_limits", b"count=5,bytes=-1", Persistent));
+    world.must(&create("/zookeeper/quota/q/a/zookeeper_stats", b"", Persistent));
+    world.must(&create("/zookeeper/quota/r/zookeeper_limits", b"count=-1,bytes=-1", Persistent));
+    let r = ("r".to_owned(), -1, -1, 0, 0, 0);
+    assert_eq!(sums(&world), [q(8, 29, 4, 10, 2), r]);
+    world.must(&delete("/zookeeper/quota/q/zookeeper_limits", -1));
+    assert_eq!(sums(&world)[0], q(5, -1, 1, 0, 0), "what it has refused is forgotten with it");
+}
