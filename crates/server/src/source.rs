@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Sizes, Standing};
+use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Standing};
 use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -231,7 +231,8 @@ impl Source for &Driver {
             data_bytes: tree.data_bytes(),
             watches: server.watches().count() as u64,
             ephemerals: tree.ephemeral_count() as u64,
-            sessions: server.session_count() as u64,
+            sessions: (server.session_count() - server.local_session_count()) as u64,
+            local_sessions: server.local_session_count() as u64,
             connections: server.client_count() as u64,
             outstanding: server.outstanding() as u64,
             latency_min_us: if stats.answered == 0 { 0 } else { stats.latency_min_us },
@@ -300,6 +301,7 @@ impl Source for &Driver {
                         - i64::try_from(now.mono_us).unwrap_or(0))
                         / 1000,
                 ephemerals: server.tree().ephemerals_of(live.id).collect(),
+                is_local: live.scope() != Scope::Global,
             })
             .collect();
         sessions.sort_unstable_by_key(|session| session.id);

@@ -44,8 +44,8 @@ metrics! {
     "ephemerals_count", Gauge, "Ephemeral znodes.", |f| Value::Whole(f.stats.ephemerals);
     "approximate_data_size", Gauge, "About how many bytes paths and data take.",
         |f| Value::Whole(f.stats.data_bytes);
-    "global_sessions", Gauge, "Sessions, connected or not.", |f| Value::Whole(f.stats.sessions);
-    "local_sessions", Gauge, "Always 0: every session is a global one.", |_| Value::Whole(0);
+    "global_sessions", Gauge, "Sessions of the whole ensemble, connected or not.", |f| Value::Whole(f.stats.sessions);
+    "local_sessions", Gauge, "Sessions that this server alone keeps.", |f| Value::Whole(f.stats.local_sessions);
     "open_file_descriptor_count", Gauge, "Open files.", |f| Value::Whole(f.files.0);
     "max_file_descriptor_count", Gauge, "How many files may be open.", |f| Value::Whole(f.files.1);
     "connection_drop_probability", Gauge, "Always 0: no connection is refused by chance.",

@@ -25,6 +25,7 @@ impl Stats {
             (&mut self.watches, other.watches),
             (&mut self.ephemerals, other.ephemerals),
             (&mut self.sessions, other.sessions),
+            (&mut self.local_sessions, other.local_sessions),
             (&mut self.connections, other.connections),
             (&mut self.outstanding, other.outstanding),
             (&mut self.latency_sum_us, other.latency_sum_us),

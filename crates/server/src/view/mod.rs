@@ -160,8 +160,10 @@ pub struct Stats {
     pub watches: u64,
     /// Ephemeral znodes.
     pub ephemerals: u64,
-    /// Sessions, connected or not.
+    /// Sessions of the whole ensemble, connected or not.
     pub sessions: u64,
+    /// Sessions that this server alone keeps.
+    pub local_sessions: u64,
     /// Open connections.
     pub connections: u64,
     /// Requests under way.
@@ -457,6 +459,8 @@ pub struct Session {
     pub expires_ms: i64,
     /// Its ephemeral znodes.
     pub ephemerals: Vec<String>,
+    /// Whether this server alone keeps it.
+    pub is_local: bool,
 }
 
 /// The watches, counted.
@@ -675,8 +679,10 @@ pub(crate) mod tests {
         }
 
         fn sessions(&self) -> Vec<Session> {
-            let session =
-                |id, expires_ms, ephemerals| Session { id, timeout_ms: 30_000, expires_ms, ephemerals };
+            let session = |id, expires_ms, ephemerals| {
+                let (timeout_ms, is_local) = (30_000, false);
+                Session { id, timeout_ms, expires_ms, ephemerals, is_local }
+            };
             vec![
                 session(FIRST, 1_700_000_020_000, vec!["/a".to_owned(), "/b".to_owned()]),
                 session(SECOND, 1_700_000_030_000, Vec::new()),

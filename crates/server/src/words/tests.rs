@@ -102,6 +102,28 @@ fn only_who_judges_sessions_says_when_they_end() {
 }
 
 #[test]
+fn local_sessions_are_listed_by_themselves_where_there_may_be_some() {
+    let mut example = Example::default();
+    let mut sessions = example.sessions();
+    sessions[1].is_local = true;
+    let settings = Settings { local_sessions: true, ..Settings::default() };
+    let mut dumped = |mode| text::dump(&sessions, &example.connections(), &settings, mode);
+    let leader = dumped(Mode::Leader);
+    assert!(
+        leader.starts_with("SessionTracker dump:\nLocal Session Sets (1)/(1):\n1 expire at "),
+        "{leader}"
+    );
+    assert!(
+        leader.contains(":\n\t0x100000000000002\nGlobal Session Sets (1)/(1):\n1 expire at "),
+        "{leader}"
+    );
+    let follower = dumped(Mode::Follower);
+    assert!(follower.starts_with("SessionTracker dump:\nLocal Session Sets (1)/(1):\n1 expire at "));
+    assert!(follower.contains("\nGlobal Sessions(1):\n0x100000000000001\t30000ms\nephemeral nodes dump:"));
+    assert!(dumped(Mode::Standalone).starts_with("SessionTracker dump:\nSession Sets "));
+}
+
+#[test]
 fn latency_before_the_first_request_is_zero() {
     struct Fresh;
     impl Source for Fresh {

@@ -232,15 +232,29 @@ fn environment(process: &Process) -> String {
     })
 }
 
-fn dump(sessions: &[Session], connections: &[Connection], settings: &Settings, mode: Mode) -> String {
+pub(super) fn dump(
+    sessions: &[Session],
+    connections: &[Connection],
+    settings: &Settings,
+    mode: Mode,
+) -> String {
     let mut text = String::from("SessionTracker dump:\n");
+    let has_locals = settings.local_sessions && mode != Mode::Standalone;
+    let ending = |local: bool| {
+        let kept = sessions.iter().filter(move |session| session.is_local == local);
+        kept.map(|session| (session.expires_ms, format!("0x{:x}", session.id)))
+    };
+    if has_locals {
+        text.push_str("Local Session ");
+        write_buckets(&mut text, ending(true));
+    }
     if mode.judges_sessions() {
-        let by_expiry = sessions.iter().map(|session| (session.expires_ms, format!("0x{:x}", session.id)));
-        text.push_str("Session ");
-        write_buckets(&mut text, by_expiry);
+        text.push_str(if has_locals { "Global Session " } else { "Session " });
+        write_buckets(&mut text, ending(false));
     } else {
-        let _ = writeln!(text, "Global Sessions({}):", sessions.len());
-        for session in sessions {
+        let globals: Vec<&Session> = sessions.iter().filter(|session| !session.is_local).collect();
+        let _ = writeln!(text, "Global Sessions({}):", globals.len());
+        for session in globals {
             let _ = writeln!(text, "0x{:x}\t{}ms", session.id, session.timeout_ms);
         }
     }
