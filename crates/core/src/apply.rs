@@ -536,7 +536,7 @@ pub(crate) fn notify(
     let bytes = output.len() - start;
     stats.sent(bytes);
     stats.watch_events += 1;
-    stats.watch_bytes += bytes as u64;
+    stats.watch_bytes += (bytes - size_of::<i32>()) as u64;
     if let Some(connection) = connections.get_mut(id) {
         connection.sent += 1;
     }

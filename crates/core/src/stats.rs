@@ -168,7 +168,7 @@ pub struct Stats {
     pub frames_too_large: u64,
     /// Watch notifications sent.
     pub watch_events: u64,
-    /// Bytes of them.
+    /// Bytes of them, without the lengths before them: ZooKeeper counts so.
     pub watch_bytes: u64,
     /// How many watchers were told of each change.
     pub watchers: Watchers,

@@ -834,7 +834,7 @@ fn watchers_are_counted_by_what_they_are_told() {
     let mut bytes = 0;
     for id in [first, second, third] {
         let events = world.take(id).into_iter().filter(|frame| frame.xid == xid::NOTIFICATION);
-        bytes += events.map(|event| 4 + ReplyHeader::LEN + event.body.len()).sum::<usize>();
+        bytes += events.map(|event| ReplyHeader::LEN + event.body.len()).sum::<usize>();
     }
     assert_eq!(world.server.stats().watch_bytes, bytes as u64);
 }

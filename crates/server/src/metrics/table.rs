@@ -106,7 +106,7 @@ metrics! {
         |f| Value::Whole(f.stats.bytes_received);
     "response_bytes", Counter, "Bytes sent to clients, watch events included.",
         |f| Value::Whole(f.stats.bytes_sent);
-    "watch_bytes", Counter, "Bytes of watch events among them.", |f| Value::Whole(f.stats.watch_bytes);
+    "watch_bytes", Counter, "Bytes of watch events, the lengths before them left out.", |f| Value::Whole(f.stats.watch_bytes);
     "large_requests_rejected", Counter, "Requests longer than max-request-bytes.",
         |f| Value::Whole(f.stats.frames_too_large);
     "looking_count", Counter, "Times that the server, or one of its partitions, has begun to look for a leader.",
