@@ -34,7 +34,8 @@ cargo xtask COMMAND
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
-  ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one
+  ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one, and metrics
+                              beside those of Apache ZooKeeper
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
