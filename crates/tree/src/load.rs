@@ -500,7 +500,7 @@ impl Loader {
                 if at == ROOT_ID {
                     break;
                 }
-                at = self.before(at)?;
+                at = self.before(at);
                 if settled[at as usize].path_len == UNDER_WAY {
                     return Err(LoadError::Malformed("znodes are not below the root"));
                 }
@@ -512,19 +512,15 @@ impl Loader {
         Ok(())
     }
 
-    /// What has to be settled before a node other than the root: the sibling before it, and with that the parent,
-    /// or the parent.
-    fn before(&self, id: u32) -> Result<u32> {
-        let nodes = &self.tree.nodes;
-        let (parent, prev) = (nodes[id].parent, nodes[id].prev_sibling);
-        match prev {
-            NONE => Ok(parent),
-            prev if nodes[prev].parent == parent => Ok(prev),
-            _ => Err(NOT_IN_ORDER),
-        }
+    /// What has to be settled before a node other than the root: the parent, or the sibling before it and with that
+    /// the parent.
+    fn before(&self, id: u32) -> u32 {
+        let node = &self.tree.nodes[id];
+        if node.prev_sibling == NONE { node.parent } else { node.prev_sibling }
     }
 
-    /// Settles a znode whose parent is settled, and the sibling before it.
+    /// Settles a znode after what has to be before it. If that is no sibling of it, it is found out here, before the
+    /// parent's place is needed: it is not the last child of the parent then.
     fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
         let tree = &mut self.tree;
         if id == ROOT_ID {
