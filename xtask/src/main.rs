@@ -39,6 +39,7 @@ cargo xtask COMMAND
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
+  settings [OPTIONS]          the same zoo.cfg read by Stoa and by Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
   peer --member FILE          the same as a server of the ensemble in FILE
 
@@ -121,6 +122,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             report.step("c", || suites::c(against));
         }
         "oracle" => report.step("oracle", || suites::oracle(&arguments.rest())),
+        "settings" => report.step("settings", || suites::settings(&arguments.rest())),
         "kill" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
@@ -157,6 +159,7 @@ fn everything(report: &mut Report) {
     report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
     report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
     report.step("benches", suites::benches);
+    report.step("settings", || suites::settings(&[]));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));

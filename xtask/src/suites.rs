@@ -169,6 +169,25 @@ pub(crate) fn oracle(more: &[String]) -> Result<Tally, String> {
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
+/// The same `zoo.cfg` read by Stoa and by Apache ZooKeeper's own classes, and what comes out compared.
+pub(crate) fn settings(more: &[String]) -> Result<Tally, String> {
+    let jars = peer::fetch()?;
+    let mut program = Command::new("cargo");
+    program
+        .args(["run", "--quiet", "--release", "--package", "stoa-settings", "--", "--jars"])
+        .arg(jars)
+        .arg("--program")
+        .arg(workspace::suite("settings").join("Effective.java"))
+        .args(more)
+        .current_dir(workspace::root());
+    // What the environment sets would count besides what the files say.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STOA_")) {
+        program.env_remove(name);
+    }
+    let outcome = run::run(&mut program, BUILD_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
 /// The simulator over a range of seeds.
 pub(crate) fn simulation(kind: &str, seeds: u64) -> Result<Tally, String> {
     let mut simulator = Command::new("cargo");

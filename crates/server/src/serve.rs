@@ -186,7 +186,8 @@ fn core_config(settings: &Settings) -> Config {
         digest: settings.digest_algorithm,
         super_digest: settings.super_digest.clone(),
         reap_interval_ms,
-        reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(1))
+        // At least one each time, unless there are to be none.
+        reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(per_minute.min(1)))
             .unwrap_or(u32::MAX),
         snapshot_updates: u64::from(settings.snapshot_updates),
         snapshot_log_bytes: if settings.snapshot_log_bytes == 0 {

@@ -1,5 +1,6 @@
 //! The table of settings for the documentation.
 
+use super::reading::Reading;
 use super::settings::{SETTINGS, Settings};
 use super::zoo::{REFUSED, TAKEN, WITHOUT_EFFECT};
 
@@ -20,26 +21,29 @@ pub fn settings_table() -> String {
     table
 }
 
-/// The keys of a `zoo.cfg` in Markdown: what each sets here, or why it has no effect or is refused.
+/// The keys of a `zoo.cfg` in Markdown: how each is read, and what it sets here,
+/// or why it has no effect or is refused.
 pub fn zoo_table() -> String {
-    let mut rows: Vec<(&str, String)> = SETTINGS
-        .iter()
-        .flat_map(|setting| setting.zoo.iter().map(|(key, _)| (*key, format!("yes: `{}`", setting.key))))
-        .chain(WITHOUT_EFFECT.iter().map(|(key, why)| (*key, format!("no: {why}"))))
-        .chain(TAKEN.iter().map(|(key, what)| (*key, format!("yes: {what}"))))
-        .chain(REFUSED.iter().map(|(key, values, why)| (*key, refused(values, why))))
+    let settings = SETTINGS.iter().flat_map(|setting| {
+        let row = |(key, reading): &(&'static str, Reading)| {
+            (*key, Some(*reading), format!("yes: `{}`", setting.key))
+        };
+        setting.zoo.iter().map(row)
+    });
+    let mut rows: Vec<(&str, Option<Reading>, String)> = settings
+        .chain(WITHOUT_EFFECT.iter().map(|(key, why)| (*key, None, format!("no: {why}"))))
+        .chain(TAKEN.iter().map(|(key, reading, what)| (*key, Some(*reading), format!("yes: {what}"))))
+        .chain(REFUSED.iter().map(|(key, reading, why)| (*key, *reading, refused(reading.is_some(), why))))
         .collect();
-    rows.sort_unstable_by_key(|(key, _)| key.to_ascii_lowercase());
-    let mut table = String::from("| key | here |\n| --- | --- |\n");
-    for (key, here) in rows {
-        table += &format!("| `{key}` | {here} |\n");
+    rows.sort_unstable_by_key(|(key, _, _)| key.to_ascii_lowercase());
+    let mut table = String::from("| key | read as | here |\n| --- | --- | --- |\n");
+    for (key, reading, here) in rows {
+        let reading = reading.map(Reading::describe).unwrap_or_default();
+        table += &format!("| `{key}` | {reading} | {here} |\n");
     }
     table
 }
 
-fn refused(values: &[&str], why: &str) -> String {
-    match values.first() {
-        Some(value) => format!("refused when it is `{value}`: {why}"),
-        None => format!("refused: {why}"),
-    }
+fn refused(by_value: bool, why: &str) -> String {
+    if by_value { format!("refused when it is true: {why}") } else { format!("refused: {why}") }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::error::{ConfigError, Place, Problem};
+use super::java;
 use super::kind::{Address, Kind, Secret};
 use super::load::{ReadFile, by_key};
 use super::member::{MemberRole, ServerId};
@@ -178,10 +179,10 @@ impl Ensemble<'_> {
         }
         // Serving on every address where one was named would open the server wider than it was asked for.
         let Some(host) = host else { return Ok(()) };
-        let Some(address) = Address::parse(&host) else {
+        let Some(address) = Address::parse(&host).or_else(|| java::address(&host)) else {
             let why = format!(
-                "the client address of this server is the name {host}; set bind (clientPortAddress in a \
-                 zoo.cfg) to the IP address to listen on"
+                "the client address of this server is the name {host}, which cannot be looked up; set bind \
+                 (clientPortAddress in a zoo.cfg) to the IP address to listen on"
             );
             return self.refuse("servers", why);
         };
@@ -304,7 +305,9 @@ mod tests {
             own("2", &[("port", "2181")]).unwrap_err(),
             "flag --port: the client port is 2181, but 2182 in this server's own line of servers"
         );
-        let named = [("servers", "1=a:2888;inner.example:2181")];
+        let looked_up = load(&[("servers", "1=a:2888;LOCALHOST:2181")], &[]).unwrap().settings;
+        assert_eq!(looked_up.bind.to_string(), "127.0.0.1");
+        let named = [("servers", "1=a:2888;inner.invalid:2181")];
         assert!(error(&named, &[]).contains("set bind"), "{}", error(&named, &[]));
         assert!(load(&[named[0], ("bind", "10.0.0.1")], &[]).is_ok());
     }

@@ -128,6 +128,9 @@ impl Kind for Bytes {
     }
 }
 
+/// A hundred years: no time is longer, so that none overflows when it is added to another.
+const TIME_MAX_MS: u64 = 100 * 365 * 24 * 3_600_000;
+
 /// A length of time: a number of milliseconds, or a number with one of `ms`, `s`, `m`, `h`.
 pub(super) struct Time;
 impl Kind for Time {
@@ -143,9 +146,8 @@ impl Kind for Time {
             "h" => 3_600_000,
             _ => return None,
         };
-        // A session timeout is an i32 of milliseconds on the wire, and no other time needs more.
         let ms = number.parse::<u64>().ok()?.checked_mul(factor_ms)?;
-        (ms <= i32::MAX as u64).then(|| Duration::from_millis(ms))
+        (ms <= TIME_MAX_MS).then(|| Duration::from_millis(ms))
     }
     fn show(value: &Duration) -> String {
         let ms = value.as_millis();
@@ -260,23 +262,27 @@ impl<K: Kind> Kind for Maybe<K> {
 
 /// The hash behind the digest scheme, by the names that Java has for them.
 pub(super) struct DigestHash;
-const HASHES: [(DigestAlgorithm, &str); 5] = [
-    (DigestAlgorithm::Sha1, "SHA1"),
-    (DigestAlgorithm::Sha224, "SHA-224"),
-    (DigestAlgorithm::Sha256, "SHA-256"),
-    (DigestAlgorithm::Sha384, "SHA-384"),
-    (DigestAlgorithm::Sha512, "SHA-512"),
+/// The name that is shown, and the others.
+const HASHES: [(DigestAlgorithm, &str, &[&str]); 5] = [
+    (DigestAlgorithm::Sha1, "SHA1", &["SHA-1", "SHA"]),
+    (DigestAlgorithm::Sha224, "SHA-224", &["SHA224"]),
+    (DigestAlgorithm::Sha256, "SHA-256", &["SHA256"]),
+    (DigestAlgorithm::Sha384, "SHA-384", &["SHA384"]),
+    (DigestAlgorithm::Sha512, "SHA-512", &["SHA512"]),
 ];
 impl Kind for DigestHash {
     type Value = DigestAlgorithm;
     const PLACEHOLDER: &'static str = "ALGORITHM";
     const EXPECTED: &'static str = "one of SHA1 SHA-224 SHA-256 SHA-384 SHA-512";
     fn parse(text: &str) -> Option<DigestAlgorithm> {
-        let text = if text.eq_ignore_ascii_case("SHA-1") { "SHA1" } else { text };
-        HASHES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(hash, _)| *hash)
+        let is_one = |name: &&str| name.eq_ignore_ascii_case(text);
+        HASHES
+            .iter()
+            .find(|(_, name, others)| is_one(name) || others.iter().any(is_one))
+            .map(|(hash, ..)| *hash)
     }
     fn show(value: &DigestAlgorithm) -> String {
-        HASHES.iter().find(|(hash, _)| hash == value).map_or("", |(_, name)| *name).to_owned()
+        HASHES.iter().find(|(hash, ..)| hash == value).map_or("", |(_, name, _)| *name).to_owned()
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// Where each setting comes from, in the order of [`SETTINGS`].
     pub origins: Vec<Origin>,
+    /// Where ZooKeeper has its log by the `zoo.cfg` that names the data folder, if it says.
+    pub zookeeper_log_dir: Option<PathBuf>,
 }
 
 /// Where the value of a setting comes from.
@@ -52,6 +54,8 @@ pub(super) const ONE_ADDRESS: &str =
 pub(super) struct FileEntries {
     pub(super) entries: Vec<Entry>,
     pub(super) warnings: Vec<String>,
+    /// The folder that a `zoo.cfg` names for ZooKeeper's log.
+    pub(super) log_folder: Option<PathBuf>,
 }
 
 /// Reads a file that settings name.
@@ -60,13 +64,31 @@ pub(super) type ReadFile = dyn Fn(&Path) -> io::Result<String>;
 /// No file with settings is this long; one that is was named by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-fn read_file(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if read as u64 > FILE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 1 MiB"));
     }
-    Ok(text)
+    Ok(bytes)
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_bytes(path)?).map_err(|_| not_utf8())
+}
+
+/// A `zoo.cfg` may be in Latin-1, as Java's properties are.
+fn read_configuration(path: &Path) -> io::Result<String> {
+    let bytes = match String::from_utf8(read_bytes(path)?) {
+        Ok(text) => return Ok(text),
+        Err(error) => error.into_bytes(),
+    };
+    let text: String = bytes.into_iter().map(char::from).collect();
+    if is_zoo_cfg(path, &text) { Ok(text) } else { Err(not_utf8()) }
+}
+
+fn not_utf8() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not in UTF-8")
 }
 
 impl ServeArgs {
@@ -84,7 +106,8 @@ impl ServeArgs {
         });
         let text = match &path {
             Some(path) => {
-                Some(read_file(path).map_err(|source| Problem::Read { file: path.clone(), source })?)
+                let read = read_configuration(path);
+                Some(read.map_err(|source| Problem::Read { file: path.clone(), source })?)
             }
             None => None,
         };
@@ -100,8 +123,9 @@ pub(super) fn resolve(
     file: Option<(&Path, &str)>,
     read: &ReadFile,
 ) -> Result<Loaded, ConfigError> {
-    let FileEntries { mut entries, mut warnings } = match file {
-        Some((path, text)) if is_zoo_cfg(path, text) => zoo::read(path, text, read)?,
+    let is_zoo_cfg = file.is_some_and(|(path, text)| is_zoo_cfg(path, text));
+    let FileEntries { mut entries, mut warnings, log_folder } = match file {
+        Some((path, text)) if is_zoo_cfg => zoo::read(path, text, read)?,
         Some((path, text)) => toml_file::read(path, text)?,
         None => FileEntries::default(),
     };
@@ -128,9 +152,12 @@ pub(super) fn resolve(
     }
     let ensemble = Ensemble { settings: &mut settings, places: &mut places, read };
     warnings.extend(ensemble.complete()?);
+    warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));
     check(&settings, &places)?;
-    warnings.extend(dangers(&settings).map(str::to_owned));
+    warnings.extend(dangers(&settings));
+    let of_file = |key| matches!(places[index_of(key)], Place::Line { .. });
     Ok(Loaded {
+        zookeeper_log_dir: log_folder.filter(|_| of_file("data-dir")),
         settings,
         file: file.map(|(path, _)| path.to_owned()),
         warnings,
@@ -179,11 +206,36 @@ fn is_zoo_cfg(path: &Path, text: &str) -> bool {
     }
 }
 
+/// A longer request needs longer buffers and segments. Those that nobody set grow; so does what a `zoo.cfg`
+/// says, for it means something else there.
+fn make_room(settings: &mut Settings, places: &[Place], is_zoo_cfg: bool) -> Option<String> {
+    let place = |key| &places[index_of(key)];
+    let is_set = |key| !matches!(place(key), Place::Default(_));
+    let buffer = settings.write_buffer_bytes.saturating_add(settings.max_request_bytes);
+    if !is_set("write-buffer-max-bytes") {
+        settings.write_buffer_max_bytes = settings.write_buffer_max_bytes.max(buffer);
+    }
+    let segment = settings.max_request_bytes.saturating_mul(2);
+    if settings.segment_bytes >= segment {
+        return None;
+    }
+    let of_zoo_cfg = is_zoo_cfg && matches!(place("segment-bytes"), Place::Line { .. });
+    if is_set("segment-bytes") && !of_zoo_cfg {
+        return None;
+    }
+    settings.segment_bytes = segment;
+    of_zoo_cfg.then(|| {
+        let place = place("segment-bytes");
+        format!(
+            "{place}: {segment} bytes count: a segment of the log holds at least two of the longest requests"
+        )
+    })
+}
+
 /// What no single setting can know: that they fit together.
 fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
     let wrong = |key: &str, found: String, expected: String| {
-        let index = SETTINGS.iter().position(|setting| setting.key == key).expect("the key is in the table");
-        Err(Problem::Value { place: places[index].clone(), found, expected }.into())
+        Err(Problem::Value { place: places[index_of(key)].clone(), found, expected }.into())
     };
     if settings.tick_time.is_zero() {
         return wrong("tick-time", "0".into(), "a time above zero".into());
@@ -201,9 +253,17 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
             "bounds of session timeouts above zero, the shortest not above the longest".into(),
         );
     }
-    // A handshake is 44 bytes long; and a request longer than an i32 cannot be framed.
-    if !(1024..=1 << 30).contains(&settings.max_request_bytes) {
-        return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "1KiB to 1GiB".into());
+    // The client is told its timeout in 32 bits.
+    for (key, time) in
+        [("tick-time", settings.tick_time), ("min-session-timeout", min), ("max-session-timeout", max)]
+    {
+        if time.as_millis() > i32::MAX.unsigned_abs().into() {
+            return wrong(key, format!("{} ms", time.as_millis()), format!("at most {} ms", i32::MAX));
+        }
+    }
+    // A request that is longer cannot be logged.
+    if settings.max_request_bytes > 1 << 30 {
+        return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "at most 1GiB".into());
     }
     // What a request becomes goes to the others in one message, which may have 64 MiB.
     if !settings.servers.is_empty() && settings.max_request_bytes > 32 << 20 {
@@ -213,7 +273,8 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
             "at most 32MiB where there are several servers".into(),
         );
     }
-    if settings.write_buffer_max_bytes < settings.write_buffer_bytes + settings.max_request_bytes {
+    let buffer = settings.write_buffer_bytes.saturating_add(settings.max_request_bytes);
+    if settings.write_buffer_max_bytes < buffer {
         return wrong(
             "write-buffer-max-bytes",
             settings.write_buffer_max_bytes.to_string(),
@@ -255,13 +316,21 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
 }
 
 /// What somebody may have set for a test and forgotten.
-fn dangers(settings: &Settings) -> impl Iterator<Item = &'static str> {
+fn dangers(settings: &Settings) -> impl Iterator<Item = String> {
+    let small = settings.max_request_bytes;
     let dangers = [
-        (!settings.fsync, "fsync is false: a power failure loses updates that were acknowledged"),
-        (settings.skip_acl, "skip-acl is true: every client may read and change everything"),
+        (!settings.fsync, "fsync is false: a power failure loses updates that were acknowledged".to_owned()),
+        (settings.skip_acl, "skip-acl is true: every client may read and change everything".to_owned()),
+        (
+            small < REQUEST_BYTES_USUAL,
+            format!("max-request-bytes is {small}: a handshake takes 45, and most requests take more"),
+        ),
     ];
     dangers.into_iter().filter(|(applies, _)| *applies).map(|(_, danger)| danger)
 }
+
+/// A server that takes no requests of this length was hardly meant to be one.
+const REQUEST_BYTES_USUAL: u64 = 1024;
 
 impl Loaded {
     /// What the server runs with, in a line: where it is not the default, and who said so.
@@ -286,6 +355,10 @@ impl Loaded {
             format!("settings{file}: {}", changed.join(", "))
         }
     }
+}
+
+fn index_of(key: &str) -> usize {
+    by_key(key).expect("the key is in the table")
 }
 
 /// The index of the setting with this key.
@@ -403,7 +476,7 @@ mod tests {
         );
         assert_eq!(
             error("zoo.cfg", "clientPort=x"),
-            "zoo.cfg, line 1: clientPort: expected a port, 0 to 65535, found \"x\""
+            "zoo.cfg, line 1: clientPort: expected a whole number, in decimal, found \"x\""
         );
         assert_eq!(
             error("stoa.toml", "prt = 1"),
@@ -431,18 +504,65 @@ mod tests {
             ),
             ("min-session-timeout = '2m'", "min-session-timeout: expected bounds"),
             ("tick-time = 0", "tick-time: expected a time above zero"),
-            ("max-request-bytes = 10", "max-request-bytes: expected 1KiB to 1GiB"),
+            ("max-request-bytes = '2GiB'", "max-request-bytes: expected at most 1GiB"),
             (
                 "max-request-bytes = 33554433\nserver-id = 1\npeer-secret = 's'\nservers = ['1=a:1', '2=b:1']",
                 "max-request-bytes: expected at most 32MiB where there are several servers",
             ),
             ("segment-bytes = '1MiB'", "segment-bytes: expected at least twice"),
+            ("write-buffer-max-bytes = '1MiB'", "write-buffer-max-bytes: expected at least"),
+            ("tick-time = '600h'", "tick-time: expected at most 2147483647 ms"),
+            ("tick-time = '40h'", "max-session-timeout: expected at most"),
             ("snapshots-kept = 0", "snapshots-kept: expected a number above zero"),
         ];
         for (text, expected) in refused {
             let found = error("stoa.toml", text);
             assert!(found.contains(expected), "{found}");
         }
+    }
+
+    #[test]
+    fn buffers_and_segments_grow_with_the_longest_request() {
+        let load = |file: &str, text: &str| resolve(&[], &[], Some((Path::new(file), text)));
+        let loaded = load("zoo.cfg", "jute.maxbuffer=0x10000000\ntxnLogSizeLimitInKb=1\n").unwrap();
+        assert_eq!(loaded.settings.segment_bytes, 512 << 20);
+        assert_eq!(loaded.settings.write_buffer_max_bytes, 257 << 20);
+        assert!(
+            loaded.warnings[0].starts_with("zoo.cfg, line 2: txnLogSizeLimitInKb: "),
+            "{:?}",
+            loaded.warnings
+        );
+        let loaded = load("stoa.toml", "max-request-bytes = '256MiB'").unwrap();
+        assert_eq!((loaded.settings.segment_bytes, loaded.warnings.len()), (512 << 20, 0));
+        assert!(load("stoa.toml", "max-request-bytes = '256MiB'\nsegment-bytes = '64MiB'").is_err());
+    }
+
+    #[test]
+    fn a_request_may_be_as_short_as_somebody_likes() {
+        for (text, expected) in [("10", 10), ("0", 0), ("-1", 0), ("0x10", 16)] {
+            let text = format!("jute.maxbuffer={text}");
+            let loaded = resolve(&[], &[], Some((Path::new("zoo.cfg"), &text))).unwrap();
+            assert_eq!(loaded.settings.max_request_bytes, expected);
+            let warning = format!("max-request-bytes is {expected}: a handshake takes 45");
+            assert!(loaded.warnings.last().unwrap().starts_with(&warning), "{:?}", loaded.warnings);
+        }
+    }
+
+    #[test]
+    fn a_zoo_cfg_may_be_in_latin_1() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |name: &str, text: &[u8]| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            ServeArgs { config: Some(file), flags: Vec::new() }.load()
+        };
+        assert_eq!(load("zoo.cfg", b"# Gr\xf6\xdfe\nclientPort=1").unwrap().settings.port, 1);
+        assert_eq!(
+            load("utf8.cfg", "dataDir=/gr\u{f6}".as_bytes()).unwrap().settings.data_dir,
+            Path::new("/gr\u{f6}")
+        );
+        let error = load("stoa.toml", b"# Gr\xf6\xdfe\nport = 1").unwrap_err().to_string();
+        assert!(error.ends_with("it is not in UTF-8"), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::kind::{
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
+use super::reading::Reading;
 use stoa_core::DigestAlgorithm;
 
 use crate::words::Word;
@@ -29,9 +30,8 @@ pub struct Setting {
     pub placeholder: &'static str,
     /// What the value has to look like.
     pub expected: &'static str,
-    /// The keys of a `zoo.cfg` that mean the same, and the unit that ZooKeeper takes them in when it
-    /// is not the one that a bare number has here.
-    pub zoo: &'static [(&'static str, &'static str)],
+    /// The keys of a `zoo.cfg` that mean the same, and how their values are read.
+    pub(super) zoo: &'static [(&'static str, Reading)],
     /// Whether its value must not be shown.
     is_secret: bool,
     /// Reads a value into the settings; false if it is not of the right kind.
@@ -67,7 +67,7 @@ macro_rules! settings {
     ($(
         #[doc = $help:literal]
         $field:ident: $type:ty = $key:literal $environment:literal $kind:ty, $default:literal,
-            zoo [$($zoo:literal $($unit:literal)?),*];
+            zoo [$($zoo:literal $reading:expr),*];
     )+) => {
         /// What a server runs with: every setting, with defaults filled in.
         #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ macro_rules! settings {
                 default: $default,
                 placeholder: <$kind>::PLACEHOLDER,
                 expected: <$kind>::EXPECTED,
-                zoo: &[$(($zoo, concat!($($unit)?))),*],
+                zoo: &[$(($zoo, $reading)),*],
                 is_secret: <$kind>::IS_SECRET,
                 set: |settings, text| match <$kind>::parse(text) {
                     Some(value) => {
@@ -109,33 +109,33 @@ macro_rules! settings {
 
 settings! {
     /// The folder that holds the log and the snapshots.
-    data_dir: PathBuf = "data-dir" "STOA_DATA_DIR" Folder, "./stoa-data", zoo ["dataDir"];
+    data_dir: PathBuf = "data-dir" "STOA_DATA_DIR" Folder, "./stoa-data", zoo ["dataDir" Reading::Path];
     /// Whether to make the data folder when it is missing; if not, a missing or empty folder is an error, so that a lost disk is not taken for a new server.
-    create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate", "db.autocreate"];
+    create_data_dir: bool = "create-data-dir" "STOA_CREATE_DATA_DIR" Flag, "true", zoo ["datadir.autocreate" Reading::True, "db.autocreate" Reading::True];
     /// How many partitions the tree is spread over, each executed by a thread of its own, 1 to 64, or `auto` for as many as there are cores; fixed when the data folder is made, and by default what that has, or 1. All servers of an ensemble have the same number.
-    partitions: Option<Partitions> = "partitions" "STOA_PARTITIONS" Maybe<PartitionCount>, "", zoo ["partitions"];
+    partitions: Option<Partitions> = "partitions" "STOA_PARTITIONS" Maybe<PartitionCount>, "", zoo ["partitions" Reading::Own];
     /// Whether subtrees are moved between partitions so that all have about as much to do; what the operator says in `/zookeeper/partitions` is done either way.
     balance: bool = "balance" "STOA_BALANCE" Flag, "true", zoo [];
     /// The port for clients and four-letter words; 0 lets the system choose one.
-    port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort"];
+    port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort" Reading::PORT];
     /// The address to listen on for clients; `::` is every address of the machine, IPv4 and IPv6.
-    bind: IpAddr = "bind" "STOA_BIND" Address, "::", zoo ["clientPortAddress"];
+    bind: IpAddr = "bind" "STOA_BIND" Address, "::", zoo ["clientPortAddress" Reading::Address];
     /// How many connections may wait to be accepted.
-    listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog"];
+    listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.
-    admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort"];
+    admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
     /// The address to listen on for admin HTTP; by default the same as for clients.
-    admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress"];
+    admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress" Reading::Address];
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off.
-    metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort"];
+    metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort" Reading::PORT];
     /// The servers of the ensemble, this one among them, each as `ID=HOST:PEERPORT[:ELECTIONPORT][:ROLE][;[CLIENTADDRESS:]CLIENTPORT]`, the role `participant` or `observer`; none is a server that stands alone.
-    servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N"];
+    servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N" Reading::Server];
     /// The id of this server, 1 to 254; by default what the file `myid` in the data folder says.
     server_id: Option<u64> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
     /// Whether this server joins an ensemble that exists: it begins with nothing, and is given everything by the others once reconfig has added it; without effect when the data folder holds something.
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
     /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.
-    reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled"];
+    reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled" Reading::Strict];
     /// The address to listen on for the other servers; `::` is every address of the machine, IPv4 and IPv6.
     peer_bind: IpAddr = "peer-bind" "STOA_PEER_BIND" Address, "::", zoo [];
     /// The secret with which the servers of an ensemble prove themselves to each other, the same on all of them.
@@ -153,27 +153,27 @@ settings! {
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.
     election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
     /// Whether a server that knows of no leader answers reads of clients that have said that this will do (`canBeReadOnly`, `read_only`); it is then behind the others, if they have a majority, and the word isro is answered.
-    read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled"];
+    read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled" Reading::True];
     /// Whether a new session is a local one, which the server that it is opened at keeps by itself: that costs the ensemble no write, and the session ends with that server. A server that stands alone, or has several partitions, makes none.
-    local_sessions: bool = "local-sessions" "STOA_LOCAL_SESSIONS" Flag, "false", zoo ["localSessionsEnabled"];
+    local_sessions: bool = "local-sessions" "STOA_LOCAL_SESSIONS" Flag, "false", zoo ["localSessionsEnabled" Reading::Strict];
     /// Whether a local session becomes one of the whole ensemble when it creates an ephemeral znode or has to do with extensions; otherwise that is refused.
-    local_sessions_upgrading: bool = "local-sessions-upgrading" "STOA_LOCAL_SESSIONS_UPGRADING" Flag, "false", zoo ["localSessionsUpgradingEnabled"];
+    local_sessions_upgrading: bool = "local-sessions-upgrading" "STOA_LOCAL_SESSIONS_UPGRADING" Flag, "false", zoo ["localSessionsUpgradingEnabled" Reading::Strict];
     /// The unit that session timeouts are bounded in, and the grain at which sessions expire.
-    tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime"];
+    tick_time: Duration = "tick-time" "STOA_TICK_TIME" Time, "3s", zoo ["tickTime" Reading::TICK];
     /// The shortest session timeout that a client can have; by default two ticks.
-    min_session_timeout: Option<Duration> = "min-session-timeout" "STOA_MIN_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["minSessionTimeout"];
+    min_session_timeout: Option<Duration> = "min-session-timeout" "STOA_MIN_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["minSessionTimeout" Reading::SESSION_TIMEOUT];
     /// The longest session timeout that a client can have; by default twenty ticks.
-    max_session_timeout: Option<Duration> = "max-session-timeout" "STOA_MAX_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["maxSessionTimeout"];
+    max_session_timeout: Option<Duration> = "max-session-timeout" "STOA_MAX_SESSION_TIMEOUT" Maybe<Time>, "", zoo ["maxSessionTimeout" Reading::SESSION_TIMEOUT];
     /// How many connections one client address may have; 0 is no limit.
-    max_connections_per_address: u32 = "max-connections-per-address" "STOA_MAX_CONNECTIONS_PER_ADDRESS" Count, "60", zoo ["maxClientCnxns"];
+    max_connections_per_address: u32 = "max-connections-per-address" "STOA_MAX_CONNECTIONS_PER_ADDRESS" Count, "60", zoo ["maxClientCnxns" Reading::CONNECTIONS_PER_ADDRESS];
     /// How many connections the server takes in total; 0 is no limit.
-    max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns"];
+    max_connections: u32 = "max-connections" "STOA_MAX_CONNECTIONS" Count, "0", zoo ["maxCnxns" Reading::CONNECTIONS];
     /// The longest request that is taken; ZooKeeper calls it jute.maxbuffer, and clients have the same limit for replies.
-    max_request_bytes: u64 = "max-request-bytes" "STOA_MAX_REQUEST_BYTES" Bytes, "1048575", zoo ["jute.maxbuffer"];
+    max_request_bytes: u64 = "max-request-bytes" "STOA_MAX_REQUEST_BYTES" Bytes, "1048575", zoo ["jute.maxbuffer" Reading::FRAME];
     /// A longer request, up to this length, is passed over and answered with MarshallingError; beyond it, or with 0 always, the connection is closed, as ZooKeeper does.
     skip_request_bytes: u64 = "skip-request-bytes" "STOA_SKIP_REQUEST_BYTES" Bytes, "64MiB", zoo [];
     /// How many requests of all clients may be under way before the server reads no more from any of them.
-    max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "16384", zoo ["globalOutstandingLimit"];
+    max_outstanding: u32 = "max-outstanding" "STOA_MAX_OUTSTANDING" Count, "16384", zoo ["globalOutstandingLimit" Reading::OUTSTANDING];
     /// How many requests of one connection may be under way before the server reads no more from it.
     max_outstanding_per_connection: u32 = "max-outstanding-per-connection" "STOA_MAX_OUTSTANDING_PER_CONNECTION" Count, "2048", zoo [];
     /// How many bytes of replies may wait for a client before the server reads no more from it.
@@ -181,31 +181,31 @@ settings! {
     /// How many bytes of replies and watch events may wait for a client that does not read before it is disconnected.
     write_buffer_max_bytes: u64 = "write-buffer-max-bytes" "STOA_WRITE_BUFFER_MAX_BYTES" Bytes, "128MiB", zoo [];
     /// How long a connection may go without finishing its handshake.
-    handshake_timeout: Duration = "handshake-timeout" "STOA_HANDSHAKE_TIMEOUT" Time, "10s", zoo ["nio.sessionlessCnxnTimeout"];
+    handshake_timeout: Duration = "handshake-timeout" "STOA_HANDSHAKE_TIMEOUT" Time, "10s", zoo ["nio.sessionlessCnxnTimeout" Reading::HANDSHAKE];
     /// A snapshot is taken after this many updates, and at least as many bytes of log as the znodes have.
-    snapshot_updates: u32 = "snapshot-updates" "STOA_SNAPSHOT_UPDATES" Count, "100000", zoo ["snapCount"];
+    snapshot_updates: u32 = "snapshot-updates" "STOA_SNAPSHOT_UPDATES" Count, "100000", zoo ["snapCount" Reading::SNAPSHOT_UPDATES];
     /// A snapshot is taken after this many bytes of log; 0 is no limit.
-    snapshot_log_bytes: u64 = "snapshot-log-bytes" "STOA_SNAPSHOT_LOG_BYTES" Bytes, "4GiB", zoo ["snapSizeLimitInKb" "KiB"];
+    snapshot_log_bytes: u64 = "snapshot-log-bytes" "STOA_SNAPSHOT_LOG_BYTES" Bytes, "4GiB", zoo ["snapSizeLimitInKb" Reading::SNAPSHOT_SIZE];
     /// How many snapshots are kept, with the log from the oldest of them on; at least 1.
-    snapshots_kept: u32 = "snapshots-kept" "STOA_SNAPSHOTS_KEPT" Count, "3", zoo ["autopurge.snapRetainCount"];
+    snapshots_kept: u32 = "snapshots-kept" "STOA_SNAPSHOTS_KEPT" Count, "3", zoo ["autopurge.snapRetainCount" Reading::SNAPSHOTS_KEPT];
     /// How long a segment of the log gets before the next one is begun.
-    segment_bytes: u64 = "segment-bytes" "STOA_SEGMENT_BYTES" Bytes, "64MiB", zoo ["txnLogSizeLimitInKb" "KiB"];
+    segment_bytes: u64 = "segment-bytes" "STOA_SEGMENT_BYTES" Bytes, "64MiB", zoo ["txnLogSizeLimitInKb" Reading::LOG_SIZE];
     /// Whether updates are on disk before they are acknowledged; without it a power failure loses acknowledged updates.
-    fsync: bool = "fsync" "STOA_FSYNC" Flag, "true", zoo ["forceSync"];
+    fsync: bool = "fsync" "STOA_FSYNC" Flag, "true", zoo ["forceSync" Reading::FORCE_SYNC];
     /// A flush of the log that takes longer than this is logged as a warning.
-    fsync_warning: Duration = "fsync-warning" "STOA_FSYNC_WARNING" Time, "1s", zoo ["fsync.warningthresholdms"];
+    fsync_warning: Duration = "fsync-warning" "STOA_FSYNC_WARNING" Time, "1s", zoo ["fsync.warningthresholdms" Reading::FSYNC_WARNING];
     /// Which four-letter words are answered, `*` for all; srvr always is.
-    words: Vec<Word> = "words" "STOA_WORDS" Words, "srvr", zoo ["4lw.commands.whitelist"];
+    words: Vec<Word> = "words" "STOA_WORDS" Words, "srvr", zoo ["4lw.commands.whitelist" Reading::Words];
     /// The super user, who passes every ACL, as `super:base64(hash(super:password))`.
-    super_digest: Option<String> = "super-digest" "STOA_SUPER_DIGEST" Maybe<Credential>, "", zoo ["DigestAuthenticationProvider.superDigest"];
+    super_digest: Option<String> = "super-digest" "STOA_SUPER_DIGEST" Maybe<Credential>, "", zoo ["DigestAuthenticationProvider.superDigest" Reading::Digest];
     /// The hash of the digest scheme.
-    digest_algorithm: DigestAlgorithm = "digest-algorithm" "STOA_DIGEST_ALGORITHM" DigestHash, "SHA1", zoo ["DigestAuthenticationProvider.digestAlg"];
+    digest_algorithm: DigestAlgorithm = "digest-algorithm" "STOA_DIGEST_ALGORITHM" DigestHash, "SHA1", zoo ["DigestAuthenticationProvider.digestAlg" Reading::Hash];
     /// Whether ACLs are ignored: everybody may do everything.
-    skip_acl: bool = "skip-acl" "STOA_SKIP_ACL" Flag, "false", zoo ["skipACL"];
+    skip_acl: bool = "skip-acl" "STOA_SKIP_ACL" Flag, "false", zoo ["skipACL" Reading::SKIP_ACL];
     /// Whether a write beyond a hard quota is refused; without it quotas only warn.
-    enforce_quota: bool = "enforce-quota" "STOA_ENFORCE_QUOTA" Flag, "false", zoo ["enforceQuota"];
+    enforce_quota: bool = "enforce-quota" "STOA_ENFORCE_QUOTA" Flag, "false", zoo ["enforceQuota" Reading::True];
     /// Whether clients may make TTL znodes.
-    extended_types: bool = "extended-types" "STOA_EXTENDED_TYPES" Flag, "true", zoo ["extendedTypesEnabled"];
+    extended_types: bool = "extended-types" "STOA_EXTENDED_TYPES" Flag, "true", zoo ["extendedTypesEnabled" Reading::True];
     /// How many extensions may be registered in all; with 0 none can be.
     max_extensions: u32 = "max-extensions" "STOA_MAX_EXTENSIONS" Count, "100", zoo [];
     /// How many extensions one session may have registered.
@@ -217,11 +217,11 @@ settings! {
     /// How much one call of an extension may allocate in all.
     extension_memory_bytes: u64 = "extension-memory-bytes" "STOA_EXTENSION_MEMORY_BYTES" Bytes, "2MiB", zoo [];
     /// How often empty container znodes and TTL znodes that are due are looked for.
-    container_check: Duration = "container-check" "STOA_CONTAINER_CHECK" Time, "1m", zoo ["znode.container.checkIntervalMs"];
+    container_check: Duration = "container-check" "STOA_CONTAINER_CHECK" Time, "1m", zoo ["znode.container.checkIntervalMs" Reading::CONTAINER_CHECK];
     /// How many container and TTL znodes are deleted a minute at most.
-    container_max_per_minute: u32 = "container-max-per-minute" "STOA_CONTAINER_MAX_PER_MINUTE" Count, "10000", zoo ["znode.container.maxPerMinute"];
+    container_max_per_minute: u32 = "container-max-per-minute" "STOA_CONTAINER_MAX_PER_MINUTE" Count, "10000", zoo ["znode.container.maxPerMinute" Reading::CONTAINERS_PER_MINUTE];
     /// A container that never had a child is deleted after this time; 0 leaves it.
-    container_unused: Duration = "container-unused" "STOA_CONTAINER_UNUSED" Time, "0", zoo ["znode.container.maxNeverUsedIntervalMs"];
+    container_unused: Duration = "container-unused" "STOA_CONTAINER_UNUSED" Time, "0", zoo ["znode.container.maxNeverUsedIntervalMs" Reading::CONTAINER_UNUSED];
     /// How much is logged, to standard error; STOA_LOG takes filters by module too.
     log_level: LogLevel = "log-level" "STOA_LOG_LEVEL" LogLevel, "info", zoo [];
     /// How log lines look.

@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<FileEntries, ConfigError> 
         };
         entries.push(Entry { setting, text, place });
     }
-    Ok(FileEntries { entries, warnings: Vec::new() })
+    Ok(FileEntries { entries, ..FileEntries::default() })
 }
 
 /// A value as it would be given to the flag; lists become words with commas between them.

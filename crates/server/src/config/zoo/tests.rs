@@ -1,0 +1,346 @@
+use std::io;
+
+use super::super::load::{Loaded, resolve};
+use super::*;
+
+/// Loads a file, with others beside it.
+fn load_beside(text: &str, files: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
+    let files: Vec<(PathBuf, String)> =
+        files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+    let read = move |path: &Path| {
+        let file = files.iter().find(|(name, _)| name == path);
+        file.map(|(_, text)| text.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    };
+    resolve(&[], &[], Some((Path::new("conf/zoo.cfg"), text)), &read)
+}
+
+fn load(text: &str) -> Result<Loaded, ConfigError> {
+    load_beside(text, &[])
+}
+
+#[test]
+fn the_sample_file_of_zookeeper_works_as_it_is() {
+    let loaded = load(
+        "# comment\ntickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/tmp/zookeeper\nclientPort=2181\n\
+         #maxClientCnxns=60\n#autopurge.snapRetainCount=3\n",
+    )
+    .unwrap();
+    assert_eq!(loaded.settings.tick_time.as_millis(), 2000);
+    assert_eq!(loaded.settings.data_dir, Path::new("/tmp/zookeeper"));
+    assert_eq!(
+        loaded.warnings,
+        [
+            "conf/zoo.cfg, line 3: initLimit: has no effect: the election timeout is a setting of its own: \
+             election-timeout",
+            "conf/zoo.cfg, line 4: syncLimit: has no effect: the election timeout is a setting of its own: \
+             election-timeout",
+        ]
+    );
+}
+
+#[test]
+fn every_key_with_a_setting_sets_it() {
+    let loaded = load(
+        "clientPort : 2182\nclientPortAddress 127.0.0.1\nclientPortListenBacklog=10\n\
+         maxClientCnxns=0\nmaxCnxns=500\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n\
+         autopurge.snapRetainCount=5\nsnapCount=1000\nsnapSizeLimitInKb=1024\n\
+         txnLogSizeLimitInKb=8192\n4lw.commands.whitelist=mntr, ruok\nadmin.serverPort=8081\n\
+         admin.serverAddress=127.0.0.1\nmetricsProvider.httpPort=7001\n\
+         metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
+         globalOutstandingLimit=2000\njute.maxbuffer=0x1fffff\nskipACL=yes\nenforceQuota=true\n\
+         extendedTypesEnabled=false\nznode.container.checkIntervalMs=1000\n\
+         znode.container.maxPerMinute=10\nznode.container.maxNeverUsedIntervalMs=5\n\
+         forceSync=no\nfsync.warningthresholdms=50\nnio.sessionlessCnxnTimeout=2000\n\
+         DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
+         DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
+         db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\npartitions=1\n",
+    )
+    .unwrap();
+    assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
+    let settings = &loaded.settings;
+    let shown: Vec<(&str, String)> = SETTINGS
+        .iter()
+        .filter(|setting| !setting.zoo.is_empty())
+        .map(|setting| (setting.key, setting.get(settings)))
+        .collect();
+    let expected = [
+        ("data-dir", "./stoa-data"),
+        ("create-data-dir", "false"),
+        ("partitions", "1"),
+        ("port", "2182"),
+        ("bind", "127.0.0.1"),
+        ("listen-backlog", "10"),
+        ("admin-port", "8081"),
+        ("admin-bind", "127.0.0.1"),
+        ("metrics-port", "7001"),
+        ("servers", "1=a:2888:3888:participant"),
+        ("reconfig-enabled", "false"),
+        ("read-only-mode", "true"),
+        ("tick-time", "3s"),
+        ("min-session-timeout", "4s"),
+        ("max-session-timeout", "40s"),
+        ("max-connections-per-address", "0"),
+        ("max-connections", "500"),
+        ("max-request-bytes", "2097151"),
+        ("max-outstanding", "2000"),
+        ("handshake-timeout", "2s"),
+        ("snapshot-updates", "1000"),
+        ("snapshot-log-bytes", "1MiB"),
+        ("snapshots-kept", "5"),
+        ("segment-bytes", "8MiB"),
+        ("fsync", "false"),
+        ("fsync-warning", "50ms"),
+        ("words", "mntr,ruok"),
+        ("super-digest", "set"),
+        ("digest-algorithm", "SHA-256"),
+        ("skip-acl", "true"),
+        ("enforce-quota", "true"),
+        ("extended-types", "false"),
+        ("container-check", "1s"),
+        ("container-max-per-minute", "10"),
+        ("container-unused", "5ms"),
+    ];
+    assert_eq!(shown, expected.map(|(key, text)| (key, text.to_owned())));
+}
+
+#[test]
+fn values_that_mean_something_else_are_understood() {
+    let loaded = load(
+        "admin.enableServer=false\nadmin.serverPort=81\nminSessionTimeout=-1\nclientPortListenBacklog=-1\nsnapSizeLimitInKb=-1\n\
+         metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n",
+    )
+    .unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let expected =
+        Settings { admin_port: 0, metrics_port: 7000, snapshot_log_bytes: 0, ..Settings::default() };
+    assert_eq!(loaded.settings, expected);
+}
+
+#[test]
+fn the_servers_of_an_ensemble_are_taken() {
+    let lines = "server.2=b:2888:3888:observer;2182\ndataDir=/srv\nserver.1=[::1]:2888:3888\n";
+    let loaded = load_beside(lines, &[("/srv/myid", "2\n")]).unwrap();
+    let found: Vec<String> = loaded.settings.servers.iter().map(Member::to_string).collect();
+    assert_eq!(found, ["server.2=b:2888:3888:observer;0.0.0.0:2182", "server.1=[::1]:2888:3888:participant"]);
+    assert_eq!((loaded.settings.server_id, loaded.settings.port), (Some(2), 2182));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let alone = load("server.7=a:2888:3888\n").unwrap();
+    assert_eq!(alone.settings.server_id, Some(7));
+    assert!(alone.warnings.is_empty());
+}
+
+#[test]
+fn the_first_address_of_a_server_counts() {
+    let loaded = load("server.1=a:2888:3888|b:2888:3888\n").unwrap();
+    assert_eq!(loaded.settings.servers[0].host, "a");
+    let expected = "conf/zoo.cfg, line 1: server.1: a server is reached at the first of its addresses, \
+                    the others have no effect";
+    assert_eq!(loaded.warnings, [expected]);
+}
+
+#[test]
+fn servers_may_be_in_a_file_of_their_own() {
+    let text = "dataDir=/srv\ndynamicConfigFile=/etc/zoo.dynamic\n";
+    let dynamic = "server.1=a:1:2:participant;0.0.0.0:2181\nserver.3=c:1:2;2183\nversion=100000000\n";
+    let files = [("/etc/zoo.dynamic", dynamic), ("/srv/myid", "3")];
+    let loaded = load_beside(text, &files).unwrap();
+    assert_eq!((loaded.settings.server_id, loaded.settings.port), (Some(3), 2183));
+    assert_eq!(loaded.settings.servers.len(), 2);
+    let missing = load(text).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read the configuration file /etc/zoo.dynamic: "), "{missing}");
+    let wrong = load_beside(text, &[("/etc/zoo.dynamic", "\nserver.1=a\n")]).unwrap_err().to_string();
+    assert_eq!(
+        wrong,
+        "/etc/zoo.dynamic, line 2: server.1: expected a server such as \
+         server.1=host:2888:3888:participant;2181, its id from 1 to 254, found \"a\""
+    );
+}
+
+#[test]
+fn tls_between_servers_is_taken_in_pem_and_refused_otherwise() {
+    let pem = "sslQuorum=true\nssl.quorum.keyStore.location=/k.pem\n\
+               ssl.quorum.trustStore.location=/t.jks\nssl.quorum.trustStore.type=PEM\n\
+               ssl.quorum.trustStore.passwordPath=/p\n";
+    let loaded = load(pem).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let expected = Settings {
+        peer_tls_certificate: Some("/k.pem".into()),
+        peer_tls_key: Some("/k.pem".into()),
+        peer_tls_authority: Some("/t.jks".into()),
+        ..Settings::default()
+    };
+    assert_eq!(loaded.settings, expected);
+    for more in ["ssl.quorum.keyStore.type=JKS", "ssl.quorum.keyStore.password=x", "ssl.quorum.ocsp=true"] {
+        assert!(load(&format!("{pem}{more}\n")).is_err(), "{more}");
+    }
+    for word in ["yes", "on", "no", "1", ""] {
+        let error = load(&pem.replace("=true", &format!("={word}"))).unwrap_err().to_string();
+        assert!(error.starts_with("conf/zoo.cfg, line 1: sslQuorum: expected true or false"), "{error}");
+    }
+    for text in ["sslQuorum=true", &pem.replace("k.pem", "k.jks")] {
+        let error = load(text).unwrap_err().to_string();
+        assert!(error.starts_with("conf/zoo.cfg, line 1: sslQuorum: TLS between servers takes"), "{error}");
+    }
+    let off = load(&pem.replace("true", "false")).unwrap();
+    assert_eq!(off.settings, Settings::default());
+    assert_eq!(off.warnings.len(), 4, "{:?}", off.warnings);
+}
+
+#[test]
+fn what_changes_who_has_a_majority_is_refused() {
+    let servers = "server.1=a:1:2\nserver.2=b:1:2\n";
+    for line in ["group.1=1:2", "weight.1=0", "oraclePath=/tmp/oracle"] {
+        let error = load(&format!("{servers}{line}\n")).unwrap_err().to_string();
+        assert!(error.starts_with("conf/zoo.cfg, line 3: "), "{error}");
+        assert!(error.contains("each participant has one vote"), "{error}");
+    }
+}
+
+#[test]
+fn what_would_open_the_server_is_refused() {
+    for text in [
+        "sessionRequireClientSASLAuth=true",
+        "enforce.auth.enabled=true",
+        "secureClientPort=2281",
+        "quorum.auth.learnerRequireSasl=true",
+        "quorum.auth.learnerRequireSasl=yes",
+        "ssl.quorum.crl=True",
+    ] {
+        assert!(load(text).is_err(), "{text}");
+    }
+    let servers = "secureClientPort=2281\nserver.1=a:1:2;2181\n";
+    assert!(load(servers).is_ok());
+    assert!(load(&format!("{servers}server.2=b:1:2\n")).is_err());
+    assert_eq!(load("enforce.auth.enabled=false").unwrap().warnings.len(), 1);
+    assert_eq!(load("clientPort=1\nsecureClientPort=2281").unwrap().warnings.len(), 1);
+}
+
+#[test]
+fn unknown_keys_are_warned_of() {
+    for (line, why) in [
+        ("ticktme=2000", "not a setting that is known"),
+        ("ticktime=2000", "not a setting that is known; tickTime is"),
+        (
+            "zookeeper.skipACL=yes",
+            "in a file the key is skipACL; zookeeper.skipACL is for the command line of a JVM",
+        ),
+        (
+            "zookeeper.sessionRequireClientSASLAuth=true",
+            "in a file the key is sessionRequireClientSASLAuth; zookeeper.sessionRequireClientSASLAuth is \
+             for the command line of a JVM",
+        ),
+        ("zookeeper.what=ever", "not a setting that is known"),
+        (
+            "metricsProvider.httpPort=7001",
+            "only with the class of Prometheus in metricsProvider.className is there such a port",
+        ),
+    ] {
+        let loaded = load(line).unwrap();
+        let key = line.split('=').next().unwrap();
+        assert_eq!(loaded.warnings, [format!("conf/zoo.cfg, line 1: {key}: has no effect: {why}")]);
+        assert_eq!(loaded.settings, Settings::default());
+    }
+}
+
+/// The words that open a server or make it forget are ZooKeeper's, and no others.
+#[test]
+fn only_the_word_of_zookeeper_takes_protection_away() {
+    for word in ["true", "Yes", "YES", "on", "1", "", "yes\\u00a0"] {
+        let loaded = load(&format!("skipACL={word}")).unwrap();
+        assert_eq!((loaded.settings, loaded.warnings.len()), (Settings::default(), 1), "{word}");
+    }
+    for word in ["false", "No", "NO", "off", "0", ""] {
+        let loaded = load(&format!("forceSync={word}")).unwrap();
+        assert_eq!(loaded.settings, Settings::default(), "{word}");
+        let expected = format!(
+            "conf/zoo.cfg, line 1: forceSync: {word:?} is read as true: only no, in small letters, is no"
+        );
+        assert_eq!(loaded.warnings, [expected]);
+    }
+    assert!(load("skipACL=yes").unwrap().settings.skip_acl);
+    assert!(!load("forceSync=no").unwrap().settings.fsync);
+}
+
+#[test]
+fn what_zookeeper_does_not_take_is_warned_of_with_what_counts() {
+    for (line, warning) in [
+        ("enforceQuota=yes", "\"yes\" is read as false: only true is true"),
+        ("snapCount=1e5", "\"1e5\" is read as 100000: it is not a whole number"),
+        ("autopurge.snapRetainCount=1", "\"1\" is read as 3: it is out of range"),
+        ("globalOutstandingLimit=0", "\"0\" is read as 1: it is out of range"),
+        ("minSessionTimeout=0", "\"0\" is read as 1: it is out of range"),
+        (
+            "4lw.commands.whitelist=mntr,reqs,ruok",
+            "\"mntr,reqs,ruok\" is read as mntr,ruok: not all of them are four-letter words",
+        ),
+        (
+            "DigestAuthenticationProvider.superDigest=hidden",
+            "what is there is read as nothing: it is not user:base64(hash(user:password)), so that it is \
+             nobody's",
+        ),
+        ("tickTime=1\ntickTime=3000", "has no effect: the key stands again further down"),
+    ] {
+        let key = line.split('=').next().unwrap();
+        let expected = format!("conf/zoo.cfg, line 1: {key}: {warning}");
+        assert_eq!(load(line).unwrap().warnings, [expected]);
+    }
+}
+
+#[test]
+fn what_zookeeper_does_not_start_with_is_refused() {
+    for line in [
+        "clientPort=0x10",
+        "clientPort=",
+        "clientPort=65536",
+        "tickTime=0",
+        "tickTime=-1",
+        "tickTime=200000000",
+        "minSessionTimeout=70000",
+        "maxSessionTimeout=0",
+        "minSessionTimeout=-2\nmaxSessionTimeout=-3",
+        "maxClientCnxns=2147483648",
+        "reconfigEnabled=yes",
+        "nio.sessionlessCnxnTimeout=0",
+        "znode.container.checkIntervalMs=-1",
+        "clientPortAddress=no-such-host.invalid",
+        "DigestAuthenticationProvider.digestAlg=",
+    ] {
+        assert!(load(line).is_err(), "{line}");
+    }
+    let overtaken = load("clientPort=x\nclientPort=+5\nserver.1=x\nserver.1=a:1:2\n").unwrap();
+    assert_eq!((overtaken.settings.port, overtaken.settings.servers.len()), (5, 1));
+}
+
+#[test]
+fn bounds_of_sessions_are_those_that_zookeeper_comes_to() {
+    for (text, expected) in [
+        ("tickTime=-5\nmaxSessionTimeout=3000", (1, 3000)),
+        ("tickTime=-2147483648", (1, 1)),
+        ("tickTime=1073741824", (1, 1)),
+        ("tickTime=-5\nminSessionTimeout=10\nmaxSessionTimeout=20", (10, 20)),
+        ("tickTime=100", (200, 2000)),
+    ] {
+        let (min, max) = load(text).unwrap().settings.session_timeouts();
+        assert_eq!((min.as_millis(), max.as_millis()), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_folder_of_zookeepers_log_goes_with_the_data_folder() {
+    let text = "dataLogDir=/log\ndataDir=/data\n";
+    assert_eq!(load(text).unwrap().zookeeper_log_dir.as_deref(), Some(Path::new("/log")));
+    let other = (by_key("data-dir").unwrap(), "/other".to_owned());
+    let loaded =
+        resolve(&[other], &[], Some((Path::new("zoo.cfg"), text)), &|_| Err(io::ErrorKind::NotFound.into()));
+    assert_eq!(loaded.unwrap().zookeeper_log_dir, None);
+}
+
+#[test]
+fn files_are_told_apart_without_their_ending() {
+    assert!(looks_like("tickTime=2000\ndataDir=/x\n"));
+    assert!(looks_like("dynamicConfigFile=/x\n"));
+    assert!(!looks_like("servers = ['1=a:1']\nserver-id = 1\n"));
+    assert!(looks_like("# c\nserver.1=a:1:2\n"));
+    assert!(!looks_like("tick-time = 2000\ndata-dir = '/x'\n"));
+    assert!(!looks_like(""));
+}
