@@ -40,6 +40,7 @@ mod threads;
 mod together;
 pub mod view;
 pub mod words;
+mod zookeeper_files;
 
 use std::process::ExitCode;
 
@@ -69,7 +70,9 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
     for warning in loaded.warnings.iter().chain(&problem) {
         tracing::warn!("{warning}");
     }
-    match serve::serve(loaded.settings) {
+    let data_dir = &loaded.settings.data_dir;
+    let begin = zookeeper_files::refuse(data_dir, loaded.zookeeper_log_dir.as_deref());
+    match begin.and_then(|()| serve::serve(loaded.settings)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 64;
 /// How many partitions a server has with this folder; a folder that is made now gets as many as are
 /// wanted, unless it must exist.
 pub(crate) fn settle(folder: &Path, wanted: Option<Partitions>, must_exist: bool) -> Result<u8, String> {
-    if folder.join(FORMAT).exists() {
+    if is_made(folder) {
         let found = read(folder)?;
         return match wanted {
             Some(Partitions::Exactly(wanted)) if wanted != found => Err(format!(
@@ -38,6 +38,11 @@ pub(crate) fn settle(folder: &Path, wanted: Option<Partitions>, must_exist: bool
     }
     write(folder, partitions)?;
     Ok(partitions)
+}
+
+/// Whether a folder is one of Stoa's.
+pub(crate) fn is_made(folder: &Path) -> bool {
+    folder.join(FORMAT).exists()
 }
 
 /// How many partitions a folder has that was made already.
