@@ -91,3 +91,23 @@ fn a_snapshot_taken_by_request_is_told_of() {
     assert!(metrics.contains("\nsnapshottime_count 1\n"), "{metrics}");
     assert!(http(ports, "GET /commands/lsnp").contains("\"zxid\": \"0\""));
 }
+
+#[test]
+fn a_folder_of_zookeeper_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("version-2")).unwrap();
+    std::fs::write(folder.path().join("version-2/snapshot.0"), "ZKSN").unwrap();
+    let data_dir = format!("--data-dir={}", folder.path().display());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let command = ServeArgs::augment_args(Command::new("serve").no_binary_name(true));
+        let matches = command.get_matches_from(["--bind=127.0.0.1", "--port=0", "--admin-port=0", &data_dir]);
+        let code = stoa_server::run(&ServeArgs::from_arg_matches(&matches).unwrap());
+        let _ = tell.send(format!("{code:?}"));
+    });
+    let code = told.recv_timeout(Duration::from_secs(30)).expect("the server does not start");
+    assert_eq!(code, format!("{:?}", std::process::ExitCode::FAILURE));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["version-2"], "nothing is written beside it");
+}
