@@ -75,9 +75,14 @@ impl Availability {
         (self.record, led)
     }
 
+    /// Whether only the reads of some are served: one partition decides that for all.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.partitions.iter().any(|it| it.serves == Serves::Reads)
+    }
+
     /// Whether anybody is served: everybody by all partitions, or the reads of some by one.
     pub(crate) fn is_anything_served(&self) -> bool {
-        let reads = self.partitions.iter().any(|it| it.serves == Serves::Reads);
+        let reads = self.only_reads();
         reads || self.is_all_served()
     }
 

@@ -15,9 +15,10 @@ use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use stoa_core::{Append, CloseReason, ConnectError, ConnectionId, Now, Output, SnapshotOutput, TIMELINE};
+use stoa_core::{
+    Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, SnapshotOutput, TIMELINE,
+};
 use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -30,6 +31,7 @@ use crate::availability::Seen;
 use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
+use crate::foreign::Foreign;
 use crate::log_thread::{DiskEvent, LogRequest, Reports};
 use crate::meter::LogMeter;
 use crate::occupied::Occupied;
@@ -45,8 +47,6 @@ use crate::words::{self, Word};
 const READ_BUFFER_BYTES: usize = 256 << 10;
 /// Up to this much of an unfinished frame is moved into the shared buffer before reading on.
 const CARRY_BYTES_MAX: usize = 64 << 10;
-/// How long a connection that we close may take to receive what is left for it.
-const LINGER: Duration = Duration::from_secs(2);
 /// With so much to store the log need not wait for more: a few hundred small writes.
 const ENTRY_BYTES_ENOUGH: usize = 32 << 10;
 /// How often to look how long the thread has had something to do: often enough for who compares threads.
@@ -63,8 +63,10 @@ pub(crate) struct Peer {
     paused: Cell<bool>,
     /// The core can take more again.
     resume: Cell<bool>,
-    /// The core closes the connection.
+    /// The connection ends, for the core's sake or because the server stops.
     closing: Cell<bool>,
+    /// The server is about to stop: nothing is read any more.
+    leaving: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -146,6 +148,16 @@ enum Woken {
     Other,
 }
 
+/// What becomes of a socket when its connection is over here.
+enum End {
+    /// Nobody is there any more, or nothing is to be said.
+    Gone,
+    /// This is still to be delivered.
+    Farewell(Vec<u8>),
+    /// It is a side connection, for this partition.
+    Side(u8),
+}
+
 impl Driver {
     pub(crate) fn new(
         server: Driven,
@@ -190,24 +202,63 @@ impl Driver {
     ) -> Option<(u8, TcpStream)> {
         let connected = self.server.borrow_mut().connect(address, self.now());
         let (id, peer, mut reader) = self.connected(connected, socket, address)?;
-        let mut side = None;
-        if let Some(first) = self.read_exactly(&peer, &mut reader, 4).await {
-            // A word, or the length of the handshake's frame.
-            match first.first_chunk().copied().and_then(words::parse) {
-                Some(word) => self.answer_word(word, &peer, &mut reader).await,
-                None if first == words::TELNET_END => {}
-                None if first == PREAMBLE => side = self.read_exactly(&peer, &mut reader, 1).await,
-                None => {
-                    // Looked at now: a length out of range ends the connection at once.
-                    self.hand_in(id, &peer, &first);
-                    self.serve(id, &peer, &mut reader).await;
-                }
-            }
-        }
+        let mut first = [0; 4];
+        let end = match self.read_exactly(&peer, &mut reader, &mut first).await {
+            4 => self.begin_connection(id, &peer, &mut reader, first, address).await,
+            _ => End::Gone,
+        };
         self.disconnected(id);
-        let partition = *side?.first()?;
-        let writer = Rc::try_unwrap(peer).ok()?.writer;
-        Some((partition, reader.reunite(writer).ok()?))
+        match (end, reunite(peer, reader)?) {
+            (End::Side(partition), socket) => return Some((partition, socket)),
+            (End::Farewell(output), socket) => self.say_farewell(socket, output),
+            (End::Gone, _) => {}
+        }
+        None
+    }
+
+    /// Goes by the first four bytes: a word, or the length of the handshake's frame.
+    async fn begin_connection(
+        &self,
+        id: ConnectionId,
+        peer: &Peer,
+        reader: &mut OwnedReadHalf,
+        first: [u8; 4],
+        address: SocketAddr,
+    ) -> End {
+        if let Some(word) = words::parse(first) {
+            let mut argument = vec![0; words::argument_len(word)];
+            let len = self.read_exactly(peer, reader, &mut argument).await;
+            argument.truncate(len);
+            return End::Farewell(self.answer(word, argument).await.into_bytes());
+        }
+        if first == PREAMBLE {
+            let mut partition = [0];
+            return match self.read_exactly(peer, reader, &mut partition).await {
+                1 => End::Side(partition[0]),
+                _ => End::Gone,
+            };
+        }
+        if first == words::TELNET_END {
+            return End::Gone;
+        }
+        if let Some(foreign) = Foreign::of(&first) {
+            let way_out = match foreign {
+                Foreign::Tls => "clients connect without TLS here, or by way of a proxy that ends it",
+                Foreign::Http => "this port is for ZooKeeper's clients, HTTP is on admin-port",
+            };
+            let what = format!("connection from {address} closed: it looks like {foreign}; {way_out}");
+            self.process.complaints.say(&what);
+            return End::Gone;
+        }
+        // Looked at now: a length out of range ends the connection at once.
+        self.hand_in(id, peer, &first);
+        self.serve(id, peer, reader).await
+    }
+
+    /// What a connection that is over here still has to say, it says by itself.
+    fn say_farewell(&self, socket: TcpStream, output: Vec<u8>) {
+        let farewell = self.process.farewells.begin(output.len(), Arc::default());
+        tokio::task::spawn_local(async move { farewell.say(&socket, &output).await });
     }
 
     /// Takes over the socket of a side connection for this thread's partition.
@@ -215,8 +266,11 @@ impl Driver {
         let connected = self.server.borrow_mut().connect_side(address, self.now());
         let connected = connected.and_then(|connected| self.connected(connected, socket, address));
         if let Some((id, peer, mut reader)) = connected {
-            self.serve(id, &peer, &mut reader).await;
+            let end = self.serve(id, &peer, &mut reader).await;
             self.disconnected(id);
+            if let (End::Farewell(output), Some(socket)) = (end, reunite(peer, reader)) {
+                self.say_farewell(socket, output);
+            }
         }
     }
 
@@ -226,8 +280,8 @@ impl Driver {
         socket: TcpStream,
         address: SocketAddr,
     ) -> Option<(ConnectionId, Rc<Peer>, OwnedReadHalf)> {
-        let warn = |refused: &ConnectError| tracing::warn!("connection from {address} refused: {refused}");
-        let id = connected.inspect_err(warn).ok()?;
+        let refuse = |refused: &ConnectError| self.refuse_client(address, refused);
+        let id = connected.inspect_err(refuse).ok()?;
         let (reader, writer) = socket.into_split();
         let peer = Rc::new(Peer {
             writer,
@@ -236,6 +290,7 @@ impl Driver {
             paused: Cell::new(false),
             resume: Cell::new(false),
             closing: Cell::new(false),
+            leaving: Cell::new(false),
             waker: RefCell::new(None),
         });
         self.peers.borrow_mut().insert(id, Rc::clone(&peer));
@@ -248,20 +303,24 @@ impl Driver {
         self.after_input();
     }
 
-    /// The next `len` bytes. `None` when they do not come.
-    async fn read_exactly(&self, peer: &Peer, reader: &mut OwnedReadHalf, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        let mut filled = 0;
-        while filled < len {
-            match poll_fn(|context| poll_read(context, peer, reader, &mut bytes[filled..])).await {
-                Woken::Read(Ok(more)) if more > 0 => filled += more,
-                Woken::Read(_) | Woken::Other => return None,
-            }
-        }
-        Some(bytes)
+    /// Warns of a client that a limit keeps out.
+    pub(crate) fn refuse_client(&self, address: SocketAddr, refused: &ConnectError) {
+        self.process.complaints.say(&format!("connection from {address} refused: {refused}"));
     }
 
-    async fn serve(&self, id: ConnectionId, peer: &Peer, reader: &mut OwnedReadHalf) {
+    /// Fills `bytes`, and tells how many of them have come: fewer when the stream or the connection ends.
+    async fn read_exactly(&self, peer: &Peer, reader: &mut OwnedReadHalf, bytes: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match poll_fn(|context| poll_read(context, peer, reader, &mut bytes[filled..])).await {
+                Woken::Read(Ok(more)) if more > 0 => filled += more,
+                Woken::Read(_) | Woken::Other => break,
+            }
+        }
+        filled
+    }
+
+    async fn serve(&self, id: ConnectionId, peer: &Peer, reader: &mut OwnedReadHalf) -> End {
         loop {
             if peer.resume.take() {
                 peer.paused.set(false);
@@ -271,8 +330,7 @@ impl Driver {
                 }
             }
             if peer.closing.get() {
-                let _ = tokio::time::timeout(LINGER, self.drain(id, peer)).await;
-                return;
+                return self.last_words(id, peer, true);
             }
             let carried = peer.carried();
             let woken = poll_fn(|context| {
@@ -293,46 +351,38 @@ impl Driver {
                         tokio::task::yield_now().await;
                     }
                 }
-                Woken::Read(_) => return,
+                // It may still read what is there for it, although it has nothing more to say.
+                Woken::Read(Ok(_)) => return self.last_words(id, peer, false),
+                Woken::Read(Err(_)) => return End::Gone,
                 Woken::Other => {}
             }
         }
     }
 
-    /// Answers a four-letter word; the connection ends with it.
-    async fn answer_word(&self, word: Word, peer: &Peer, reader: &mut OwnedReadHalf) {
-        let Some(argument) = self.read_exactly(peer, reader, words::argument_len(word)).await else {
-            return;
-        };
-        let answer = match &self.surroundings.neighbours {
+    /// What a connection has still to say, `is_told` to end or not. Who has not read so much that it has to end has
+    /// had his chance.
+    fn last_words(&self, id: ConnectionId, peer: &Peer, is_told: bool) -> End {
+        self.send(id, peer);
+        let mut server = self.server.borrow_mut();
+        let reason = server.client(id).and_then(Connection::close_reason);
+        let output = server.output(id).to_vec();
+        server.sent(id, output.len(), self.now.get());
+        match reason {
+            Some(CloseReason::SlowReader) => End::Gone,
+            _ if !is_told && output.is_empty() => End::Gone,
+            _ => End::Farewell(output),
+        }
+    }
+
+    /// What a four-letter word answers.
+    async fn answer(&self, word: Word, argument: Vec<u8>) -> String {
+        match &self.surroundings.neighbours {
             Some(neighbours) => neighbours.together.answer(word, argument, &self.process).await,
             None => {
                 let mut source: &Self = self;
                 words::answer(word, &argument, &self.process, &mut source)
             }
-        };
-        let mut rest = answer.as_bytes();
-        let finish = async {
-            while !rest.is_empty() && peer.writer.writable().await.is_ok() {
-                match peer.writer.try_write(rest) {
-                    Ok(sent) => rest = &rest[sent..],
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-            // A socket that is closed with something unread (a newline after the word) is reset, and
-            // the reset may overtake the answer: so the client is the one to close first.
-            let _ = socket2::SockRef::from(peer.writer.as_ref()).shutdown(std::net::Shutdown::Write);
-            let mut unread = [0; 256];
-            while reader.readable().await.is_ok() {
-                match reader.try_read(&mut unread) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {}
-                }
-            }
-        };
-        let _ = tokio::time::timeout(LINGER, finish).await;
+        }
     }
 
     /// Hands in what was read into the shared buffer, behind `carried` bytes that wait already.
@@ -508,16 +558,6 @@ impl Driver {
         }
     }
 
-    /// Sends what is left on a connection that is being closed.
-    async fn drain(&self, id: ConnectionId, peer: &Peer) {
-        loop {
-            self.send(id, peer);
-            if !peer.blocked.get() || peer.writer.writable().await.is_err() {
-                return;
-            }
-        }
-    }
-
     /// Hands entries to the log's thread, behind everything that was ready when they were made.
     ///
     /// A sync costs as much as a hundred requests, and the answers to one batch bring the next
@@ -568,6 +608,11 @@ impl Driver {
             *waiting = Some(append);
         }
         self.take_over_when_stored()
+    }
+
+    /// Whether a snapshot of another server has come, and is not this one's state yet.
+    pub(crate) fn is_taking_over(&self) -> bool {
+        self.taking_over.borrow().is_some()
     }
 
     /// The snapshot that has come covers every record before its own, so those must be in the log; then
@@ -755,6 +800,21 @@ impl Driver {
         standing.leader == standing.id && others()
     }
 
+    /// Reads nothing more from clients, and ends the connections of those who have been answered all that they have
+    /// asked; those of the others too when there is no time for that. True when nobody is left.
+    pub(crate) fn dismiss(&self, at_once: bool) -> bool {
+        let server = self.server.borrow();
+        let peers = self.peers.borrow();
+        for (id, peer) in peers.iter() {
+            peer.leaving.set(true);
+            let is_answered = || server.client(*id).is_none_or(|client| client.outstanding() == 0);
+            if (at_once || is_answered()) && !peer.closing.replace(true) {
+                peer.wake();
+            }
+        }
+        peers.is_empty()
+    }
+
     /// Whether nothing proposed waits for the log.
     pub(crate) fn is_settled(&self) -> bool {
         let server = self.server.borrow();
@@ -778,7 +838,7 @@ fn poll_read(
     if peer.blocked.get() && peer.writer.as_ref().poll_write_ready(context).is_ready() {
         return Poll::Ready(Woken::Other);
     }
-    if !peer.paused.get() {
+    if !peer.paused.get() && !peer.leaving.get() {
         let mut buffer = ReadBuf::new(into);
         if let Poll::Ready(result) = Pin::new(reader).poll_read(context, &mut buffer) {
             return Poll::Ready(Woken::Read(result.map(|()| buffer.filled().len())));
@@ -789,4 +849,10 @@ fn poll_read(
         *waker = Some(context.waker().clone());
     }
     Poll::Pending
+}
+
+/// The socket of a connection that is not used any more.
+fn reunite(peer: Rc<Peer>, reader: OwnedReadHalf) -> Option<TcpStream> {
+    let writer = Rc::try_unwrap(peer).ok()?.writer;
+    reader.reunite(writer).ok()
 }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use crate::availability::{Availability, Record, Seen};
+use crate::complaints::Complaints;
 use crate::config::Settings;
+use crate::farewell::Farewells;
 
 /// The version in the form of a ZooKeeper version.
 ///
@@ -69,6 +71,12 @@ pub struct Process {
     availability: Mutex<Availability>,
     /// The phase is another one.
     turned: Notify,
+    /// Connections of clients that are about to end, and of those that ask words.
+    pub(crate) farewells: Arc<Farewells>,
+    /// Those of admin HTTP.
+    pub(crate) pages: Arc<Farewells>,
+    /// About those who come to the client port.
+    pub(crate) complaints: Complaints,
 }
 
 impl Process {
@@ -78,7 +86,20 @@ impl Process {
         let trace_mask = AtomicI64::new(TRACE_MASK);
         let phase = AtomicU8::new(Phase::Recovering as u8);
         let availability = Mutex::new(Availability::new(settings.partition_count()));
-        Process { settings, port, data_dir, trace_mask, phase, availability, turned: Notify::new() }
+        let complaints = Complaints::new("connections to the client port were refused or closed");
+        let (turned, farewells, pages) = (Notify::new(), Arc::default(), Arc::default());
+        Process {
+            settings,
+            port,
+            data_dir,
+            trace_mask,
+            phase,
+            availability,
+            turned,
+            farewells,
+            pages,
+            complaints,
+        }
     }
 
     /// How far it is.
@@ -120,6 +141,12 @@ impl Process {
     /// read-only, until the shutdown.
     pub fn is_serving(&self) -> bool {
         self.phase() == Phase::Serving
+    }
+
+    /// Whether everything is served, not only reads.
+    pub(crate) fn serves_all(&self) -> bool {
+        let availability = self.availability.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_serving() && !availability.only_reads()
     }
 
     /// Whether `user:password` is the super user's.

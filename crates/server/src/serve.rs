@@ -11,7 +11,7 @@ use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwa
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -31,10 +31,17 @@ use crate::snapshot_thread::SnapshotThread;
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, partitions_file, random, threads};
+use crate::{admin, listen, partitions_file, random, standstill, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it then waits for answers to what clients have asked, and how long in all until they have taken what is
+/// for them and gone.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(4);
+/// A server alone is ready in a moment, and until then clients wait to be accepted. One that is not says so to
+/// whoever asks.
+const ACCEPT_TIME: Duration = Duration::from_secs(1);
 
 /// Serves until told to stop. `Err` says what an operator must know.
 pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
@@ -52,7 +59,7 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
     let process = Arc::new(Process::new(settings, address.port()));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
-    admin::start(&process, questions_in);
+    admin::start(&process, questions_in.clone());
     let peer_listener = Meeting::listen(&process.settings)?;
     let recovered = recover(&process.settings, partitions, disk, peer_listener)?;
     let clock = Clock::start();
@@ -72,7 +79,7 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    run(process, listener, recovered, clock, startup, questions)
+    run(process, listener, recovered, clock, startup, (questions_in, questions))
 }
 
 /// How many partitions this server has, and from now on the settings say so too.
@@ -239,7 +246,7 @@ fn run(
     mut recovered: Recovered,
     clock: Clock,
     startup: Startup,
-    questions: UnboundedReceiver<Question>,
+    (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
 ) -> Result<(), String> {
     let settings = &process.settings;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
@@ -273,7 +280,7 @@ fn run(
 
     let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
     let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| inbox()).unzip();
-    let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door) };
+    let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door), answering: Arc::default() };
     let (port, meetings) = recovered.meeting.take().unzip();
     let mut meetings = meetings.into_iter().flatten();
     let beginnings = recovered.partitions.into_iter().zip(durable).zip(events.into_iter().zip(inboxes));
@@ -302,9 +309,11 @@ fn run(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
     let shown = (count > 1).then(|| threads::span(0).entered());
-    let result = LocalSet::new().block_on(&runtime, partition(first, listener, questions, port, others));
+    let tasks = LocalSet::new();
+    tasks.spawn_local(standstill::watch(Arc::clone(&process), questions_in));
+    let result = tasks.block_on(&runtime, partition(first, listener, questions, port, others));
     // The drivers are gone with their threads' futures, and with them the senders: the disk's threads end.
-    drop((runtime, shown));
+    drop((tasks, runtime, shown));
     let _ = snapshot_thread.join();
     let _ = log_thread.join();
     if result.is_ok() {
@@ -333,15 +342,13 @@ async fn partition(
 
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
-    let mut patience = None;
-    let mut has_resigned = false;
+    let (began, mut stopping) = (tokio::time::Instant::now(), None::<Stop>);
     let mut announced = false;
     loop {
         // The other partitions say so to the process.
         let is_ready = driver.server.borrow().serves() && process.is_serving();
-        // A server alone is ready in a moment. One of several may wait long for the others, and says so
-        // to whoever asks.
-        if is_ready || driver.ensemble.get().is_some() {
+        // One of several may wait long for the others.
+        if is_ready || driver.ensemble.get().is_some() || began.elapsed() >= ACCEPT_TIME {
             acceptor = acceptor.or_else(|| accepting.take().map(tokio::task::spawn_local));
         }
         if !announced && is_ready {
@@ -352,30 +359,59 @@ async fn partition(
             biased;
             taken = inputs.take(&driver) => taken?,
             () = process.turned() => {}
-            // Without admin HTTP nobody asks: then this never comes.
             Some(question) = questions.recv() => question.answer(&mut &*driver),
-            _ = terminate.recv(), if patience.is_none() => patience = Some(Instant::now()),
-            _ = interrupt.recv(), if patience.is_none() => patience = Some(Instant::now()),
-            () = tokio::time::sleep(END_CHECK), if patience.is_some() => {}
+            _ = terminate.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
+            _ = interrupt.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
+            () = tokio::time::sleep(END_CHECK), if stopping.is_some() => {}
+            () = tokio::time::sleep_until(began + ACCEPT_TIME), if accepting.is_some() => {}
         }
-        if let Some(since) = patience {
+        if let Some(stopping) = &mut stopping {
             if process.phase() != Phase::Stopping {
                 tracing::info!("stopping: what is under way is finished first");
                 process.set_phase(Phase::Stopping);
                 let _ = stop.send(true);
+                accepting = None;
                 if let Some(acceptor) = &acceptor {
                     acceptor.abort();
                 }
                 others.settle();
             }
-            // While it stands still for an operation over several partitions it cannot.
-            has_resigned = has_resigned || driver.resign();
-            // Nothing is acknowledged that is not durable, so stopping early loses nothing.
-            let is_settled = has_resigned && driver.is_settled() && !driver.is_handing_over();
-            if is_settled && others.are_settled() || since.elapsed() > STOP_PATIENCE {
+            if stopping.may_end(&driver, &others) {
                 return Ok(());
             }
         }
+    }
+}
+
+/// A clean stop: what is under way is finished, another server leads, clients are answered and let go.
+struct Stop {
+    since: Instant,
+    has_resigned: bool,
+    dismissing_since: Option<Instant>,
+}
+
+impl Stop {
+    fn begin() -> Self {
+        Self { since: Instant::now(), has_resigned: false, dismissing_since: None }
+    }
+
+    /// Does what can be done by now, and says whether that was all.
+    fn may_end(&mut self, driver: &Driver, others: &Others) -> bool {
+        let Some(since) = self.dismissing_since else {
+            // While it stands still for an operation over several partitions it cannot.
+            self.has_resigned = self.has_resigned || driver.resign();
+            // Nothing is acknowledged that is not durable, so stopping early loses nothing.
+            let is_settled = self.has_resigned && driver.is_settled() && !driver.is_handing_over();
+            if is_settled && others.are_settled() || self.since.elapsed() > STOP_PATIENCE {
+                self.dismissing_since = Some(Instant::now());
+            }
+            return false;
+        };
+        let at_once = since.elapsed() > ANSWER_PATIENCE;
+        let (own_left, others_left) = (driver.dismiss(at_once), others.dismiss(at_once));
+        let process = &driver.process;
+        let is_said = !process.farewells.are_under_way() && !process.pages.are_under_way();
+        own_left && others_left && is_said || since.elapsed() > FAREWELL_PATIENCE
     }
 }
 

@@ -80,6 +80,7 @@ impl Driver {
             behind: committed.saturating_sub(applied),
             timelines: vec![timeline],
             out_of_room: self.server.borrow().is_out_of_room(),
+            takes_over: self.is_taking_over() || links.iter().any(|link| link.sends_snapshot),
             leaders_found,
             snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
             snapshots_received: peers.map_or(0, |peers| peers.snapshots_received.get()),

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -239,7 +239,7 @@ impl Driver {
     pub(crate) async fn greet(self: Rc<Self>, socket: tokio::net::TcpStream, address: SocketAddr) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         match neighbours.together.door.admit(address.ip()) {
-            Err(refused) => tracing::warn!("connection from {address} refused: {refused}"),
+            Err(refused) => self.refuse_client(address, &refused),
             Ok(pass) => match (neighbours.next(), socket.into_std()) {
                 (None, Ok(socket)) => self.take_client(socket, address, pass),
                 (Some(inbox), Ok(socket)) => {
@@ -262,31 +262,44 @@ enum Order {
     Serve,
     /// Say when nothing waits for the log, nor for a server that could lead in this one's place.
     Settle,
+    /// Let clients go, be it before they are answered, and say when none is left.
+    Dismiss {
+        at_once: bool,
+    },
     End,
+}
+
+/// How far a thread is that stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    None,
+    Settled,
+    Dismissed,
 }
 
 /// The threads besides the first, as that one holds them. They end with it.
 pub(crate) struct Others {
     order: watch::Sender<Order>,
-    settled: Vec<Arc<AtomicBool>>,
+    /// Each one's [`Progress`].
+    progress: Vec<Arc<AtomicU8>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Others {
     /// Of a server with one partition: nobody.
     pub(crate) fn none() -> Self {
-        Self { order: watch::Sender::new(Order::Serve), settled: Vec::new(), threads: Vec::new() }
+        Self { order: watch::Sender::new(Order::Serve), progress: Vec::new(), threads: Vec::new() }
     }
 
     /// Starts one more thread.
     pub(crate) fn start(&mut self, beginning: Beginning) -> std::io::Result<()> {
-        let settled = Arc::new(AtomicBool::new(false));
-        self.settled.push(Arc::clone(&settled));
+        let progress = Arc::new(AtomicU8::new(Progress::None as u8));
+        self.progress.push(Arc::clone(&progress));
         let order = self.order.subscribe();
         let name = format!("partition-{}", beginning.surroundings.partition);
         self.threads.push(std::thread::Builder::new().name(name).spawn(move || {
             let reports = beginning.surroundings.reports.clone();
-            if let Err(why) = beginning.run(order, &settled) {
+            if let Err(why) = beginning.run(order, &progress) {
                 // The first thread ends the server.
                 reports.tell(TIMELINE, DiskEvent::Failed(why));
             }
@@ -301,7 +314,20 @@ impl Others {
 
     /// Whether each of them had nothing under way at some moment since.
     pub(crate) fn are_settled(&self) -> bool {
-        self.settled.iter().all(|settled| settled.load(Ordering::Acquire))
+        self.have_come_to(Progress::Settled)
+    }
+
+    /// Their clients are let go; true when none is left.
+    pub(crate) fn dismiss(&self, at_once: bool) -> bool {
+        self.order.send_if_modified(|order| {
+            let dismiss = Order::Dismiss { at_once };
+            std::mem::replace(order, dismiss) != dismiss
+        });
+        self.have_come_to(Progress::Dismissed)
+    }
+
+    fn have_come_to(&self, aim: Progress) -> bool {
+        self.progress.iter().all(|progress| progress.load(Ordering::Acquire) >= aim as u8)
     }
 }
 
@@ -373,19 +399,19 @@ impl Beginning {
         Ok((driver, Inputs { events, inbox, peer_events }))
     }
 
-    fn run(self, order: watch::Receiver<Order>, settled: &AtomicBool) -> Result<(), String> {
+    fn run(self, order: watch::Receiver<Order>, progress: &AtomicU8) -> Result<(), String> {
         let partition = self.surroundings.partition;
         let _shown = span(partition).entered();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("the runtime of partition {partition}: {error}"))?;
-        LocalSet::new().block_on(&runtime, serve(self, order, settled))
+        LocalSet::new().block_on(&runtime, serve(self, order, progress))
     }
 }
 
 async fn serve(
     beginning: Beginning,
     mut order: watch::Receiver<Order>,
-    settled: &AtomicBool,
+    progress: &AtomicU8,
 ) -> Result<(), String> {
     let (driver, mut inputs) = beginning.begin()?;
     let mut current = Order::Serve;
@@ -397,11 +423,16 @@ async fn serve(
                 Ok(()) => current = *order.borrow_and_update(),
                 Err(_) => current = Order::End,
             },
-            () = tokio::time::sleep(END_CHECK), if current == Order::Settle => {}
+            () = tokio::time::sleep(END_CHECK), if current != Order::Serve => {}
         }
         // The lead goes where the first partition's goes.
         if current == Order::Settle && driver.is_settled() && !driver.leads_though_others_could() {
-            settled.store(true, Ordering::Release);
+            progress.store(Progress::Settled as u8, Ordering::Release);
+        }
+        if let Order::Dismiss { at_once } = current
+            && driver.dismiss(at_once)
+        {
+            progress.store(Progress::Dismissed as u8, Ordering::Release);
         }
     }
     Ok(())
@@ -431,7 +462,7 @@ mod tests {
     #[test]
     fn clients_go_to_all_threads_in_turn() {
         let (senders, mut inboxes): (Vec<_>, Vec<_>) = (0..3).map(|_| inbox()).unzip();
-        let together = Together { inboxes: senders.into(), door: Arc::default() };
+        let together = Together { inboxes: senders.into(), door: Arc::default(), answering: Arc::default() };
         let neighbours = Neighbours::new(0, together);
         let mut own = 0;
         for _ in 0..9 {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -20,6 +21,8 @@ use crate::words::{self, Word};
 pub(crate) struct Together {
     pub(crate) inboxes: Arc<[InboxSender]>,
     pub(crate) door: Arc<Door>,
+    /// One word is answered at a time: of answers that are being made there is only so much in memory.
+    pub(crate) answering: Arc<Mutex<()>>,
 }
 
 /// Answers that are on their way.
@@ -29,8 +32,12 @@ impl Together {
     /// What a four-letter word answers.
     pub(crate) async fn answer(&self, word: Word, argument: Vec<u8>, process: &Arc<Process>) -> String {
         let (mut asker, process) = (self.clone(), Arc::clone(process));
-        let answered =
-            tokio::task::spawn_blocking(move || words::answer(word, &argument, &process, &mut asker));
+        let turn = Arc::clone(&self.answering).lock_owned().await;
+        let answered = tokio::task::spawn_blocking(move || {
+            let answer = words::answer(word, &argument, &process, &mut asker);
+            drop(turn);
+            answer
+        });
         answered.await.unwrap_or_default()
     }
 
@@ -183,7 +190,7 @@ mod tests {
                 }
             });
         }
-        ask(&mut Together { inboxes: senders.into(), door: Arc::default() })
+        ask(&mut Together { inboxes: senders.into(), door: Arc::default(), answering: Arc::default() })
     }
 
     #[test]
@@ -204,7 +211,8 @@ mod tests {
     #[test]
     fn who_has_ended_keeps_nobody_waiting() {
         let (sender, _) = inbox();
-        let mut gone = Together { inboxes: Arc::new([sender]), door: Arc::default() };
+        let mut gone =
+            Together { inboxes: Arc::new([sender]), door: Arc::default(), answering: Arc::default() };
         assert_eq!((gone.stats().znodes, gone.connections().len()), (0, 0));
         let (reply, answer) = oneshot::channel();
         gone.snapshot(reply);

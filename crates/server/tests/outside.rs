@@ -2,61 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::OnceLock;
+mod common;
+
 use std::time::{Duration, Instant};
 
 use clap::{Args, Command, FromArgMatches};
+use common::{exchange, http, server};
 use stoa_server::config::ServeArgs;
-
-/// The ports of the one server that all tests share; it ends with the process.
-struct Ports {
-    clients: u16,
-    admin: u16,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
-fn server() -> &'static Ports {
-    static PORTS: OnceLock<Ports> = OnceLock::new();
-    PORTS.get_or_init(|| {
-        let ports = Ports { clients: free_port(), admin: free_port() };
-        let folder = tempfile::tempdir().unwrap().keep();
-        let command = ServeArgs::augment_args(Command::new("serve").no_binary_name(true));
-        let matches = command.get_matches_from([
-            "--bind=127.0.0.1",
-            "--words=*",
-            &format!("--port={}", ports.clients),
-            &format!("--admin-port={}", ports.admin),
-            &format!("--data-dir={}", folder.display()),
-        ]);
-        let arguments = ServeArgs::from_arg_matches(&matches).unwrap();
-        std::thread::spawn(move || stoa_server::run(&arguments));
-        let began = Instant::now();
-        while !http(&ports, "GET /ready").starts_with("HTTP/1.1 200") {
-            assert!(began.elapsed() < Duration::from_secs(30), "the server is ready in time");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        ports
-    })
-}
-
-fn exchange(port: u16, request: &[u8]) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    stream.write_all(request)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn http(ports: &Ports, line: &str) -> String {
-    let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
-    exchange(ports.admin, request.as_bytes()).unwrap_or_default()
-}
 
 #[test]
 fn words_are_answered_and_the_connection_closed() {

@@ -1,30 +1,41 @@
 //! Connections of admin HTTP, with bounds on what any of them can take.
 //!
 //! One request a connection, a few connections at a time, short and few headers, no body worth
-//! mentioning, and a deadline for the whole of it.
+//! mentioning, and a deadline: for the request until there is a reply, and then whenever the other side has taken
+//! something of that. How much may wait for slow readers is bounded by [`Farewells`].
 
 use std::collections::HashMap;
+use std::io;
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Weak};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Extension};
+use axum::middleware::map_response;
+use axum::response::Response;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-/// Connections at a time; more wait to be accepted.
+use crate::farewell::{Farewell, Farewells};
+
+/// Connections at a time. For one more somebody is given up who does not read what he has asked for, or it waits.
 const CONNECTIONS_MAX: usize = 128;
 /// Connections of one address at a time; more are closed. Somebody who holds on to all of his does not
 /// keep others out.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 32;
 /// Time for the headers to arrive.
 const HEADER_TIME: Duration = Duration::from_secs(5);
-/// Time for a whole request and its reply.
+/// Time for a whole request until there is a reply.
 const REQUEST_TIME: Duration = Duration::from_secs(20);
 const HEADER_BYTES_MAX: usize = 16 << 10;
 /// No request here has a body that is looked at.
@@ -38,8 +49,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Deadline(Arc<watch::Sender<Instant>>);
 
 impl Deadline {
-    fn new() -> (Deadline, watch::Receiver<Instant>) {
-        let (sender, receiver) = watch::channel(Instant::now() + REQUEST_TIME);
+    fn new(time: Duration) -> (Deadline, watch::Receiver<Instant>) {
+        let (sender, receiver) = watch::channel(Instant::now() + time);
         (Deadline(Arc::new(sender)), receiver)
     }
 
@@ -65,7 +76,7 @@ async fn reached(mut deadline: watch::Receiver<Instant>) {
 }
 
 /// Accepts and serves connections, for as long as the process runs.
-pub(super) async fn serve(listener: TcpListener, router: Router) {
+pub(super) async fn serve(listener: TcpListener, router: Router, pages: Arc<Farewells>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -77,16 +88,19 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut by_address: HashMap<IpAddr, Weak<Semaphore>> = HashMap::new();
     loop {
-        let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((socket, peer)) => {
                 let Some(own_slot) = slot_of_address(&mut by_address, peer.ip()) else {
                     tracing::debug!("admin HTTP: {peer}: too many connections from this address");
                     continue;
                 };
-                let router = router.clone();
+                if slots.available_permits() == 0 {
+                    pages.make_room();
+                }
+                let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
+                let (router, pages) = (router.clone(), Arc::clone(&pages));
                 tokio::spawn(async move {
-                    connection(socket, peer, router).await;
+                    connection(socket, peer, router, pages, REQUEST_TIME).await;
                     drop((slot, own_slot));
                 });
             }
@@ -113,26 +127,137 @@ fn slot_of_address(
     slots.try_acquire_owned().ok()
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, router: Router) {
-    let (deadline, watched) = Deadline::new();
-    let service = router.layer(Extension(peer)).layer(Extension(deadline));
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    pages: Arc<Farewells>,
+    request_time: Duration,
+) {
+    let (deadline, watched) = Deadline::new(request_time);
+    let watched_socket = Watched {
+        socket: Arc::new(socket),
+        deadline: deadline.clone(),
+        patience: pages.patience,
+        reader: Arc::default(),
+    };
+    let (socket, reader) = (Arc::clone(&watched_socket.socket), Arc::clone(&watched_socket.reader));
+    let given_up = Arc::<Notify>::default();
+    let begin = {
+        let (reader, given_up) = (Arc::clone(&reader), Arc::clone(&given_up));
+        move |response: &Response| {
+            let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+            reader.get_or_init(|| pages.begin(bytes.unwrap_or(0), Arc::clone(&given_up)));
+        }
+    };
+    let replied = begin.clone();
+    let watch = map_response(move |response: Response| {
+        replied(&response);
+        std::future::ready(response)
+    });
+    let service = router.layer(Extension(peer)).layer(Extension(deadline)).layer(watch);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_buf_size(HEADER_BYTES_MAX)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(service));
+        // Who has asked, and says so by ending his side, still wants to know.
+        .half_close(true)
+        .serve_connection(TokioIo::new(watched_socket), TowerToHyperService::new(service));
     tokio::select! {
         ended = connection => if let Err(error) = ended {
             tracing::debug!("admin HTTP: {peer}: {error}");
         },
-        () = reached(watched) => tracing::debug!("admin HTTP: {peer}: took too long"),
+        () = reached(watched) => return tracing::debug!("admin HTTP: {peer}: took too long"),
+        () = given_up.notified() => return tracing::debug!("admin HTTP: {peer}: given up for others"),
+    }
+    // Of a request that could not be read the reply is not one of ours.
+    begin(&Response::default());
+    if let Some(reader) = reader.get() {
+        reader.say(&socket, &[]).await;
+    }
+}
+
+/// A socket whose deadline is put off whenever the other side takes something. Its end is left to whoever holds it
+/// besides.
+struct Watched {
+    socket: Arc<TcpStream>,
+    deadline: Deadline,
+    /// How long he may take nothing.
+    patience: Duration,
+    /// Whoever reads the reply, once there is one.
+    reader: Arc<OnceLock<Farewell>>,
+}
+
+impl Watched {
+    fn poll_write_with(
+        &self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_write_ready(context))?;
+            match write(&self.socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    if let (Ok(bytes), Some(reader)) = (&written, self.reader.get()) {
+                        reader.take(*bytes);
+                        self.deadline.put_off(self.patience);
+                    }
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.socket.poll_read_ready(context))?;
+            match self.socket.try_read(into.initialize_unfilled()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(|bytes| into.advance(bytes))),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_with(context, |socket| socket.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(context, |socket| socket.try_write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::sleep;
 
     #[test]
     fn one_address_does_not_keep_others_out() {
@@ -147,5 +272,92 @@ mod tests {
         assert!(slot_of_address(&mut by_address, address(1)).is_some());
         assert!(slot_of_address(&mut by_address, address(3)).is_some());
         assert_eq!(by_address.len(), 1, "addresses without connections are forgotten");
+    }
+
+    const STEP: Duration = Duration::from_millis(50);
+
+    /// A connection that serves one long page, and the other end of it.
+    async fn page() -> (tokio::task::JoinHandle<()>, TcpStream, Arc<Farewells>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, peer) = listener.accept().await.unwrap();
+        let page = || async { "x".repeat(PAGE_BYTES) };
+        let router = Router::new().route("/", axum::routing::get(page));
+        let pages = Arc::new(Farewells::of_patience(STEP * 8));
+        (tokio::spawn(connection(far, peer, router, Arc::clone(&pages), STEP * 8)), near, pages)
+    }
+
+    const PAGE_BYTES: usize = 16_000_000;
+
+    async fn read_slowly(near: &mut TcpStream) -> usize {
+        let (mut all, mut piece) = (0, vec![0; 1_000_000]);
+        loop {
+            sleep(STEP / 2).await;
+            // In all this takes longer than a request may, and than anybody may take nothing.
+            let mut filled = 0;
+            while filled < piece.len() {
+                match near.read(&mut piece[filled..]).await.unwrap() {
+                    0 => return all + filled,
+                    bytes => filled += bytes,
+                }
+            }
+            all += filled;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_whole_however_slowly_it_is_read_and_whatever_comes_behind_the_request() {
+        for behind in ["", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n\r\nnothing that makes sense"] {
+            let (serving, mut near, pages) = page().await;
+            near.write_all(format!("GET / HTTP/1.1\r\nHost: x\r\n\r\n{behind}").as_bytes()).await.unwrap();
+            let read = read_slowly(&mut near).await;
+            assert!(read > PAGE_BYTES && read < PAGE_BYTES + 1000, "{read} bytes, with {behind:?} behind");
+            assert!(pages.are_under_way());
+            drop(near);
+            serving.await.unwrap();
+            assert!(!pages.are_under_way());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_ends_his_side_behind_the_request_gets_the_page() {
+        let (_serving, mut near, _) = page().await;
+        near.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        near.shutdown().await.unwrap();
+        assert!(read_slowly(&mut near).await > PAGE_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_head_has_no_body_and_its_length() {
+        let (_serving, mut near, pages) = page().await;
+        near.write_all(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut reply = String::new();
+        near.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.contains(&format!("content-length: {PAGE_BYTES}\r\n")), "{reply}");
+        assert!(reply.ends_with("\r\n\r\n"), "{reply}");
+        sleep(Duration::from_millis(600)).await;
+        assert!(!pages.are_under_way(), "nothing is held of it");
+    }
+
+    #[tokio::test]
+    async fn the_refusal_of_what_is_no_request_arrives() {
+        let (_serving, mut near, _) = page().await;
+        let mut hostile = b"no request\r\n\r\n".to_vec();
+        hostile.extend_from_slice(&[b'x'; 100_000]);
+        near.write_all(&hostile).await.unwrap();
+        sleep(STEP).await;
+        let mut reply = String::new();
+        near.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_given_up_and_who_asks_nothing_too() {
+        for request in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET /"] {
+            let (serving, mut near, pages) = page().await;
+            near.write_all(request.as_bytes()).await.unwrap();
+            tokio::time::timeout(Duration::from_secs(20), serving).await.expect("it ends").unwrap();
+            assert!(!pages.are_under_way());
+        }
     }
 }

@@ -31,10 +31,11 @@ use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::farewell::Farewells;
 use crate::listen;
 use crate::metrics::{Figures, prometheus};
 use crate::process::{Phase, Process};
-use crate::view::Question;
+use crate::view::{Question, why_unready};
 use crate::words::NOT_SERVING;
 use command::{Command, Parameters, Reply};
 use connection::Deadline;
@@ -112,10 +113,11 @@ pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>
     if let Some(listener) = open(address, settings.metrics_port, "metrics-port") {
         served.push((listener, metrics_router(admin)));
     }
+    let pages = Arc::clone(&process.pages);
     if served.is_empty() {
         return;
     }
-    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served));
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served, &pages));
     if let Err(error) = thread {
         tracing::warn!("no admin HTTP: its thread cannot be started: {error}");
     }
@@ -137,7 +139,7 @@ fn open(address: IpAddr, port: u16, setting: &str) -> Option<TcpListener> {
     }
 }
 
-fn serve(served: Vec<(TcpListener, Router)>) {
+fn serve(served: Vec<(TcpListener, Router)>, pages: &Arc<Farewells>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -148,7 +150,7 @@ fn serve(served: Vec<(TcpListener, Router)>) {
     runtime.block_on(async {
         let mut listeners = tokio::task::JoinSet::new();
         for (listener, router) in served {
-            listeners.spawn(connection::serve(listener, router));
+            listeners.spawn(connection::serve(listener, router, Arc::clone(pages)));
         }
         listeners.join_all().await;
     });
@@ -193,27 +195,17 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 
 async fn ready(State(admin): State<Arc<Admin>>) -> Response {
     // Asked, not only looked up: a partition that hangs is not ready.
-    let (status, body) = match admin.ask_even_looking(Question::Stats).await {
-        Ok(stats) => {
-            let zxid = format!("0x{:x}", stats.zxid);
-            let why = stats.unready();
-            let mut body =
-                json!({ "ready": why.is_none(), "server_state": stats.mode.name(), "last_zxid": zxid });
-            let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            if let Some(why) = why {
-                body["error"] = why.into();
-            }
-            (status, body)
-        }
-        Err(Unanswered) => {
-            let why = match admin.process.phase() {
-                Phase::Recovering => "the state is being read from the data folder",
-                Phase::Stopping => "the server is stopping",
-                Phase::Looking | Phase::Serving => "the partition does not answer",
-            };
-            (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "error": why }))
-        }
-    };
+    let stats = admin.ask_even_looking(Question::Stats).await.ok();
+    let why = why_unready(admin.process.phase(), stats.as_deref());
+    let mut body = json!({ "ready": why.is_none() });
+    if let Some(stats) = stats {
+        body["server_state"] = stats.mode.name().into();
+        body["last_zxid"] = format!("0x{:x}", stats.zxid).into();
+    }
+    let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if let Some(why) = why {
+        body["error"] = why.into();
+    }
     json_response(status, &body)
 }
 

@@ -26,7 +26,8 @@ fn served(settings: Settings, phase: Phase, stats: fn() -> Stats) -> Served {
     process.set_phase(phase);
     let (questions, mut asked) = unbounded_channel::<Question>();
     let admin = Arc::new(Admin { process: Arc::clone(&process), questions });
-    std::thread::spawn(move || serve(vec![(listener, router(admin))]));
+    let pages = Arc::clone(&process.pages);
+    std::thread::spawn(move || serve(vec![(listener, router(admin))], &pages));
     std::thread::spawn(move || {
         let mut example = Example { stats, ..Example::default() };
         while let Some(question) = asked.blocking_recv() {

@@ -12,6 +12,7 @@ use stoa_core::Share;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{self, HEADER_BYTES, Header, Kind};
+use super::stream::TLS_WAY_OUT;
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
@@ -24,7 +25,12 @@ const HELLO_BYTES: usize = 88;
 const SOFTWARE_BYTES_MAX: usize = 64;
 const PROOF_BYTES: usize = 32;
 /// Texts of others are cut after this many characters before they are shown.
-const TEXT_CHARS_MAX: usize = 200;
+const TEXT_CHARS_MAX: usize = FRAME_BYTES_MAX;
+
+/// What a server with TLS answers when it is spoken to without: a record of TLS that is an alert.
+const TLS_ALERT: [u8; 2] = [21, 3];
+/// Behind whoever has not proven it.
+const WRONG_SECRET: &str = "does not know the secret: set peer-secret to the same on all servers";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,15 +99,28 @@ impl Local {
     /// Whether a hello is meant for this server, in words for the other side's operator.
     fn check(&self, hello: &Hello) -> Result<(), String> {
         let from = hello.identity.id;
-        if hello.to != self.me {
-            return Err(format!("server {from} looks for server {}, this is server {}", hello.to, self.me));
-        }
         if from == self.me {
-            return Err(format!("another server has the id {from} too, or this is its own connection"));
+            return Err(format!(
+                "it says that it is server {from} too: another server has the same server-id (or myid), or an address in \
+                 servers leads back to its own server"
+            ));
+        }
+        if hello.to != self.me {
+            return Err(format!(
+                "server {from} looks for server {}, this is server {}: see server-id (or myid) here, and this one's \
+                 address in servers there",
+                hello.to, self.me
+            ));
         }
         match (hello.proves, self.secret.is_some()) {
-            (true, false) => Err(format!("server {from} has a secret, server {} has none", self.me)),
-            (false, true) => Err(format!("server {from} has no secret, server {} has one", self.me)),
+            (true, false) => Err(format!(
+                "server {from} has a secret, server {} has none: set peer-secret to the same on all servers",
+                self.me
+            )),
+            (false, true) => Err(format!(
+                "server {from} has no secret, server {} has one: set peer-secret to the same on all servers",
+                self.me
+            )),
             _ => self.check_share(hello),
         }
     }
@@ -172,14 +191,17 @@ impl Hello {
             bytes.get(at..at + N)?.try_into().ok()
         }
         if field(&bytes, 0) != Some(MAGIC) {
-            return Err("it does not speak as a server of an ensemble".into());
+            return Err(
+                "it does not speak as a Stoa server of an ensemble: what listens or connects there?".into()
+            );
         }
         // The rest of a hello may look different in another version.
         let protocol = field(&bytes, 8).map(u32::from_le_bytes);
         if protocol != Some(PROTOCOL) {
             let theirs = protocol.unwrap_or(0);
             return Err(format!(
-                "it speaks version {theirs} of the protocol between servers, not {PROTOCOL}"
+                "one server speaks version {theirs} of the protocol between servers, the other one {PROTOCOL}: update \
+                 the one with the older release"
             ));
         }
         let short = || "its hello is cut short".to_owned();
@@ -187,7 +209,7 @@ impl Hello {
             Some(1) => Purpose::Messages,
             Some(2) => Purpose::Snapshot,
             Some(3) => Purpose::Lifeline,
-            _ => return Err("the purpose of its connection is unknown".into()),
+            _ => return Err("the purpose of its connection is unknown: is it of another release?".into()),
         };
         let software = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
         let software = &software[..software.len().min(SOFTWARE_BYTES_MAX)];
@@ -236,7 +258,10 @@ where
     send(stream, Kind::Hello, &ours).await?;
     let theirs = Hello::parse(receive(stream, Kind::Hello).await?)?;
     if theirs.identity.id != to {
-        return Err(format!("this is server {}, not {to}: see the addresses of both", theirs.identity.id));
+        return Err(format!(
+            "this is server {}, not {to}: see server-id (or myid) there, and the address of server {to} in servers here",
+            theirs.identity.id
+        ));
     }
     if theirs.purpose != purpose {
         return Err("it answers for another purpose".into());
@@ -245,7 +270,7 @@ where
     send(stream, Kind::Proof, &local.proof(Role::Initiator, &ours, &theirs.bytes)).await?;
     let proof = receive(stream, Kind::Accepted).await?;
     if !local.is_proven(Role::Acceptor, &ours, &theirs.bytes, &proof) {
-        return Err("it does not know the secret: all servers need the same one".into());
+        return Err(format!("it {WRONG_SECRET}"));
     }
     Ok(theirs.identity)
 }
@@ -269,10 +294,7 @@ where
     send(stream, Kind::Hello, &ours).await?;
     let proof = receive(stream, Kind::Proof).await?;
     if !local.is_proven(Role::Initiator, &theirs.bytes, &ours, &proof) {
-        return Err(format!(
-            "server {} does not know the secret: all servers need the same one",
-            theirs.identity.id
-        ));
+        return Err(format!("server {} {WRONG_SECRET}", theirs.identity.id));
     }
     send(stream, Kind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await
 }
@@ -302,6 +324,9 @@ async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: Kind) -> Result
     let frame = async {
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;
+        if header.starts_with(&TLS_ALERT) {
+            return Err(io::Error::other(format!("it has TLS, this server has none: {TLS_WAY_OUT}")));
+        }
         let header = Header::read(&header, FRAME_BYTES_MAX)?;
         let mut payload = vec![0; header.len];
         stream.read_exact(&mut payload).await?;
@@ -367,12 +392,34 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_does_not_fit_is_told_why() {
+        let secret = "set peer-secret to the same on all servers";
         let cases = [
-            (local(1, Some("a")), local(2, Some("b")), 2, "does not know the secret"),
-            (local(1, Some("a")), local(2, None), 2, "server 1 has a secret, server 2 has none"),
-            (local(1, None), local(2, Some("a")), 2, "server 1 has no secret, server 2 has one"),
-            (local(1, None), local(2, None), 3, "looks for server 3, this is server 2"),
-            (local(2, None), local(2, None), 2, "another server has the id 2"),
+            (
+                local(1, Some("a")),
+                local(2, Some("b")),
+                2,
+                "does not know the secret: set peer-secret to the same",
+            ),
+            (
+                local(1, Some("a")),
+                local(2, None),
+                2,
+                "server 1 has a secret, server 2 has none: set peer-secret",
+            ),
+            (
+                local(1, None),
+                local(2, Some("a")),
+                2,
+                "server 1 has no secret, server 2 has one: set peer-secret",
+            ),
+            (local(1, None), local(2, Some("a")), 2, secret),
+            (
+                local(1, None),
+                local(2, None),
+                3,
+                "looks for server 3, this is server 2: see server-id (or myid) here",
+            ),
+            (local(2, None), local(2, None), 2, "it is server 2 too: another server has the same server-id"),
             (
                 of(local(1, None), 0, 4),
                 of(local(2, None), 0, 2),
@@ -385,7 +432,7 @@ mod tests {
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;
             let (near, far) = (near.unwrap_err(), far.unwrap_err());
-            assert!(far.contains(expected), "{far}");
+            assert!(far.contains(expected) && far.len() <= FRAME_BYTES_MAX, "{far}");
             assert!(near.starts_with("refused: ") && near.contains(expected), "{near}");
         }
     }
@@ -427,6 +474,19 @@ mod tests {
         assert!(!local.is_proven(Role::Initiator, b"a", b"bc", &proof));
         assert!(!local.is_proven(Role::Initiator, b"ab", b"d", &proof));
         assert!(!local.is_proven(Role::Initiator, b"ab", b"c", &proof[..31]));
+    }
+
+    #[tokio::test]
+    async fn who_answers_with_tls_or_nonsense_is_told_apart() {
+        let alert = [21, 3, 3, 0, 2, 2, 10, 0, 0];
+        for (answer, expected) in
+            [(&alert[..], "it has TLS, this server has none: set peer-tls-"), (&[9; 9], "")]
+        {
+            let (mut near, mut far) = tokio::io::duplex(1024);
+            far.write_all(answer).await.unwrap();
+            let why = initiate(&mut near, &local(1, None), 2, Purpose::Messages).await.unwrap_err();
+            assert!(why.contains(expected) && why.starts_with("the connection broke"), "{why}");
+        }
     }
 
     #[test]

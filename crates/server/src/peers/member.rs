@@ -43,6 +43,8 @@ pub(crate) struct PeerStatus {
     pub(crate) messages_out: u64,
     /// Bytes that wait to be sent.
     pub(crate) queued_bytes: u64,
+    /// Whether it is sending a snapshot.
+    pub(crate) sends_snapshot: bool,
 }
 
 impl Direction {
@@ -68,6 +70,8 @@ pub(super) struct Member {
     /// Since when both connections have been up.
     pub(super) connected_ms: Cell<Option<i64>>,
     last_error: RefCell<Option<String>>,
+    /// The process that has connected last, and the one before it.
+    processes: Cell<[Option<u64>; 2]>,
     pub(super) meter: Rc<Meter>,
     pub(super) inbox: Rc<Inbox>,
     /// Something is queued since the last flush.
@@ -89,6 +93,7 @@ impl Member {
             from: RefCell::default(),
             connected_ms: Cell::default(),
             last_error: RefCell::default(),
+            processes: Cell::default(),
             meter: Rc::default(),
             inbox: Rc::default(),
             unsent: Cell::default(),
@@ -114,6 +119,16 @@ impl Member {
 
     pub(super) fn incarnation(&self, direction: Direction) -> Option<u64> {
         self.links(direction).borrow().as_ref().map(|up| up.identity.incarnation)
+    }
+
+    /// A process of the peer has connected. True when it is one that another one had taken the place of: whoever has
+    /// ended does not come back, so there are two at a time.
+    pub(super) fn takes_turns(&self, incarnation: u64) -> bool {
+        let [last, before] = self.processes.get();
+        if last != Some(incarnation) {
+            self.processes.set([Some(incarnation), last]);
+        }
+        last != Some(incarnation) && before == Some(incarnation)
     }
 
     /// What the peer is sent to on, while it is connected.
@@ -165,6 +180,7 @@ impl Member {
             messages_in: self.meter.messages_in.get(),
             messages_out: self.meter.messages_out.get(),
             queued_bytes: to.as_ref().map_or(0, |up| up.link.queued_bytes() as u64),
+            sends_snapshot: self.receiving.borrow().as_ref().is_some_and(|task| !task.is_finished()),
         }
     }
 }

@@ -47,6 +47,7 @@ pub(crate) use member::{PeerAddress, PeerStatus};
 pub(crate) use port::{Callers, Port};
 pub(crate) use stream::PeerTls;
 
+use crate::complaints::Complaints;
 use crate::random;
 use hello::{Hello, Local, Purpose};
 use lifeline::Lifelines;
@@ -54,7 +55,7 @@ use link::{Direction, Link};
 use member::{Backoff, Member, Up};
 use port::Caller;
 use snapshot::{Arrival, Place};
-use strangers::{Complaints, Unproven};
+use strangers::Unproven;
 use stream::Stream;
 
 /// How long a connection may take to prove who speaks.
@@ -86,7 +87,9 @@ impl Common {
         Ok(Self {
             incarnation: u64::from_ne_bytes(random::bytes()?),
             lifelines: lifelines.map(Arc::new),
-            complaints: Arc::new(Complaints::new()),
+            complaints: Arc::new(Complaints::new(
+                "connections between servers were refused or closed, or snapshots not received",
+            )),
         })
     }
 }
@@ -414,7 +417,17 @@ impl Inner {
             // The handshake that ended last is that of the process that lives.
             self.lose(member, other, "it leads to an earlier process of the peer");
         }
+        let takes_turns = member.takes_turns(up.identity.incarnation);
         member.links(direction).replace(Some(up));
+        if takes_turns {
+            let why = format!(
+                "two processes take turns as server {}, from different places or on the same machine: see server-id \
+                 (or myid) of both",
+                member.address.id
+            );
+            self.common.complaints.say(&why);
+            member.failed(why);
+        }
         if member.links(Direction::To).borrow().is_none() {
             member.redial.notify_one();
         }
@@ -521,12 +534,20 @@ impl Inner {
         socket: TcpStream,
         address: SocketAddr,
     ) -> Result<(Stream, Hello, Rc<Member>), String> {
+        let mut socket = socket;
+        if let Err(why) = stream::check_tls(&socket, self.tls.is_some()).await {
+            if self.tls.is_some() {
+                // Without TLS it can read that, and would not know what to make of an alert.
+                hello::refuse(&mut socket, &why).await;
+            }
+            return Err(why);
+        }
         let mut stream = Stream::from(socket, self.tls.as_ref()).await?;
         let proven = async {
             let hello = hello::greeting(&mut stream, &self.local).await?;
             let id = hello.identity.id;
             let member = self.members.borrow().get(&id).cloned();
-            let member = member.ok_or_else(|| format!("server {id} is no member of the ensemble"))?;
+            let member = member.ok_or_else(|| not_listed(id))?;
             self.check_origin(&stream, &member, address).await?;
             hello::accept(&mut stream, &self.local, &hello).await?;
             Ok::<_, String>((hello, member))
@@ -547,12 +568,18 @@ impl Inner {
         if self.tls.is_some() {
             return match stream.certifies(host)? {
                 true => Ok(()),
-                false => Err(format!("the certificate of server {id} is not for its host `{host}`")),
+                false => Err(format!(
+                    "the certificate of server {id} is not for its host `{host}`: get one that is, or change the \
+                     address in servers"
+                )),
             };
         }
         if self.local.secret.is_none() && !stream::has_address(host, from.ip()).await? {
             let ip = from.ip();
-            return Err(format!("server {id} connects from {ip}, which is not an address of `{host}`"));
+            return Err(format!(
+                "server {id} connects from {ip}, which is not an address of `{host}`: set peer-secret, or certificates, on \
+                 all servers, or change the address in servers"
+            ));
         }
         Ok(())
     }
@@ -589,6 +616,12 @@ impl Inner {
         let Arrival { header, file } = arrival;
         self.tell(PeerEvent::SnapshotArrived { from, header, file });
     }
+}
+
+fn not_listed(id: u64) -> String {
+    format!(
+        "server {id} is no member of the ensemble: name it in servers here, and add it by reconfig if it is new"
+    )
 }
 
 fn late() -> String {

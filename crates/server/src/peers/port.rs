@@ -14,8 +14,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::strangers::{Complaints, UNPROVEN_MAX, Unproven};
+use super::strangers::{UNPROVEN_MAX, Unproven};
 use super::{Common, HANDSHAKE_PATIENCE, stream};
+use crate::complaints::Complaints;
+use crate::foreign::Foreign;
 
 /// Somebody who has connected and said for which partition.
 #[derive(Debug)]
@@ -94,6 +96,13 @@ impl Entrance {
     async fn pass_on(&self, mut socket: TcpStream, address: SocketAddr) -> Result<(), String> {
         let broke = |error| format!("the connection broke before it was said for which partition: {error}");
         let partition = socket.read_u8().await.map_err(broke)?;
+        let mut next = [0; 3];
+        let len = socket.peek(&mut next).await.map_err(broke)?;
+        if let Some(foreign) = Foreign::of(&[&[partition], &next[..len]].concat()) {
+            return Err(format!(
+                "it looks like {foreign}; this port is for the other servers of the ensemble"
+            ));
+        }
         // One that is not there is refused in the handshake, so that the other side is told why.
         let thread = self.partitions.get(usize::from(partition)).or(self.partitions.first());
         let thread = thread.ok_or("there is no partition")?;

@@ -1,18 +1,14 @@
-//! Connections of which it is not known yet who is at the other end: how many there may be, and how much
-//! is said of those that are refused.
+//! Connections of which it is not known yet who is at the other end: how many there may be.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use crate::complaints::Complaints;
+
 /// How many connections may be about to say or prove something; the oldest makes room for another.
 pub(super) const UNPROVEN_MAX: usize = 64;
-/// How many refusals are told of in a time; the rest is counted.
-const COMPLAINTS_MAX: u32 = 5;
-const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Connections that have not said or proven yet what they must.
 #[derive(Default)]
@@ -49,41 +45,5 @@ impl Unproven {
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.waiting.borrow().len()
-    }
-}
-
-/// Warnings that are repeated, or that anybody can cause: only so many in a time.
-pub(super) struct Complaints {
-    said: Mutex<Said>,
-}
-
-struct Said {
-    since: Instant,
-    count: u32,
-    unsaid: u64,
-}
-
-impl Complaints {
-    pub(super) fn new() -> Self {
-        Self { said: Mutex::new(Said { since: Instant::now(), count: 0, unsaid: 0 }) }
-    }
-
-    pub(super) fn say(&self, what: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.since.elapsed() >= COMPLAINTS_PERIOD {
-            let unsaid = said.unsaid;
-            *said = Said { since: Instant::now(), count: 0, unsaid: 0 };
-            if unsaid > 0 {
-                tracing::warn!(
-                    "{unsaid} more times connections between servers were refused or closed, or snapshots not received"
-                );
-            }
-        }
-        if said.count < COMPLAINTS_MAX {
-            said.count += 1;
-            tracing::warn!("{what}");
-        } else {
-            said.unsaid += 1;
-        }
     }
 }

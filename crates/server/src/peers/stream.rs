@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::PeerAddress;
+use crate::foreign::Foreign;
 
 /// How long one address of a host may take to answer before the next is tried.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -29,6 +30,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 const LOOKUPS_MAX: usize = 32;
 /// The system's own look after a silent connection, should the process be stopped.
 const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// Which settings say whether there is TLS.
+pub(super) const TLS_WAY_OUT: &str =
+    "set peer-tls-certificate, peer-tls-key and peer-tls-authority on all servers or on none";
 
 /// A certificate, its key, and the authority that certificates of other servers must come from.
 #[derive(Clone, Debug)]
@@ -107,7 +112,7 @@ impl Stream {
         let connector = TlsConnector::from(Arc::clone(&tls.client));
         match connector.connect(server_name(host)?, socket).await {
             Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
-            Err(error) => Err(format!("TLS: {error}")),
+            Err(error) => Err(tls_failed(&error)),
         }
     }
 
@@ -116,7 +121,7 @@ impl Stream {
         let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
         match TlsAcceptor::from(Arc::clone(&tls.server)).accept(socket).await {
             Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
-            Err(error) => Err(format!("TLS: {error}")),
+            Err(error) => Err(tls_failed(&error)),
         }
     }
 
@@ -143,6 +148,49 @@ impl Stream {
             .map_err(|error| format!("its certificate cannot be read: {error}"))?;
         Ok(verify_server_name(&certificate, &server_name(host)?).is_ok())
     }
+}
+
+/// Whether somebody who has connected begins with TLS as this server expects it. He speaks first, so there is
+/// something to look at.
+pub(super) async fn check_tls(socket: &TcpStream, is_expected: bool) -> Result<(), String> {
+    let mut first = [0; 2];
+    let len = socket.peek(&mut first).await.map_err(|error| format!("the connection broke: {error}"))?;
+    let begins = match first[..len].first() {
+        // It is closed, which is found out soon enough.
+        None => return Ok(()),
+        // One byte tells as much here: the length of a hello is another one.
+        Some(first) => Foreign::of(&[*first, 3]) == Some(Foreign::Tls),
+    };
+    match (begins, is_expected) {
+        (true, false) => Err(format!("the other server has TLS, this one has none: {TLS_WAY_OUT}")),
+        (false, true) => Err(format!("one server has TLS, the one that connects has none: {TLS_WAY_OUT}")),
+        _ => Ok(()),
+    }
+}
+
+/// Why TLS did not come about, and what to do.
+fn tls_failed(error: &io::Error) -> String {
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    let way_out = match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+        // The signature is wrong where another authority has the same name.
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            "all servers need certificates from the authority in peer-tls-authority".to_owned()
+        }
+        Some(Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => "its certificate must be for the host that stands in servers".to_owned(),
+        Some(Error::InvalidCertificate(_)) => "look at its peer-tls-certificate".to_owned(),
+        Some(Error::AlertReceived(
+            Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateUnknown | Alert::DecryptError,
+        )) => "it does not take this server's certificate: see peer-tls-certificate here and \
+               peer-tls-authority there"
+            .to_owned(),
+        Some(Error::InvalidMessage(_)) | None => format!("has the other server TLS too? {TLS_WAY_OUT}"),
+        Some(_) => {
+            "see the settings peer-tls-certificate, peer-tls-key and peer-tls-authority of both".to_owned()
+        }
+    };
+    format!("TLS: {error}: {way_out}")
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {

@@ -81,6 +81,8 @@ pub struct Ensemble {
     pub behind: u64,
     /// Whether the disk has no room for what comes from the others.
     pub out_of_room: bool,
+    /// Whether a snapshot of another server is coming, or is being taken over.
+    pub takes_over: bool,
     /// How often a leader was found, of the partition that has found most.
     pub leaders_found: u64,
     /// Snapshots that other servers have received from this one.

@@ -111,6 +111,7 @@ impl Ensemble {
         self.leader = self.leader.filter(|_| other.leader.is_some());
         self.behind = self.behind.max(other.behind);
         self.out_of_room |= other.out_of_room;
+        self.takes_over |= other.takes_over;
         self.leaders_found = self.leaders_found.max(other.leaders_found);
         for (own, other) in [
             (&mut self.last, other.last),

@@ -10,6 +10,7 @@ mod counts;
 mod ensemble;
 pub(crate) mod merge;
 mod partition;
+mod unready;
 
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -19,6 +20,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode, Timeline};
 pub use partition::{Partition, Subtree};
+pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
 #[derive(Debug)]
@@ -349,32 +351,6 @@ pub struct Histogram {
     pub sum: u64,
 }
 
-impl Stats {
-    /// Why clients had better be sent to another server, if that is so.
-    pub fn unready(&self) -> Option<String> {
-        let Ensemble { leader, behind, out_of_room, .. } = self.ensemble;
-        match (self.mode, leader) {
-            (Mode::Looking, _) if out_of_room => {
-                Some("the disk is full, so clients are sent to the other servers".into())
-            }
-            (Mode::Looking, None) => {
-                Some("no leader is known; /commands/ensemble tells who is connected".into())
-            }
-            (Mode::ReadOnly, _) => Some(
-                "no leader is known, and only reads are answered; /commands/ensemble tells who is connected"
-                    .into(),
-            ),
-            (Mode::Looking, Some(leader)) => {
-                Some(format!("server {leader} leads, but what was committed before is not all applied here"))
-            }
-            _ if behind > LAG_ENTRIES_MAX => Some(format!(
-                "{behind} committed entries are not applied here yet; up to {LAG_ENTRIES_MAX} would be ready"
-            )),
-            _ => None,
-        }
-    }
-}
-
 impl Histogram {
     /// That of a single value.
     pub fn of_one(value: u64) -> Histogram {
@@ -569,6 +545,7 @@ pub(crate) mod tests {
             applied: 4_998,
             behind: 1,
             out_of_room: false,
+            takes_over: false,
             leaders_found: 3,
             snapshots_sent: 1,
             snapshots_received: 0,
@@ -774,23 +751,6 @@ pub(crate) mod tests {
         // Nor is one that only the settings name.
         ensemble.members[3].belongs = false;
         assert_eq!(observers(&ensemble), 0);
-    }
-
-    #[test]
-    fn a_server_is_ready_when_it_follows_and_has_applied_nearly_all() {
-        assert_eq!((stats().unready(), leader().unready(), follower().unready()), (None, None, None));
-        assert!(looking().unready().is_some_and(|why| why.starts_with("no leader is known")));
-        assert!(read_only().unready().is_some_and(|why| why.contains("only reads are answered")));
-        let mut found = looking();
-        found.ensemble.leader = Some(3);
-        assert!(found.unready().is_some_and(|why| why.starts_with("server 3 leads, but")));
-        found.ensemble.out_of_room = true;
-        assert!(found.unready().is_some_and(|why| why.starts_with("the disk is full")));
-        let mut behind = follower();
-        behind.ensemble.behind = LAG_ENTRIES_MAX;
-        assert_eq!(behind.unready(), None);
-        behind.ensemble.behind += 1;
-        assert!(behind.unready().is_some_and(|why| why.starts_with("1001 committed entries")));
     }
 
     #[test]

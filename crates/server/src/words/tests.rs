@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
-use crate::view::tests::{Example, ensemble_settings, follower, leader, read_only, stats};
-use crate::view::{Mode, Source, Stats};
+use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
+use crate::view::{Link, Mode, Source, Stats, why_unready};
 
 fn process(words: &[Word]) -> Process {
     let settings = Settings { words: words.to_vec(), data_dir: "/srv/stoa".into(), ..Settings::default() };
@@ -103,11 +103,11 @@ fn only_who_judges_sessions_says_when_they_end() {
 
 #[test]
 fn local_sessions_are_listed_by_themselves_where_there_may_be_some() {
-    let mut example = Example::default();
+    let example = Example::default();
     let mut sessions = example.sessions();
     sessions[1].is_local = true;
     let settings = Settings { local_sessions: true, ..Settings::default() };
-    let mut dumped = |mode| text::dump(&sessions, &example.connections(), &settings, mode);
+    let dumped = |mode| text::dump(&sessions, &example.connections(), &settings, mode);
     let leader = dumped(Mode::Leader);
     assert!(
         leader.starts_with("SessionTracker dump:\nLocal Session Sets (1)/(1):\n1 expire at "),
@@ -286,9 +286,15 @@ fn a_server_that_does_not_serve_says_so() {
         let process = process(Word::ALL);
         process.set_phase(phase);
         let ask = |word| answer(word, b"", &process, &mut Example::default());
-        for word in [Word::Srvr, Word::Stat, Word::Mntr, Word::Conf, Word::Cons, Word::Dump, Word::Wchs] {
+        for word in [Word::Stat, Word::Mntr, Word::Conf, Word::Cons, Word::Dump, Word::Wchs] {
             assert_eq!(ask(word), "This ZooKeeper instance is not currently serving requests\n");
         }
+        // Only this one says why, on a line of its own.
+        let srvr = ask(Word::Srvr);
+        let mut lines = srvr.lines();
+        assert_eq!(lines.next(), Some("This ZooKeeper instance is not currently serving requests"));
+        assert_eq!(lines.next(), why_unready(phase, Some(&stats())).as_deref());
+        assert!(lines.next().is_none() && srvr.ends_with('\n'), "{srvr:?}");
         assert_eq!(ask(Word::Hash), "This ZooKeeper instance is not currently serving requests");
         assert_eq!(ask(Word::Isro), "null");
         assert_eq!(ask(Word::Ruok), "imok");
@@ -296,6 +302,23 @@ fn a_server_that_does_not_serve_says_so() {
     }
     let stats = stats();
     assert_eq!(stats.zxid, 0x2a, "the example is what the other tests rest on");
+}
+
+#[test]
+fn what_others_have_said_neither_looks_like_a_figure_nor_breaks_the_line() {
+    fn told() -> Stats {
+        let mut stats = looking();
+        let last_error = Some("refused: x\nMode: leader".to_owned());
+        stats.ensemble.members[2].link = Some(Link { last_error, ..Link::default() });
+        stats
+    }
+    let process = process(&[]);
+    process.set_phase(Phase::Looking);
+    let mut example = Example { stats: told, ..Example::default() };
+    let srvr = answer(Word::Srvr, b"", &process, &mut example);
+    assert!(srvr.contains("server 3 (zoo3.example port 2888): refused: x mode: leader"), "{srvr}");
+    // What zkServer.sh looks for.
+    assert!(!srvr.contains("Mode") && srvr.lines().count() == 2, "{srvr}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use super::Word;
 use crate::config::{MemberRole, Settings};
 use crate::date;
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_lines};
-use crate::process::{Process, VERSION};
-use crate::view::{Connection, Mode, Session, SessionWatches, Sizes, Source, Stats};
+use crate::process::{Phase, Process, VERSION};
+use crate::view::{Connection, Mode, Session, SessionWatches, Sizes, Source, Stats, why_unready};
 
 /// What every word but a few answers while there is nothing to tell.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
@@ -28,8 +28,22 @@ pub fn answer(word: Word, argument: &[u8], process: &Process, source: &mut dyn S
         Word::Ruok | Word::Envi | Word::Gtmk | Word::Stmk => of_process(word, argument, process),
         _ if process.is_serving() => of_server(word, process, source),
         Word::Isro => "null".to_owned(),
+        Word::Srvr => not_serving(process, source),
         Word::Hash => NOT_SERVING.to_owned(),
         _ => format!("{NOT_SERVING}\n"),
+    }
+}
+
+/// What `srvr` answers while nobody is served: the line that scripts look for, and why on another one.
+fn not_serving(process: &Process, source: &dyn Source) -> String {
+    // Before it looks for a leader nobody is there to be asked, and afterwards nobody need be.
+    let stats = (process.phase() == Phase::Looking).then(|| source.stats());
+    match why_unready(process.phase(), stats.as_ref()) {
+        // Another server's words may be among them: neither a line of their own nor what scripts look for.
+        Some(why) => {
+            format!("{NOT_SERVING}\n{}\n", why.replace(char::is_control, " ").replace("Mode", "mode"))
+        }
+        None => format!("{NOT_SERVING}\n"),
     }
 }
 

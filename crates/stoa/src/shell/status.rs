@@ -114,10 +114,9 @@ fn parse(answer: &str) -> std::result::Result<Status, String> {
     let (mode, zxid, connections) = (value("Mode: "), value("Zxid: "), value("Connections: "));
     match (mode, zxid, connections) {
         (Some(mode), Some(zxid), Some(connections)) => Ok(Status { mode, zxid, connections }),
-        _ => Err(match answer.lines().next() {
-            Some(line) => shown(line),
-            None => "it closed the connection without an answer".to_owned(),
-        }),
+        // A server that serves nobody says so on the first line, and Stoa why on the second.
+        _ if answer.is_empty() => Err("it closed the connection without an answer".to_owned()),
+        _ => Err(shown(&answer.lines().take(2).collect::<Vec<_>>().join(": "))),
     }
 }
 
@@ -139,6 +138,8 @@ mod tests {
         assert_eq!(line("a:1", &Ok(status)), "a:1: follower, zxid 0x2a, connections 4\n");
         let looking = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(parse(looking), Err(looking.trim().to_owned()));
+        let why = parse(&format!("{looking}the server is stopping\n"));
+        assert_eq!(why, Err(format!("{}: the server is stopping", looking.trim())));
         assert!(parse("").is_err_and(|why| why.contains("without an answer")));
         assert_eq!(parse(&format!("\x1b[2J{}", "x".repeat(500))).unwrap_err().len(), SHOWN_CHARS_MAX);
     }

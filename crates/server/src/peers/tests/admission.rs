@@ -40,7 +40,7 @@ fn strangers_are_told_that_they_are_refused() {
         let why = attempt(Puppet::new(2, None), &target).await;
         assert!(why.contains("refused: server 2 has no secret"), "{why}");
         let why = attempt(Puppet::new(4, Some("a secret")), &target).await;
-        assert!(why.contains("refused: server 4 is no member"), "{why}");
+        assert!(why.contains("refused: server 4 is no member of the ensemble: name it in servers"), "{why}");
         let why = attempt(Puppet::new(2, Some("a secret")), &PeerAddress { id: 5, ..target.clone() }).await;
         assert!(why.contains("refused: server 2 looks for server 5, this is server 1"), "{why}");
         // With a secret it does not matter where a server connects from.
@@ -51,7 +51,11 @@ fn strangers_are_told_that_they_are_refused() {
         let target = address(1, listener.local_addr().unwrap());
         let _open = Server::start(1, listener, members, &Setup::default());
         let why = attempt(Puppet::new(3, None), &target).await;
-        assert!(why.contains("connects from 127.0.0.1, which is not an address of `127.0.0.3`"), "{why}");
+        assert!(
+            why.contains("connects from 127.0.0.1, which is not an address of `127.0.0.3`: set"),
+            "{why}"
+        );
+        assert!(why.ends_with("or change the address in servers"), "{why}");
         Puppet::new(2, None).connect(&target, Purpose::Messages).await.unwrap();
     });
 }
@@ -67,6 +71,28 @@ fn the_wrong_server_at_an_address_is_not_taken_for_the_right_one() {
         let one = Server::start(1, bind(), vec![address(2, at)], &Setup::default());
         one.until(|one| one.status(2).last_error.is_some_and(|why| why.contains("this is server 3"))).await;
         assert!(!one.say(2, b"x"));
+    });
+}
+
+#[test]
+fn two_processes_with_one_id_are_noticed_when_they_take_turns() {
+    run(async {
+        let (server, target, mut puppet, first, _from_server) = with_puppet().await;
+        let is_told = |server: &Server| {
+            server
+                .status(2)
+                .last_error
+                .is_some_and(|why| why.contains("take turns as server 2, from different"))
+        };
+        // A process that has ended, and the next one.
+        drop(first);
+        puppet.local.incarnation = 2;
+        let _second = puppet.connect(&target, Purpose::Messages).await.unwrap();
+        server.lost().await;
+        assert!(!is_told(&server));
+        puppet.local.incarnation = 1;
+        let _first_again = puppet.connect(&target, Purpose::Messages).await.unwrap();
+        server.until(is_told).await;
     });
 }
 
@@ -146,23 +172,45 @@ fn certificates_of_another_authority_or_host_are_refused() {
         let (one, _two) =
             tls_pair("localhost", ours.tls("localhost", &ours), theirs.tls("localhost", &ours), None);
         never(&one, "invalid peer certificate").await;
+        never(&one, "from the authority in peer-tls-authority").await;
         // It is for another host: neither connection is accepted by the first server.
         let (one, two) =
             tls_pair("localhost", ours.tls("localhost", &ours), ours.tls("elsewhere", &ours), None);
         never(&one, "not valid for name").await;
+        never(&one, "its certificate must be for the host that stands in servers").await;
         two.until(|two| {
             two.status(1).last_error.is_some_and(|why| {
                 why.contains("refused: the certificate of server 2 is not for its host `localhost`")
             })
         })
         .await;
-        // No TLS at all on one side.
-        let listener = bind();
-        let at = listener.local_addr().unwrap();
-        let setup = Setup { secret: None, tls: Some(ours.tls("localhost", &ours)) };
-        let _tls = Server::start(2, listener, Vec::new(), &setup);
-        let plain = Server::start(1, bind(), vec![address(2, at)], &Setup::default());
-        plain.until(|plain| plain.status(2).last_error.is_some()).await;
+    });
+}
+
+#[test]
+fn who_has_no_tls_and_who_has_some_tell_each_other() {
+    run(async {
+        let authority = Authority::new();
+        let with_tls = || Setup { secret: None, tls: Some(authority.tls("127.0.0.1", &authority)) };
+        let listeners = [bind(), bind()];
+        let members: Vec<_> =
+            (1..).zip(&listeners).map(|(id, at)| address(id, at.local_addr().unwrap())).collect();
+        let setups = [with_tls(), Setup::default()];
+        let mut servers = (1..).zip(listeners).zip(setups);
+        let mut start = || {
+            let ((id, listener), setup) = servers.next().unwrap();
+            Server::start(id, listener, members.clone(), &setup)
+        };
+        let (secured, plain) = (start(), start());
+        let settings =
+            "set peer-tls-certificate, peer-tls-key and peer-tls-authority on all servers or on none";
+        let says = |server: &Server, of, words: &str| {
+            server.status(of).last_error.is_some_and(|why| why.contains(words) && why.contains(settings))
+        };
+        secured.until(|secured| says(secured, 2, "has the other server TLS too?")).await;
+        plain
+            .until(|plain| says(plain, 1, "refused: one server has TLS, the one that connects has none"))
+            .await;
     });
 }
 
