@@ -12,7 +12,7 @@ use crate::request::failed_multi;
 use crate::server::{Server, WARNINGS_MAX};
 use crate::stats::Stats;
 use crate::step::{end_of, step_of};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -177,7 +177,7 @@ impl Server {
             servers_changed: false,
             hints_changed: false,
             programs: Vec::new(),
-            muted: telling.muted,
+            muted: sorted(telling.muted),
             is_muted: false,
             results: telling.results,
             place: (&self.placement, self.config.partition),
@@ -390,6 +390,12 @@ impl Default for Telling<'_> {
     }
 }
 
+fn sorted<'a>(muted: &[(EventKind, &'a str)]) -> Vec<(i32, &'a str)> {
+    let mut sorted: Vec<_> = muted.iter().map(|(kind, path)| (*kind as i32, *path)).collect();
+    sorted.sort_unstable();
+    sorted
+}
+
 /// Receives what an update does: events go out at once, so that they precede every reply that shows
 /// the change; results become the body of the reply.
 struct Effects<'a> {
@@ -415,7 +421,8 @@ struct Effects<'a> {
     hints_changed: bool,
     /// What was created and deleted at and below `/em`.
     programs: Vec<(EventKind, String)>,
-    muted: &'a [(EventKind, &'a str)],
+    /// Sorted: there may be many, and each change looks for itself.
+    muted: Vec<(i32, &'a str)>,
     /// The last event of a znode was, and so is that of its parent's children.
     is_muted: bool,
     /// So many results are still the writer's.
@@ -439,7 +446,7 @@ impl Observer for Effects<'_> {
         }
         if !self.muted.is_empty() {
             if change.kind != EventKind::ChildrenChanged {
-                self.is_muted = self.muted.contains(&(change.kind, change.path));
+                self.is_muted = self.muted.binary_search(&(change.kind as i32, change.path)).is_ok();
             }
             if self.is_muted {
                 return;
@@ -456,7 +463,7 @@ impl Observer for Effects<'_> {
                 return;
             }
             let aliases =
-                if kind == EventKind::Created { connections.take_aliases(id, path) } else { Vec::new() };
+                if kind == EventKind::Created { connections.take_aliases(id, path) } else { BTreeSet::new() };
             for known_as in &aliases {
                 notify(connections, stats, id, change.zxid, kind, known_as);
             }

@@ -12,6 +12,9 @@ use stoa_wire::{Opcode, Reader, Request, RequestHeader};
 /// and all go along with its writes. A packet that would prove more of them is refused.
 pub(crate) const IDENTITIES_MAX: usize = 64;
 
+/// Bytes of all of them: they go along with each request that is forwarded.
+pub(crate) const IDENTITIES_BYTES_MAX: usize = 16 << 10;
+
 /// The longest data of an auth packet, bytes: what somebody is called is held. More of it proves nothing.
 pub(crate) const AUTH_BYTES_MAX: usize = 4 << 10;
 

@@ -8,7 +8,7 @@ use crate::route::Route;
 use crate::server::{ConnectError, Output};
 use crate::session::SessionKey;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -523,11 +523,10 @@ impl Connections {
     }
 
     /// By which names a connection knows a path that it watches for the sake of programs. They are forgotten.
-    pub(crate) fn take_aliases(&mut self, id: ConnectionId, path: &str) -> Vec<Box<str>> {
-        let Some(connection) = self.get_mut(id) else { return Vec::new() };
-        let Some(aliases) = &mut connection.aliases else { return Vec::new() };
-        let taken = aliases.extract_if(.., |(watched, _)| **watched == *path);
-        let taken = taken.map(|(_, known_as)| known_as).collect();
+    pub(crate) fn take_aliases(&mut self, id: ConnectionId, path: &str) -> BTreeSet<Box<str>> {
+        let Some(connection) = self.get_mut(id) else { return BTreeSet::new() };
+        let Some(aliases) = &mut connection.aliases else { return BTreeSet::new() };
+        let taken = aliases.remove(path).unwrap_or_default();
         if aliases.is_empty() {
             connection.aliases = None;
         }

@@ -234,6 +234,7 @@ impl Server {
         let word = Word::Do {
             op: active.id,
             asked: active.asked.clone(),
+            place: active.plan.place(step),
             zxid: active.zxid,
             time_ms: active.now.wall_ms,
             step: Box::new(step.clone()),

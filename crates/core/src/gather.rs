@@ -145,11 +145,7 @@ fn watches(placement: &Placement, opcode: Opcode, body: &[u8]) -> u64 {
             let lists = [watches.data, watches.exist, watches.child, watches.persistent];
             let paths = lists.iter().flat_map(StrList::iter);
             let below = watches.persistent_recursive.iter();
-            let is_on = |path, of: &u8| placement.is_on(path, *of);
-            let of_tree = |path| {
-                (0..placement.partitions()).filter(|of| is_on(path, of)).fold(0, |set, of| set | 1 << of)
-            };
-            let set = below.fold(0, |set, path| set | of_tree(path));
+            let set = below.fold(0, |set, path| set | placement.all_of(path));
             paths.fold(set, |set, path| set | 1 << placement.of(path))
         }
         Ok(Request::AddWatch { .. }) => everywhere,

@@ -147,8 +147,8 @@ impl Server {
             Word::Leader { server, prepares } => self.leader_told(server, prepares),
             Word::Stand { op, is_quiet } => self.stand_for(from, op, is_quiet),
             Word::Stands(op, standing) => self.stands(from, op, standing.map(|it| *it)),
-            Word::Do { op, asked, zxid, time_ms, step } => {
-                self.do_step(from, op, &asked, Stamp { zxid, time_ms }, &step);
+            Word::Do { op, asked, place, zxid, time_ms, step } => {
+                self.do_step(from, op, (&asked, place), Stamp { zxid, time_ms }, &step);
             }
             Word::Stepped(op, stepped) => self.stepped(op, *stepped),
             Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),

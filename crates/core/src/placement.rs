@@ -40,11 +40,23 @@ pub struct Placement {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Exceptions {
     of: HashMap<Box<[u8]>, u8, FixedState>,
+    /// Where those live that are below a path, as a bit for each partition.
+    below: HashMap<Box<[u8]>, u64, FixedState>,
     /// How many names the longest path has.
     depth: usize,
 }
 
 impl Exceptions {
+    /// Notes what is below what, when all are known.
+    fn note_below(&mut self) {
+        self.below.clear();
+        for (path, partition) in &self.of {
+            for (at, _) in path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/') {
+                *self.below.entry(path[..at].into()).or_default() |= 1 << partition;
+            }
+        }
+    }
+
     /// Where the subtree lives in which a path is, if that was moved.
     fn longest(&self, path: &[u8]) -> Option<u8> {
         let mut ends = [0; DEPTH_MAX];
@@ -73,6 +85,7 @@ impl Placement {
             exceptions.depth = exceptions.depth.max(depth(path));
             exceptions.of.insert(path.as_bytes().into(), partition.min(partitions.max(1) - 1));
         }
+        exceptions.note_below();
         let exceptions = (!exceptions.of.is_empty()).then(|| Arc::new(exceptions));
         Self { version: placed.version(), exceptions, ..Self::new(partitions) }
     }
@@ -162,23 +175,28 @@ impl Placement {
 
     /// Whether parts of the tree below a path may live elsewhere than it does.
     pub(crate) fn is_spread(&self, path: &str) -> bool {
-        self.partitions > 1 && self.exceptions_below(path).is_none_or(|mut below| below.next().is_some())
+        self.partitions > 1 && self.moved_below(path) != 0
     }
 
     /// Whether the znode at a path, or something below it, may live on a partition.
     pub(crate) fn is_on(&self, path: &str, partition: u8) -> bool {
-        let mut below = match self.exceptions_below(path) {
-            Some(below) => below,
-            None => return true,
-        };
-        self.of(path) == partition || below.any(|(_, of)| of == partition)
+        self.all_of(path) & 1 << partition != 0
     }
 
-    /// The subtrees below a path that were moved; `None` where there are parts of all partitions.
-    fn exceptions_below(&self, path: &str) -> Option<impl Iterator<Item = (&str, u8)>> {
+    /// Where the znode at a path, and what is below it, may live: a bit for each partition.
+    pub(crate) fn all_of(&self, path: &str) -> u64 {
+        self.moved_below(path) | 1 << self.of(path)
+    }
+
+    /// Where the subtrees below a path live that were moved: a bit for each partition. Of the root and what
+    /// the service keeps there are parts everywhere.
+    fn moved_below(&self, path: &str) -> u64 {
         let path = path.strip_prefix(QUOTA).filter(|of| of.starts_with('/')).unwrap_or(path);
-        let is_everywhere = matches!(path, "/" | SYSTEM | QUOTA);
-        (!is_everywhere).then(|| self.exceptions().filter(move |(below, _)| is_below(below, path)))
+        if matches!(path, "/" | SYSTEM | QUOTA) {
+            return u64::MAX >> (64 - u32::from(self.partitions));
+        }
+        let exceptions = self.exceptions.as_ref();
+        exceptions.and_then(|it| it.below.get(path.as_bytes())).copied().unwrap_or(0)
     }
 
     /// Why a subtree cannot be moved, if so, whatever is in it.
@@ -222,6 +240,7 @@ impl Placement {
         for (path, to) in self.changes(path, to) {
             self.put(&path, to, &mut Vec::new());
         }
+        Arc::make_mut(self.exceptions.get_or_insert_default()).note_below();
     }
 
     fn put(&mut self, path: &str, to: Option<u8>, changes: &mut Vec<(String, Option<u8>)>) {

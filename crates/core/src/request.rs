@@ -1,6 +1,6 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::auth::{self, CONSISTENCY, IDENTITIES_MAX, LINEARIZABLE, SEQUENTIAL};
+use crate::auth::{self, CONSISTENCY, IDENTITIES_BYTES_MAX, IDENTITIES_MAX, LINEARIZABLE, SEQUENTIAL};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::frame::Frame;
@@ -9,7 +9,7 @@ use crate::planted::Bug;
 use crate::server::{Server, Waiter};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Contact, Refusal};
+use stoa_tree::{Caller, Contact, Identity, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
 impl Server {
@@ -300,7 +300,9 @@ impl Server {
         let Some((rank, identity)) = proved else { return Some(false) };
         let proved = rank.into_iter().chain([identity]);
         let new: Vec<_> = proved.filter(|identity| !connection.identities.contains(identity)).collect();
-        if connection.identities.len() + new.len() > IDENTITIES_MAX {
+        let bytes = |identity: &Identity| identity.scheme.len() + identity.id.len();
+        let all_bytes: usize = connection.identities.iter().chain(&new).map(bytes).sum();
+        if connection.identities.len() + new.len() > IDENTITIES_MAX || all_bytes > IDENTITIES_BYTES_MAX {
             return Some(false);
         }
         connection.identities.extend(new);
@@ -427,7 +429,9 @@ impl Server {
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.queue.extend(rest);
+            // What waits may be much, and what it waits for now is little.
+            let first = core::mem::replace(&mut connection.queue, rest);
+            first.into_iter().rev().for_each(|slot| connection.queue.push_front(slot));
         }
     }
 }

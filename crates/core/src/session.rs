@@ -42,6 +42,8 @@ pub struct LiveSession {
     /// Its client is here, or was here last.
     here: bool,
     scope: Scope,
+    /// Where it stands in the queue. Other entries that it has there are old.
+    bucket: Option<u64>,
 }
 
 impl LiveSession {
@@ -130,12 +132,12 @@ impl Sessions {
             self.next_id = (id | 0xffff) + 1;
         }
         let deadline_us = now.mono_us + timeout_us(timeout_ms);
-        let (connection, closing, here) = (None, false, false);
-        let session = LiveSession { id, timeout_ms, connection, deadline_us, closing, here, scope };
+        let (connection, closing, here, bucket) = (None, false, false, None);
+        let session = LiveSession { id, timeout_ms, connection, deadline_us, closing, here, scope, bucket };
         let key = self.live.insert(session);
         self.by_id.insert(id, key);
         self.locals += usize::from(scope != Scope::Global);
-        self.enqueue(key, id, deadline_us);
+        self.enqueue(key, deadline_us);
         key
     }
 
@@ -217,9 +219,9 @@ impl Sessions {
         let Some(session) = self.live.get_mut(key) else { return };
         session.timeout_ms = timeout_ms;
         session.deadline_us = now.mono_us + timeout_us(timeout_ms);
-        // A shorter timeout needs an earlier place in the queue; a second entry does no harm.
-        let (id, deadline_us) = (session.id, session.deadline_us);
-        self.enqueue(key, id, deadline_us);
+        // A shorter timeout needs an earlier place in the queue.
+        let deadline_us = session.deadline_us;
+        self.enqueue(key, deadline_us);
     }
 
     pub(crate) fn set_closing(&mut self, id: i64, closing: bool) {
@@ -237,11 +239,11 @@ impl Sessions {
             .filter(|(_, session)| session.closing)
             .map(|(key, session)| {
                 session.closing = false;
-                (key, session.id)
+                key
             })
             .collect();
-        for (key, id) in reopened {
-            self.enqueue(key, id, now.mono_us);
+        for key in reopened {
+            self.enqueue(key, now.mono_us);
         }
     }
 
@@ -258,15 +260,18 @@ impl Sessions {
             if *entry.key() > now.mono_us / self.tick_us {
                 break;
             }
-            for (key, id) in entry.remove() {
-                let Some(session) = self.live.get_mut(key).filter(|session| session.id == id) else {
+            let (bucket, entries) = entry.remove_entry();
+            for (key, id) in entries {
+                let is_its = |session: &&mut LiveSession| session.id == id && session.bucket == Some(bucket);
+                let Some(session) = self.live.get_mut(key).filter(is_its) else {
                     continue;
                 };
+                session.bucket = None;
                 if session.closing {
                     continue;
                 }
                 if session.scope == Scope::Global && !judging {
-                    waiting.push((key, id));
+                    waiting.push(key);
                     continue;
                 }
                 if held_up(session) {
@@ -274,15 +279,15 @@ impl Sessions {
                 }
                 if session.deadline_us > now.mono_us {
                     let deadline_us = session.deadline_us;
-                    self.enqueue(key, id, deadline_us);
+                    self.enqueue(key, deadline_us);
                 } else {
                     session.closing = true;
                     expired.push(id);
                 }
             }
         }
-        for (key, id) in waiting {
-            self.enqueue(key, id, now.mono_us);
+        for key in waiting {
+            self.enqueue(key, now.mono_us);
         }
         expired
     }
@@ -307,11 +312,15 @@ impl Sessions {
     fn queue_all(&mut self) {
         self.queue.clear();
         if !self.judges && self.locals == 0 {
+            // They are put there again when that changes.
             return;
         }
-        let due = self.live.iter().map(|(key, session)| (key, session.id, session.deadline_us));
-        for (key, id, deadline_us) in due.collect::<Vec<_>>() {
-            self.enqueue(key, id, deadline_us);
+        let due = self.live.iter_mut().map(|(key, session)| {
+            session.bucket = None;
+            (key, session.deadline_us)
+        });
+        for (key, deadline_us) in due.collect::<Vec<_>>() {
+            self.enqueue(key, deadline_us);
         }
     }
 
@@ -370,14 +379,20 @@ impl Sessions {
         self.queue.keys().next().map(|bucket| bucket * self.tick_us)
     }
 
-    fn enqueue(&mut self, key: SessionKey, id: i64, deadline_us: u64) {
+    fn enqueue(&mut self, key: SessionKey, deadline_us: u64) {
         let is_global = || self.live.get(key).is_none_or(|session| session.scope == Scope::Global);
         if !self.judges && is_global() {
             return;
         }
         // Rounded up: a session is never ended early.
         let bucket = deadline_us / self.tick_us + 1;
-        self.queue.entry(bucket).or_default().push((key, id));
+        let Some(session) = self.live.get_mut(key).filter(|session| session.bucket != Some(bucket)) else {
+            return;
+        };
+        // An entry that it has elsewhere is dropped when its bucket is due: else a session would have one
+        // more, for ever, each time that its client comes back.
+        session.bucket = Some(bucket);
+        self.queue.entry(bucket).or_default().push((key, session.id));
     }
 }
 
@@ -431,6 +446,20 @@ mod tests {
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
         assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
+    }
+
+    #[test]
+    fn a_session_that_comes_back_often_stands_in_the_queue_once() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
+        let id = sessions.new_id();
+        let key = sessions.insert(id, 1000, at(0));
+        (1..=500).for_each(|ms| sessions.set_timeout(key, 1000, at(ms)));
+        assert!(sessions.expired(at(1450), true, nobody).is_empty());
+        assert_eq!(sessions.queue.values().map(Vec::len).sum::<usize>(), 1);
+        sessions.set_timeout(key, 500, at(1450));
+        assert_eq!(sessions.expired(at(2100), true, nobody), [id]);
+        assert!(sessions.expired(at(9000), true, nobody).is_empty(), "it is reported once");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub enum Word {
         op: u64,
         /// The request.
         asked: Bytes,
+        /// Where its operation begins, if it is a multi: see [`stoa_wire::MultiOps::op_at`].
+        place: Option<usize>,
         /// zxid of all parts.
         zxid: i64,
         /// Their time, milliseconds since the epoch.

@@ -34,6 +34,8 @@ pub struct Registry {
     next: Place,
     /// What each session has acknowledged.
     acknowledged: HashMap<i64, BTreeSet<Place>, FixedState>,
+    /// The same by program: so it takes no look at all sessions to remove one that few have acknowledged.
+    sessions: BTreeSet<(Place, i64)>,
     operations: Index,
     events: Index,
 }
@@ -172,10 +174,9 @@ impl Registry {
                 }
             }
         }
-        self.acknowledged.retain(|_, places| {
-            places.remove(&place);
-            !places.is_empty()
-        });
+        let sessions: Vec<i64> =
+            self.sessions.range((place, i64::MIN)..=(place, i64::MAX)).map(|(_, session)| *session).collect();
+        sessions.into_iter().for_each(|session| self.forget(session, place));
         true
     }
 
@@ -185,6 +186,7 @@ impl Registry {
             return false;
         };
         self.acknowledged.entry(session).or_default().insert(*place);
+        self.sessions.insert((*place, session));
         true
     }
 
@@ -226,10 +228,15 @@ impl Registry {
 
     /// Forgets that a session has acknowledged a program.
     pub fn withdraw(&mut self, session: i64, name: &str) {
-        if let Some(place) = self.places.get(name)
-            && let Some(places) = self.acknowledged.get_mut(&session)
-        {
-            places.remove(place);
+        if let Some(place) = self.places.get(name).copied() {
+            self.forget(session, place);
+        }
+    }
+
+    fn forget(&mut self, session: i64, place: Place) {
+        self.sessions.remove(&(place, session));
+        if let Some(places) = self.acknowledged.get_mut(&session) {
+            places.remove(&place);
             if places.is_empty() {
                 self.acknowledged.remove(&session);
             }
@@ -238,7 +245,9 @@ impl Registry {
 
     /// Forgets what a session has acknowledged: it has ended.
     pub fn forget_session(&mut self, session: i64) {
-        self.acknowledged.remove(&session);
+        for place in self.acknowledged.remove(&session).unwrap_or_default() {
+            self.sessions.remove(&(place, session));
+        }
     }
 
     /// The program that carries out an operation of a session in place of the service: the last that was

@@ -1,9 +1,10 @@
 //! Access control: each distinct ACL is stored once.
 
-use crate::address;
+use crate::address::{self, Networks};
 use crate::index::{PathHasher, spread};
 use crate::{Caller, Identity, Options, digest};
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 use stoa_wire::{Acl, AclList, ErrorCode, OPEN_ACL, Reader};
@@ -21,6 +22,46 @@ struct Entry {
     digest: u64,
     /// For the table below; seeded, unlike the digest.
     hash: u32,
+    /// What each identity may do, where there are many entries.
+    index: Option<Box<Index>>,
+}
+
+/// From so many entries on, what an identity may do is looked up, and not looked for.
+const INDEXED_MIN: usize = 16;
+
+/// The entries of a large ACL, so that a check takes no longer than with a small one.
+#[derive(Debug, Default)]
+struct Index {
+    /// By scheme and id, where they have to be the same.
+    exact: BTreeMap<Box<str>, BTreeMap<Box<str>, i32>>,
+    networks: Networks,
+    /// What any entry of the scheme `sasl` permits: the identity `super` has them all.
+    sasl: i32,
+}
+
+impl Index {
+    fn new(list: AclList<'_>) -> Self {
+        let mut index = Self::default();
+        for Acl { perms, scheme, id } in list.iter() {
+            match scheme {
+                "ip" => index.networks.add(id, perms),
+                "digest" | "x509" | "sasl" => {
+                    index.sasl |= if scheme == "sasl" { perms } else { 0 };
+                    *index.exact.entry(scheme.into()).or_default().entry(id.into()).or_default() |= perms;
+                }
+                _ => {}
+            }
+        }
+        index
+    }
+
+    fn perms_of(&self, identity: &Identity) -> i32 {
+        match (identity.scheme.as_str(), identity.id.as_str()) {
+            ("ip", address) => self.networks.perms_of(address),
+            ("sasl", "super") => self.sasl,
+            (scheme, id) => self.exact.get(scheme).and_then(|ids| ids.get(id)).copied().unwrap_or(0),
+        }
+    }
 }
 
 /// The ACLs in use, by id. Ids are local to a server.
@@ -36,8 +77,7 @@ pub(crate) struct AclTable {
 /// An ACL of the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct AclView<'a> {
-    encoded: &'a [u8],
-    world: i32,
+    entry: &'a Entry,
     skip: bool,
 }
 
@@ -74,7 +114,8 @@ impl AclTable {
         }
         let world = list.iter().filter(is_world).fold(0, |perms, entry| perms | entry.perms);
         let digest = digest::bytes(0, encoded);
-        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest, hash };
+        let index = (list.len() >= INDEXED_MIN).then(|| Box::new(Index::new(list)));
+        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest, hash, index };
         let id = if let Some(id) = self.free.pop() {
             self.entries[id as usize] = entry;
             id
@@ -107,6 +148,7 @@ impl AclTable {
             return;
         }
         entry.encoded = Box::default();
+        entry.index = None;
         if let Ok(found) = self.by_content.find_entry(spread(entry.hash), |other| *other == id) {
             found.remove();
         }
@@ -115,8 +157,7 @@ impl AclTable {
 
     #[inline]
     pub(crate) fn view(&self, id: u32) -> AclView<'_> {
-        let entry = &self.entries[id as usize];
-        AclView { encoded: &entry.encoded, world: entry.world, skip: self.skip }
+        AclView { entry: &self.entries[id as usize], skip: self.skip }
     }
 
     pub(crate) fn encoded(&self, id: u32) -> &[u8] {
@@ -142,26 +183,29 @@ impl<'a> AclView<'a> {
     /// The entries.
     #[must_use]
     pub fn list(&self) -> AclList<'a> {
-        AclList::decode(&mut Reader::new(self.encoded)).expect("checked when it was interned")
+        AclList::decode(&mut Reader::new(&self.entry.encoded)).expect("checked when it was interned")
     }
 
     /// The entries as a vector on the wire, with its count.
     #[must_use]
     pub fn encoded(&self) -> &'a [u8] {
-        self.encoded
+        &self.entry.encoded
     }
 
     /// Whether the caller has at least one of the permissions `perms`.
     #[inline]
     #[must_use]
     pub fn permits(&self, perms: i32, caller: &Caller<'_>) -> bool {
-        self.world & perms != 0 || self.skip || self.permits_by_identity(perms, caller)
+        self.entry.world & perms != 0 || self.skip || self.permits_by_identity(perms, caller)
     }
 
     #[cold]
     fn permits_by_identity(&self, perms: i32, caller: &Caller<'_>) -> bool {
         if caller.session == 0 || caller.identities.iter().any(|identity| identity.scheme == "super") {
             return true;
+        }
+        if let Some(index) = &self.entry.index {
+            return caller.identities.iter().any(|identity| index.perms_of(identity) & perms != 0);
         }
         self.list().iter().filter(|entry| entry.perms & perms != 0).any(|entry| {
             let same_scheme = caller.identities.iter().filter(|identity| identity.scheme == entry.scheme);
@@ -237,19 +281,17 @@ pub(crate) fn resolve(
     options: &Options,
     encoded: &mut Vec<u8>,
 ) -> Result<(), ErrorCode> {
-    let mut unique: Vec<Acl<'_>> = Vec::with_capacity(requested.len());
-    for entry in requested.iter() {
-        if !unique.contains(&entry) {
-            unique.push(entry);
-        }
-    }
-    let mut resolved: Vec<Acl<'_>> = Vec::with_capacity(unique.len());
+    let mut seen = BTreeSet::new();
+    let mut resolved: Vec<Acl<'_>> = Vec::with_capacity(requested.len());
     let known: Vec<&Identity> =
         caller.identities.iter().filter(|identity| is_authenticated(&identity.scheme)).collect();
     let known_bytes: usize =
         known.iter().map(|identity| ENTRY_BYTES + identity.scheme.len() + identity.id.len()).sum();
     let mut expanded_bytes = 0;
-    for entry in unique {
+    for entry in requested.iter() {
+        if !seen.insert(entry) {
+            continue;
+        }
         if entry.scheme == "auth" {
             expanded_bytes += known_bytes;
             if known.is_empty() || expanded_bytes > EXPANDED_BYTES_MAX {
@@ -271,4 +313,92 @@ pub(crate) fn resolve(
     }
     Acl::encode_list(encoded, resolved.into_iter());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use stoa_wire::perms::{CREATE, DELETE, READ, WRITE};
+
+    fn identity(scheme: &str, id: &str) -> Identity {
+        Identity { scheme: scheme.into(), id: id.into() }
+    }
+
+    fn encoded(entries: &[Acl<'_>]) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        Acl::encode_list(&mut encoded, entries.iter().copied());
+        encoded
+    }
+
+    #[test]
+    fn a_large_acl_permits_what_its_entries_do_each_by_itself() {
+        let entry = |perms, scheme, id| Acl { perms, scheme, id };
+        let named: Vec<String> = (0..20).map(|number| format!("user-{number}:hash")).collect();
+        let mut entries: Vec<Acl<'_>> = named.iter().map(|id| entry(READ, "digest", id)).collect();
+        entries.extend([
+            entry(WRITE, "digest", "user-7:hash"),
+            entry(CREATE, "x509", "CN=a"),
+            entry(READ, "sasl", "anna"),
+            entry(DELETE, "sasl", "bruno"),
+            entry(WRITE, "ip", "10.0.0.0/8"),
+            entry(CREATE, "ip", "10.1.2.3"),
+            entry(READ, "ip", "::1"),
+        ]);
+        let mut table = AclTable::new(&Options::default());
+        let large = table.intern(&encoded(&entries)).unwrap();
+        let small: Vec<u32> = entries.iter().map(|it| table.intern(&encoded(&[*it])).unwrap()).collect();
+        let identities = [
+            identity("digest", "user-7:hash"),
+            identity("digest", "user-8:hash"),
+            identity("digest", "user-8:other"),
+            identity("x509", "CN=a"),
+            identity("x509", "anna"),
+            identity("sasl", "anna"),
+            identity("sasl", "super"),
+            identity("ip", "10.1.2.3"),
+            identity("ip", "10.9.9.9"),
+            identity("ip", "::1"),
+            identity("world", "anyone"),
+        ];
+        let mut permitted = 0;
+        for pair in identities.windows(2).chain(identities.chunks(1)).chain([&[][..]]) {
+            let caller = Caller { session: 5, identities: pair };
+            for perms in [READ, WRITE, CREATE, DELETE, READ | DELETE] {
+                let each = small.iter().any(|id| table.view(*id).permits(perms, &caller));
+                assert_eq!(table.view(large).permits(perms, &caller), each, "{perms} {pair:?}");
+                permitted += usize::from(each);
+            }
+        }
+        assert!(permitted > 20, "{permitted}");
+    }
+
+    #[test]
+    fn entries_auth_stand_for_no_more_than_a_frame_could_hold() {
+        let long = format!("{}:hash", "u".repeat(100_000));
+        let identities = [identity("digest", &long), identity("digest", "short:hash")];
+        let resolved = |entries: i32| {
+            let entries: Vec<Acl<'_>> =
+                (1..=entries).map(|perms| Acl { perms, scheme: "auth", id: "" }).collect();
+            let requested = encoded(&entries);
+            let requested = AclList::decode(&mut Reader::new(&requested)).unwrap();
+            let (mut out, options) = (Vec::new(), Options::default());
+            let caller = Caller { session: 5, identities: &identities };
+            resolve(requested, &caller, &options, &mut out).map(|()| out.len())
+        };
+        assert!(resolved(10).unwrap() > 1_000_000);
+        assert_eq!(resolved(11), Err(ErrorCode::InvalidAcl));
+    }
+
+    #[test]
+    fn entries_that_are_there_twice_are_stored_once() {
+        let anna = Acl { perms: READ, scheme: "digest", id: "anna:hash" };
+        let bruno = Acl { perms: READ, scheme: "digest", id: "bruno:hash" };
+        let requested = encoded(&[bruno, anna, bruno, anna, Acl { perms: WRITE, ..anna }]);
+        let requested = AclList::decode(&mut Reader::new(&requested)).unwrap();
+        let mut out = Vec::new();
+        resolve(requested, &Caller::SERVER, &Options::default(), &mut out).unwrap();
+        assert_eq!(out, encoded(&[bruno, anna, Acl { perms: WRITE, ..anna }]));
+    }
 }

@@ -1,6 +1,8 @@
 //! Addresses in ACLs of the scheme `ip`: `10.1.2.3`, `10.0.0.0/8`, `fe80::/10`.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use alloc::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Address {
     V4(u32),
     V6(u128),
@@ -96,6 +98,31 @@ pub(crate) fn matches(id: &str, expression: &str) -> bool {
     address.masked(bits) == wanted.masked(bits)
 }
 
+/// Many expressions, and what they permit.
+#[derive(Debug, Default)]
+pub(crate) struct Networks {
+    perms: BTreeMap<(u32, Address), i32>,
+    /// How many bits count in any of them.
+    bits: BTreeSet<u32>,
+}
+
+impl Networks {
+    /// What is no expression matches nothing.
+    pub(crate) fn add(&mut self, expression: &str, perms: i32) {
+        if let Some((address, bits)) = parse_expression(expression) {
+            *self.perms.entry((bits, address.masked(bits))).or_default() |= perms;
+            self.bits.insert(bits);
+        }
+    }
+
+    /// What all that match permit to the address `id`.
+    pub(crate) fn perms_of(&self, id: &str) -> i32 {
+        let Some(address) = Address::parse(id) else { return 0 };
+        let around = self.bits.iter().filter_map(|bits| self.perms.get(&(*bits, address.masked(*bits))));
+        around.fold(0, |all, perms| all | perms)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +167,19 @@ mod tests {
         assert!(!matches("::2", "::1"));
         assert!(!matches("::1", "0.0.0.0/0"));
         assert!(!matches("nonsense", "0.0.0.0/0"));
+    }
+    #[test]
+    fn many_expressions_match_as_each_by_itself() {
+        let ids = ["10.1.2.3", "10.1.9.9", "9.9.9.9", "::1", "fe80::1", "fe80::a01:203", "nonsense", ""];
+        let expressions =
+            ["10.0.0.0/8", "10.1.2.3", "10.1.2.0/24", "1.2.3.4/0", "::1", "fe80::/10", "::/0", "x"];
+        for many in [&expressions[..], &expressions[..3], &expressions[4..], &[]] {
+            let mut networks = Networks::default();
+            (0..).zip(many).for_each(|(bit, expression)| networks.add(expression, 1 << bit));
+            for id in ids {
+                let each = (0..).zip(many).map(|(bit, it)| if matches(id, it) { 1 << bit } else { 0 });
+                assert_eq!(networks.perms_of(id), each.sum::<i32>(), "{id} {many:?}");
+            }
+        }
     }
 }

@@ -61,13 +61,7 @@ impl Tree {
 
     /// The deepest node at `path` or above it, with its path, if it is absent.
     pub(crate) fn absent_above<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
-        let mut there = path;
-        let id = loop {
-            if let Some(id) = self.find(there) {
-                break id;
-            }
-            there = path::split(there)?.0;
-        };
+        let (there, id) = self.find_levels(path).last()?;
         self.nodes[id].is_absent().then_some((id, there))
     }
 

@@ -6,6 +6,7 @@
 
 use crate::node::Node;
 use crate::slab::{NONE, Slab};
+use crate::tree::reserved;
 use alloc::vec::Vec;
 use stoa_wire::path;
 
@@ -80,6 +81,19 @@ impl PathHasher {
             (hash, end) = self.component::<true>(hash, bytes, end + 1);
         }
         hash
+    }
+
+    /// A path and those above it, each with its hash, from the root down. All of them together take one pass
+    /// over the path, where hashing each by itself would take as many as there are levels.
+    #[inline]
+    pub(crate) fn levels(self, path: &str) -> impl Iterator<Item = (&str, u32)> {
+        let bytes = path.as_bytes();
+        let mut next = Some((ROOT_HASH, 0));
+        core::iter::from_fn(move || {
+            let (hash, end) = next?;
+            next = (end + 1 < bytes.len()).then(|| self.component::<true>(hash, bytes, end + 1));
+            Some((if end == 0 { reserved::ROOT } else { &path[..end] }, hash))
+        })
     }
 }
 
@@ -251,6 +265,16 @@ mod tests {
         assert_ne!(hasher.path("/ab"), hasher.path("/a/b"));
         assert_ne!(hasher.path("/a\0"), hasher.path("/a"));
         assert_ne!(PathHasher::new(8).path("/a"), hasher.path("/a"));
+    }
+
+    #[test]
+    fn levels_are_the_paths_from_the_root_down() {
+        let hasher = PathHasher::new(7);
+        let deep = ["/", "/a", "/a/some-long-name", "/a/some-long-name/\u{e9}", "/a/some-long-name/\u{e9}/c"];
+        for expected in [&["/"][..], &["/", "/a"], &deep] {
+            let levels: Vec<_> = hasher.levels(expected[expected.len() - 1]).collect();
+            assert_eq!(levels, expected.iter().map(|path| (*path, hasher.path(path))).collect::<Vec<_>>());
+        }
     }
 
     #[test]

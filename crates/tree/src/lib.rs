@@ -28,6 +28,7 @@ mod blob;
 mod content;
 mod cut;
 mod digest;
+mod going;
 mod index;
 mod load;
 mod moves;

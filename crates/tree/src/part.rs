@@ -243,6 +243,7 @@ impl Tree {
             [0, Caller::REACTION, part.session].contains(&caller.session),
             "an update has one session"
         );
+        self.count_going();
         let before = part.ops.len();
         let prepared = match op {
             PartOp::Whole(request) => self.part_whole(part, request, caller),
@@ -306,6 +307,7 @@ impl Tree {
     /// Notes the contents of what is in a part, so that it can be seen in the state as it will be. Those of all that
     /// was prepared before have to be known by then: see [`Tree::note_contents`].
     pub fn part_note_contents(&mut self, part: &mut Part) {
+        self.count_going();
         let ops = Decoder { rest: &part.ops[part.noted..] }.ops(part.session);
         let zxid = part.stamp.zxid;
         ops.for_each(|op| self.note_op(zxid, op.expect("it was prepared here"), true));
@@ -340,12 +342,19 @@ impl Tree {
         if self.overlay.is_closing(kind) {
             return Vec::new();
         }
-        let untouched = |path: &String| self.overlay.get(path, self.hasher.path(path)).is_none();
-        let mut paths: Vec<String> = self.ephemerals_of(session).filter(untouched).collect();
-        let touched = self.overlay.entries();
-        let touched = touched.filter(|(_, state)| state.presence == Presence::Here && state.kind == kind);
+        let mut paths: Vec<String> = self.untouched_ephemerals(session).map(|id| self.path_of(id)).collect();
+        let touched = self.overlay.owned(session).filter(|(_, state)| state.presence == Presence::Here);
         paths.extend(touched.map(|(path, _)| String::from(path)));
         paths
+    }
+
+    /// The session's ephemerals in the applied state that no outstanding update touches.
+    pub(crate) fn untouched_ephemerals(&self, session: i64) -> impl Iterator<Item = u32> {
+        let first = self.sessions.get(session).map_or(NONE, |session| session.first_ephemeral);
+        self.owned_ids(first).filter(|id| {
+            let hash = self.nodes[*id].hash;
+            !self.overlay.may_touch(hash) || self.overlay.get(&self.path_of(*id), hash).is_none()
+        })
     }
 
     /// The Stat of a znode as it will be; `None` if it will not be here.
@@ -374,13 +383,12 @@ impl Tree {
         if self.overlay.is_closing(kind) {
             return Vec::new();
         }
-        let first = self.sessions.get(session).map_or(NONE, |session| session.first_ephemeral);
-        let at_cuts = self.owned_ids(first).filter(|id| self.nodes[self.nodes[*id].parent].is_absent());
-        let untouched = |path: &String| self.overlay.get(path, self.hasher.path(path)).is_none();
-        let mut paths: Vec<String> = at_cuts.map(|id| self.path_of(id)).filter(untouched).collect();
-        let touched = self.overlay.entries().filter(|(path, state)| {
-            state.presence == Presence::Here && state.kind == kind && self.is_at_cut(path)
-        });
+        let is_at_cut = |id: &u32| self.nodes[self.nodes[*id].parent].is_absent();
+        let untouched = self.untouched_ephemerals(session).filter(is_at_cut);
+        let mut paths: Vec<String> = untouched.map(|id| self.path_of(id)).collect();
+        let touched = self.overlay.owned(session);
+        let touched =
+            touched.filter(|(path, state)| state.presence == Presence::Here && self.is_at_cut(path));
         paths.extend(touched.map(|(path, _)| String::from(path)));
         paths
     }
@@ -529,15 +537,8 @@ impl Tree {
     /// Whether the parent of a znode that is, or may be, here will be on another partition: whether the
     /// next above it of which something is known here is away, or nothing is known of any.
     fn is_at_cut(&self, path: &str) -> bool {
-        let mut at = path;
-        while let Some((parent, _)) = path::split(at) {
-            match self.presence(parent, self.hasher.path(parent)) {
-                Presence::Here => return false,
-                Presence::Away => return true,
-                Presence::Gone => at = parent,
-            }
-        }
-        true
+        let mut above = path::split(path).into_iter().flat_map(|(parent, _)| self.presences(parent).rev());
+        above.find(|presence| *presence != Presence::Gone) != Some(Presence::Here)
     }
 
     /// The Stat of a znode as it will be. It must be there.
@@ -563,34 +564,14 @@ impl Tree {
         }
     }
 
-    /// How many children a znode will have, and its pzxid. Children that go with their sessions are in
-    /// neither of what is noted, so while a session is closing all children are looked at.
+    /// How many children a znode will have, and its pzxid. What is noted of that knows nothing of the end of
+    /// sessions.
     fn proposed_child_count(&self, path: &str, hash: u32, noted_pzxid: i64) -> (i32, i64) {
         let id = self.lookup_hashed(path, hash);
-        let (applied, pzxid) = id.map_or((0, 0), |id| {
-            let ext = self.ext_of(&self.nodes[id]);
-            (i64::from(ext.num_children), ext.pzxid)
-        });
         // A session that has ended since it was noted may have raised it.
-        let mut pzxid = pzxid.max(noted_pzxid);
-        if !self.overlay.is_any_closing() {
-            return ((applied + self.overlay.child_delta(path, hash)) as i32, pzxid);
-        }
-        let parent = if path == reserved::ROOT { "" } else { path };
-        let mut count = 0;
-        let mut look = |kind| match self.overlay.closing_zxid(kind) {
-            // Whatever becomes of that path later raises what is noted.
-            Some(closing) => pzxid = pzxid.max(closing),
-            None => count += 1,
-        };
-        for child in id.into_iter().flat_map(|id| self.child_ids(id)) {
-            let node = &self.nodes[child];
-            if self.overlay.get_child(parent, node.name(), node.hash).is_none() {
-                look(self.kind_of(child));
-            }
-        }
-        let touched = self.overlay.children_of(parent);
-        touched.filter(|state| state.presence != Presence::Gone).for_each(|state| look(state.kind));
-        (count, pzxid)
+        let applied = id.map_or(0, |id| self.ext_of(&self.nodes[id]).pzxid);
+        let going = if self.overlay.is_any_closing() { self.overlay.going.below(path).1 } else { None };
+        let pzxid = applied.max(noted_pzxid).max(going.unwrap_or(0));
+        (self.child_count_to_be(path, hash) as i32, pzxid)
     }
 }

@@ -311,6 +311,10 @@ impl Tree {
         data_len: usize,
         stamp: Stamp,
     ) {
+        if self.is_going(path, hash) {
+            // After this nobody could tell.
+            self.count_going();
+        }
         let acl = self.intern_resolved(acl);
         let state = Projected {
             presence: Presence::Here,
@@ -418,7 +422,7 @@ impl Tree {
     /// Checks whether a container or TTL znode is due. Returns its parent's path, its own hash and how
     /// it will be.
     pub(crate) fn permit_reap<'a>(
-        &self,
+        &mut self,
         path: &'a str,
         caller: &Caller<'_>,
         stamp: Stamp,
@@ -602,10 +606,15 @@ impl Tree {
 
     /// Where the znode at `path` will be.
     pub(crate) fn presence(&self, path: &str, hash: u32) -> Presence {
-        if let Some(state) = self.overlay.get(path, hash) {
-            return self.presence_of(&state);
+        match self.overlay.get(path, hash) {
+            Some(state) => self.presence_of(&state),
+            None => self.applied_presence(self.find_hashed(path, hash)),
         }
-        match self.find_hashed(path, hash) {
+    }
+
+    /// Where what is at a path will be, if no outstanding update touches it.
+    fn applied_presence(&self, found: Option<u32>) -> Presence {
+        match found {
             None => Presence::Gone,
             Some(id) if self.nodes[id].is_away() => Presence::Away,
             Some(id) if self.nodes[id].is_scaffold() || self.overlay.is_closing(self.kind_of(id)) => {
@@ -613,6 +622,17 @@ impl Tree {
             }
             Some(_) => Presence::Here,
         }
+    }
+
+    /// Where the znodes at a path and at those above it will be, from the root down.
+    pub(crate) fn presences(&self, path: &str) -> impl DoubleEndedIterator<Item = Presence> {
+        let mut found = self.find_levels(path).map(|(_, id)| id);
+        let levels = self.hasher.levels(path).map(|(at, hash)| {
+            let found = found.next();
+            let proposed = self.overlay.get(at, hash);
+            proposed.map_or_else(|| self.applied_presence(found), |state| self.presence_of(&state))
+        });
+        levels.collect::<Vec<_>>().into_iter()
     }
 
     fn presence_of(&self, state: &Projected) -> Presence {
@@ -638,28 +658,34 @@ impl Tree {
         }
     }
 
-    pub(crate) fn will_have_children(&self, path: &str, hash: u32) -> bool {
+    /// Whether what stands at a path goes with a session.
+    fn is_going(&self, path: &str, hash: u32) -> bool {
+        let proposed = || self.overlay.get(path, hash).map(|state| state.kind);
+        let applied = || self.lookup_hashed(path, hash).map(|id| self.kind_of(id));
+        self.overlay.is_any_closing()
+            && proposed().or_else(applied).is_some_and(|kind| self.overlay.is_closing(kind))
+    }
+
+    pub(crate) fn will_have_children(&mut self, path: &str, hash: u32) -> bool {
+        let noted = self.noted_child_count(path, hash);
+        if noted == 0 || !self.overlay.is_any_closing() {
+            return noted != 0;
+        }
+        self.count_going();
+        noted != self.overlay.going.below(path).0
+    }
+
+    /// How many children a znode will have. What goes with sessions has to be counted: [`Tree::count_going`].
+    pub(crate) fn child_count_to_be(&self, path: &str, hash: u32) -> i64 {
+        let going = if self.overlay.is_any_closing() { self.overlay.going.below(path).0 } else { 0 };
+        self.noted_child_count(path, hash) - going
+    }
+
+    /// The same, with those that go with sessions.
+    fn noted_child_count(&self, path: &str, hash: u32) -> i64 {
         let id = self.lookup_hashed(path, hash);
         let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
-        if applied + self.overlay.child_delta(path, hash) == 0 {
-            return false;
-        }
-        if !self.overlay.is_any_closing() {
-            return true;
-        }
-        // Some of the children that were counted may go with their sessions: look for one that
-        // stays. Rare, and over at the first that is found.
-        let parent = if path == reserved::ROOT { "" } else { path };
-        let stays = |id: u32| {
-            let node = &self.nodes[id];
-            match self.overlay.get_child(parent, node.name(), node.hash) {
-                // Looked at with the others that outstanding updates touch.
-                Some(_) => false,
-                None => !self.overlay.is_closing(self.kind_of(id)),
-            }
-        };
-        id.is_some_and(|id| self.child_ids(id).any(stays))
-            || self.overlay.children_of(parent).any(|state| self.presence_of(&state) != Presence::Gone)
+        applied + self.overlay.child_delta(path, hash)
     }
 }
 

@@ -17,13 +17,14 @@
 
 use crate::Stamp;
 use crate::acl::OPEN;
+use crate::going::Going;
 use crate::index::spread;
 use crate::node::ZnodeKind;
 use crate::quota::Usage;
 use crate::session::OpenSession;
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -77,6 +78,10 @@ impl Projected {
     pub(crate) fn set_at(self, stamp: Stamp) -> Self {
         Self { mtime: stamp.time_ms, mzxid: stamp.zxid, ..self }
     }
+
+    fn owner(&self) -> Option<i64> {
+        if let ZnodeKind::Ephemeral { session } = self.kind { Some(session) } else { None }
+    }
 }
 
 #[derive(Debug)]
@@ -92,6 +97,15 @@ struct Entry {
     state: Projected,
     data: NotedData,
     links: Links,
+    owned: Owned,
+}
+
+/// The neighbours of an ephemeral in the list of those that outstanding updates touch, and that its session
+/// owns, or did.
+#[derive(Debug, Clone, Copy)]
+struct Owned {
+    next: u32,
+    prev: u32,
 }
 
 /// The data that outstanding updates set, as far as it was noted. The bytes keep their allocation when the slot is
@@ -192,8 +206,15 @@ impl ProposedSession {
 #[derive(Debug)]
 struct QuotaTouch {
     zxid: i64,
-    prefix: Box<str>,
+    prefix: Arc<str>,
     usage: Usage,
+}
+
+/// What all of them together will add to one.
+#[derive(Debug, Default)]
+struct QuotaSum {
+    usage: Usage,
+    touches: usize,
 }
 
 /// How a slot, or a session, was before it was changed.
@@ -226,7 +247,11 @@ pub(crate) struct Overlay {
     sessions: HashMap<i64, ProposedSession, FixedState>,
     session_touches: VecDeque<(i64, i64)>,
     closing: usize,
+    pub(crate) going: Going,
+    /// Of each session, the first entry that is, or was, an ephemeral of it.
+    owned: HashMap<i64, u32, FixedState>,
     quota_touches: VecDeque<QuotaTouch>,
+    quota_sums: HashMap<Arc<str>, QuotaSum, FixedState>,
     /// The update that moves a subtree.
     moving: Option<i64>,
     /// The update that changes the table of what lives elsewhere than the rule says.
@@ -286,20 +311,50 @@ impl Overlay {
         self.slot_of(path, hash).map_or(0, |slot| self.entries[slot as usize].child_delta)
     }
 
-    /// Everything that outstanding updates touch.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, Projected)> {
-        let used = self.entries.iter().filter(|entry| entry.last_zxid != UNUSED);
-        used.map(|entry| (entry.path.as_str(), entry.state))
+    /// The ephemerals of a session that outstanding updates touch, also those that they delete.
+    pub(crate) fn owned(&self, session: i64) -> impl Iterator<Item = (&str, Projected)> {
+        let mut next = self.owned.get(&session).copied().unwrap_or(NO_SLOT);
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(next as usize)?;
+            next = entry.owned.next;
+            Some((entry.path.as_str(), entry.state))
+        })
     }
 
-    /// Children of `parent` (empty for the root) that outstanding updates touch.
-    pub(crate) fn children_of(&self, parent: &str) -> impl Iterator<Item = Projected> {
-        self.entries()
-            .filter(move |(path, _)| {
-                let name = path.strip_prefix(parent).and_then(|tail| tail.strip_prefix('/'));
-                name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
-            })
-            .map(|(_, state)| state)
+    /// Whether outstanding updates may touch a path with this hash.
+    pub(crate) fn may_touch(&self, hash: u32) -> bool {
+        let has_it = |slot: &u32| self.entries[*slot as usize].hash == hash;
+        !self.touches.is_empty() && self.by_path.find(spread(hash), has_it).is_some()
+    }
+
+    /// Sets how the znode of an entry will be, and puts the entry into the list of its owner.
+    #[inline]
+    fn set_state(&mut self, slot: u32, state: Projected) {
+        let before = core::mem::replace(&mut self.entries[slot as usize].state, state);
+        if before.kind != state.kind {
+            self.change_owner(slot, before.owner(), state.owner());
+        }
+    }
+
+    fn change_owner(&mut self, slot: u32, before: Option<i64>, after: Option<i64>) {
+        if let Some(session) = before {
+            let Owned { next, prev } = self.entries[slot as usize].owned;
+            if let Some(entry) = self.entries.get_mut(next as usize) {
+                entry.owned.prev = prev;
+            }
+            match self.entries.get_mut(prev as usize) {
+                Some(entry) => entry.owned.next = next,
+                None if next == NO_SLOT => drop(self.owned.remove(&session)),
+                None => drop(self.owned.insert(session, next)),
+            }
+        }
+        if let Some(session) = after {
+            let next = self.owned.insert(session, slot).unwrap_or(NO_SLOT);
+            self.entries[slot as usize].owned = Owned { next, prev: NO_SLOT };
+            if let Some(entry) = self.entries.get_mut(next as usize) {
+                entry.owned.prev = slot;
+            }
+        }
     }
 
     /// Notes that the update `zxid` makes the znode at `path` look like `state`. When it is given
@@ -323,7 +378,7 @@ impl Overlay {
                 }
                 entry.last_zxid = zxid;
                 entry.child_delta += child_delta;
-                entry.state = state;
+                self.set_state(slot, state);
                 slot
             }
             None => {
@@ -351,15 +406,16 @@ impl Overlay {
             entry.hash = hash;
             entry.last_zxid = last_zxid;
             entry.child_delta = child_delta;
-            entry.state = state;
             slot
         } else {
-            let (data, links) = (NotedData::default(), Links::NONE);
-            self.entries.push(Entry { path: path.into(), hash, last_zxid, child_delta, state, data, links });
+            let (path, data, links) = (path.into(), NotedData::default(), Links::NONE);
+            let (state, owned) = (Projected::AWAY, Owned { next: NO_SLOT, prev: NO_SLOT });
+            self.entries.push(Entry { path, hash, last_zxid, child_delta, state, data, links, owned });
             u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
         };
         let entries = &self.entries;
         self.by_path.insert_unique(spread(hash), slot, |slot| spread(entries[*slot as usize].hash));
+        self.set_state(slot, state);
         slot
     }
 
@@ -367,6 +423,7 @@ impl Overlay {
         /// A path this long does not keep its allocation.
         const PATH_BYTES_KEPT: usize = 256;
         self.drop_contents(slot);
+        self.set_state(slot, Projected::AWAY);
         let entry = &mut self.entries[slot as usize];
         if let Ok(found) = self.by_path.find_entry(spread(entry.hash), |other| *other == slot) {
             found.remove();
@@ -505,8 +562,12 @@ impl Overlay {
         let before = self.sessions.get(&session).copied();
         let closed_by = before.filter(ProposedSession::is_closing).map_or(zxid, |before| before.closed_by);
         self.sessions.insert(session, ProposedSession { zxid, closed_by, open });
+        let was_closing = before.is_some_and(|before| before.is_closing());
         self.closing += usize::from(open.is_none());
-        self.closing -= usize::from(before.is_some_and(|before| before.is_closing()));
+        self.closing -= usize::from(was_closing);
+        if open.is_none() && !was_closing {
+            self.going.begin(session);
+        }
         self.session_touches.push_back((zxid, session));
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Session { session, before });
@@ -517,13 +578,28 @@ impl Overlay {
 
     /// Notes that the update `zxid` adds to the usage of the quota on `prefix`.
     pub(crate) fn touch_quota(&mut self, zxid: i64, prefix: &str, usage: Usage) {
-        self.quota_touches.push_back(QuotaTouch { zxid, prefix: prefix.into(), usage });
+        let prefix = match self.quota_sums.get_key_value(prefix) {
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::from(prefix),
+        };
+        let sum = self.quota_sums.entry(Arc::clone(&prefix)).or_default();
+        sum.usage = sum.usage.plus(usage);
+        sum.touches += 1;
+        self.quota_touches.push_back(QuotaTouch { zxid, prefix, usage });
     }
 
     /// What outstanding updates will add to the usage of the quota on `prefix`.
     pub(crate) fn quota_usage(&self, prefix: &str) -> Usage {
-        let of_prefix = self.quota_touches.iter().filter(|touch| *touch.prefix == *prefix);
-        of_prefix.fold(Usage::default(), |sum, touch| sum.plus(touch.usage))
+        self.quota_sums.get(prefix).map_or(Usage::default(), |sum| sum.usage)
+    }
+
+    fn forget_quota_touch(&mut self, touch: &QuotaTouch) {
+        let Some(sum) = self.quota_sums.get_mut(&touch.prefix) else { return };
+        sum.usage = sum.usage.minus(touch.usage);
+        sum.touches -= 1;
+        if sum.touches == 0 {
+            self.quota_sums.remove(&touch.prefix);
+        }
     }
 
     // What becomes of it.
@@ -551,10 +627,15 @@ impl Overlay {
             self.by_path = HashTable::new();
             self.touches = VecDeque::new();
         }
-        while self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid).is_some() {}
+        while let Some(touch) = self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid) {
+            self.forget_quota_touch(&touch);
+        }
         self.moving = self.moving.filter(|moving| *moving > zxid);
         self.placing = self.placing.filter(|placing| *placing > zxid);
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
+            if self.sessions.get(&session).is_some_and(|it| it.is_closing() && it.closed_by == touched) {
+                self.going.end(session);
+            }
             if self.sessions.get(&session).is_some_and(|proposed| proposed.zxid == touched) {
                 let proposed = self.sessions.remove(&session);
                 self.closing -= usize::from(proposed.is_some_and(|proposed| proposed.is_closing()));
@@ -594,7 +675,9 @@ impl Overlay {
     pub(crate) fn undo(&mut self, to: Savepoint, release: impl FnMut(u32)) {
         self.touches.drain(to.touches..).filter_map(|touch| touch.acl).for_each(release);
         self.session_touches.truncate(to.session_touches);
-        self.quota_touches.truncate(to.quota_touches);
+        for touch in self.quota_touches.split_off(to.quota_touches) {
+            self.forget_quota_touch(&touch);
+        }
         self.moving = to.moving;
         self.placing = to.placing;
         let since = self.undo.as_mut().map(|noted| noted.split_off(to.undo.unwrap_or(0)));
@@ -608,7 +691,7 @@ impl Overlay {
                     let entry = &mut self.entries[slot as usize];
                     entry.last_zxid = last_zxid;
                     entry.child_delta = child_delta;
-                    entry.state = state;
+                    self.set_state(slot, state);
                 }
                 Undo::Data { slot, before } => self.entries[slot as usize].data = before,
                 Undo::Session { session, before } => {
@@ -616,8 +699,13 @@ impl Overlay {
                         Some(before) => self.sessions.insert(session, before),
                         None => self.sessions.remove(&session),
                     };
-                    self.closing += usize::from(before.is_some_and(|before| before.is_closing()));
-                    self.closing -= usize::from(after.is_some_and(|after| after.is_closing()));
+                    let is_closing = before.is_some_and(|before| before.is_closing());
+                    let was_closing = after.is_some_and(|after| after.is_closing());
+                    self.closing += usize::from(is_closing);
+                    self.closing -= usize::from(was_closing);
+                    if was_closing && !is_closing {
+                        self.going.end(session);
+                    }
                 }
             }
         }

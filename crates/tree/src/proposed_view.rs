@@ -38,6 +38,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be read.
     pub fn note_contents(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
+        self.count_going();
         update.for_each_op(|op| {
             self.note_op(update.zxid, op, false);
             Ok(())
@@ -174,17 +175,8 @@ impl Tree {
                 ZnodeKind::Ephemeral { session } => session,
                 _ => 0,
             },
-            num_children: self.count_children(path, hash),
+            num_children: self.child_count_to_be(path, hash),
         }
-    }
-
-    fn count_children(&self, path: &str, hash: u32) -> i64 {
-        if self.overlay.is_any_closing() {
-            return self.children_to_be(path, hash).count() as i64;
-        }
-        let id = self.lookup_hashed(path, hash);
-        let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
-        applied + self.overlay.child_delta(path, hash)
     }
 
     /// Name and hash of each child that will be there, and how it will be, unless it is away.

@@ -7,26 +7,34 @@
 
 use crate::apply::{Observer, SoftQuota};
 use crate::digest;
+use crate::index::{PathHasher, spread};
 use crate::node::Node;
-use crate::tree::{Tree, is_at_or_below, reserved};
+use crate::tree::{Tree, reserved};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 use stoa_wire::{ErrorCode, path};
 
 pub(crate) const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
 /// The subtrees that have a quota.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Quotas {
-    /// With how many changes each has refused here.
-    prefixes: HashMap<Box<str>, u64, FixedState>,
+    hasher: PathHasher,
+    prefixes: HashTable<Prefix>,
+}
+
+#[derive(Debug)]
+struct Prefix {
+    hash: u32,
+    path: Box<str>,
+    /// How many changes it has refused here.
+    refused: u64,
 }
 
 /// What the quotas in one subtree right below the root come to, added up as ZooKeeper's metrics do.
@@ -45,18 +53,52 @@ pub struct QuotaSums {
 }
 
 impl Quotas {
-    /// The deepest subtree with a quota that `path` lies in.
+    pub(crate) fn new(hasher: PathHasher) -> Self {
+        Self { hasher, prefixes: HashTable::new() }
+    }
+
+    /// The deepest subtree with a quota that `path` lies in. Takes one pass over the path.
     #[inline]
     pub(crate) fn above<'p>(&self, path: &'p str) -> Option<&'p str> {
-        if self.prefixes.is_empty() {
-            return None;
+        if self.prefixes.is_empty() { None } else { self.deepest(path) }
+    }
+
+    fn deepest<'p>(&self, path: &'p str) -> Option<&'p str> {
+        // Paths are compared once, where hashes say that it is the one: they hardly ever are wrong.
+        let may_be = |hash| self.prefixes.find(spread(hash), |prefix| prefix.hash == hash).is_some();
+        let is_one = |level: &(&str, u32)| self.find(level.1, |path| *path == *level.0).is_some();
+        let likely = self.hasher.levels(path).filter(|(_, hash)| may_be(*hash)).last()?;
+        let deepest = match is_one(&likely) {
+            true => Some(likely),
+            false => self.hasher.levels(path).filter(is_one).last(),
+        };
+        deepest.map(|(path, _)| path)
+    }
+
+    /// One with this hash that `is_it` confirms.
+    fn find(&self, hash: u32, is_it: impl Fn(&str) -> bool) -> Option<&str> {
+        let found = self.prefixes.find(spread(hash), |prefix| prefix.hash == hash && is_it(&prefix.path));
+        found.map(|prefix| &*prefix.path)
+    }
+
+    fn insert(&mut self, path: &str) {
+        let hash = self.hasher.path(path);
+        if self.find(hash, |other| other == path).is_none() {
+            let prefix = Prefix { hash, path: path.into(), refused: 0 };
+            self.prefixes.insert_unique(spread(hash), prefix, |prefix| spread(prefix.hash));
         }
-        let mut prefix = path;
-        loop {
-            if self.prefixes.contains_key(prefix) {
-                return Some(prefix);
-            }
-            prefix = path::split(prefix)?.0;
+    }
+
+    fn refused(&mut self, path: &str) {
+        let found = self.prefixes.find_mut(spread(self.hasher.path(path)), |it| *it.path == *path);
+        if let Some(prefix) = found {
+            prefix.refused += 1;
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Ok(found) = self.prefixes.find_entry(spread(self.hasher.path(path)), |it| *it.path == *path) {
+            found.remove();
         }
     }
 }
@@ -77,7 +119,7 @@ impl Usage {
         Self { count: self.count.saturating_add(other.count), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         Self { count: self.count.saturating_sub(other.count), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 }
@@ -92,8 +134,13 @@ impl Track {
     const COUNT_HARD_LIMIT: &str = "countHardLimit";
     const BYTE_HARD_LIMIT: &str = "byteHardLimit";
 
+    /// Longer data is not looked at: each write below the quota would pay for it. ZooKeeper writes about a
+    /// hundred bytes.
+    const BYTES_READ: usize = 1024;
+
     /// Parts that cannot be read are left out: a client wrote them.
     fn parse(data: Option<&[u8]>) -> Self {
+        let data = data.filter(|data| data.len() <= Self::BYTES_READ);
         let text = data.and_then(|data| core::str::from_utf8(data).ok()).unwrap_or_default();
         let pairs = text.split([',', ';']).filter_map(|pair| {
             let mut parts = pair.split('=');
@@ -186,7 +233,7 @@ impl Tree {
     #[must_use]
     pub fn quota_sums(&self) -> BTreeMap<&str, QuotaSums> {
         let mut all: BTreeMap<&str, QuotaSums> = BTreeMap::new();
-        for (prefix, refused) in &self.quotas.prefixes {
+        for Prefix { path: prefix, refused, .. } in &self.quotas.prefixes {
             let Some(top) = prefix.split('/').nth(1) else { continue };
             let sums = all.entry(top).or_default();
             sums.refused += refused;
@@ -235,9 +282,7 @@ impl Tree {
         {
             let usage = stats.usage().plus(self.overlay.quota_usage(prefix)).plus(change);
             if excesses(&limits, usage, change).any(|excess| excess.hard) {
-                if let Some(refused) = self.quotas.prefixes.get_mut(prefix) {
-                    *refused += 1;
-                }
+                self.quotas.refused(prefix);
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
@@ -291,14 +336,14 @@ impl Tree {
     /// Takes notice of a znode of a snapshot: it may be a quota, whose usage is known.
     pub(crate) fn quota_loaded(&mut self, path: &str) {
         if let Some((prefix, true)) = subject(path) {
-            self.quotas.prefixes.entry(prefix.into()).or_default();
+            self.quotas.insert(prefix);
         }
     }
 
     /// Takes notice of a znode that is gone: it may have been a quota.
     pub(crate) fn quota_deleted(&mut self, path: &str) {
         if let Some((prefix, true)) = subject(path) {
-            self.quotas.prefixes.remove(prefix);
+            self.quotas.remove(prefix);
         }
     }
 
@@ -310,9 +355,24 @@ impl Tree {
 
     /// What the quota on `prefix` has to count at and below `path`.
     fn usage_below(&self, prefix: &str, path: &str) -> Usage {
-        let all = self.find(path).into_iter().flat_map(|top| self.descend(top));
-        let counted = all.filter(|id| self.quotas.above(&self.path_of(*id)) == Some(prefix));
-        counted.fold(Usage::default(), |usage, id| usage.plus(Usage::of(&self.nodes[id])))
+        let mut usage = Usage::default();
+        if self.quotas.above(path) != Some(prefix) {
+            return usage;
+        }
+        let top = self.find(path);
+        let mut pending: Vec<u32> = top.into_iter().collect();
+        while let Some(id) = pending.pop() {
+            let node = &self.nodes[id];
+            // What is below a deeper quota that one counts.
+            if Some(id) != top && self.quotas.find(node.hash, |path| self.is_at(id, path)).is_some() {
+                continue;
+            }
+            if !node.is_absent() {
+                usage = usage.plus(Usage::of(node));
+            }
+            pending.extend(self.child_ids(id));
+        }
+        usage
     }
 
     /// What quotas from further above count at and below these paths, before something moves there.
@@ -337,9 +397,11 @@ impl Tree {
 
     /// Counts anew what the quotas on `path` and below it have to count.
     pub(crate) fn recount_quotas(&mut self, path: &str) {
-        let is_below = |prefix: &str| is_at_or_below(prefix, path);
-        let prefixes = self.quotas.prefixes.keys().filter(|prefix| is_below(prefix));
-        for prefix in prefixes.cloned().collect::<Vec<_>>() {
+        let limits = self.find(&quotas_of(path)).into_iter().flat_map(|top| self.descend(top));
+        let limits = limits.filter(|id| self.nodes[*id].name_bytes() == LIMITS.as_bytes());
+        let prefixes =
+            limits.filter_map(|id| subject(&self.path_of(id)).map(|(prefix, _)| String::from(prefix)));
+        for prefix in prefixes.collect::<Vec<_>>() {
             if let Some((id, mut stats)) = self.track(&prefix, STATS) {
                 stats.set_usage(self.usage_below(&prefix, &prefix));
                 self.set_stats(&prefix, id, &stats);
@@ -371,6 +433,36 @@ mod tests {
             assert_eq!(Track::parse(Some(text.as_bytes())).get("count"), -1, "{text:?}");
         }
         assert_eq!(Track::parse(Some(b"count=")).get("count"), -1);
+        let long = format!("count=7;{}", "x=1;".repeat(300));
+        assert_eq!(Track::parse(Some(long.as_bytes())).get("count"), -1);
+    }
+
+    #[test]
+    fn the_deepest_quota_counts() {
+        let mut quotas = Quotas::new(PathHasher::new(7));
+        assert_eq!(quotas.above("/a"), None);
+        for path in ["/a", "/a/b/c", "/a", "/x"] {
+            quotas.insert(path);
+        }
+        for (path, above) in [
+            ("/a", Some("/a")),
+            ("/a/b", Some("/a")),
+            ("/a/b/c/d", Some("/a/b/c")),
+            ("/ab", None),
+            ("/", None),
+        ] {
+            assert_eq!(quotas.above(path), above, "{path}");
+        }
+        quotas.remove("/a");
+        assert_eq!((quotas.above("/a/b"), quotas.above("/a/b/c")), (None, Some("/a/b/c")));
+        // Another path that has the hash of one below is not taken for it, and hides none above.
+        let hash = PathHasher::new(7).path("/x/y");
+        quotas.prefixes.insert_unique(
+            spread(hash),
+            Prefix { hash, path: "/other".into(), refused: 0 },
+            |it| spread(it.hash),
+        );
+        assert_eq!(quotas.above("/x/y"), Some("/x"));
     }
 
     #[test]

@@ -128,15 +128,16 @@ impl Tree {
 
     /// A tree without any znode, not even the root.
     pub(crate) fn bare(options: Options) -> Self {
+        let hasher = PathHasher::new(options.hash_seed);
         Self {
-            hasher: PathHasher::new(options.hash_seed),
+            hasher,
             acls: AclTable::new(&options),
             options,
             nodes: Slab::new(),
             exts: Slab::new(),
             index: PathIndex::new(),
             sessions: Sessions::default(),
-            quotas: Quotas::default(),
+            quotas: Quotas::new(hasher),
             placed: Placed::default(),
             overlay: Overlay::default(),
             walk: None,
@@ -173,9 +174,28 @@ impl Tree {
         self.index.find(&self.nodes, hash, |id| self.is_at(id, path))
     }
 
+    /// What is at a path and at those above it, from the root down, as far as there is anything: each is
+    /// found from the one above it, so that all together take one pass over the path.
+    pub(crate) fn find_levels<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'p str, u32)> {
+        let mut above = NONE;
+        self.hasher.levels(path).map_while(move |(at, hash)| {
+            above = match path::split(at) {
+                None => ROOT_ID,
+                Some((_, name)) => {
+                    let is_it = |id| {
+                        let node: &Node = &self.nodes[id];
+                        node.parent == above && is_same_name(node.name_bytes(), name.as_bytes())
+                    };
+                    self.index.find(&self.nodes, hash, is_it)?
+                }
+            };
+            Some((at, above))
+        })
+    }
+
     /// Whether the znode `id` has this path: compares names up to the root.
     #[inline]
-    fn is_at(&self, mut id: u32, path: &str) -> bool {
+    pub(crate) fn is_at(&self, mut id: u32, path: &str) -> bool {
         let mut rest = path.as_bytes();
         while id != ROOT_ID {
             let node = &self.nodes[id];

@@ -2,7 +2,8 @@
 //!
 //! A watch is a pair of path and watcher, with the modes in which it is set. Each path is stored
 //! once. A watch hangs in two lists, of its path and of its watcher, so adding, firing, removing
-//! it and forgetting a whole watcher take the same time however many there are.
+//! it and forgetting a whole watcher take the same time however many there are. A path has a list
+//! for each [class](Class) of watches: who listens to something else costs a change nothing.
 
 use crate::apply::Change;
 use crate::index::{PathHasher, fold, spread};
@@ -14,7 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use stoa_wire::{EventKind, WatcherKind, path};
+use stoa_wire::{EventKind, WatcherKind};
 
 /// A connection, as whoever keeps the watches numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +45,27 @@ const RECURSIVE: u8 = 8;
 const DATA_TABLE: u8 = DATA | PERSISTENT | RECURSIVE;
 /// What ZooKeeper keeps in its table of child watches.
 const CHILD_TABLE: u8 = CHILD | PERSISTENT;
+
+/// To what of a path a watch listens. A path has a list of watches for each.
+type Class = usize;
+
+/// To what is below as well. It may listen to the znode or its list of children besides, or not: when that
+/// list changes it is told of the child anyway.
+const BELOW: Class = 0;
+/// To the znode and to the list of its children.
+const BOTH: Class = 1;
+const ZNODE: Class = 2;
+const CHILDREN: Class = 3;
+const CLASSES: usize = 4;
+
+fn class_of(modes: u8) -> Class {
+    match (modes & DATA_TABLE != 0, modes & CHILD_TABLE != 0) {
+        _ if modes & RECURSIVE != 0 => BELOW,
+        (true, true) => BOTH,
+        (true, false) => ZNODE,
+        (false, _) => CHILDREN,
+    }
+}
 
 impl WatchMode {
     /// One for each bit.
@@ -87,8 +109,8 @@ struct WatchedPath {
     /// `None` when the slot is free: clients may watch any path, the empty one too.
     path: Option<Box<str>>,
     hash: u32,
-    /// For a free slot: the next free one.
-    first: u32,
+    /// The list of each [`Class`]. For a free slot, the first is the next free one.
+    first: [u32; CLASSES],
 }
 
 #[derive(Debug)]
@@ -120,6 +142,10 @@ impl Slot for Watch {
 }
 
 impl WatchedPath {
+    fn is_watched(&self) -> bool {
+        self.first != [NONE; CLASSES]
+    }
+
     fn path(&self) -> &str {
         self.path.as_deref().unwrap_or_default()
     }
@@ -127,10 +153,10 @@ impl WatchedPath {
 
 impl Slot for WatchedPath {
     fn vacant(next_free: u32) -> Self {
-        Self { path: None, hash: 0, first: next_free }
+        Self { path: None, hash: 0, first: [next_free, NONE, NONE, NONE] }
     }
     fn next_free(&self) -> u32 {
-        self.first
+        self.first[0]
     }
     fn is_vacant(&self) -> bool {
         self.path.is_none()
@@ -184,8 +210,9 @@ pub struct Watches {
     recursive: usize,
     in_data_table: usize,
     in_child_table: usize,
-    /// Whom the current change is told to: kept for its allocation.
+    /// Whom the current change is told to, and who else listens recursively: kept for their allocations.
     told: Vec<u32>,
+    above: Vec<u32>,
 }
 
 impl Watches {
@@ -205,6 +232,7 @@ impl Watches {
             in_data_table: 0,
             in_child_table: 0,
             told: Vec::new(),
+            above: Vec::new(),
         }
     }
 
@@ -258,66 +286,77 @@ impl Watches {
         if self.watches.live() == 0 {
             return;
         }
-        let (fires, once, recursive) = match change.kind {
-            EventKind::Created | EventKind::DataChanged => (DATA_TABLE, DATA, RECURSIVE),
-            EventKind::Deleted => (DATA_TABLE | CHILD_TABLE, DATA | CHILD, RECURSIVE),
-            EventKind::ChildrenChanged => (CHILD_TABLE, CHILD, 0),
+        let (fires, once, classes) = match change.kind {
+            EventKind::Created | EventKind::DataChanged => (DATA_TABLE, DATA, &[BELOW, BOTH, ZNODE][..]),
+            EventKind::Deleted => {
+                (DATA_TABLE | CHILD_TABLE, DATA | CHILD, &[BELOW, BOTH, ZNODE, CHILDREN][..])
+            }
+            EventKind::ChildrenChanged => (CHILD_TABLE, CHILD, &[BELOW, BOTH, CHILDREN][..]),
             _ => return,
         };
-        let mut told = core::mem::take(&mut self.told);
-        let hash = self.hasher.path(change.path);
+        let is_told_above = self.recursive > 0 && fires & RECURSIVE != 0;
+        let (mut told, mut above) = (core::mem::take(&mut self.told), core::mem::take(&mut self.above));
+        let hash = match is_told_above {
+            true => self.listening_above(change.path, &mut above),
+            false => self.hasher.path(change.path),
+        };
         if let Some(path) = self.find_path(change.path, hash) {
-            let mut next = self.paths[path].first;
-            while next != NONE {
-                let id = next;
-                let watch = &self.watches[id];
-                next = watch.next_of_path;
-                let modes = watch.modes;
-                if modes & fires != 0 {
-                    told.push(watch.watcher);
-                    tell(self.watchers[watch.watcher].id, change.kind, change.path);
-                    if modes & once != 0 {
-                        self.keep_modes(id, modes & !once);
+            // With its last watch the path is gone, and has no list any more.
+            let lists = self.paths[path].first;
+            for class in classes {
+                let mut next = lists[*class];
+                while next != NONE {
+                    let id = next;
+                    let watch = &self.watches[id];
+                    next = watch.next_of_path;
+                    let modes = watch.modes;
+                    if modes & fires != 0 {
+                        told.push(watch.watcher);
+                        tell(self.watchers[watch.watcher].id, change.kind, change.path);
+                        if modes & once != 0 {
+                            // If it goes to another list, then to one that does not fire.
+                            self.keep_modes(id, modes & !once);
+                        }
                     }
                 }
             }
         }
-        if recursive != 0 && self.recursive > 0 {
-            self.trigger_above(change, &mut told, tell);
+        if !above.is_empty() {
+            self.tell_above(change, &mut told, &mut above, tell);
         }
         told.clear();
-        self.told = told;
+        above.clear();
+        (self.told, self.above) = (told, above);
     }
 
-    /// Tells a change to those who watch recursively from above and are not yet told.
-    fn trigger_above(
+    /// Adds those who listen recursively from above a path, and returns its hash.
+    fn listening_above(&self, path: &str, above: &mut Vec<u32>) -> u32 {
+        let mut levels = self.hasher.levels(path).peekable();
+        let mut last = 0;
+        while let Some((at, hash)) = levels.next() {
+            last = hash;
+            if levels.peek().is_some()
+                && let Some(slot) = self.find_path(at, hash)
+            {
+                above.extend(self.ids_in(slot, BELOW).map(|id| self.watches[id].watcher));
+            }
+        }
+        last
+    }
+
+    /// Tells a change to those who listen from above and are not yet told, each once.
+    fn tell_above(
         &self,
         change: &Change<'_>,
-        told: &mut Vec<u32>,
+        told: &mut [u32],
+        above: &mut [u32],
         tell: &mut impl FnMut(WatcherId, EventKind, &str),
     ) {
         told.sort_unstable();
-        let told_already = told.len();
-        let mut at = change.path;
-        while let Some((parent, _)) = path::split(at) {
-            at = parent;
-            let Some(path) = self.find_path(at, self.hasher.path(at)) else {
-                continue;
-            };
-            let mut next = self.paths[path].first;
-            while next != NONE {
-                let watch = &self.watches[next];
-                next = watch.next_of_path;
-                if watch.modes & RECURSIVE != 0 {
-                    told.push(watch.watcher);
-                }
-            }
-        }
-        let (told_already, above) = told.split_at_mut(told_already);
         above.sort_unstable();
         let mut last = NONE;
         for watcher in above {
-            if *watcher != last && told_already.binary_search(watcher).is_err() {
+            if *watcher != last && told.binary_search(watcher).is_err() {
                 tell(self.watchers[*watcher].id, change.kind, change.path);
             }
             last = *watcher;
@@ -356,13 +395,13 @@ impl Watches {
     #[must_use]
     pub fn recursive_above(&self, path: &str) -> Vec<MovedWatch> {
         let tops = tops_of(path);
-        let mut above: Vec<&str> = tops.iter().flat_map(|top| above(top)).collect();
+        let above = tops.iter().flat_map(|top| self.hasher.levels(top).filter(move |(at, _)| at != top));
+        let mut slots: Vec<u32> = above.filter_map(|(at, hash)| self.find_path(at, hash)).collect();
         // The root is above both.
-        above.sort_unstable();
-        above.dedup();
-        let slots = above.into_iter().filter_map(|at| self.find_path(at, self.hasher.path(at)));
+        slots.sort_unstable();
+        slots.dedup();
         let mut found = Vec::new();
-        for id in slots.flat_map(|slot| self.ids_at(slot)) {
+        for id in slots.into_iter().flat_map(|slot| self.ids_in(slot, BELOW)) {
             self.note_moved(id, RECURSIVE, &mut found);
         }
         found
@@ -370,7 +409,11 @@ impl Watches {
 
     /// The watches on a path.
     fn ids_at(&self, slot: u32) -> impl Iterator<Item = u32> {
-        let mut next = self.paths[slot].first;
+        (0..CLASSES).flat_map(move |class| self.ids_in(slot, class))
+    }
+
+    fn ids_in(&self, slot: u32, class: Class) -> impl Iterator<Item = u32> {
+        let mut next = self.paths[slot].first[class];
         core::iter::from_fn(move || {
             let id = (next != NONE).then_some(next)?;
             next = self.watches[id].next_of_path;
@@ -446,15 +489,9 @@ impl Watches {
     /// The paths with data watches, and who watches them (`wchp`), in no particular order.
     pub fn by_path(&self) -> impl Iterator<Item = (&str, Vec<WatcherId>)> {
         self.by_path.iter().filter_map(|slot| {
-            let mut next = self.paths[*slot].first;
-            let mut watchers = Vec::new();
-            while next != NONE {
-                let watch = &self.watches[next];
-                next = watch.next_of_path;
-                if watch.modes & DATA_TABLE != 0 {
-                    watchers.push(self.watchers[watch.watcher].id);
-                }
-            }
+            let watches = self.ids_at(*slot).map(|id| &self.watches[id]);
+            let watches = watches.filter(|watch| watch.modes & DATA_TABLE != 0);
+            let watchers: Vec<WatcherId> = watches.map(|watch| self.watchers[watch.watcher].id).collect();
             (!watchers.is_empty()).then(|| (self.paths[*slot].path(), watchers))
         })
     }
@@ -474,7 +511,7 @@ impl Watches {
         if let Some(slot) = self.find_path(path, hash) {
             return slot;
         }
-        let slot = self.paths.insert(WatchedPath { path: Some(path.into()), hash, first: NONE });
+        let slot = self.paths.insert(WatchedPath { path: Some(path.into()), hash, first: [NONE; CLASSES] });
         let paths = &self.paths;
         self.by_path.insert_unique(spread(hash), slot, |slot| spread(paths[*slot].hash));
         slot
@@ -498,24 +535,19 @@ impl Watches {
         self.find(self.find_path(path, self.hasher.path(path))?, watcher)
     }
 
-    /// Makes a watch without any mode; the caller gives it one.
+    /// Makes a watch without any mode, which is in no list of its path; the caller gives it one.
     fn link(&mut self, path: u32, watcher: u32) -> u32 {
-        let next_of_path = self.paths[path].first;
         let next_of_watcher = self.watchers[watcher].first;
         let id = self.watches.insert(Watch {
             path,
             watcher,
-            next_of_path,
+            next_of_path: NONE,
             prev_of_path: NONE,
             next_of_watcher,
             prev_of_watcher: NONE,
             modes: 0,
         });
-        self.paths[path].first = id;
         self.watchers[watcher].first = id;
-        if next_of_path != NONE {
-            self.watches[next_of_path].prev_of_path = id;
-        }
         if next_of_watcher != NONE {
             self.watches[next_of_watcher].prev_of_watcher = id;
         }
@@ -526,6 +558,7 @@ impl Watches {
         id
     }
 
+    /// Puts a watch into the list of its path that its modes belong into.
     fn set_modes(&mut self, id: u32, modes: u8) {
         let before = core::mem::replace(&mut self.watches[id].modes, modes);
         let step = |count: &mut usize, bits: u8| {
@@ -535,6 +568,34 @@ impl Watches {
         step(&mut self.recursive, RECURSIVE);
         step(&mut self.in_data_table, DATA_TABLE);
         step(&mut self.in_child_table, CHILD_TABLE);
+        let class = |modes| (modes != 0).then(|| class_of(modes));
+        let (from, to) = (class(before), class(modes));
+        if from != to {
+            from.into_iter().for_each(|class| self.unlink_from_path(id, class));
+            to.into_iter().for_each(|class| self.link_to_path(id, class));
+        }
+    }
+
+    fn link_to_path(&mut self, id: u32, class: Class) {
+        let path = self.watches[id].path;
+        let next = core::mem::replace(&mut self.paths[path].first[class], id);
+        let watch = &mut self.watches[id];
+        (watch.next_of_path, watch.prev_of_path) = (next, NONE);
+        if next != NONE {
+            self.watches[next].prev_of_path = id;
+        }
+    }
+
+    fn unlink_from_path(&mut self, id: u32, class: Class) {
+        let Watch { path, next_of_path: next, prev_of_path: prev, .. } = self.watches[id];
+        if next != NONE {
+            self.watches[next].prev_of_path = prev;
+        }
+        if prev == NONE {
+            self.paths[path].first[class] = next;
+        } else {
+            self.watches[prev].next_of_path = next;
+        }
     }
 
     /// Leaves a watch only these modes; without any it is gone, and so are a path and a watcher
@@ -550,23 +611,15 @@ impl Watches {
         }
         self.set_modes(id, 0);
         let watch = self.watches.remove(id);
-        if watch.next_of_path != NONE {
-            self.watches[watch.next_of_path].prev_of_path = watch.prev_of_path;
-        }
         if watch.next_of_watcher != NONE {
             self.watches[watch.next_of_watcher].prev_of_watcher = watch.prev_of_watcher;
-        }
-        if watch.prev_of_path == NONE {
-            self.paths[path].first = watch.next_of_path;
-        } else {
-            self.watches[watch.prev_of_path].next_of_path = watch.next_of_path;
         }
         if watch.prev_of_watcher == NONE {
             self.watchers[watcher].first = watch.next_of_watcher;
         } else {
             self.watches[watch.prev_of_watcher].next_of_watcher = watch.next_of_watcher;
         }
-        if self.paths[path].first == NONE {
+        if !self.paths[path].is_watched() {
             let gone = self.paths.remove(path);
             if let Ok(found) = self.by_path.find_entry(spread(gone.hash), |other| *other == path) {
                 found.remove();
@@ -582,11 +635,6 @@ impl Watches {
 /// The tops of what moves with the subtree at a path: it, and the quotas in it.
 fn tops_of(path: &str) -> [String; 2] {
     [String::from(path), quotas_of(path)]
-}
-
-/// The paths above a path.
-fn above(path: &str) -> impl Iterator<Item = &str> {
-    core::iter::successors(Some(path), |at| path::split(at).map(|(parent, _)| parent)).skip(1)
 }
 
 fn hash_of_pair(path: u32, watcher: u32) -> u64 {

@@ -84,12 +84,29 @@ impl<'a> MultiOps<'a> {
 
     /// The operations in order.
     pub fn iter(&self) -> impl Iterator<Item = Request<'a>> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        self.places().map(|(_, op)| op)
+    }
+
+    /// The same, each with the place where it begins in what they were decoded from: see [`MultiOps::op_at`].
+    pub fn places(&self) -> impl Iterator<Item = (usize, Request<'a>)> + use<'a> {
+        let (mut reader, len) = (Reader::new(self.bytes), self.bytes.len());
         // The bytes were checked by `decode`, so no operation is lost to `ok()`.
         (0..self.count).map_while(move |_| {
+            let place = len - reader.rest().len();
             let header = MultiHeader::decode(&mut reader).ok()?;
-            decode_op(header, &mut reader).ok()
+            Some((place, decode_op(header, &mut reader).ok()?))
         })
+    }
+
+    /// The operation that begins at a place of what [`MultiOps::decode`] was given: one of many, without a
+    /// look at the others.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn op_at(bytes: &'a [u8], place: usize) -> Result<Request<'a>, DecodeError> {
+        let mut reader = Reader::new(bytes.get(place..).unwrap_or_default());
+        let header = MultiHeader::decode(&mut reader)?;
+        decode_op(header, &mut reader)
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Plan {
     opcode: Opcode,
     /// Number of operations, if it is a multi.
     multi: Option<usize>,
+    /// And where each of them begins.
+    places: Vec<usize>,
     /// Those who stand still have nothing that is prepared and not applied.
     pub(crate) is_quiet: bool,
     pub(crate) placement: Placement,
@@ -116,7 +118,11 @@ impl Server {
             Asked::Write { session, opcode, body, .. } => (*session, *opcode, body),
         };
         plan.opcode = opcode;
-        match Request::decode(opcode, &mut Reader::new(body)) {
+        let request = Request::decode(opcode, &mut Reader::new(body));
+        if let Ok(Request::Multi(ops)) = &request {
+            plan.places = ops.places().map(|(place, _)| place).collect();
+        }
+        match request {
             Ok(Request::CloseSession) => {
                 plan.ends = Some(session);
                 let visited = self.partition.tree.visited(session);
@@ -197,6 +203,7 @@ impl Plan {
             writers: Vec::new(),
             opcode,
             multi: None,
+            places: Vec::new(),
             is_quiet: false,
             placement,
             ends: None,
@@ -212,6 +219,11 @@ impl Plan {
     /// Whether the same request comes to the same with both.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.placement.version() == other.placement.version() && self.steps == other.steps
+    }
+
+    /// Where the operation begins that a step belongs to, if it is one of a multi.
+    pub(super) fn place(&self, step: &Step) -> Option<usize> {
+        self.places.get(step.op).copied()
     }
 
     fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
-use stoa_wire::{Opcode, Reader, Request};
+use stoa_wire::{MultiOps, Opcode, Reader, Request};
 
 /// What moves is one entry of the timeline.
 const MOVED_BYTES_MAX: usize = 4 << 20;
@@ -92,8 +92,16 @@ impl Server {
         is_broken && !self.planted.is(Bug::StandsInChange)
     }
 
-    /// Prepares a step of the operation that this partition stands still for.
-    pub(crate) fn do_step(&mut self, from: u8, op: u64, asked: &Bytes, stamp: Stamp, step: &Step) {
+    /// Prepares a step of the operation that this partition stands still for. Of a multi only the operation
+    /// is looked at that begins at `place`: there may be thousands, and each has its steps.
+    pub(crate) fn do_step(
+        &mut self,
+        from: u8,
+        op: u64,
+        (asked, place): (&Bytes, Option<usize>),
+        stamp: Stamp,
+        step: &Step,
+    ) {
         let is_for = |stand: &&mut Stand| stand.op == op && stand.coordinator == from && !stand.is_written;
         let Some(stand) = self.crossing.stand.as_mut().filter(is_for) else { return };
         if let Some(op_of_move) = of_move(&step.kind) {
@@ -103,14 +111,11 @@ impl Server {
             return self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts: Vec::new() })));
         }
         let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
-        let Ok(request) = Request::decode(opcode, &mut Reader::new(body)) else { return };
-        let request = match request {
-            Request::Multi(ops) => match ops.iter().nth(step.op).and_then(multi_op) {
-                Some(op) => op,
-                None => return,
-            },
-            request => request,
+        let request = match place {
+            Some(place) => MultiOps::op_at(body, place).ok().and_then(multi_op),
+            None => Request::decode(opcode, &mut Reader::new(body)).ok(),
         };
+        let Some(request) = request else { return };
         let is_end = matches!(step.kind, StepKind::Close);
         let ending = if is_end { self.partition.ending(session) } else { Vec::new() };
         let tree = &mut self.partition.tree;

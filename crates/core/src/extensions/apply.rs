@@ -10,13 +10,13 @@ use crate::planted::Bug;
 use crate::request::frame;
 use crate::server::Server;
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
-use alloc::vec::Vec;
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
 
-/// Names of watches that clients know by other paths than what is watched: the path, and what it is known as.
-pub(crate) type Aliases = Vec<(Box<str>, Box<str>)>;
+/// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
+pub(crate) type Aliases = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 impl Server {
     /// The state is another one: what is known of programs is read from it.
@@ -68,10 +68,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if path != known_as {
             let aliases = connection.aliases.get_or_insert_default();
-            let alias = (Box::from(path), Box::from(known_as));
-            if !aliases.contains(&alias) {
-                aliases.push(alias);
-            }
+            aliases.entry(path.into()).or_default().insert(known_as.into());
         }
         self.partition.watches.add(path, WatcherId(id.0), mode);
     }

@@ -107,6 +107,49 @@ struct Proposed {
     registers: bool,
 }
 
+/// All of that, in its order, and counted: each request asks whether its session has any.
+#[derive(Debug, Default)]
+struct UnderWay {
+    proposed: VecDeque<Proposed>,
+    by_session: BTreeMap<i64, Count>,
+    registering: usize,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    all: usize,
+    registering: usize,
+}
+
+impl UnderWay {
+    fn push(&mut self, proposed: Proposed) {
+        let count = self.by_session.entry(proposed.session).or_default();
+        count.all += 1;
+        count.registering += usize::from(proposed.registers);
+        self.registering += usize::from(proposed.registers);
+        self.proposed.push_back(proposed);
+    }
+
+    /// Takes out what is applied up to there. Returns whether there was anything.
+    fn applied(&mut self, zxid: i64) -> bool {
+        let before = self.proposed.len();
+        while let Some(proposed) = self.proposed.pop_front_if(|proposed| proposed.zxid <= zxid) {
+            self.registering -= usize::from(proposed.registers);
+            let Some(count) = self.by_session.get_mut(&proposed.session) else { continue };
+            count.all -= 1;
+            count.registering -= usize::from(proposed.registers);
+            if count.all == 0 {
+                self.by_session.remove(&proposed.session);
+            }
+        }
+        self.proposed.len() < before
+    }
+
+    fn registering_of(&self, session: i64) -> usize {
+        self.by_session.get(&session).map_or(0, |count| count.registering)
+    }
+}
+
 /// What a server knows of programs.
 #[derive(Default)]
 pub(crate) struct Extensions {
@@ -119,7 +162,7 @@ pub(crate) struct Extensions {
     /// How many of them each session has of each program.
     acknowledged: BTreeMap<(Box<str>, i64), u32>,
     stats: BTreeMap<Box<str>, ProgramStats>,
-    proposed: VecDeque<Proposed>,
+    under_way: UnderWay,
     /// What lives where, and which partition this is.
     home: Option<(Placement, u8)>,
     /// Some of that was applied lately.
@@ -239,8 +282,16 @@ impl Extensions {
         self.owners.remove(name);
         self.stats.remove(name);
         let below = format!("{PROGRAMS}/{name}/");
-        self.acknowledgements.retain(|path, _| !path.starts_with(&below));
-        self.acknowledged.retain(|(of, _), _| **of != *name);
+        let acknowledgements = self.acknowledgements.range(Box::from(below.as_str())..).map(|(path, _)| path);
+        let acknowledgements = acknowledgements.take_while(|path| path.starts_with(&below)).cloned();
+        for path in acknowledgements.collect::<Vec<_>>() {
+            self.acknowledgements.remove(&path);
+        }
+        let (first, last) = ((Box::from(name), i64::MIN), (Box::from(name), i64::MAX));
+        let acknowledged = self.acknowledged.range(first..=last).map(|(key, _)| key.clone());
+        for key in acknowledged.collect::<Vec<_>>() {
+            self.acknowledged.remove(&key);
+        }
     }
 
     /// Whether a session has acknowledged any program.
@@ -255,7 +306,7 @@ impl Extensions {
 
     /// Whether a session has something under way that decides what becomes of its next request.
     pub(crate) fn is_changing(&self, session: i64) -> bool {
-        self.proposed.iter().any(|proposed| proposed.session == session)
+        self.under_way.by_session.contains_key(&session)
     }
 
     /// Whether something that was proposed has been applied since this was asked last.
@@ -265,7 +316,7 @@ impl Extensions {
 
     /// What was proposed and not applied may never be.
     pub(crate) fn abandoned(&mut self) {
-        self.proposed.clear();
+        self.under_way = UnderWay::default();
     }
 
     fn warn(&mut self, warning: String) {

@@ -234,6 +234,9 @@ impl Partition {
         let owner = self.extensions.owners.get(name);
         let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
         let caller = Caller { session: Caller::REACTION, identities };
+        // Noted before, it stays noted when this one fails; else each one that fails would have all of it
+        // noted anew.
+        self.tree.part_note_contents(part);
         let mark = self.tree.part_mark(part);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);

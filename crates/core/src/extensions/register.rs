@@ -205,7 +205,7 @@ impl Partition {
 
     fn programs_proposed(&mut self, session: i64, registers: bool) {
         let zxid = self.proposed_zxid();
-        self.extensions.proposed.push_back(Proposed { zxid, session, registers });
+        self.extensions.under_way.push(Proposed { zxid, session, registers });
     }
 
     fn is_program(&self, name: &str) -> bool {
@@ -456,15 +456,14 @@ impl Partition {
     fn check_room(&self, session: i64) -> Result<(), Why> {
         let extensions = &self.extensions;
         let (all, own) = (extensions.limits.programs, extensions.limits.programs_per_session);
-        let under_way = || extensions.proposed.iter().filter(|proposed| proposed.registers);
-        let count = extensions.owners.len() + under_way().count();
+        let count = extensions.owners.len() + extensions.under_way.registering;
         if count >= all {
             let text =
                 format!("there are {count} programs, as many as there may be (setting max-extensions)");
             return Err(why(ErrorCode::QuotaExceeded, text));
         }
         let owned = extensions.owners.values().filter(|owner| owner.session == session).count()
-            + under_way().filter(|proposed| proposed.session == session).count();
+            + extensions.under_way.registering_of(session);
         if owned >= own {
             let mut text = String::new();
             let _ = write!(
@@ -536,9 +535,7 @@ impl Partition {
 
     /// What was proposed of programs is applied, up to here.
     pub(super) fn programs_applied(&mut self, zxid: i64) {
-        while self.extensions.proposed.pop_front_if(|proposed| proposed.zxid <= zxid).is_some() {
-            self.extensions.has_settled = true;
-        }
+        self.extensions.has_settled |= self.extensions.under_way.applied(zxid);
     }
 
     /// Some of what stands at or below `/em` has changed.
