@@ -28,6 +28,7 @@ cargo xtask COMMAND
   tidy                        the repository's own rules
   sim [--seeds N]             the simulator over N seeds
   benches                     what the benchmarks make of measurements
+  cost [WORDS]                no operation costs more than its size times a logarithm; those with these words
   kazoo [PYTEST OPTIONS]      kazoo's own tests
   java [MAVEN OPTIONS]        our tests with the Apache client and Curator
   upstream [MAVEN OPTIONS]    ZooKeeper's and Curator's own tests
@@ -113,6 +114,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             arguments.finish()?;
             report.step("benches", suites::benches);
         }
+        "cost" => report.step("cost", || suites::cost(&arguments.rest())),
         "kazoo" => report.step("kazoo", || suites::kazoo(against, &arguments.rest())),
         "java" => report.step("java", || suites::java(against, &arguments.rest())),
         "upstream" => report.step("upstream", || suites::upstream(against, &arguments.rest())),
@@ -160,6 +162,7 @@ fn everything(report: &mut Report) {
     report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
     report.step("benches", suites::benches);
     report.step("settings", || suites::settings(&[]));
+    report.step("cost", || suites::cost(&[]));
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));

@@ -144,16 +144,34 @@ fn install_c_client() -> Result<(), String> {
     if Path::new("/usr/include/zookeeper/zookeeper.h").exists() {
         return Ok(());
     }
-    let wanted = "the C client is missing: run `apt-get install libzookeeper-mt-dev` as root";
+    install("the C client", "libzookeeper-mt-dev")
+}
+
+/// Installs a Debian package.
+fn install(what: &str, package: &str) -> Result<(), String> {
+    let wanted = format!("{what} is missing: run `apt-get install {package}` as root");
     let mut update = Command::new("apt-get");
     update.args(["--quiet", "update"]);
     run::must(&mut update, APT_LIMIT).map_err(|error| format!("{wanted} ({error})"))?;
     let mut install = Command::new("apt-get");
     install
-        .args(["--quiet", "--yes", "--no-install-recommends", "install", "libzookeeper-mt-dev"])
+        .args(["--quiet", "--yes", "--no-install-recommends", "install", package])
         .env("DEBIAN_FRONTEND", "noninteractive");
     run::must(&mut install, APT_LIMIT).map_err(|error| format!("{wanted} ({error})"))?;
     Ok(())
+}
+
+/// No operation costs more than its size times a logarithm: instructions, counted at two sizes.
+pub(crate) fn cost(more: &[String]) -> Result<Tally, String> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        install("Valgrind", "valgrind")?;
+    }
+    let mut cost = Command::new("cargo");
+    cost.args(["run", "--quiet", "--release", "--package", "stoa-cost", "--"])
+        .args(more)
+        .current_dir(workspace::root());
+    let outcome = run::run(&mut cost, BUILD_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// Random requests, the same to Stoa and to Apache ZooKeeper, and the answers compared.
