@@ -455,9 +455,9 @@ mod tests {
         let id = sessions.new_id();
         let key = sessions.insert(id, 1000, at(0));
         (1..=500).for_each(|ms| sessions.set_timeout(key, 1000, at(ms)));
-        assert!(sessions.expired(at(1450), true, nobody).is_empty());
+        assert!(sessions.expired(at(1550), true, nobody).is_empty());
         assert_eq!(sessions.queue.values().map(Vec::len).sum::<usize>(), 1);
-        sessions.set_timeout(key, 500, at(1450));
+        sessions.set_timeout(key, 500, at(1550));
         assert_eq!(sessions.expired(at(2100), true, nobody), [id]);
         assert!(sessions.expired(at(9000), true, nobody).is_empty(), "it is reported once");
     }
