@@ -62,7 +62,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     }),
     linear("deep: addWatch, recursive", LEVELS, |n| ask(n, |path| ask::add_watch(path, ADD_RECURSIVE))),
     linear("deep: exists, nothing there", LEVELS, |n| {
-        missing(n, |path| ask::read(Opcode::Exists, path, true))
+        missing(n, |path| ask::read(Opcode::Exists, path, true));
     }),
     linear("deep: getData, nothing there", LEVELS, |n| {
         missing(n, |path| ask::read(Opcode::GetData, path, false));

@@ -29,7 +29,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         counted(&mut || {
             (0..n).for_each(|_| {
                 let _ = world.client();
-            })
+            });
         });
     }),
     constant("sessions: one more is opened", SESSIONS, |n| {
