@@ -27,7 +27,7 @@ pub(crate) fn counted(operation: &mut dyn FnMut()) {
 pub(crate) fn all(operations: Vec<&Operation>) -> Result<bool, String> {
     let directory = tempfile::tempdir().map_err(|error| format!("no folder for the counts: {error}"))?;
     println!(
-        "{:<64}{:>8}{:>14}{:>14}{:>10}",
+        "{:<96}{:>8}{:>14}{:>14}{:>12}",
         "operation", "size", "instructions", "at 4 times", "a doubling"
     );
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(0));
@@ -37,7 +37,7 @@ pub(crate) fn all(operations: Vec<&Operation>) -> Result<bool, String> {
             let factor = (four as f64 / one as f64).sqrt();
             let fits = factor <= operation.growth.limit();
             let verdict = if fits { String::new() } else { format!("  above {}", operation.growth.limit()) };
-            println!("{:<64}{:>8}{one:>14}{four:>14}{factor:>10.2}{verdict}", operation.name, operation.size);
+            println!("{:<96}{:>8}{one:>14}{four:>14}{factor:>12.2}{verdict}", operation.name, operation.size);
             *failed.lock().map_err(|_| "a thread has ended")? += usize::from(!fits);
         }
         Ok(())
