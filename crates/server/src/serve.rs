@@ -88,6 +88,11 @@ fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
     let partitions = partitions_file::settle(&settings.data_dir, settings.partitions, must_exist)?;
     if partitions > 1 {
         settings.partitions = Some(Partitions::Exactly(partitions));
+        if settings.local_sessions {
+            tracing::warn!(
+                "local-sessions has no effect: with several partitions every session is a global one"
+            );
+        }
     }
     Ok(partitions)
 }

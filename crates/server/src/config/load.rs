@@ -152,6 +152,7 @@ pub(super) fn resolve(
     }
     let ensemble = Ensemble { settings: &mut settings, places: &mut places, read };
     warnings.extend(ensemble.complete()?);
+    warnings.extend(is_zoo_cfg.then(|| shorten(&mut settings, &places)).flatten());
     warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));
     check(&settings, &places)?;
     warnings.extend(dangers(&settings));
@@ -204,6 +205,24 @@ fn is_zoo_cfg(path: &Path, text: &str) -> bool {
         Some("cfg" | "properties") => true,
         _ => zoo::looks_like(text),
     }
+}
+
+/// The longest request where there are several servers: what it becomes goes to the others in one message, which may
+/// have 64 MiB.
+const REQUEST_BYTES_OF_SEVERAL: u64 = 32 << 20;
+
+/// ZooKeeper's servers take any `jute.maxbuffer`, so a `zoo.cfg` that says more is no reason not to start.
+fn shorten(settings: &mut Settings, places: &[Place]) -> Option<String> {
+    let place = &places[index_of("max-request-bytes")];
+    let is_too_long = !settings.servers.is_empty() && settings.max_request_bytes > REQUEST_BYTES_OF_SEVERAL;
+    if !is_too_long || !matches!(place, Place::Line { .. }) {
+        return None;
+    }
+    settings.max_request_bytes = REQUEST_BYTES_OF_SEVERAL;
+    Some(format!(
+        "{place}: {REQUEST_BYTES_OF_SEVERAL} bytes count: a longer request does not go to the other servers in one \
+         message"
+    ))
 }
 
 /// A longer request needs longer buffers and segments. Those that nobody set grow; so does what a `zoo.cfg`
@@ -265,8 +284,7 @@ fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
     if settings.max_request_bytes > 1 << 30 {
         return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "at most 1GiB".into());
     }
-    // What a request becomes goes to the others in one message, which may have 64 MiB.
-    if !settings.servers.is_empty() && settings.max_request_bytes > 32 << 20 {
+    if !settings.servers.is_empty() && settings.max_request_bytes > REQUEST_BYTES_OF_SEVERAL {
         return wrong(
             "max-request-bytes",
             settings.max_request_bytes.to_string(),
@@ -321,6 +339,11 @@ fn dangers(settings: &Settings) -> impl Iterator<Item = String> {
     let dangers = [
         (!settings.fsync, "fsync is false: a power failure loses updates that were acknowledged".to_owned()),
         (settings.skip_acl, "skip-acl is true: every client may read and change everything".to_owned()),
+        (
+            settings.local_sessions && settings.servers.is_empty(),
+            "local-sessions has no effect: a server that stands alone makes global ones, as ZooKeeper's does"
+                .to_owned(),
+        ),
         (
             small < REQUEST_BYTES_USUAL,
             format!("max-request-bytes is {small}: a handshake takes 45, and most requests take more"),
@@ -535,6 +558,16 @@ mod tests {
         let loaded = load("stoa.toml", "max-request-bytes = '256MiB'").unwrap();
         assert_eq!((loaded.settings.segment_bytes, loaded.warnings.len()), (512 << 20, 0));
         assert!(load("stoa.toml", "max-request-bytes = '256MiB'\nsegment-bytes = '64MiB'").is_err());
+    }
+
+    #[test]
+    fn the_longest_request_of_a_zoo_cfg_is_shortened_where_there_are_several_servers() {
+        let load = |text: &str| resolve(&[], &[], Some((Path::new("zoo.cfg"), text))).unwrap();
+        let loaded = load("jute.maxbuffer=100000000\nserver.1=a:2888:3888\n");
+        assert_eq!(loaded.settings.max_request_bytes, 32 << 20);
+        let warned = "zoo.cfg, line 1: jute.maxbuffer: 33554432 bytes count: ";
+        assert!(loaded.warnings.iter().any(|it| it.starts_with(warned)), "{:?}", loaded.warnings);
+        assert_eq!(load("jute.maxbuffer=100000000\n").settings.max_request_bytes, 100_000_000);
     }
 
     #[test]

@@ -53,7 +53,8 @@ fn every_key_with_a_setting_sets_it() {
          forceSync=no\nfsync.warningthresholdms=50\nnio.sessionlessCnxnTimeout=2000\n\
          DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
          DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
-         db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\npartitions=1\n",
+         db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\nlocalSessionsEnabled=true\n\
+         localSessionsUpgradingEnabled=TRUE\npartitions=1\n",
     )
     .unwrap();
     assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
@@ -76,6 +77,8 @@ fn every_key_with_a_setting_sets_it() {
         ("servers", "1=a:2888:3888:participant"),
         ("reconfig-enabled", "false"),
         ("read-only-mode", "true"),
+        ("local-sessions", "true"),
+        ("local-sessions-upgrading", "true"),
         ("tick-time", "3s"),
         ("min-session-timeout", "4s"),
         ("max-session-timeout", "40s"),
