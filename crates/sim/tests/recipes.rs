@@ -120,7 +120,7 @@ fn runs_meet_what_they_are_for() {
 }
 
 /// The seeds within which a planted bug must be found.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 120;
 
 fn found(play: Play, kind: &str, plant: impl Fn(&mut Settings)) {
     for seed in 1..=SEEDS {

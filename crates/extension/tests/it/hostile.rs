@@ -394,8 +394,8 @@ fn trespassers() -> Vec<Case> {
         ),
         body(
             "a long name",
-            "let s = \"xxxxxxxxxxxxxxxx\"; for i in 0..13 { s += s; } local.create(\"/\" + s);",
-            "BadArguments",
+            "let s = \"xxxxxxxxxxxxxxxx\"; for i in 0..14 { s += s; } local.create(\"/\" + s);",
+            "its limit `memory_bytes` of 2097152",
         ),
         body("itself, again", "local.create(\"/x\"); local.create(\"/x\");", "NodeExists"),
         body("its own trigger", "return local.read(\"/x\").data;", "NoNode"),
