@@ -47,7 +47,7 @@ def test_a_server_that_is_left_alone_only_reads(ensemble):
     assert client.client_state == KeeperState.CONNECTED_RO
     assert client.get("/kept", watch=print)[0] == b"1"
     assert client.exists("/missing") is None
-    assert client.get_children("/") == ["kept", "zookeeper"]
+    assert client.get_children("/") == ["zookeeper", "kept"], "in the order of their creation"
     client.add_auth("digest", "user:password")
     transaction = client.transaction()
     transaction.create("/new")
