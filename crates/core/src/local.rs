@@ -144,10 +144,12 @@ impl Server {
     }
 
     /// The session of a connection, if it is a local one that is not to be a global one.
+    #[inline]
     fn local_of(&self, id: ConnectionId) -> Option<SessionKey> {
-        let Phase::Live(key) = self.connections.get(id).filter(|_| self.sessions.locals() > 0)?.phase else {
+        if self.sessions.locals() == 0 {
             return None;
-        };
+        }
+        let Phase::Live(key) = self.connections.get(id)?.phase else { return None };
         self.sessions.get(key).filter(|session| session.scope() == Scope::Local).map(|_| key)
     }
 

@@ -121,6 +121,7 @@ impl Tree {
     ///
     /// # Errors
     /// When the update is damaged or does not fit the state. The tree must not be used any more.
+    #[inline]
     pub fn apply(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
         if update.zxid <= self.last_zxid {
             return Ok(());

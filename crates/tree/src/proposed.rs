@@ -331,7 +331,7 @@ impl Overlay {
     #[inline]
     fn set_state(&mut self, slot: u32, state: Projected) {
         let before = core::mem::replace(&mut self.entries[slot as usize].state, state);
-        if before.kind != state.kind {
+        if before.owner() != state.owner() {
             self.change_owner(slot, before.owner(), state.owner());
         }
     }
@@ -406,16 +406,19 @@ impl Overlay {
             entry.hash = hash;
             entry.last_zxid = last_zxid;
             entry.child_delta = child_delta;
+            entry.state = state;
             slot
         } else {
             let (path, data, links) = (path.into(), NotedData::default(), Links::NONE);
-            let (state, owned) = (Projected::AWAY, Owned { next: NO_SLOT, prev: NO_SLOT });
+            let owned = Owned { next: NO_SLOT, prev: NO_SLOT };
             self.entries.push(Entry { path, hash, last_zxid, child_delta, state, data, links, owned });
             u32::try_from(self.entries.len() - 1).expect("outstanding updates are bounded by memory")
         };
         let entries = &self.entries;
         self.by_path.insert_unique(spread(hash), slot, |slot| spread(entries[*slot as usize].hash));
-        self.set_state(slot, state);
+        if state.owner().is_some() {
+            self.change_owner(slot, None, state.owner());
+        }
         slot
     }
 
@@ -423,7 +426,10 @@ impl Overlay {
         /// A path this long does not keep its allocation.
         const PATH_BYTES_KEPT: usize = 256;
         self.drop_contents(slot);
-        self.set_state(slot, Projected::AWAY);
+        let owner = self.entries[slot as usize].state.owner();
+        if owner.is_some() {
+            self.change_owner(slot, owner, None);
+        }
         let entry = &mut self.entries[slot as usize];
         if let Ok(found) = self.by_path.find_entry(spread(entry.hash), |other| *other == slot) {
             found.remove();

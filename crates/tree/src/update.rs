@@ -174,6 +174,7 @@ pub struct Update<'a> {
 }
 
 /// Starts an update at the end of a batch; give the result to [`end`].
+#[inline]
 pub(crate) fn begin(batch: &mut Vec<u8>, zxid: i64, time_ms: i64, session: i64) -> usize {
     let start = batch.len();
     batch.extend_from_slice(&[0; 4]);
@@ -540,6 +541,7 @@ impl<'a> Update<'a> {
     }
 
     /// Calls `each` with every operation, in order, after having checked that all can be read.
+    #[inline]
     pub(crate) fn for_each_op(
         &self,
         mut each: impl FnMut(Op<'a>) -> Result<(), CorruptUpdate>,

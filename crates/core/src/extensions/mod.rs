@@ -131,7 +131,11 @@ impl UnderWay {
     }
 
     /// Takes out what is applied up to there. Returns whether there was anything.
+    #[inline]
     fn applied(&mut self, zxid: i64) -> bool {
+        if self.proposed.is_empty() {
+            return false;
+        }
         let before = self.proposed.len();
         while let Some(proposed) = self.proposed.pop_front_if(|proposed| proposed.zxid <= zxid) {
             self.registering -= usize::from(proposed.registers);

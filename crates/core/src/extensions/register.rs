@@ -534,6 +534,7 @@ impl Partition {
     }
 
     /// What was proposed of programs is applied, up to here.
+    #[inline]
     pub(super) fn programs_applied(&mut self, zxid: i64) {
         self.extensions.has_settled |= self.extensions.under_way.applied(zxid);
     }
