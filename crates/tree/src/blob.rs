@@ -59,20 +59,30 @@ impl Blob {
         let name_len = u32::try_from(name.len()).expect(bounded).to_le_bytes();
         let data_len = u32::try_from(bytes).expect(bounded).to_le_bytes();
         let short = u16::try_from(name.len()).unwrap_or(LONG);
-        let long: &[u8] = if short == LONG { &name_len } else { &[] };
         let layout = Self::layout(name.len(), bytes);
         // SAFETY: the layout has at least the header's bytes.
         let allocated = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(allocated) else { handle_alloc_error(layout) };
         let mut end = start;
-        for part in [&short.to_le_bytes()[..], &data_len, long, name, data[0], data[1]] {
-            // SAFETY: the parts' lengths add up to the layout's size, so that each lies within the
+        let mut put = |part: &[u8]| {
+            // SAFETY: the lengths of what is put add up to the layout's size, so that each part lies within the
             // allocation and `end` at most one past it; the allocation is new, so it overlaps none.
             unsafe {
                 end.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
                 end = end.add(part.len());
             }
+        };
+        put(&short.to_le_bytes());
+        put(&data_len);
+        if short == LONG {
+            put(&name_len);
         }
+        put(name);
+        // Hardly any data has a first part: no call for nothing.
+        if !data[0].is_empty() {
+            put(data[0]);
+        }
+        put(data[1]);
         Self { start }
     }
 

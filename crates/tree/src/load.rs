@@ -79,8 +79,22 @@ pub struct Loader {
     ended: bool,
     ids: Ids,
     acls: HashMap<u32, u32, FixedState>,
+    latest: Latest,
+    /// Nodes that are not in the list of children yet: the sibling before them was not when they were read.
+    unlinked: Vec<u32>,
     nodes: u64,
     sessions: u64,
+}
+
+/// The node that was read last, as in the snapshot and as here. Most nodes follow the one before them there, below
+/// the same parent, and need not look anything up.
+#[derive(Debug, Default)]
+struct Latest {
+    record: PlaceRecord,
+    id: u32,
+    prev: u32,
+    parent: u32,
+    parent_ext: u32,
 }
 
 /// From the ids of znodes in the snapshot to those in the tree. A znode gets its slot when it is
@@ -140,7 +154,7 @@ struct ZnodeRecord<'a> {
 }
 
 /// What a record says of its place, in ids of the snapshot.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct PlaceRecord {
     id: u32,
     parent: u32,
@@ -264,6 +278,8 @@ impl Loader {
             ended: false,
             ids: Ids::new(),
             acls: HashMap::default(),
+            latest: Latest::default(),
+            unlinked: Vec::new(),
             nodes: 0,
             sessions: 0,
         }
@@ -358,9 +374,8 @@ impl Loader {
         node.set_mtime(record.mtime);
         node.version = record.version;
         node.acl = acl;
-        // There already, if a child came first.
-        node.ext = tree.nodes[id].ext;
-        tree.nodes[id] = node;
+        self.put(id, record.place, node);
+        let tree = &mut self.tree;
         if let Some(LoadedExt { pzxid, cversion, .. }) = record.ext {
             let ext = tree.ensure_ext(id);
             let ext = &mut tree.exts[ext];
@@ -372,8 +387,6 @@ impl Loader {
             tree.exts[ext].aversion = record.aversion;
         }
         tree.link_owned(id, record.kind);
-        self.put_in_place(id, record.place);
-        self.nodes += 1;
         Ok(())
     }
 
@@ -382,7 +395,7 @@ impl Loader {
         let place = PlaceRecord::decode(decoder, self.format)?;
         let name = decoder.name()?;
         place.check(name)?;
-        let mut node = match kind {
+        let node = match kind {
             SCAFFOLD => Node::scaffold(name),
             AWAY if place.id != ROOT_ID => Node::away(name),
             _ => return Err(LoadError::Malformed("a node is absent in a way that is not known")),
@@ -391,25 +404,48 @@ impl Loader {
         if self.tree.nodes[id].acl != NOT_LOADED {
             return Err(LoadError::Malformed("two znodes have the same id"));
         }
-        node.ext = self.tree.nodes[id].ext;
-        self.tree.nodes[id] = node;
-        self.put_in_place(id, place);
-        self.nodes += 1;
+        self.put(id, place, node);
         Ok(())
     }
 
-    /// Notes parent and sibling of a node, and counts it as a child. It comes into the list of children when all
-    /// is there, see [`Loader::settle`].
-    fn put_in_place(&mut self, id: u32, PlaceRecord { parent, prev, .. }: PlaceRecord) {
-        if parent == NONE {
+    /// Puts a node into its slot and counts it as a child of its parent. It comes into the list of children too if
+    /// the sibling before it is the last one there; else when all is there, see [`Loader::link_rest`].
+    fn put(&mut self, id: u32, record: PlaceRecord, mut node: Node) {
+        self.nodes += 1;
+        if record.parent != NONE {
+            self.look_up(id, record);
+            (node.parent, node.prev_sibling) = (self.latest.parent, self.latest.prev);
+        }
+        let slot = &mut self.tree.nodes[id];
+        // There already, if a child came first.
+        node.ext = slot.ext;
+        *slot = node;
+        if record.parent == NONE {
             return;
         }
-        let parent = self.slot_of(parent);
-        let prev = if prev == NONE { NONE } else { self.slot_of(prev) };
-        let node = &mut self.tree.nodes[id];
-        (node.parent, node.prev_sibling) = (parent, prev);
-        let ext = self.tree.ensure_ext(parent);
-        self.tree.exts[ext].num_children += 1;
+        let Latest { parent_ext, prev, .. } = self.latest;
+        let ext = &mut self.tree.exts[parent_ext];
+        ext.num_children += 1;
+        if ext.last_child == prev && self.format != FORMAT_WITHOUT_ORDER {
+            self.tree.append_child(parent_ext, id);
+        } else {
+            self.unlinked.push(id);
+        }
+    }
+
+    /// Makes a node the latest one.
+    fn look_up(&mut self, id: u32, record: PlaceRecord) {
+        let Latest { record: before, id: id_before, .. } = self.latest;
+        self.latest.prev = match record.prev {
+            NONE => NONE,
+            prev if prev == before.id => id_before,
+            prev => self.slot_of(prev),
+        };
+        if record.parent != before.parent {
+            self.latest.parent = self.slot_of(record.parent);
+            self.latest.parent_ext = self.tree.ensure_ext(self.latest.parent);
+        }
+        (self.latest.record, self.latest.id) = (record, id);
     }
 
     fn read_visits(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
@@ -452,7 +488,9 @@ impl Loader {
             return Err(LoadError::Incomplete);
         }
         if self.format == FORMAT_WITHOUT_ORDER {
-            self.order_siblings();
+            self.link_by_czxid();
+        } else {
+            self.link_rest()?;
         }
         self.settle()?;
         // Each ACL of the snapshot was held in case that a znode has it.
@@ -468,25 +506,48 @@ impl Loader {
         Ok(tree)
     }
 
-    /// Notes of every node the sibling before it, as the czxids say.
-    fn order_siblings(&mut self) {
+    /// Makes lists of children in the order of czxids.
+    fn link_by_czxid(&mut self) {
         let tree = &mut self.tree;
-        let mut ids: Vec<u32> = (ROOT_ID + 1..tree.nodes.end()).collect();
+        let mut ids = core::mem::take(&mut self.unlinked);
         let key = |id: &u32| (tree.nodes[*id].czxid, tree.nodes[*id].name_bytes());
         ids.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-        for id in &ids {
-            let parent_ext = tree.nodes[tree.nodes[*id].parent].ext;
-            let last = &mut tree.exts[parent_ext].last_child;
-            tree.nodes[*id].prev_sibling = core::mem::replace(last, *id);
-        }
         for id in ids {
             let parent_ext = tree.nodes[tree.nodes[id].parent].ext;
-            tree.exts[parent_ext].last_child = NONE;
+            tree.append_child(parent_ext, id);
         }
     }
 
-    /// Gives every znode its place among the children, its hash, its place in the index and its part in all
-    /// counts: in the order of memory where possible, but each after its parent and the sibling before it.
+    /// Puts what was not linked as it was read into the lists of children, each after the sibling before it.
+    fn link_rest(&mut self) -> Result<()> {
+        let tree = &mut self.tree;
+        // The next sibling of the last one is the first, so each one in a list has one.
+        let is_linked = |tree: &Tree, id: u32| id == NONE || tree.nodes[id].next_sibling != NONE;
+        let mut pending = Vec::new();
+        for id in &self.unlinked {
+            let mut at = *id;
+            while !is_linked(tree, at) {
+                // The root is nobody's sibling, and those that wait for each other are more than there are.
+                if at == ROOT_ID || pending.len() == self.unlinked.len() {
+                    return Err(NOT_IN_ORDER);
+                }
+                pending.push(at);
+                at = tree.nodes[at].prev_sibling;
+            }
+            while let Some(id) = pending.pop() {
+                let node = &tree.nodes[id];
+                let parent_ext = tree.nodes[node.parent].ext;
+                if tree.exts[parent_ext].last_child != node.prev_sibling {
+                    return Err(NOT_IN_ORDER);
+                }
+                tree.append_child(parent_ext, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every znode its hash, its place in the index and its part in all counts: in the order of memory
+    /// where possible, but each after its parent.
     fn settle(&mut self) -> Result<()> {
         let count = self.tree.nodes.live();
         self.tree.index.reserve(&mut self.tree.nodes, count);
@@ -500,7 +561,7 @@ impl Loader {
                 if at == ROOT_ID {
                     break;
                 }
-                at = self.before(at);
+                at = self.tree.nodes[at].parent;
                 if settled[at as usize].path_len == UNDER_WAY {
                     return Err(LoadError::Malformed("znodes are not below the root"));
                 }
@@ -512,15 +573,7 @@ impl Loader {
         Ok(())
     }
 
-    /// What has to be settled before a node other than the root: the parent, or the sibling before it and with that
-    /// the parent.
-    fn before(&self, id: u32) -> u32 {
-        let node = &self.tree.nodes[id];
-        if node.prev_sibling == NONE { node.parent } else { node.prev_sibling }
-    }
-
-    /// Settles a znode after what has to be before it. If that is no sibling of it, it is found out here, before the
-    /// parent's place is needed: it is not the last child of the parent then.
+    /// Settles a znode whose parent is settled.
     fn settle_znode(&mut self, id: u32, settled: &[Place]) -> Result<Place> {
         let tree = &mut self.tree;
         if id == ROOT_ID {
@@ -533,13 +586,7 @@ impl Loader {
         if node.is_ephemeral() && tree.ext_of(node).num_children > 0 {
             return Err(LoadError::Malformed("an ephemeral has children"));
         }
-        let (parent, prev) = (node.parent, node.prev_sibling);
-        let parent_ext = tree.nodes[parent].ext;
-        if tree.exts[parent_ext].last_child != prev {
-            return Err(NOT_IN_ORDER);
-        }
-        tree.append_child(parent_ext, id);
-        let name = tree.nodes[id].name_bytes();
+        let (parent, name) = (node.parent, node.name_bytes());
         let place = settled[parent as usize].child(name);
         let hash = tree.hasher.child(tree.nodes[parent].hash, name);
         let is_twin = |other: u32| {
@@ -549,7 +596,7 @@ impl Loader {
         if tree.index.find(&tree.nodes, hash, is_twin).is_some() {
             return Err(LoadError::Malformed("two znodes have the same path"));
         }
-        let may_be_quota = name == quota::LIMITS.as_bytes() && !tree.nodes[id].is_absent();
+        let may_be_quota = name == quota::LIMITS.as_bytes() && !node.is_absent();
         tree.nodes[id].hash = hash;
         tree.index.insert(&mut tree.nodes, id);
         self.account(id, place);

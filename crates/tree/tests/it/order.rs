@@ -284,9 +284,9 @@ fn an_order_that_cannot_be_is_refused() {
     for (name, prev, what) in [
         ("e", 0, order),
         ("g", e, order),
-        ("a", a, "not below the root"),
-        ("e", h, "not below the root"),
-        ("c", h, "not below the root"),
+        ("a", a, order),
+        ("e", h, order),
+        ("c", h, order),
         ("c", zookeeper, order),
         ("e", 1, order),
         ("e", 4_000, "records are missing"),
@@ -298,6 +298,9 @@ fn an_order_that_cannot_be_is_refused() {
     // Below another parent they would be two firsts, or behind a stranger.
     assert!(with_place("c", |place| place[1] = 1).unwrap_err().to_string().contains(order));
     assert!(with_place("e", |place| place[1] = c).unwrap_err().to_string().contains(order));
+    // The last one in a list of its own, below itself.
+    let alone = with_place("h", |place| *place = [place[0], place[0], 0]);
+    assert!(alone.unwrap_err().to_string().contains("not below the root"));
     // The root has none beside it.
     let mut bytes = snapshot(&mut World::new().tree, 1 << 20).concat();
     let (_, acl) = record(&bytes[HEADER_BYTES..]);
