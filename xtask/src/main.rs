@@ -3,6 +3,7 @@
 
 mod against;
 mod arguments;
+mod fuzz;
 mod peer;
 mod python;
 mod report;
@@ -27,6 +28,8 @@ cargo xtask COMMAND
   test                        everything below but upstream, in order; ends with `N passed, N failed`
   tidy                        the repository's own rules
   sim [--seeds N]             the simulator over N seeds
+  fuzz [TARGETS] [--seconds N]
+                              bytes that libFuzzer makes up, N seconds for each way in
   benches                     what the benchmarks make of measurements
   cost [WORDS]                no operation costs more than its size times a logarithm; those with these words
   kazoo [PYTEST OPTIONS]      kazoo's own tests
@@ -53,6 +56,7 @@ const SEEDS: u64 = 200;
 const ENSEMBLE_SEEDS: u64 = 300;
 /// How many partitions the servers have that clients drive once more.
 const PARTITIONS: u8 = 4;
+const FUZZ_SECONDS: u64 = 40;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
 const LOCKS_ROUNDS: u64 = 3;
@@ -110,6 +114,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             report.step("partitions simulation", || suites::simulation("partitions", seeds));
             report.step("recipes simulation", || suites::simulation("recipes", seeds));
         }
+        "fuzz" => {
+            let seconds = arguments.number("--seconds")?.unwrap_or(FUZZ_SECONDS);
+            report.step("fuzz", || fuzz::run(seconds, &arguments.rest()));
+        }
         "benches" => {
             arguments.finish()?;
             report.step("benches", suites::benches);
@@ -146,6 +154,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
 /// What needs no server and little time.
 fn checks(report: &mut Report) {
     report.step("format", || cargo(&["fmt", "--all", "--check"]));
+    report.step("format of fuzz", || cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]));
     report.step("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
     });
@@ -160,6 +169,7 @@ fn everything(report: &mut Report) {
     report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
     report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
     report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
+    report.step("fuzz", || fuzz::run(FUZZ_SECONDS, &[]));
     report.step("benches", suites::benches);
     report.step("settings", || suites::settings(&[]));
     report.step("cost", || suites::cost(&[]));

@@ -23,6 +23,15 @@ impl Outcome {
 
 /// Runs `command` to its end, at most for `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Outcome, String> {
+    run_and(command, limit, true)
+}
+
+/// The same without showing the output: for what runs beside others.
+pub(crate) fn quietly(command: &mut Command, limit: Duration) -> Result<Outcome, String> {
+    run_and(command, limit, false)
+}
+
+fn run_and(command: &mut Command, limit: Duration, show: bool) -> Result<Outcome, String> {
     let shown = describe(command);
     println!("$ {shown}");
     let mut child = command
@@ -33,8 +42,8 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Str
         .map_err(|error| format!("cannot start `{shown}`: {error}"))?;
     let kept = Arc::new(Mutex::new(String::new()));
     let readers = [
-        child.stdout.take().map(|stream| forward(stream, Arc::clone(&kept))),
-        child.stderr.take().map(|stream| forward(stream, Arc::clone(&kept))),
+        child.stdout.take().map(|stream| forward(stream, Arc::clone(&kept), show)),
+        child.stderr.take().map(|stream| forward(stream, Arc::clone(&kept), show)),
     ];
     let (status, timed_out) = wait(&mut child, limit)?;
     for reader in readers.into_iter().flatten() {
@@ -67,15 +76,21 @@ fn describe(command: &Command) -> String {
     line
 }
 
-fn forward(stream: impl Read + Send + 'static, kept: Arc<Mutex<String>>) -> thread::JoinHandle<()> {
+fn forward(
+    stream: impl Read + Send + 'static,
+    kept: Arc<Mutex<String>>,
+    show: bool,
+) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut lines = BufReader::new(stream);
         let mut line = Vec::new();
         while matches!(lines.read_until(b'\n', &mut line), Ok(read) if read > 0) {
             let text = String::from_utf8_lossy(&line);
-            let mut out = std::io::stdout().lock();
-            // A closed standard output must not end the run: its result is the exit code.
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            if show {
+                let mut out = std::io::stdout().lock();
+                // A closed standard output must not end the run: its result is the exit code.
+                let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            }
             if let Ok(mut kept) = kept.lock() {
                 kept.push_str(&text);
             }

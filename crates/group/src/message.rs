@@ -115,7 +115,9 @@ impl Message {
         let mut raft = raft::eraftpb::Message::default();
         let (kind, flags) = (get_u8(&mut bytes)?, get_u8(&mut bytes)?);
         let (_, kind) = *KINDS.iter().find(|(number, _)| *number == kind).ok_or(DecodeError::Kind(kind))?;
-        if flags & !FLAGS != 0 || (flags & MARK != 0) != (kind == MessageType::MsgSnapshot) {
+        let is_snapshot = kind == MessageType::MsgSnapshot;
+        let of_nothing = flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE;
+        if flags & !FLAGS != 0 || (flags & MARK != 0) != is_snapshot || of_nothing {
             return Err(DecodeError::Flags(flags));
         }
         raft.set_msg_type(kind);
@@ -247,6 +249,17 @@ mod tests {
         }
         bytes.push(0);
         assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Long));
+    }
+
+    #[test]
+    fn a_change_that_completes_itself_is_one_of_a_snapshot() {
+        let mut message = sample();
+        message.raft.set_msg_type(MessageType::MsgHeartbeat);
+        message.raft.clear_snapshot();
+        let mut bytes = encoded(&message);
+        assert_eq!(Message::decode(bytes.clone().into()), Ok(message));
+        bytes[1] |= AUTO_LEAVE;
+        assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Flags(REJECT | AUTO_LEAVE)));
     }
 
     #[test]

@@ -78,8 +78,8 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 /// A `zoo.cfg` may be in Latin-1, as Java's properties are.
-fn read_configuration(path: &Path) -> io::Result<String> {
-    let bytes = match String::from_utf8(read_bytes(path)?) {
+fn decode(path: &Path, bytes: Vec<u8>) -> io::Result<String> {
+    let bytes = match String::from_utf8(bytes) {
         Ok(text) => return Ok(text),
         Err(error) => error.into_bytes(),
     };
@@ -106,7 +106,7 @@ impl ServeArgs {
         });
         let text = match &path {
             Some(path) => {
-                let read = read_configuration(path);
+                let read = read_bytes(path).and_then(|bytes| decode(path, bytes));
                 Some(read.map_err(|source| Problem::Read { file: path.clone(), source })?)
             }
             None => None,
@@ -114,6 +114,16 @@ impl ServeArgs {
         let file = path.as_deref().zip(text.as_deref());
         resolve(&self.flags, &environment, file, &read_file)
     }
+}
+
+/// The settings that a configuration file gives by itself, whatever flags and environment say and whatever is in the
+/// files that it names: those it does not find.
+///
+/// # Errors
+/// When any value is not what its setting takes.
+pub fn of_file(path: &Path, bytes: Vec<u8>) -> Result<Loaded, ConfigError> {
+    let text = decode(path, bytes).map_err(|source| Problem::Read { file: path.to_owned(), source })?;
+    resolve(&[], &[], Some((path, &text)), &|_| Err(io::ErrorKind::NotFound.into()))
 }
 
 /// Puts everything together. What is said last wins: file, environment, flags.
@@ -583,12 +593,7 @@ mod tests {
 
     #[test]
     fn a_zoo_cfg_may_be_in_latin_1() {
-        let folder = tempfile::tempdir().unwrap();
-        let load = |name: &str, text: &[u8]| {
-            let file = folder.path().join(name);
-            std::fs::write(&file, text).unwrap();
-            ServeArgs { config: Some(file), flags: Vec::new() }.load()
-        };
+        let load = |name: &str, text: &[u8]| of_file(Path::new(name), text.to_vec());
         assert_eq!(load("zoo.cfg", b"# Gr\xf6\xdfe\nclientPort=1").unwrap().settings.port, 1);
         assert_eq!(
             load("utf8.cfg", "dataDir=/gr\u{f6}".as_bytes()).unwrap().settings.data_dir,

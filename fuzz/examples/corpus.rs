@@ -1,0 +1,390 @@
+//! Writes the corpora that the fuzzer begins with: a few inputs for each target that are as they should be, for it
+//! to damage. `cargo run --manifest-path fuzz/Cargo.toml --example corpus`, whenever a format changes. Inputs that
+//! were added because something was found with them stay.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use stoa_fuzz::{Member, put_piece};
+use stoa_group::{Config, Group, Mark, Members, Output, Restored};
+use stoa_wire::request::encode;
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Opcode, ReplyHeader, RequestHeader,
+    SideHello, Stat, ask_direct, begin_frame, end_frame,
+};
+
+fn main() -> io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let write = |target: &str, inputs: Vec<(&str, Vec<u8>)>| {
+        let folder = root.join("corpus").join(target);
+        fs::create_dir_all(&folder)?;
+        inputs.into_iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
+    };
+    write("frames", frames())?;
+    write("handshake", handshakes())?;
+    write("multi", requests())?;
+    write("client", conversations())?;
+    write("peer", members())?;
+    write("group", groups())?;
+    write("records", records())?;
+    write("folder", edits())?;
+    write("snapshot", snapshots())?;
+    write("extension", programs(root)?)?;
+    write("zoo_cfg", [("alone", ALONE), ("ensemble", ENSEMBLE)].map(text).into())?;
+    write("toml", [("settings", SETTINGS), ("servers", SERVERS)].map(text).into())
+}
+
+fn text((name, text): (&'static str, &str)) -> (&'static str, Vec<u8>) {
+    (name, text.as_bytes().to_vec())
+}
+
+fn bytes(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    bytes(|out| {
+        let start = begin_frame(out);
+        write(out);
+        end_frame(out, start);
+    })
+}
+
+fn request(xid: i32, opcode: Opcode, body: &[u8]) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        out.extend(body);
+    })
+}
+
+/// One body of each shape.
+fn bodies() -> Vec<(&'static str, Opcode, Vec<u8>)> {
+    vec![
+        ("create", Opcode::Create2, create("/k", 0)),
+        ("ephemeral", Opcode::Create, create("/k/e-", 3)),
+        ("ttl", Opcode::CreateTtl, bytes(|out| encode::create(out, "/t", None, OPEN_ACL, 5, Some(1000)))),
+        ("delete", Opcode::Delete, bytes(|out| encode::path_version(out, "/a/b", -1))),
+        ("get", Opcode::GetData, bytes(|out| encode::path_watch(out, "/a/b", true))),
+        ("children", Opcode::GetChildren2, bytes(|out| encode::path_watch(out, "/a", true))),
+        ("set", Opcode::SetData, bytes(|out| encode::set_data(out, "/a", Some(b"some data"), 0))),
+        ("acl", Opcode::SetAcl, bytes(|out| encode::set_acl(out, "/a", OPEN_ACL, -1))),
+        ("auth", Opcode::Auth, bytes(|out| encode::auth(out, "digest", b"alice:a"))),
+        ("watch", Opcode::AddWatch, bytes(|out| encode::path_number(out, "/a", 1))),
+        ("unwatch", Opcode::RemoveWatches, bytes(|out| encode::path_number(out, "/a", 3))),
+        (
+            "watches",
+            Opcode::SetWatches2,
+            bytes(|out| encode::set_watches(out, 1, &[&["/a", "/k"], &["/c"], &["/a"], &["/d"], &["/"]])),
+        ),
+        ("sync", Opcode::Sync, bytes(|out| encode::path(out, "/a"))),
+        ("multi", Opcode::Multi, multi()),
+        ("close", Opcode::CloseSession, Vec::new()),
+    ]
+}
+
+fn create(path: &str, flags: i32) -> Vec<u8> {
+    bytes(|out| encode::create(out, path, Some(b"data"), OPEN_ACL, flags, None))
+}
+
+fn multi() -> Vec<u8> {
+    let op = |out: &mut Vec<u8>, opcode: Opcode, body: &[u8]| {
+        MultiHeader { opcode: opcode as i32, done: false, err: -1 }.encode(out);
+        out.extend(body);
+    };
+    bytes(|out| {
+        op(out, Opcode::Check, &bytes(|out| encode::path_version(out, "/", -1)));
+        op(out, Opcode::Create, &create("/a/n", 0));
+        op(out, Opcode::Create2, &create("/e/n-", 2));
+        op(out, Opcode::SetData, &bytes(|out| encode::set_data(out, "/a/n", None, 0)));
+        op(out, Opcode::Delete, &bytes(|out| encode::path_version(out, "/a/n", 1)));
+        MultiHeader::END.encode(out);
+    })
+}
+
+fn frames() -> Vec<(&'static str, Vec<u8>)> {
+    let stream: Vec<u8> =
+        bodies().iter().flat_map(|(_, opcode, body)| request(*opcode as i32, *opcode, body)).collect();
+    let answer = |body: &dyn Fn(&mut Vec<u8>)| {
+        frame(|out| {
+            ReplyHeader { xid: 1, zxid: 2, err: 0 }.encode(out);
+            body(out);
+        })
+    };
+    let stat = Stat { czxid: 1, data_length: 3, ..Stat::default() };
+    let answers = [
+        answer(&|out| stat.encode(out)),
+        answer(&|out| {
+            MultiResults::created(out, "/a", Some(&stat));
+            MultiResults::deleted(out);
+            MultiResults::data(out, Some(b"abc"), &stat);
+            MultiResults::end(out);
+        }),
+    ];
+    vec![("requests", stream), ("answers", answers.concat())]
+}
+
+fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
+    let hello = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 9,
+        timeout_ms: 30_000,
+        session_id: 7,
+        password: &[1; 16],
+        read_only: Some(true),
+    };
+    let direct = bytes(|out| {
+        hello.encode(out);
+        ask_direct(out);
+    });
+    let answer = ConnectResponse {
+        protocol_version: 0,
+        timeout_ms: 30_000,
+        session_id: 7,
+        password: [1; 16],
+        read_only: Some(false),
+    };
+    let side = SideHello { session_id: 7, password: &[1; 16] };
+    vec![
+        ("hello", bytes(|out| hello.encode(out))),
+        ("direct", direct),
+        ("answer", bytes(|out| answer.encode(out))),
+        ("side", bytes(|out| side.encode(out))),
+    ]
+}
+
+/// What the target `multi` takes: the opcode, a byte, and the body.
+fn requests() -> Vec<(&'static str, Vec<u8>)> {
+    let input = |(name, opcode, body): (&'static str, Opcode, Vec<u8>)| {
+        let at = Opcode::ALL.iter().position(|other| *other == opcode).expect("it is one of all");
+        let first = if opcode == Opcode::Multi { 0 } else { at as u8 * 2 + 1 };
+        (name, [vec![first], body].concat())
+    };
+    bodies().into_iter().map(input).collect()
+}
+
+/// Who says it, and what.
+fn said(out: &mut Vec<u8>, who: u8, piece: &[u8]) {
+    out.push(who);
+    put_piece(out, piece);
+}
+
+fn conversations() -> Vec<(&'static str, Vec<u8>)> {
+    let all = bytes(|out| {
+        for (_, opcode, body) in bodies() {
+            said(out, 0, &request(opcode as i32, opcode, &body));
+        }
+    });
+    let at_once = bytes(|out| {
+        said(out, 1, &stoa_fuzz::hello());
+        for (_, opcode, body) in bodies().into_iter().rev().skip(1) {
+            said(out, 65, &request(opcode as i32, opcode, &body));
+        }
+        out.extend([251, 253]);
+        said(out, 0, &request(1, Opcode::Create, &create("/k", 1)));
+        out.extend([252, 251, 251]);
+    });
+    let source = br#"on_operation("read", "/x"); fn read(request) { return local.read("/k").data; }"#;
+    let program = bytes(|out| {
+        let register = bytes(|out| encode::create(out, "/em/p", Some(source), OPEN_ACL, 0, None));
+        said(out, 0, &request(1, Opcode::Create, &create("/k", 0)));
+        said(out, 0, &request(2, Opcode::Create, &register));
+        said(out, 0, &request(3, Opcode::GetData, &bytes(|out| encode::path_watch(out, "/x", false))));
+        said(out, 0, &request(4, Opcode::Delete, &bytes(|out| encode::path_version(out, "/em/p", -1))));
+    });
+    vec![("all", all), ("at-once", at_once), ("program", program)]
+}
+
+/// What the first of three members is told: as the leader, and as one that follows.
+fn members() -> Vec<(&'static str, Vec<u8>)> {
+    let told = |first: u8| {
+        let mut servers: Vec<Member> = (1..=3).map(|id| Member::new(id, &[1, 2, 3])).collect();
+        let mut told = Vec::new();
+        for at in 0..60 {
+            for (id, server) in (1..).zip(&mut servers) {
+                if at > 40 || id == first {
+                    server.pass(10);
+                    told.extend((id == 1).then_some(137));
+                }
+            }
+            if at == 40 {
+                servers[0].from_client(0, &stoa_fuzz::hello());
+                said(&mut told, 200, &stoa_fuzz::hello());
+                servers[1].from_client(0, &stoa_fuzz::hello());
+            }
+            if at == 50 {
+                let create = request(1, Opcode::Create, &create("/k", 1));
+                servers[0].from_client(0, &create);
+                said(&mut told, 200, &create);
+                servers[1].from_client(0, &create);
+            }
+            let mut under_way = true;
+            while std::mem::take(&mut under_way) {
+                for from in 1..=3_u8 {
+                    let mut messages = Vec::new();
+                    servers[usize::from(from) - 1].settle_with(|to, message| messages.push((to, message)));
+                    for (to, message) in messages {
+                        under_way = true;
+                        let server = &mut servers[usize::from(to) - 1];
+                        if to == 1 {
+                            said(&mut told, from, &message);
+                        }
+                        let taken = server.server.peer_message(from, message.into(), server.now);
+                        taken.expect("they understand each other");
+                    }
+                }
+            }
+        }
+        told
+    };
+    vec![("leads", told(1)), ("follows", told(2))]
+}
+
+/// What the first of three members of a group is told, and what it stored.
+fn groups() -> Vec<(&'static str, Vec<u8>)> {
+    let told = |leader: usize| {
+        let base = Mark { members: Members::of_voters(&[1, 2, 3]), ..Mark::default() };
+        let restored = Restored { base, ..Restored::default() };
+        let new = |id| Group::new(&Config::new(id, id), &restored).expect("it is sound");
+        let mut groups: Vec<Group> = (1..=3).map(new).collect();
+        let (mut told, mut stored) = (vec![1, 0], Vec::new());
+        for turn in 0..4 {
+            if turn == 0 {
+                groups[leader].campaign();
+                told.extend((leader == 0).then_some(0));
+            } else {
+                let _ = groups[leader].propose(b"ours".as_slice().into());
+                told.extend((leader == 0).then_some(1));
+            }
+            let mut under_way = true;
+            while std::mem::take(&mut under_way) {
+                for at in 0..3 {
+                    while let Some(output) = groups[at].poll() {
+                        under_way = true;
+                        match output {
+                            Output::Send(message) => {
+                                let mut piece = stoa_group::Pieces::default();
+                                message.encode(&mut piece);
+                                if message.to() == 1 {
+                                    said(&mut told, 9, &piece.join());
+                                }
+                                let to = message.to() as usize - 1;
+                                groups[to].step(message).expect("they understand each other");
+                            }
+                            Output::Store(store) => {
+                                if at == 0 {
+                                    stored.push(store.encode().join());
+                                }
+                                groups[at].stored(store.number);
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+        (told, stored)
+    };
+    let (leads, stored) = told(0);
+    let (follows, _) = told(1);
+    let again = bytes(|out| {
+        out.extend([1, stored.len().min(7) as u8]);
+        stored.iter().take(7).for_each(|record| put_piece(out, record));
+        out.extend([0, 3, 4, 5, 6, 7, 8, 2, 1]);
+    });
+    vec![("leads", leads), ("follows", follows), ("again", again)]
+}
+
+fn records() -> Vec<(&'static str, Vec<u8>)> {
+    let mut member = Member::new(1, &[1]);
+    member.from_client(0, &stoa_fuzz::hello());
+    member.settle_with(|_, _| ());
+    for (_, opcode, body) in bodies() {
+        member.from_client(0, &request(opcode as i32, opcode, &body));
+        member.settle_with(|_, _| ());
+    }
+    let log = bytes(|out| {
+        out.push(0);
+        member.records.iter().for_each(|record| put_piece(out, record));
+    });
+    vec![("log", log)]
+}
+
+fn edits() -> Vec<(&'static str, Vec<u8>)> {
+    let at = |how: &str| stoa_fuzz::EDIT.iter().position(|edit| *edit == how).expect("it is one") as u8;
+    let edit = |how: &str, file: u8, offset: u16, piece: Option<&[u8]>| {
+        bytes(|out| {
+            out.extend([at(how), file]);
+            out.extend(offset.to_le_bytes());
+            piece.iter().for_each(|piece| put_piece(out, piece));
+        })
+    };
+    let all = |mends: u8, edits: &[Vec<u8>]| [vec![mends], edits.concat()].concat();
+    vec![
+        ("whole", all(1, &[])),
+        ("preamble", all(1, &[edit("put", 1, 48, Some(&[9; 8]))])),
+        ("position", all(1, &[edit("put", 2, 64 + 16 + 32 + 8, Some(&[9]))])),
+        ("kind", all(1, &[edit("put", 2, 64 + 16 + 16, Some(&[2]))])),
+        ("length", all(1, &[edit("put", 5, 64 + 24, Some(&[0xff, 0xff, 0xff, 0x3f]))])),
+        ("torn", all(0, &[edit("cut", 4, 150, None), edit("extend", 4, 500, None)])),
+        ("mixed", all(0, &[edit("swap", 1, 2, None), edit("remove", 3, 0, None)])),
+    ]
+}
+
+fn snapshots() -> Vec<(&'static str, Vec<u8>)> {
+    let (rich, shuffled) = stoa_fuzz::snapshots();
+    vec![("rich", rich), ("shuffled", shuffled)]
+}
+
+fn programs(root: &Path) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+    let examples = root.join("../examples/extensions");
+    let names = ["counter", "queue", "barrier", "election"];
+    let read = |name: &'static str| Ok((name, fs::read(examples.join(format!("{name}.rhai")))?));
+    let mut programs: Vec<_> = names.into_iter().map(read).collect::<io::Result<_>>()?;
+    programs.push(("everything", EVERYTHING.into()));
+    Ok(programs)
+}
+
+/// Everything that the language has.
+const EVERYTHING: &str = r#"
+const N = 3;
+on_operation("read", "/a/*");
+on_operation("create", "/in/**");
+on_event("deleted", "/a/*");
+fn helper(a, b) { if a > b { return a - b; } else { return b - a; } }
+fn read(request) {
+    let all = local.sub_objects("/a");
+    let texts = [];
+    for (one, i) in all { if i == N { break; } texts.push(`${one.name}=${one.data}`); }
+    let map = #{a: 1, "b": [2, 3], c: #{d: ()}};
+    map.b[0] += helper(7, 9); map.c.d = texts;
+    let next = request.data.to_int() + 1;
+    if !local.exists("/n") && next % 2 == 0 || "a" in map { local.create("/n", next.pad(5)); }
+    local.update("/a/b", next);
+    local.cas("/a/b", next, -next * 2 / 3);
+    let path = local.create_sequential("/a/s-", "x".to_string());
+    local.monitor("/mine"); local.delete(path);
+    for i in 0..=N { for k in map.keys().sorted() { continue; } }
+    if "x,y".split(",").len() != 2 { throw "no"; }
+    return path.name_of().sub_string(1, 3) + path.parent_of() + texts.join(";") + "ab".index_of("b");
+}
+fn create(request) { local.block("/in/" + request.name); }
+fn deleted(event) { local.suppress(); local.notify(event.name.len(), event.path); }
+"#;
+
+const ALONE: &str = "# A comment\ntickTime=2000\ndataDir=/var/lib/zookeeper\nclientPort = 2181\n\
+    maxClientCnxns:60\n4lw.commands.whitelist=stat, ruok, conf\\\n , isro\nautopurge.purgeInterval=1\n\
+    metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
+    admin.enableServer=false\nglobalOutstandingLimit=1000\njute.maxbuffer=0xfffff\n";
+
+const ENSEMBLE: &str = "initLimit=10\nsyncLimit=5\nreconfigEnabled=true\nstandaloneEnabled=false\n\
+    dynamicConfigFile=zoo.cfg.dynamic\nserver.1=one:2888:3888:participant;2181\n\
+    server.2=10.0.0.2:2888:3888|[::1]:2889:3889;0.0.0.0:2181\nserver.3=three:2888:3888:observer\n\
+    group.1=1:2\nweight.1=1\ndataDir=/\\u00e9\n";
+
+const SETTINGS: &str = "data-dir = \"/var/lib/stoa\"\nport = 2181\nlog-level = \"info\"\n\
+    session-timeout-min = \"4 s\"\nmax-request-bytes = \"1 MiB\"\n";
+
+const SERVERS: &str = "id = 1\npartitions = 4\nservers = [\n  \"1=one:2888:3888;2181\",\n  '2=two:2888:3888;2181',\n]\n\
+    [programs]\nmax = 3\n";

@@ -1,0 +1,210 @@
+//! Whole servers: one that stands alone and its clients, and a member of an ensemble with what the others say.
+
+use crate::Input;
+use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Recovered, Server};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
+
+/// A server whose disk stores at once, and two clients of it.
+pub struct Member {
+    /// The server.
+    pub server: Server,
+    /// The time.
+    pub now: Now,
+    /// What is on the disk.
+    pub records: Vec<Vec<u8>>,
+    clients: [Option<ConnectionId>; 2],
+}
+
+impl Member {
+    /// The member with this number of an ensemble of so many, at its beginning.
+    ///
+    /// # Panics
+    /// When the server does not take up an empty disk.
+    #[must_use]
+    pub fn new(id: u8, voters: &[u64]) -> Self {
+        let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let config = Config {
+            server_id: id,
+            tick_ms: 100,
+            session_timeout_min_ms: 500,
+            heartbeat_ms: 20,
+            reap_interval_ms: 50,
+            ..Config::default()
+        };
+        let recovered = Recovered::new(Tree::new(Options::default()), voters);
+        let server = Server::new(config, recovered, [id; 32], now).expect("an empty disk is sound");
+        let mut member = Self { server, now, records: Vec::new(), clients: [None; 2] };
+        member.settle();
+        member
+    }
+
+    /// Stores what is to be stored; what is for other servers goes to `send`.
+    pub fn settle_with(&mut self, mut send: impl FnMut(u8, Vec<u8>)) {
+        loop {
+            let mut is_done = true;
+            while let Some(output) = self.server.poll_peer() {
+                is_done = false;
+                match output {
+                    PeerOutput::Send { to, message } => send(to, message.join().to_vec()),
+                    PeerOutput::Snapshot { to, .. } => self.server.snapshot_sent(to, false, self.now),
+                    _ => {}
+                }
+            }
+            while let Some(append) = self.server.poll_append() {
+                is_done = false;
+                self.records.push(append.payload.join().to_vec());
+                self.server.appended(append.position, self.now);
+            }
+            while let Some(output) = self.server.poll_output() {
+                is_done = false;
+                match output {
+                    Output::Send(id) => self.take(id),
+                    Output::Resume(_) => {}
+                    Output::Close(id, _) => self.hang_up(id),
+                }
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        self.settle_with(|_, _| ());
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        self.now.wall_ms += ms.cast_signed();
+        self.server.tick(self.now);
+    }
+
+    /// What a connection is sent is whole frames.
+    fn take(&mut self, id: ConnectionId) {
+        let bytes = self.server.output(id);
+        let count = bytes.len();
+        let mut rest = bytes;
+        while let Ok(Some((_, tail))) = next_frame(rest, usize::MAX) {
+            rest = tail;
+        }
+        assert!(rest.is_empty() || rest.len() == count, "an answer is cut");
+        self.server.sent(id, count);
+    }
+
+    fn hang_up(&mut self, id: ConnectionId) {
+        for client in &mut self.clients {
+            client.take_if(|client| *client == id);
+        }
+        self.server.disconnected(id, self.now);
+    }
+
+    /// One of the two clients sends bytes, and is connected first if need be.
+    pub fn from_client(&mut self, which: usize, bytes: &[u8]) {
+        let id = match self.clients[which] {
+            Some(id) => id,
+            None => match self.server.connect(([127, 0, 0, 1], 4000).into(), self.now) {
+                Ok(id) => *self.clients[which].insert(id),
+                Err(_) => return,
+            },
+        };
+        let consumed = self.server.receive(id, bytes, self.now);
+        assert!(consumed <= bytes.len());
+    }
+}
+
+/// What a client says first.
+#[must_use]
+pub fn hello() -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 1000,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: Some(false),
+    };
+    request.encode(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+/// Bytes of two clients, of which the first has a session already: who and how, and a piece.
+pub fn client(data: &[u8]) {
+    let mut input = Input(data);
+    let mut member = Member::new(1, &[1]);
+    member.from_client(0, &hello());
+    member.settle();
+    while !input.is_empty() {
+        match input.byte() {
+            how @ 0..=127 => {
+                let piece = input.piece();
+                member.from_client(usize::from(how % 2), piece);
+                // Others wait until all are in the log together.
+                if how < 64 {
+                    member.settle();
+                }
+            }
+            ms @ 128..=250 => member.pass(u64::from(ms - 127)),
+            251 => member.pass(2000),
+            hangs_up => {
+                if let Some(id) = member.clients[usize::from(hangs_up % 2)] {
+                    member.hang_up(id);
+                }
+            }
+        }
+    }
+    member.settle();
+    member.pass(5000);
+    member.settle();
+    assert_eq!(member.server.tree().digest(), member.server.tree().recomputed_digest());
+}
+
+/// Whether it is a message with entries of a leader. These are believed: whoever is elected by a majority writes what
+/// all have, and a server to which that makes no sense can only stop.
+fn has_entries(message: &[u8]) -> Option<bool> {
+    // A message of a group: kind, flags, nine numbers, a context, and entries.
+    let mut input = Input(message.strip_prefix(&[1, 1])?);
+    input.bytes(1 + 9 * 8);
+    let context = input.number();
+    input.bytes(context);
+    let entries = input.number();
+    Some((0..entries.min(message.len())).any(|_| {
+        input.bytes(1 + 8 + 8);
+        let payload = input.number();
+        !input.bytes(payload).is_empty()
+    }))
+}
+
+/// What two other members of an ensemble of three say, in pieces; and time, and a client.
+pub fn peer(data: &[u8]) {
+    let mut input = Input(data);
+    let mut member = Member::new(1, &[1, 2, 3]);
+    for other in [2, 3] {
+        member.server.peer_connected(other, member.now);
+    }
+    while !input.is_empty() {
+        match input.byte() {
+            how @ 0..=127 => {
+                let message = input.piece();
+                if has_entries(message).unwrap_or(false) {
+                    continue;
+                }
+                let message = bytes::Bytes::copy_from_slice(message);
+                let _ = member.server.peer_message(2 + how % 2, message, member.now);
+            }
+            ms @ 128..=199 => member.pass(u64::from(ms - 127)),
+            how @ 200..=220 => {
+                let piece = input.piece();
+                member.from_client(usize::from(how % 2), piece);
+            }
+            lost @ 221..=230 => member.server.peer_lost(2 + lost % 2, member.now),
+            met => member.server.peer_connected(2 + met % 2, member.now),
+        }
+        member.settle();
+    }
+    assert_eq!(member.server.tree().digest(), member.server.tree().recomputed_digest());
+}
