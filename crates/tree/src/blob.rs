@@ -2,7 +2,8 @@
 //!
 //! A `Box<[u8]>` is two words, since it keeps its length beside the pointer. Here both lengths lie
 //! in front of the bytes: with a million znodes that is 8 MB less, in the node that every lookup
-//! reads. It is the one place of the project that safe Rust cannot express.
+//! reads. It is one of two places of the project that safe Rust cannot express; the other one
+//! (`server/src/peers/lifeline.rs`) is a thread with files of its own.
 //!
 //! ```text
 //! allocation := name_len u16, data_len u32, [long_name_len u32], name, data
