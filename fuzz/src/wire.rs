@@ -1,10 +1,14 @@
 //! Frames and records of the clients' protocol, and the first bytes of a connection.
 
+#[path = "../../crates/wire/tests/hostile/walk.rs"]
+mod walk;
+
 use stoa_wire::{
-    AclList, ConnectRequest, ConnectResponse, MultiHeader, MultiResults, Offer, Opcode, Reader, ReplyHeader,
-    Request, RequestHeader, SideHello, Stamped, Stat, StrList, Table, WatcherEvent, asks_direct, next_frame,
-    path, side_answer, stamp_of,
+    ConnectRequest, ConnectResponse, MultiHeader, MultiResults, Offer, Opcode, Reader, ReplyHeader, Request,
+    RequestHeader, SideHello, Stamped, Stat, Table, WatcherEvent, asks_direct, next_frame, path, side_answer,
+    stamp_of,
 };
+use walk::walk;
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
@@ -28,28 +32,6 @@ fn request(frame: &[u8]) {
         if let Ok(request) = Request::decode(*opcode, &mut Reader::new(body)) {
             walk(&request);
         }
-    }
-}
-
-/// Reads what was borrowed and is decoded a second time when it is used.
-fn walk(request: &Request<'_>) {
-    let acl = |list: &AclList<'_>| assert_eq!(list.iter().count(), list.len());
-    let strings = |list: &StrList<'_>| assert_eq!(list.iter().count(), list.len());
-    match request {
-        Request::Create(create)
-        | Request::Create2(create)
-        | Request::CreateContainer(create)
-        | Request::CreateTtl(create) => acl(&create.acl),
-        Request::SetAcl { acl: list, .. } => acl(list),
-        Request::Multi(ops) | Request::MultiRead(ops) => {
-            assert_eq!(ops.iter().count(), ops.len());
-            ops.iter().for_each(|op| walk(&op));
-        }
-        Request::SetWatches(watches) | Request::SetWatches2(watches) => {
-            let lists = [&watches.data, &watches.exist, &watches.child];
-            lists.into_iter().chain([&watches.persistent, &watches.persistent_recursive]).for_each(strings);
-        }
-        _ => {}
     }
 }
 

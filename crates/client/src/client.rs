@@ -16,6 +16,7 @@ use crate::driver::{Command, Driver, Status};
 use crate::fast::Fast;
 use crate::options::Options;
 use crate::protocol::{Call, Reply, WatchId};
+use crate::reads::Reads;
 use crate::recipes::{Service, Situation};
 use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult, State};
 use crate::watch::Watch;
@@ -201,6 +202,10 @@ impl Client {
         Fast::new(self)
     }
 
+    fn reads(&self) -> Reads<'_> {
+        Reads { client: self, fast: false }
+    }
+
     /// Makes a call that sets a watch.
     pub(crate) async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call) -> (Result<Reply>, Watch) {
         let id = WatchId(self.next_watch.fetch_add(1, Ordering::Relaxed));
@@ -248,7 +253,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        found(self.call(Call::Exists { path: path.to_owned(), watch: None }).await)
+        self.reads().exists(path).await
     }
 
     /// The same, with a watch for its creation, change or deletion.
@@ -256,9 +261,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn exists_and_watch(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        let call = |watch| Call::Exists { path: path.to_owned(), watch: Some(watch) };
-        let (result, watch) = self.call_and_watch(call).await;
-        Ok((found(result)?, watch))
+        self.reads().exists_and_watch(path).await
     }
 
     /// Reads a znode's data and Stat.
@@ -266,7 +269,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        data(self.call(Call::GetData { path: path.to_owned(), watch: None }).await?)
+        self.reads().data(path).await
     }
 
     /// The same, with a watch for its change or deletion.
@@ -274,10 +277,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_data_and_watch(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
-        let call = |watch| Call::GetData { path: path.to_owned(), watch: Some(watch) };
-        let (result, watch) = self.call_and_watch(call).await;
-        let (data, stat) = data(result?)?;
-        Ok((data, stat, watch))
+        self.reads().data_and_watch(path).await
     }
 
     /// Sets a znode's data, if `version` is its version.
@@ -293,10 +293,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
-        match self.call(Call::GetAcl { path: path.to_owned() }).await? {
-            Reply::Acl { acl, stat } => Ok((acl, stat)),
-            _ => Err(ErrorCode::MarshallingError),
-        }
+        self.reads().acl(path).await
     }
 
     /// Sets a znode's ACL, if `version` is the version of its ACL.
@@ -321,9 +318,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_children2(&self, path: &str) -> Result<(Vec<String>, Stat)> {
-        let call = Call::GetChildren { path: path.to_owned(), watch: None, with_stat: true };
-        let (names, stat) = children(self.call(call).await?)?;
-        Ok((names, stat.ok_or(ErrorCode::MarshallingError)?))
+        self.reads().children(path).await
     }
 
     /// The same, with a watch for a change of the list.
@@ -331,10 +326,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_children_and_watch(&self, path: &str) -> Result<(Vec<String>, Stat, Watch)> {
-        let call = |watch| Call::GetChildren { path: path.to_owned(), watch: Some(watch), with_stat: true };
-        let (result, watch) = self.call_and_watch(call).await;
-        let (names, stat) = children(result?)?;
-        Ok((names, stat.ok_or(ErrorCode::MarshallingError)?, watch))
+        self.reads().children_and_watch(path).await
     }
 
     /// Waits until the server has applied everything ordered before this call.

@@ -2,8 +2,9 @@
 
 use stoa_wire::{AddWatchMode, ErrorCode, Stat};
 
-use crate::client::{Client, children, data, found};
-use crate::protocol::{Call, Reply, WatchId};
+use crate::client::Client;
+use crate::protocol::Call;
+use crate::reads::Reads;
 use crate::types::Acl;
 use crate::watch::Watch;
 
@@ -21,20 +22,12 @@ type Result<T> = std::result::Result<T, ErrorCode>;
 /// difference: there these are reads and watches like any other.
 #[derive(Debug, Clone, Copy)]
 pub struct Fast<'a> {
-    client: &'a Client,
+    reads: Reads<'a>,
 }
 
 impl<'a> Fast<'a> {
     pub(crate) fn new(client: &'a Client) -> Self {
-        Self { client }
-    }
-
-    async fn call(&self, call: Call) -> Result<Reply> {
-        self.client.call(Call::Fast(Box::new(call))).await
-    }
-
-    async fn call_and_watch(&self, call: impl FnOnce(WatchId) -> Call) -> (Result<Reply>, Watch) {
-        self.client.call_and_watch(|watch| Call::Fast(Box::new(call(watch)))).await
+        Self { reads: Reads { client, fast: true } }
     }
 
     /// As [`Client::exists`].
@@ -42,7 +35,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        found(self.call(Call::Exists { path: path.to_owned(), watch: None }).await)
+        self.reads.exists(path).await
     }
 
     /// As [`Client::exists_and_watch`].
@@ -50,9 +43,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn exists_and_watch(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        let call = |watch| Call::Exists { path: path.to_owned(), watch: Some(watch) };
-        let (result, watch) = self.call_and_watch(call).await;
-        Ok((found(result)?, watch))
+        self.reads.exists_and_watch(path).await
     }
 
     /// As [`Client::get_data`].
@@ -60,7 +51,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        data(self.call(Call::GetData { path: path.to_owned(), watch: None }).await?)
+        self.reads.data(path).await
     }
 
     /// As [`Client::get_data_and_watch`].
@@ -68,10 +59,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_data_and_watch(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
-        let call = |watch| Call::GetData { path: path.to_owned(), watch: Some(watch) };
-        let (result, watch) = self.call_and_watch(call).await;
-        let (data, stat) = data(result?)?;
-        Ok((data, stat, watch))
+        self.reads.data_and_watch(path).await
     }
 
     /// As [`Client::get_acl`].
@@ -79,10 +67,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
-        match self.call(Call::GetAcl { path: path.to_owned() }).await? {
-            Reply::Acl { acl, stat } => Ok((acl, stat)),
-            _ => Err(ErrorCode::MarshallingError),
-        }
+        self.reads.acl(path).await
     }
 
     /// As [`Client::get_children2`].
@@ -90,9 +75,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_children(&self, path: &str) -> Result<(Vec<String>, Stat)> {
-        let call = Call::GetChildren { path: path.to_owned(), watch: None, with_stat: true };
-        let (names, stat) = children(self.call(call).await?)?;
-        Ok((names, stat.ok_or(ErrorCode::MarshallingError)?))
+        self.reads.children(path).await
     }
 
     /// As [`Client::get_children_and_watch`].
@@ -100,10 +83,7 @@ impl<'a> Fast<'a> {
     /// # Errors
     /// As [`Client::call`].
     pub async fn get_children_and_watch(&self, path: &str) -> Result<(Vec<String>, Stat, Watch)> {
-        let call = |watch| Call::GetChildren { path: path.to_owned(), watch: Some(watch), with_stat: true };
-        let (result, watch) = self.call_and_watch(call).await;
-        let (names, stat) = children(result?)?;
-        Ok((names, stat.ok_or(ErrorCode::MarshallingError)?, watch))
+        self.reads.children_and_watch(path).await
     }
 
     /// As [`Client::add_watch`]: it is set in the order of the calls, and its events are told at once.
@@ -112,7 +92,7 @@ impl<'a> Fast<'a> {
     /// As [`Client::call`].
     pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<Watch> {
         let (result, watch) =
-            self.call_and_watch(|watch| Call::AddWatch { path: path.to_owned(), mode, watch }).await;
+            self.reads.call_and_watch(|watch| Call::AddWatch { path: path.to_owned(), mode, watch }).await;
         result.map(|_| watch)
     }
 }

@@ -41,6 +41,8 @@ mod fast;
 #[cfg(feature = "net")]
 mod options;
 #[cfg(feature = "net")]
+mod reads;
+#[cfg(feature = "net")]
 mod sides;
 #[cfg(feature = "net")]
 mod watch;

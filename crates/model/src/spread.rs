@@ -149,12 +149,6 @@ impl Spread {
         Self::equally_likely(self.values.iter().flat_map(sums).collect())
     }
 
-    /// This part of it, or as many times.
-    #[must_use]
-    pub fn scaled(&self, factor: f64) -> Self {
-        Self { values: self.values.iter().map(|value| value * factor).collect() }
-    }
-
     /// Until all have come: equation 1 of the paper.
     ///
     /// # Panics

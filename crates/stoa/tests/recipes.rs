@@ -575,23 +575,20 @@ async fn a_queue_gives_each_element_to_one_taker() {
 }
 
 /// However early or late a take is given up, its element is taken once or there.
-#[tokio::test]
-async fn what_was_taken_for_nobody_is_put_back() {
-    let server = Server::start();
-    let client = server.connect().await;
-    let mut queue = Queue::new(&client, "/queue");
+async fn put_back(client: &Client, new: impl Fn() -> Queue<Client>, step_us: u64) {
     const ELEMENTS: usize = 40;
+    let mut queue = new();
     for element in 0..ELEMENTS {
         queue.put(element.to_string().as_bytes()).await.unwrap();
     }
     let mut taken = Vec::new();
-    for patience_us in 0..400 {
-        let mut queue = Queue::new(&client, "/queue");
-        if let Ok(element) = timeout(Duration::from_micros(patience_us * 5), queue.try_take()).await {
+    for step in 0..400 {
+        let mut queue = new();
+        if let Ok(element) = timeout(Duration::from_micros(step * step_us), queue.try_take()).await {
             taken.extend(element.unwrap());
         }
     }
-    until_children(&client, "/queue/clients", 1).await;
+    until_children(client, "/queue/clients", 1).await;
     while let Some(element) = queue.try_take().await.unwrap() {
         taken.push(element);
     }
@@ -599,6 +596,13 @@ async fn what_was_taken_for_nobody_is_put_back() {
         taken.iter().map(|it| std::str::from_utf8(it).unwrap().parse().unwrap()).collect();
     taken.sort_unstable();
     assert_eq!(taken, (0..ELEMENTS).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_was_taken_for_nobody_is_put_back() {
+    let server = Server::start();
+    let client = server.connect().await;
+    put_back(&client, || Queue::new(&client, "/queue"), 5).await;
 }
 
 #[tokio::test]
@@ -807,26 +811,7 @@ async fn programs_add_and_take_as_clients_do() {
 async fn what_a_program_has_taken_for_nobody_is_put_back() {
     let server = Server::start();
     let client = server.connect().await;
-    let mut queue = Queue::extended(&client, "/queue");
-    const ELEMENTS: usize = 40;
-    for element in 0..ELEMENTS {
-        queue.put(element.to_string().as_bytes()).await.unwrap();
-    }
-    let mut taken = Vec::new();
-    for patience_us in 0..400 {
-        let mut queue = Queue::extended(&client, "/queue");
-        if let Ok(element) = timeout(Duration::from_micros(patience_us * 8), queue.try_take()).await {
-            taken.extend(element.unwrap());
-        }
-    }
-    until_children(&client, "/queue/clients", 1).await;
-    while let Some(element) = queue.try_take().await.unwrap() {
-        taken.push(element);
-    }
-    let mut taken: Vec<usize> =
-        taken.iter().map(|it| std::str::from_utf8(it).unwrap().parse().unwrap()).collect();
-    taken.sort_unstable();
-    assert_eq!(taken, (0..ELEMENTS).collect::<Vec<_>>());
+    put_back(&client, || Queue::extended(&client, "/queue"), 8).await;
 }
 
 #[test]

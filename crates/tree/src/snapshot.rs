@@ -192,12 +192,6 @@ impl Tree {
         self.walk = None;
     }
 
-    /// Whether a snapshot has begun and not ended.
-    #[must_use]
-    pub fn snapshot_is_under_way(&self) -> bool {
-        self.walk.is_some()
-    }
-
     /// Writes a znode that is about to change, if the walk has not come to it yet.
     #[inline]
     pub(crate) fn save_for_walk(&mut self, id: u32) {

@@ -1,13 +1,17 @@
 //! Hostile bytes: whatever they are, decoding neither panics nor allocates more than a small multiple
 //! of what it was given.
 
+#[path = "hostile/walk.rs"]
+mod walk;
+
 use proptest::prelude::*;
 use stoa_wire::request::encode;
 use stoa_wire::{
-    AclList, ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Offer, Opcode, Reader,
-    ReplyHeader, Request, RequestHeader, SideHello, Stamped, Stat, StrList, Table, WatcherEvent, asks_direct,
-    next_frame, path, put, side_answer, stamp_of,
+    ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Offer, Opcode, Reader, ReplyHeader,
+    Request, RequestHeader, SideHello, Stamped, Stat, Table, WatcherEvent, asks_direct, next_frame, path,
+    put, side_answer, stamp_of,
 };
+use walk::walk;
 
 /// Bytes that `work` allocates, whether it gives them back or not.
 fn allocated(work: impl FnOnce()) -> u64 {
@@ -48,34 +52,6 @@ fn decode_all(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = path::is_valid(text);
         let _ = path::split(text);
-    }
-}
-
-/// Reads everything that was borrowed and is decoded a second time when it is used.
-fn walk(request: &Request<'_>) {
-    let acl = |list: &AclList<'_>| assert_eq!(list.iter().count(), list.len());
-    let strings = |list: &StrList<'_>| assert_eq!(list.iter().count(), list.len());
-    match request {
-        Request::Create(create)
-        | Request::Create2(create)
-        | Request::CreateContainer(create)
-        | Request::CreateTtl(create) => acl(&create.acl),
-        Request::SetAcl { acl: list, .. } => acl(list),
-        Request::Multi(ops) | Request::MultiRead(ops) => {
-            assert_eq!(ops.iter().count(), ops.len());
-            ops.iter().for_each(|op| walk(&op));
-        }
-        Request::SetWatches(watches) | Request::SetWatches2(watches) => {
-            let lists = [
-                &watches.data,
-                &watches.exist,
-                &watches.child,
-                &watches.persistent,
-                &watches.persistent_recursive,
-            ];
-            lists.into_iter().for_each(strings);
-        }
-        _ => {}
     }
 }
 

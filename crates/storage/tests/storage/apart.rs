@@ -1,42 +1,19 @@
 //! Several timelines in one log, each with snapshots of its own.
 
-use crate::world::{Model, Recovered, chunks, open, options};
-use stoa_storage::faulty::{Fault, FaultyDisk};
+use crate::world::{Folder, Recovered, chunks, folder, open, options};
+use stoa_storage::faulty::Fault;
 use stoa_storage::{
-    Disk, DiskErrorKind, Log, PurgeReport, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError,
-    list_snapshots, next_sequence, snapshot_name,
+    Disk, DiskErrorKind, PurgeReport, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError,
+    next_sequence, snapshot_name,
 };
 
-struct Folder {
-    disk: FaultyDisk,
-    model: Model,
-    log: Log,
-}
-
-fn folder() -> Folder {
-    let mut disk = FaultyDisk::new(1);
-    let (log, _) = open(&mut disk, &options()).unwrap();
-    Folder { disk, model: Model::default(), log }
-}
-
 impl Folder {
-    /// Batches with an entry of each of these timelines.
-    fn append(&mut self, count: usize, timelines: &[u32]) {
-        for _ in 0..count {
-            self.model.append(&mut self.log, &mut self.disk, timelines).unwrap();
-        }
-    }
-
     fn snapshot(&mut self, sequence: u64, timelines: &[u32]) {
         self.model.snapshot_of(&mut self.disk, sequence, timelines).unwrap();
     }
 
     fn purge(&mut self) -> PurgeReport {
         self.log.purge(&mut self.disk).unwrap()
-    }
-
-    fn sequences(&mut self) -> Vec<u64> {
-        list_snapshots(&mut self.disk).unwrap().iter().map(|found| found.sequence).collect()
     }
 
     /// What comes back after a loss of power: all of it.

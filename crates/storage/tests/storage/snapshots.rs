@@ -1,37 +1,15 @@
 //! Snapshots and purges.
 
-use crate::world::{Model, chunks, open, options};
+use crate::world::{Folder, chunks, folder, open, options};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{
-    CHUNK_BYTES_MAX, Disk, DiskErrorKind, Log, Options, SnapshotHeader, SnapshotReader, SnapshotWriter,
-    StorageError, list_snapshots,
+    CHUNK_BYTES_MAX, Disk, DiskErrorKind, Options, SnapshotHeader, SnapshotReader, SnapshotWriter,
+    StorageError,
 };
 
-struct Folder {
-    disk: FaultyDisk,
-    model: Model,
-    log: Log,
-}
-
-fn folder() -> Folder {
-    let mut disk = FaultyDisk::new(1);
-    let (log, _) = open(&mut disk, &options()).unwrap();
-    Folder { disk, model: Model::default(), log }
-}
-
 impl Folder {
-    fn append(&mut self, count: usize) {
-        for _ in 0..count {
-            self.model.append(&mut self.log, &mut self.disk, &[1, 2]).unwrap();
-        }
-    }
-
-    fn snapshot(&mut self, sequence: u64) {
+    fn snapshot_all(&mut self, sequence: u64) {
         self.model.snapshot(&mut self.disk, sequence).unwrap();
-    }
-
-    fn sequences(&mut self) -> Vec<u64> {
-        list_snapshots(&mut self.disk).unwrap().iter().map(|found| found.sequence).collect()
     }
 }
 
@@ -94,9 +72,9 @@ fn a_snapshot_needs_a_folder_and_chunks_within_bounds() {
 #[test]
 fn only_entries_behind_the_snapshot_are_handed_out() {
     let mut at = folder();
-    at.append(10);
-    at.snapshot(1);
-    at.append(5);
+    at.append(10, &[1, 2]);
+    at.snapshot_all(1);
+    at.append(5, &[1, 2]);
     let (_, recovered) = open(&mut at.disk, &options()).unwrap();
     at.model.check(&recovered);
     assert_eq!(recovered.snapshots[0].1, chunks(1));
@@ -106,11 +84,11 @@ fn only_entries_behind_the_snapshot_are_handed_out() {
 #[test]
 fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_with_a_warning() {
     let mut at = folder();
-    at.append(4);
-    at.snapshot(1);
-    at.append(4);
-    at.snapshot(2);
-    at.append(4);
+    at.append(4, &[1, 2]);
+    at.snapshot_all(1);
+    at.append(4, &[1, 2]);
+    at.snapshot_all(2);
+    at.append(4, &[1, 2]);
     let file = "snapshot-0000000000000002";
     let bits = at.disk.bytes(file).unwrap().len() as u64 * 8;
     for bit in 0..bits {
@@ -129,10 +107,10 @@ fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_with_a_warning() {
 fn purge_keeps_the_snapshots_wanted_and_the_log_they_need() {
     let mut at = folder();
     for sequence in 1..=5 {
-        at.append(10);
-        at.snapshot(sequence);
+        at.append(10, &[1, 2]);
+        at.snapshot_all(sequence);
     }
-    at.append(3);
+    at.append(3, &[1, 2]);
     let before = at.log.stats();
     let report = at.log.purge(&mut at.disk).unwrap();
     assert_eq!(at.sequences(), [4, 5]);
@@ -156,14 +134,14 @@ fn purge_keeps_the_snapshots_wanted_and_the_log_they_need() {
 #[test]
 fn purge_removes_nothing_while_there_are_fewer_good_snapshots_than_wanted() {
     let mut at = folder();
-    at.append(10);
-    at.snapshot(1);
-    at.append(10);
+    at.append(10, &[1, 2]);
+    at.snapshot_all(1);
+    at.append(10, &[1, 2]);
     let report = at.log.purge(&mut at.disk).unwrap();
     assert_eq!((report.snapshots_removed, report.segments_removed), (0, 0));
-    at.snapshot(2);
-    at.append(10);
-    at.snapshot(3);
+    at.snapshot_all(2);
+    at.append(10, &[1, 2]);
+    at.snapshot_all(3);
     // Two of three are cut in their footers: only one counts.
     for file in ["snapshot-0000000000000003", "snapshot-0000000000000002"] {
         let bytes = at.disk.bytes(file).unwrap().len() as u64;
@@ -182,16 +160,16 @@ fn purge_removes_nothing_while_there_are_fewer_good_snapshots_than_wanted() {
 fn damaged_snapshots_do_not_count_and_go_when_they_are_old() {
     let mut at = folder();
     for sequence in 1..=4 {
-        at.append(6);
-        at.snapshot(sequence);
+        at.append(6, &[1, 2]);
+        at.snapshot_all(sequence);
     }
     at.disk.set_len("snapshot-0000000000000003", 100).unwrap();
     at.log.purge(&mut at.disk).unwrap();
     assert_eq!(at.sequences(), [2, 3, 4]);
     let (_, recovered) = open(&mut at.disk.clone(), &options()).unwrap();
     at.model.check(&recovered);
-    at.append(6);
-    at.snapshot(5);
+    at.append(6, &[1, 2]);
+    at.snapshot_all(5);
     at.log.purge(&mut at.disk).unwrap();
     assert_eq!(at.sequences(), [4, 5], "the damaged one was older than two good ones");
 }
@@ -201,10 +179,10 @@ fn at_least_one_snapshot_is_kept() {
     let mut at = folder();
     let (log, _) = open(&mut at.disk, &Options { snapshots_kept: 0, ..options() }).unwrap();
     at.log = log;
-    at.append(12);
-    at.snapshot(1);
-    at.append(12);
-    at.snapshot(2);
+    at.append(12, &[1, 2]);
+    at.snapshot_all(1);
+    at.append(12, &[1, 2]);
+    at.snapshot_all(2);
     at.log.purge(&mut at.disk).unwrap();
     assert_eq!(at.sequences(), [2]);
     let (_, recovered) = open(&mut at.disk, &options()).unwrap();

@@ -3,6 +3,7 @@
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{
     AppendError, Disk, Entry, FolderId, Log, Options, Recovery, SnapshotHeader, SnapshotWriter, StorageError,
+    list_snapshots,
 };
 
 pub(crate) fn options() -> Options {
@@ -114,6 +115,32 @@ impl Recovered {
 pub(crate) fn open(disk: &mut FaultyDisk, options: &Options) -> Result<(Log, Recovered), StorageError> {
     let mut recovered = Recovered::default();
     Log::open(disk, options, &mut recovered).map(|log| (log, recovered))
+}
+
+/// A new folder on a good disk.
+pub(crate) struct Folder {
+    pub(crate) disk: FaultyDisk,
+    pub(crate) model: Model,
+    pub(crate) log: Log,
+}
+
+pub(crate) fn folder() -> Folder {
+    let mut disk = FaultyDisk::new(1);
+    let (log, _) = open(&mut disk, &options()).unwrap();
+    Folder { disk, model: Model::default(), log }
+}
+
+impl Folder {
+    /// Batches with an entry of each of these timelines.
+    pub(crate) fn append(&mut self, count: usize, timelines: &[u32]) {
+        for _ in 0..count {
+            self.model.append(&mut self.log, &mut self.disk, timelines).unwrap();
+        }
+    }
+
+    pub(crate) fn sequences(&mut self) -> Vec<u64> {
+        list_snapshots(&mut self.disk).unwrap().iter().map(|found| found.sequence).collect()
+    }
 }
 
 /// What was stored and acknowledged, and what was tried last.
