@@ -78,7 +78,7 @@ fn build() -> Result<PathBuf, String> {
     let folder = workspace::target().join("fuzz");
     let mut cargo = Command::new("cargo");
     cargo
-        .args(["build", "--release", "--bins", "--quiet", "--locked", "--target", host, "--manifest-path"])
+        .args(["build", "--release", "--bins", "--quiet", "--target", host, "--manifest-path"])
         .arg(workspace::root().join("fuzz/Cargo.toml"))
         .current_dir(workspace::root())
         .env("CARGO_TARGET_DIR", &folder)

@@ -80,13 +80,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     if command == "peer" {
         return peer::serve(arguments).map(|()| true);
     }
-    let against = match command.as_str() {
-        "kazoo" | "java" | "upstream" | "go" | "c" => {
-            Against::from_arguments(&mut arguments)?.through(&mut arguments)?
-        }
-        "kill" | "linearizable" => Against::from_arguments(&mut arguments)?,
-        _ => Against::Stoa,
-    };
+    let against = against(&command, &mut arguments)?;
     let mut report = Report::default();
     match command.as_str() {
         "help" => {
@@ -109,10 +103,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         "sim" => {
             let seeds = arguments.number("--seeds")?.unwrap_or(SEEDS);
             arguments.finish()?;
-            report.step("simulation", || suites::simulation("run", seeds));
-            report.step("ensemble simulation", || suites::simulation("ensemble", seeds));
-            report.step("partitions simulation", || suites::simulation("partitions", seeds));
-            report.step("recipes simulation", || suites::simulation("recipes", seeds));
+            simulations(&mut report, seeds, seeds);
         }
         "fuzz" => {
             let seconds = arguments.number("--seconds")?.unwrap_or(FUZZ_SECONDS);
@@ -151,6 +142,15 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     Ok(report.finish())
 }
 
+/// What a suite is to drive.
+fn against(command: &str, arguments: &mut Arguments) -> Result<Against, String> {
+    match command {
+        "kazoo" | "java" | "upstream" | "go" | "c" => Against::from_arguments(arguments)?.through(arguments),
+        "kill" | "linearizable" => Against::from_arguments(arguments),
+        _ => Ok(Against::Stoa),
+    }
+}
+
 /// What needs no server and little time.
 fn checks(report: &mut Report) {
     report.step("format", || cargo(&["fmt", "--all", "--check"]));
@@ -161,14 +161,18 @@ fn checks(report: &mut Report) {
     report.step("tidy", tidy::run);
 }
 
+fn simulations(report: &mut Report, of_one_server: u64, of_ensembles: u64) {
+    report.step("simulation", || suites::simulation("run", of_one_server));
+    report.step("ensemble simulation", || suites::simulation("ensemble", of_ensembles));
+    report.step("partitions simulation", || suites::simulation("partitions", of_ensembles));
+    report.step("recipes simulation", || suites::simulation("recipes", of_ensembles));
+}
+
 fn everything(report: &mut Report) {
     checks(report);
     report.step("cargo test", || cargo_test(&[]));
     report.step("release build", || cargo(&["build", "--release", "--workspace"]));
-    report.step("simulation", || suites::simulation("run", SEEDS));
-    report.step("ensemble simulation", || suites::simulation("ensemble", ENSEMBLE_SEEDS));
-    report.step("partitions simulation", || suites::simulation("partitions", ENSEMBLE_SEEDS));
-    report.step("recipes simulation", || suites::simulation("recipes", ENSEMBLE_SEEDS));
+    simulations(report, SEEDS, ENSEMBLE_SEEDS);
     report.step("fuzz", || fuzz::run(FUZZ_SECONDS, &[]));
     report.step("benches", suites::benches);
     report.step("settings", || suites::settings(&[]));

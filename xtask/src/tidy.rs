@@ -3,9 +3,10 @@
 
 mod arrows;
 mod links;
+mod shape;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::Command;
 
@@ -41,6 +42,7 @@ impl fmt::Display for Violation {
 pub(crate) fn run() -> Result<Tally, String> {
     let paths = files()?;
     let mut violations = Vec::new();
+    let mut contents = BTreeMap::new();
     for path in &paths {
         let Ok(bytes) = std::fs::read(workspace::root().join(path)) else { continue };
         let Ok(content) = String::from_utf8(bytes) else { continue };
@@ -51,7 +53,9 @@ pub(crate) fn run() -> Result<Tally, String> {
         if path.ends_with(".md") {
             violations.extend(links::check(path, &content, &paths));
         }
+        contents.insert(path.clone(), content);
     }
+    violations.extend(shape::check(&contents));
     for violation in &violations {
         println!("{violation}");
     }
