@@ -30,11 +30,21 @@ fn main() -> io::Result<()> {
     write("folder", edits())?;
     write("snapshot", snapshots())?;
     write("extension", programs(root)?)?;
-    write("zoo_cfg", [("alone", ALONE), ("ensemble", ENSEMBLE)].map(text).into())?;
-    write("toml", [("settings", SETTINGS), ("servers", SERVERS)].map(text).into())
+    write(
+        "zoo_cfg",
+        [("alone", ALONE), ("ensemble", ENSEMBLE)].map(|it| configuration("zoo.cfg", it)).into(),
+    )?;
+    write(
+        "toml",
+        [("settings", SETTINGS), ("servers", SERVERS)].map(|it| configuration("stoa.toml", it)).into(),
+    )
 }
 
-fn text((name, text): (&'static str, &str)) -> (&'static str, Vec<u8>) {
+/// A configuration file that a server would take.
+fn configuration(file: &str, (name, text): (&'static str, &str)) -> (&'static str, Vec<u8>) {
+    if let Err(error) = stoa_fuzz::configuration(file, text.as_bytes()) {
+        panic!("{name}: {error}");
+    }
     (name, text.as_bytes().to_vec())
 }
 
@@ -381,10 +391,11 @@ const ALONE: &str = "# A comment\ntickTime=2000\ndataDir=/var/lib/zookeeper\ncli
 const ENSEMBLE: &str = "initLimit=10\nsyncLimit=5\nreconfigEnabled=true\nstandaloneEnabled=false\n\
     dynamicConfigFile=zoo.cfg.dynamic\nserver.1=one:2888:3888:participant;2181\n\
     server.2=10.0.0.2:2888:3888|[::1]:2889:3889;0.0.0.0:2181\nserver.3=three:2888:3888:observer\n\
-    group.1=1:2\nweight.1=1\ndataDir=/\\u00e9\n";
+    dataDir=/\\u00e9\n";
 
 const SETTINGS: &str = "data-dir = \"/var/lib/stoa\"\nport = 2181\nlog-level = \"info\"\n\
-    session-timeout-min = \"4 s\"\nmax-request-bytes = \"1 MiB\"\n";
+    min-session-timeout = \"4s\"\nmax-request-bytes = '1MiB'\n\
+    words = ['srvr', \"ruok\"]\nskip-acl = true\nadmin-bind = '::1'\nextension-steps = 0x10\n";
 
-const SERVERS: &str = "id = 1\npartitions = 4\nservers = [\n  \"1=one:2888:3888;2181\",\n  '2=two:2888:3888;2181',\n]\n\
-    [programs]\nmax = 3\n";
+const SERVERS: &str = "server-id = 2\npartitions = 4\npeer-secret = '0123456789abcdef0123456789abcdef'\n\
+    servers = [\n  \"1=one:2888:3888;2181\", '2=two:2888;2181',\n  \"\"\"3=[::1]:2888:observer\"\"\",\n]\n";

@@ -13,7 +13,7 @@ mod wire;
 pub use disk::{EDIT, Image, folder, records};
 pub use group::group;
 pub use server::{Member, client, hello, peer};
-pub use text::{extension, toml, zoo_cfg};
+pub use text::{configuration, extension, toml, zoo_cfg};
 pub use tree::{multi, snapshot, snapshots};
 pub use wire::{frames, handshake};
 

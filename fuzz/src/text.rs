@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use stoa_extension::{Event, EventKind, Limits, OperationKind, Program, Request, TreeHost, Used};
-use stoa_server::config;
+use stoa_server::config::{self, ConfigError, Loaded};
 use stoa_tree::{Caller, Stamp};
 
 /// The source of a program, which is called in every way if it can be.
@@ -43,17 +43,28 @@ pub fn extension(data: &[u8]) {
 
 /// A `zoo.cfg`.
 pub fn zoo_cfg(data: &[u8]) {
-    configuration("zoo.cfg", data);
+    look_at(configuration("zoo.cfg", data));
 }
 
 /// A configuration file of Stoa's own kind.
 pub fn toml(data: &[u8]) {
-    configuration("stoa.toml", data);
+    look_at(configuration("stoa.toml", data));
 }
 
-fn configuration(name: &str, data: &[u8]) {
-    match config::of_file(Path::new(name), data.to_vec()) {
+fn look_at(loaded: Result<Loaded, ConfigError>) {
+    match loaded {
         Ok(loaded) => assert!(!loaded.summary().is_empty()),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+}
+
+/// The settings of a file, which finds those that it names: with the number of a server in it, or a list of them.
+///
+/// # Errors
+/// When it is wrong.
+pub fn configuration(name: &str, data: &[u8]) -> Result<Loaded, ConfigError> {
+    config::of_file(Path::new(name), data.to_vec(), &|path| {
+        let is_number = path.ends_with("myid");
+        Ok(if is_number { "2\n" } else { "server.1=a:1:2;3\nserver.2=b:1:2;3\nversion=1a\n" }.to_owned())
+    })
 }

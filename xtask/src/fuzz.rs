@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::tally::Tally;
-use crate::{run, workspace};
+use crate::{run, suites, workspace};
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -71,6 +71,9 @@ fn targets() -> Result<Vec<String>, String> {
 
 /// Builds all targets; says where the programs are.
 fn build() -> Result<PathBuf, String> {
+    if Command::new("c++").arg("--version").output().is_err() {
+        suites::install("a C++ compiler", "g++")?;
+    }
     let version = run::must(Command::new("rustc").arg("-vV"), MORE_TIME)?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     // Named, so that what runs while it is built is built without the flags.

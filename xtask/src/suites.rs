@@ -148,7 +148,7 @@ fn install_c_client() -> Result<(), String> {
 }
 
 /// Installs a Debian package.
-fn install(what: &str, package: &str) -> Result<(), String> {
+pub(crate) fn install(what: &str, package: &str) -> Result<(), String> {
     let wanted = format!("{what} is missing: run `apt-get install {package}` as root");
     let mut update = Command::new("apt-get");
     update.args(["--quiet", "update"]);

@@ -59,7 +59,7 @@ pub(super) struct FileEntries {
 }
 
 /// Reads a file that settings name.
-pub(super) type ReadFile = dyn Fn(&Path) -> io::Result<String>;
+pub type ReadFile = dyn Fn(&Path) -> io::Result<String>;
 
 /// No file with settings is this long; one that is was named by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -116,14 +116,14 @@ impl ServeArgs {
     }
 }
 
-/// The settings that a configuration file gives by itself, whatever flags and environment say and whatever is in the
-/// files that it names: those it does not find.
+/// The settings that a configuration file gives by itself, whatever flags and environment say. `read` reads the files
+/// that it names.
 ///
 /// # Errors
 /// When any value is not what its setting takes.
-pub fn of_file(path: &Path, bytes: Vec<u8>) -> Result<Loaded, ConfigError> {
+pub fn of_file(path: &Path, bytes: Vec<u8>, read: &ReadFile) -> Result<Loaded, ConfigError> {
     let text = decode(path, bytes).map_err(|source| Problem::Read { file: path.to_owned(), source })?;
-    resolve(&[], &[], Some((path, &text)), &|_| Err(io::ErrorKind::NotFound.into()))
+    resolve(&[], &[], Some((path, &text)), read)
 }
 
 /// Puts everything together. What is said last wins: file, environment, flags.
@@ -593,7 +593,7 @@ mod tests {
 
     #[test]
     fn a_zoo_cfg_may_be_in_latin_1() {
-        let load = |name: &str, text: &[u8]| of_file(Path::new(name), text.to_vec());
+        let load = |name: &str, text: &[u8]| of_file(Path::new(name), text.to_vec(), &read_file);
         assert_eq!(load("zoo.cfg", b"# Gr\xf6\xdfe\nclientPort=1").unwrap().settings.port, 1);
         assert_eq!(
             load("utf8.cfg", "dataDir=/gr\u{f6}".as_bytes()).unwrap().settings.data_dir,

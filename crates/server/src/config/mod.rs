@@ -22,7 +22,7 @@ pub use args::ServeArgs;
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
 pub use kind::{LogFormat, LogLevel};
-pub use load::{Loaded, Origin, of_file};
+pub use load::{Loaded, Origin, ReadFile, of_file};
 pub use member::{Member, MemberRole};
 pub use partitions::{PARTITIONS_MAX, Partitions};
 pub use settings::{SETTINGS, Setting, Settings};
