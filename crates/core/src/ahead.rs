@@ -2,9 +2,9 @@
 //!
 //! A client's writes take effect in their order. In AGORA (section IV-D) a client that goes on to another
 //! partition waits until all before that is answered, so each such step costs a round of replication. Here the
-//! home only waits until the earlier write has been *prepared* by its partition, which promises where it will
-//! stand; the next one is prepared with that place named in its entry, and comes to be only if the place is held
-//! ([`crate::fate`]). So there is nothing of which the later one exists and the earlier does not, whoever
+//! home only waits until the earlier write has been *prepared* by its partition, which says where it will stand; the
+//! entry of the next one is handed to the log with that place named, and the log never holds it without what stands
+//! there ([`crate::carrier`]). So there is nothing of which the later one exists and the earlier does not, whoever
 //! dies, and none is shown before the earlier is committed.
 //!
 //! Several that wait in the home go out together: each partition hands those that follow to the next one, with the
@@ -16,8 +16,8 @@
 
 use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
-use crate::fate::Place;
 use crate::frame::Frame;
+use crate::place::Place;
 use crate::planted::Bug;
 use crate::server::Server;
 use crate::step::entry_of;
@@ -126,7 +126,7 @@ impl Server {
         self.set_ahead(id, true);
         self.request(id, frame, self.now.mono_us);
         self.set_ahead(id, false);
-        let position = self.replica.group().last() + 1;
+        let position = self.replica.next();
         let own = self.config.partition;
         ahead.rests_on.raise(own, self.partition.promises(position));
         ahead.rests_on.raise_zxid(self.partition.proposed_zxid());
@@ -160,9 +160,7 @@ impl Server {
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
         let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.replica.applied.0;
-        // The end of a change of members would take the place that is promised.
-        let is_changing = self.replica.group().is_changing() && !self.planted.is(Bug::StandsInChange);
-        let can_prepare = self.no_room_until_us.is_none() && self.can_prepare() && !is_changing;
+        let can_prepare = self.no_room_until_us.is_none() && self.can_prepare();
         if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
             return false;
         }

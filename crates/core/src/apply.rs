@@ -9,7 +9,7 @@ use crate::placement::Placement;
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::request::failed_multi;
-use crate::server::{Server, WARNINGS_MAX};
+use crate::server::{Due, Server, WARNINGS_MAX};
 use crate::stats::Stats;
 use crate::step::{end_of, step_of};
 use alloc::collections::{BTreeSet, VecDeque};
@@ -52,7 +52,6 @@ impl Server {
                     Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
                     Outcome::Refused(refusal) => self.refused(refusal, own),
                     Outcome::Part(part) => self.apply_part(&part, own),
-                    Outcome::After(_) => {}
                     Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
                     Outcome::Ran(ran) => self.apply_ran(&ran, own),
                     Outcome::Failed(code, text) => self.failed(code, text, own),
@@ -73,14 +72,6 @@ impl Server {
         self.entry_is_applied(entry);
     }
 
-    /// An entry of which nothing is applied: a part whose operation never will be whole.
-    pub(crate) fn skip_entry(&mut self, entry: &Entry) {
-        if self.replica.lead == Lead::Active {
-            self.part_is_void(entry.position);
-        }
-        self.entry_is_applied(entry);
-    }
-
     fn entry_is_applied(&mut self, entry: &Entry) {
         self.replica.applied = (entry.position, entry.term);
         self.stamp.raise(self.config.partition, end_of(entry.position));
@@ -95,40 +86,37 @@ impl Server {
         self.settle_term();
     }
 
-    /// Applies what is committed, up to what may be void, or a part of which it is not known whether the others
-    /// are there.
+    /// Applies what is committed, up to what watches have to come for.
     pub(crate) fn apply_committed(&mut self) {
         let before = self.replica.applied;
         // A part is prepared against what is applied when it begins.
         while !self.crossing.has_open_part()
-            && let Some(entry) = self.committed.front().filter(|it| it.position <= self.fates.decided())
+            && let Some(due) = self.committed.pop_front()
         {
-            if self.fates.is_void(entry.position, entry.term) {
-                if let Some(entry) = self.committed.pop_front() {
-                    self.entry_is_applied(&entry);
+            let entry = match due {
+                Due::Entry(entry) => entry,
+                Due::Snapshot(number) => {
+                    self.walk_snapshot(number);
+                    continue;
                 }
+            };
+            let places = part_places(&entry.payload);
+            if places.is_empty() {
+                self.apply_entry(&entry);
                 continue;
             }
-            let places = part_places(&entry.payload);
-            let part = if places.is_empty() { Bytes::new() } else { entry.payload.clone() };
-            let Some(all) = self.are_all_there(&places) else { break };
-            if all && !self.watches_are_here(&part, &places) {
+            if !self.watches_are_here(&entry.payload, &places) {
+                self.committed.push_front(Due::Entry(entry));
                 break;
             }
-            let Some(entry) = self.committed.pop_front() else { break };
-            if all {
-                self.stamp_what_was_said();
-                self.apply_entry(&entry);
-            } else {
-                self.skip_entry(&entry);
-            }
+            // What follows from a part is told with those of others, by the very place of it.
+            self.stamp_what_was_said();
+            self.apply_entry(&entry);
+            self.stamp_what_was_said();
         }
         if self.replica.applied != before {
-            let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
-            let applied = self.replica.applied.0;
-            self.replica.group().compact(applied, keep);
             self.after_entries();
-            self.stand_after(applied);
+            self.stand_after(self.replica.applied.0);
             self.tend_balance_if_moved();
         }
     }
@@ -229,7 +217,7 @@ impl Server {
 
     fn count_update(&mut self, update: &stoa_tree::Update<'_>) {
         // What the log held at the start comes from who has proposed it then.
-        if self.applying > self.recovered_until
+        if update.time_ms >= self.began_ms
             && let Ok(took_ms) = u64::try_from(self.now.wall_ms - update.time_ms)
         {
             self.stats.propagation.record(took_ms.saturating_mul(1000), 1);

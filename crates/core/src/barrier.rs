@@ -1,5 +1,6 @@
 //! Barriers: what follows waits until a timeline has been applied up to some position.
 
+use crate::carrier::Carrier;
 use crate::connection::ConnectionId;
 use crate::placement::FIRST;
 use crate::server::Server;
@@ -42,6 +43,14 @@ impl Barriers {
             barrier.connections.clear();
             barrier.is_for_first
         });
+    }
+}
+
+/// Asks where the log ends.
+fn ask(carrier: &mut Option<Box<Carrier>>, words: &mut VecDeque<(u8, Word)>, question: u64) {
+    match carrier {
+        Some(carrier) => carrier.ask(FIRST, question),
+        None => words.push_back((FIRST, Word::Ask(question))),
     }
 }
 
@@ -89,7 +98,7 @@ impl Server {
         let waiting = self.ensemble.barriers.waiting.iter_mut();
         for barrier in waiting.filter(|barrier| barrier.asked_us.is_none()) {
             barrier.asked_us = Some(now_us);
-            self.replica.group().read(barrier.id);
+            ask(&mut self.carrier, &mut self.words, barrier.id);
         }
     }
 
@@ -100,7 +109,7 @@ impl Server {
         for barrier in &mut self.ensemble.barriers.waiting {
             if barrier.position.is_none() && barrier.asked_us.is_some_and(|at| at + patience_us <= now_us) {
                 barrier.asked_us = Some(now_us);
-                self.replica.group().read(barrier.id);
+                ask(&mut self.carrier, &mut self.words, barrier.id);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! Clients that come back to a server with several partitions.
 //!
 //! Such a client may have been shown more, elsewhere, than this server has applied. That its session comes to this
-//! connection is on the first partition's timeline alone, and the leader's threads that stand still for it may lead
-//! no more without knowing: with connections of its own each partition may have been led by somebody else for a
-//! while. So before its session is asked for, each other partition here is asked when it will have applied all that
-//! anybody was shown up to the question, and finds that out as `sync` does: by a question that only a leader can
-//! answer whom a majority confirms. What they have applied by then the client counts as having seen, and the entry
+//! connection is on the first partition's timeline alone, and each thread applies its own in its own time. So before
+//! its session is asked for, each other partition here is asked when it will have applied all that anybody was shown
+//! up to the question, and finds that out as `sync` does: by a question that only a leader can answer whom a majority
+//! confirms. What they have applied by then the client counts as having seen, and the entry
 //! with its session rests on that. All who come while one question is under way share the next one.
 
 use crate::connection::{ConnectionId, Phase};

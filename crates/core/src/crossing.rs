@@ -6,18 +6,17 @@
 //! two coordinators wait for each other. A partition stands still when everything that it has prepared is
 //! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
 //! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
-//! entry that names the places of all parts, and prepares nothing further until the part is applied. So
-//! nothing rests on a part that may turn out to be void, and what becomes of it can be seen on every
-//! server in the timelines alone ([`crate::fate`]).
+//! entry that names the places of all parts, and prepares nothing further until the part is applied. The parts
+//! follow one another, so the log that all share holds all of them or none ([`crate::carrier`]).
 
 mod plan;
 mod stand;
 
 use crate::config::Now;
 use crate::entry::Origin;
-use crate::fate::Place;
 use crate::owners::Known;
 use crate::peer::Asked;
+use crate::place::Place;
 use crate::placement::FIRST;
 use crate::server::Server;
 use crate::timestamp::Timestamp;
@@ -131,10 +130,12 @@ impl Crossing {
 }
 
 impl Server {
-    /// Whether this partition has written its part of an operation, and stands still until that is applied.
+    /// Whether this partition has written its part of an operation, and stands still until that is applied; or the
+    /// log has been given such parts.
     #[must_use]
     pub fn has_written_part(&self) -> bool {
         self.crossing.stand.as_ref().is_some_and(Stand::is_written)
+            || self.carrier.as_ref().is_some_and(|carrier| carrier.is_urgent())
     }
 
     /// Says something to another thread of this server, or hears it itself.
@@ -277,6 +278,12 @@ impl Server {
 
     /// All steps are prepared: every partition writes its part.
     fn keep(&mut self) {
+        let term = self.replica.term;
+        if self.crossing.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
+            // Somebody has heard earlier or later than this partition that the term is another one: not all of the
+            // parts would come to be.
+            return self.give_up();
+        }
         let Some(active) = self.crossing.active.take() else { return };
         self.pending.pop_front();
         let own = self.config.partition;

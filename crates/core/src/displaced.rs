@@ -1,8 +1,8 @@
 //! What a home does when something lives elsewhere than it did: see [`crate::moves`].
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
-use crate::fate::Place;
 use crate::home::{Home, told_elsewhere};
+use crate::place::Place;
 use crate::placement::Placement;
 use crate::timestamp::Timestamp;
 use crate::word::{LeftWatch, ToClient, Word};

@@ -3,20 +3,25 @@
 mod heard;
 
 use crate::barrier::Barriers;
+use crate::carrier::{Delivery, Handed};
 use crate::config::Now;
 use crate::connection::CloseReason;
 use crate::crossing::Pending;
 use crate::entry::Origin;
 use crate::owners::Known;
 use crate::peer::{Asked, BadMessage, Forward, Heard, PeerMessage};
+use crate::place::Place;
+use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Lead;
 use crate::requests::Stream;
-use crate::server::Server;
+use crate::server::{Due, Server};
 use crate::session::Scope;
 use crate::state::State;
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
+use crate::word::Word;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -87,18 +92,15 @@ pub(crate) struct Ensemble {
     known_until_us: u64,
     /// Such messages, and when they were sent.
     in_flight_heard: VecDeque<(u64, u64)>,
-    /// So long this server has led, and not applied what it leads with.
-    pub(crate) stuck_heartbeats: u32,
-    /// To whom it has passed the lead on for that last.
-    pub(crate) passed_to: u64,
     /// When it last gave up a leader that did not listen any more.
     forgotten_us: u64,
 }
 
 struct Arrived {
-    /// Where it stands on the timeline: position and term.
+    /// Where it stands in the log: position and term.
     at: (u64, u64),
-    state: State,
+    /// Of each partition.
+    states: Vec<State>,
 }
 
 /// An attempt to lead that does not wait for the election timeout.
@@ -128,8 +130,6 @@ impl Ensemble {
             heard_at_us: now.mono_us,
             known_until_us: now.mono_us,
             in_flight_heard: VecDeque::new(),
-            stuck_heartbeats: 0,
-            passed_to: server.into(),
             forgotten_us: now.mono_us,
         }
     }
@@ -164,7 +164,8 @@ impl Server {
                 if message.from() != u64::from(from) || message.snapshot().is_some() {
                     return Err(BadMessage);
                 }
-                if let Err(error) = self.replica.group().step(message) {
+                let Some(carrier) = &mut self.carrier else { return Err(BadMessage) };
+                if let Err(error) = carrier.group().step(message) {
                     self.warn(alloc::format!("a message of server {from} was refused: {error}"));
                 }
             }
@@ -187,7 +188,6 @@ impl Server {
                     self.heard_arrived(number);
                 }
             }
-            PeerMessage::LeadWanted => self.lead_wanted(from),
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
         }
         Ok(())
@@ -208,6 +208,9 @@ impl Server {
     /// Nobody leads, as far as this server knows, and it has met enough others to be elected: there is
     /// no need to wait for the leader that may be there. If there is one, they refuse.
     fn campaign_when_met(&mut self) {
+        if self.carrier.is_none() {
+            return;
+        }
         let members = self.replica.members();
         let met = |member: &&u64| self.reachable.connected.contains(&server_id(**member));
         let count = members.voters.iter().filter(met).count();
@@ -231,12 +234,13 @@ impl Server {
         self.now = now;
         let member = u64::from(peer);
         self.reachable.connected.remove(&peer);
-        self.replica.group().unreachable(member);
         self.reads_end(peer);
+        let Some(carrier) = &mut self.carrier else { return };
+        carrier.group().unreachable(member);
         if member != self.replica.leader || self.replica.lead != Lead::No {
             return;
         }
-        self.replica.group().forget_leader();
+        carrier.group().forget_leader();
         self.pump();
         self.campaign_soon(member);
     }
@@ -251,35 +255,44 @@ impl Server {
     /// taken over there shows in what the receiver says next; if it is not, it is sent again.
     pub fn snapshot_sent(&mut self, to: u8, arrived: bool, now: Now) {
         self.now = now;
-        self.replica.group().snapshot_sent(u64::from(to), arrived);
+        if let Some(carrier) = &mut self.carrier {
+            carrier.group().snapshot_sent(u64::from(to), arrived);
+        }
     }
 
     /// Whether a snapshot that another server offers with this message is of use here.
     #[must_use]
     pub fn wants_snapshot(&self, message: Bytes) -> bool {
-        let status = self.replica.status();
+        let committed = self.carrier.as_ref().map_or(u64::MAX, |carrier| carrier.status().committed);
         matches!(PeerMessage::decode(message), Ok(PeerMessage::Group(message))
-            if message.snapshot().is_some_and(|mark| mark.position > status.committed)
+            if message.snapshot().is_some_and(|mark| mark.position > committed)
                 && self.ensemble.arrived.is_none())
     }
 
-    /// A snapshot has come from another server, with this message; it is whole, and `state` was loaded
-    /// from it. It becomes this server's state when the record that comes out of
+    /// A snapshot has come from another server, with this message; it is whole, and the `states` of all partitions
+    /// were loaded from it. It becomes this server's state when the record that comes out of
     /// [`Server::poll_append`] with it is durable, unless it is of no use any more.
     ///
     /// # Errors
     /// When the message is none.
-    pub fn take_over(&mut self, from: u8, message: Bytes, state: State, now: Now) -> Result<(), BadMessage> {
+    pub fn take_over(
+        &mut self,
+        from: u8,
+        message: Bytes,
+        states: Vec<State>,
+        now: Now,
+    ) -> Result<(), BadMessage> {
         self.now = now;
         let PeerMessage::Group(message) = PeerMessage::decode(message)? else { return Err(BadMessage) };
         let mark = message.snapshot().filter(|_| message.from() == u64::from(from)).ok_or(BadMessage)?;
-        self.ensemble.arrived = Some(Arrived { at: (mark.position, mark.term), state });
-        if let Err(error) = self.replica.group().step(message) {
+        self.ensemble.arrived = Some(Arrived { at: (mark.position, mark.term), states });
+        let Some(carrier) = &mut self.carrier else { return Err(BadMessage) };
+        if let Err(error) = carrier.group().step(message) {
             self.warn(alloc::format!("the snapshot of server {from} was refused: {error}"));
             self.ensemble.arrived = None;
         }
         self.pump();
-        if self.replica.is_taking_over() {
+        if self.carrier.as_ref().is_some_and(|carrier| carrier.is_taking_over()) {
             // Two snapshots are not written at a time.
             self.abort_snapshot();
         } else {
@@ -288,23 +301,40 @@ impl Server {
         Ok(())
     }
 
-    /// The state is that of the snapshot that has come. Nobody knows what the clients here have
-    /// missed: they come back and are told.
-    pub(crate) fn replace_state(&mut self) {
-        let Some(Arrived { at, state }) = self.ensemble.arrived.take() else { return };
+    /// The state is that of the snapshot that has come.
+    pub(crate) fn take_arrived(&mut self) {
+        let Some(Arrived { at: (position, term), mut states }) = self.ensemble.arrived.take() else { return };
+        let Some(carrier) = &mut self.carrier else { return };
+        let members = carrier.members();
+        carrier.replaced(position, states.iter().map(|state| state.position));
+        for (partition, state) in (0..).zip(states.drain(1..)).map(|(at, state): (u8, _)| (at + 1, state)) {
+            self.say(partition, Word::Delivered(Delivery::Members(members.clone())));
+            let state = Box::new(state);
+            self.say(partition, Word::Delivered(Delivery::Replaced { state, term }));
+        }
+        self.replica.members_are(members);
+        if let Some(mut state) = states.pop() {
+            if self.stamp.is_empty() {
+                state.position = position;
+            }
+            self.replace_state(state, term);
+        }
+    }
+
+    /// The state is another server's. Nobody knows what the clients here have missed: they come back and are told.
+    fn replace_state(&mut self, state: State, term: u64) {
         self.close_all(CloseReason::StateReplaced);
         self.requests.forget(|_| ());
         self.waiters.clear();
         self.ensemble.barriers.forget_connections();
-        let State { tree, stamp, terms } = state;
+        let State { tree, stamp, position } = state;
         self.partition.tree = tree;
         self.load_programs();
         self.stamp = Timestamp::new(self.placement.partitions());
         self.stamp.merge(&stamp);
-        self.stamp.raise(self.config.partition, end_of(at.0));
-        self.fates.replaced(terms, at.0);
+        self.stamp.raise(self.config.partition, end_of(position));
         self.partition.abandon(&self.stamp);
-        self.replica.applied = at;
+        self.replica.replaced((position, term));
         self.placement_replaced();
         self.sessions.clear();
         let has_sessions = self.has_sessions();
@@ -314,8 +344,8 @@ impl Server {
         }
         self.owners.replaced();
         self.committed.clear();
-        self.answer_the_curious();
         self.abort_snapshot();
+        self.tell_growth();
         self.ensemble.asked_in_term = 0;
         self.servers_changed();
         self.hints_changed();
@@ -327,34 +357,119 @@ impl Server {
     pub(crate) fn pump(&mut self) {
         self.ask_barriers();
         self.give_requests();
-        while let Some(output) = self.replica.poll_group() {
-            match output {
-                Output::Send(message) => self.send_group(message),
-                Output::SendSnapshot(message) => self.send_snapshot(message),
-                Output::Committed(entries) if !self.stamp.is_empty() => {
-                    for entry in &entries {
-                        self.entry_is_committed(entry);
-                    }
-                    self.committed.extend(entries);
-                    self.decide_committed();
-                    self.apply_committed();
-                }
-                Output::Committed(entries) => {
-                    for entry in &entries {
-                        self.apply_entry(entry);
-                    }
-                    let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
-                    let applied = self.replica.applied.0;
-                    self.replica.group().compact(applied, keep);
-                    self.after_entries();
-                }
-                Output::Read { id, position } => self.barrier_answered(id, position),
-                Output::Leader { role, .. } => self.leader_changed(role),
-                Output::SnapshotWanted(_) => self.request_snapshot(),
-                Output::Members(_) => self.members_changed(),
-                Output::Store(_) => {}
+        loop {
+            if let Some(delivery) = self.replica.poll() {
+                self.take_delivery(delivery);
+            } else if let Some(output) = self.carrier.as_mut().and_then(|carrier| carrier.poll()) {
+                self.carry_out(output);
+            } else {
+                return;
             }
             self.give_requests();
+        }
+    }
+
+    /// At the first partition: what the log wants done, or has for the partitions.
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Send(message) => self.send_group(message),
+            Output::SendSnapshot(message) => self.send_snapshot(message),
+            Output::Committed(entries) if self.stamp.is_empty() => {
+                for entry in &entries {
+                    self.apply_entry(entry);
+                }
+                self.after_entries();
+                self.compact(self.replica.applied.0);
+            }
+            Output::Committed(entries) => {
+                let Some(carrier) = &mut self.carrier else { return };
+                let divided = carrier.divide(&entries);
+                for (partition, entries) in (0..).zip(divided).filter(|(_, entries)| !entries.is_empty()) {
+                    self.deliver(partition, Delivery::Committed(entries));
+                }
+                self.deliver_answers();
+                self.compact(entries.last().map_or(0, |last| last.position));
+            }
+            Output::Read { id, position } if self.stamp.is_empty() => self.barrier_answered(id, position),
+            Output::Read { id, position } => {
+                if let Some(carrier) = &mut self.carrier {
+                    carrier.answered(id, position);
+                }
+                self.deliver_answers();
+            }
+            Output::Leader { term, leader, role } => {
+                for partition in 0..self.placement.partitions() {
+                    let leads = role == Role::Leader;
+                    self.deliver(partition, Delivery::Leader { term, leader, leads });
+                }
+            }
+            Output::SnapshotWanted(_) => self.request_snapshot(),
+            Output::Members(members) => {
+                for partition in 0..self.placement.partitions() {
+                    self.deliver(partition, Delivery::Members(members.clone()));
+                }
+            }
+            Output::Store(_) => {}
+        }
+    }
+
+    fn deliver_answers(&mut self) {
+        let answers = self.carrier.as_mut().map(|carrier| carrier.take_answers()).unwrap_or_default();
+        for (partition, question) in answers {
+            self.deliver(partition, Delivery::Read(question));
+        }
+    }
+
+    /// At the first partition: something of the log for a partition.
+    pub(crate) fn deliver(&mut self, partition: u8, delivery: Delivery) {
+        if partition == self.config.partition {
+            self.replica.deliver(delivery);
+        } else {
+            self.say(partition, Word::Delivered(delivery));
+        }
+    }
+
+    /// The log need not be kept in memory up to there, but for those who lag behind.
+    fn compact(&mut self, position: u64) {
+        let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
+        if let Some(carrier) = &mut self.carrier {
+            carrier.group().compact(position, keep);
+        }
+    }
+
+    /// Something of the log has come.
+    pub(crate) fn delivered(&mut self, delivery: Delivery) {
+        self.replica.deliver(delivery);
+        self.pump();
+    }
+
+    fn take_delivery(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Committed(entries) => {
+                if let Some(last) = entries.last() {
+                    self.replica.is_committed(last.position);
+                }
+                self.committed.extend(entries.into_iter().map(Due::Entry));
+                self.apply_committed();
+            }
+            Delivery::Leader { term, leader, leads } => {
+                self.replica.leader_is(term, leader, leads);
+                self.leader_changed();
+            }
+            Delivery::Read(question) => self.barrier_answered(question, self.replica.committed()),
+            Delivery::Members(members) => {
+                self.replica.members_are(members);
+                self.members_changed();
+            }
+            Delivery::Snapshot(number) => {
+                if self.planted.is(Bug::SnapshotBeforeParts) {
+                    return self.walk_snapshot(number);
+                }
+                self.committed.push_back(Due::Snapshot(number));
+                self.apply_committed();
+            }
+            Delivery::NoRoom => self.has_no_room(),
+            Delivery::Replaced { state, term } => self.replace_state(*state, term),
         }
     }
 
@@ -375,20 +490,14 @@ impl Server {
         if self.replica.lead != Lead::Active {
             return;
         }
-        while let Some(entry) = self.partition.take_entry() {
-            if self.would_break_promise() {
-                self.warn("a part would not stand where it was promised: the lead is given up".into());
-                self.replica.group().step_down();
-                return;
-            }
-            match self.replica.propose(entry.clone()) {
+        while let Some((entry, follows)) = self.partition.take_entry() {
+            match self.give_to_log(entry.clone(), follows) {
                 Ok(position) => {
                     let made = self.partition.proposed(position, entry.clone(), self.now);
                     self.stats.log_updates += made.count;
                     if self.replica.has_others() {
                         self.stats.proposals.follow(made);
                     }
-                    self.entry_is_proposed(&entry);
                     if self.planted.is(Bug::AppliedBeforeCommitted) {
                         let (term, kind) = (self.replica.term, EntryKind::Payload);
                         self.apply_entry(&Entry { position, term, kind, payload: entry });
@@ -404,23 +513,36 @@ impl Server {
         }
     }
 
+    /// Gives an entry to the log; returns where it will stand.
+    fn give_to_log(&mut self, payload: Bytes, follows: Vec<Place>) -> Result<u64, ProposeError> {
+        if let Some(carrier) = self.carrier.as_mut().filter(|_| self.stamp.is_empty()) {
+            return carrier.propose(payload);
+        }
+        let (term, position) = (self.replica.term, self.replica.next());
+        self.replica.proposed(position);
+        let handed = Handed { term, position, payload, follows };
+        match &mut self.carrier {
+            Some(carrier) => carrier.hand_over(FIRST, handed),
+            None => self.say(FIRST, Word::Handed(handed)),
+        }
+        Ok(position)
+    }
+
     // ---- leading ----
 
-    fn leader_changed(&mut self, role: Role) {
+    fn leader_changed(&mut self) {
+        let follows = self.replica.lead == Lead::No;
         self.stats.leaders_found += u64::from(self.replica.leader != 0);
         // That the leader is lost is no reason not to follow it up.
         if self.replica.leader != 0 {
             self.ensemble.campaign = None;
         }
-        if role != Role::Leader {
+        if follows {
             self.stop_leading();
         }
         self.ensemble.in_flight_heard.clear();
         self.follow_mode();
         self.settle_term();
-        if role != Role::Leader && core::mem::take(&mut self.fates.leads_again) {
-            self.replica.lead_if_alone();
-        }
     }
 
     pub(crate) fn stop_leading(&mut self) {
@@ -500,7 +622,8 @@ impl Server {
 
     /// Whether this server leads the timeline and may prepare requests, if nothing is in the way.
     pub(crate) fn leads(&self) -> bool {
-        self.replica.lead == Lead::Active && self.ensemble.handing_over_until_us.is_none() && self.may_prepare
+        let may_prepare = self.has_sessions() || self.prepares_in == self.replica.term;
+        self.replica.lead == Lead::Active && self.ensemble.handing_over_until_us.is_none() && may_prepare
     }
 
     /// Gives what was asked here to whoever leads.
@@ -663,7 +786,7 @@ impl Server {
 
     /// Hands the lead to the server that has the most, if this one leads; rather to one that is to stay.
     pub fn resign(&mut self, now: Now) {
-        let status = self.replica.status();
+        let Some(status) = self.carrier.as_ref().map(|carrier| carrier.status()) else { return };
         let best = status.matched.iter().filter(|(member, _)| {
             status.members.voters.contains(member) && self.reachable.connected.contains(&server_id(*member))
         });
@@ -683,7 +806,9 @@ impl Server {
             return;
         }
         self.propose_entry();
-        self.replica.group().transfer(u64::from(to));
+        let Some(carrier) = &mut self.carrier else { return };
+        carrier.propose_handed();
+        carrier.group().transfer(u64::from(to));
         let patience_us = self.ensemble.heartbeat_us * u64::from(self.config.election_heartbeats);
         self.ensemble.handing_over_until_us = Some(now.mono_us + patience_us);
     }
@@ -694,7 +819,6 @@ impl Server {
     pub(crate) fn tick_ensemble(&mut self) {
         let now_us = self.now.mono_us;
         self.campaign();
-        self.follow_chosen();
         self.try_to_stand();
         self.take_pending();
         if self.ensemble.handing_over_until_us.is_some_and(|until| until <= now_us) {
@@ -704,9 +828,10 @@ impl Server {
             if self.ensemble.tick_at_us <= now_us {
                 // After a pause one tick is enough: the others' messages come first.
                 self.ensemble.tick_at_us = now_us + self.ensemble.heartbeat_us;
-                self.replica.group().tick();
-                self.tend_members();
-                self.pass_on_if_stuck();
+                if let Some(carrier) = &mut self.carrier {
+                    carrier.group().tick();
+                    self.tend_members();
+                }
             }
             let again_us = self.ensemble.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
             // What a leader has given to itself is not lost.
@@ -735,8 +860,8 @@ impl Server {
         let election_us = self.ensemble.heartbeat_us * u64::from(self.config.election_heartbeats);
         let again = Campaign { at_us: at_us.max(now_us) + again_us, again_us: again_us * 2 };
         self.ensemble.campaign = Some(again).filter(|_| again_us < election_us && self.replica.leader == 0);
-        if self.replica.leader == 0 {
-            self.replica.group().campaign();
+        if let Some(carrier) = self.carrier.as_mut().filter(|_| self.replica.leader == 0) {
+            carrier.group().campaign();
         }
     }
 

@@ -13,8 +13,6 @@
 //!            length u32, [update]
 //!                                                   a part of an operation that concerns several partitions
 //!          | 5                                       it was sent to where its znode does not live any more
-//!          | 6, count u8, (partition u8, term u64, position u64)*    nobody's, and first in its entry: nothing of
-//!                                                   the entry comes to be if one of these places holds something else
 //!          | 7, length u32, record, length u32, [update]
 //!                                                   a program has done it, or has reacted: see [`Ran`]
 //!          | 8, code i32, length u32, text           refused, with the reason in words
@@ -27,7 +25,7 @@
 //! server learns of every outcome in one way, in the order of its requests.
 
 use crate::extensions::Ran;
-use crate::fate::Place;
+use crate::place::Place;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use core::fmt;
@@ -40,7 +38,6 @@ const REFUSED_MULTI: u8 = 2;
 const SEEN: u8 = 3;
 const PART: u8 = 4;
 const ELSEWHERE: u8 = 5;
-const AFTER: u8 = 6;
 const RAN: u8 = 7;
 const FAILED: u8 = 8;
 const UNTAKEN: u8 = 9;
@@ -78,12 +75,10 @@ pub enum Outcome<'a> {
     Seen(Seen<'a>),
     /// The same, of the items before it alone, which others may follow: see [`crate::step`].
     Step(Seen<'a>),
-    /// It concerns several partitions: this changes the state if all parts come to be.
+    /// It concerns several partitions. Its parts are in one entry of the log that all share.
     Part(Part<'a>),
     /// It has to be asked again, of where its znode lives now.
     Elsewhere,
-    /// The entry follows others, on other partitions: see [`crate::fate`].
-    After(Places<'a>),
     /// A program has carried it out, or has reacted to it.
     Ran(Ran<'a>),
     /// It changes nothing, and this is why, in words.
@@ -94,11 +89,11 @@ pub enum Outcome<'a> {
 
 /// Encoded places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places<'a>(&'a [u8]);
+pub(crate) struct Places<'a>(&'a [u8]);
 
 impl Places<'_> {
     /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = Place> {
+    fn iter(&self) -> impl Iterator<Item = Place> {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         self.0.chunks_exact(PLACE_BYTES).map(move |place| Place {
             partition: place[0],
@@ -160,12 +155,6 @@ impl fmt::Display for Item<'_> {
             },
             Outcome::Seen(seen) => write!(f, "after {:?}", seen.timestamp())?,
             Outcome::Step(seen) => write!(f, "a step, after {:?}", seen.timestamp())?,
-            Outcome::After(places) => {
-                f.write_str("only with")?;
-                for Place { partition, term, position } in places.iter() {
-                    write!(f, " {position} of term {term} on partition {partition}")?;
-                }
-            }
             Outcome::Part(part) => {
                 write!(f, "part of an operation on {} partitions", part.places().count())?;
                 if let Some(update) = &part.update {
@@ -292,13 +281,6 @@ pub(crate) fn begin_part(
     put_with_len(entry, record);
 }
 
-/// What stands first in an entry that follows others.
-pub(crate) fn put_after(entry: &mut Vec<u8>, places: &[Place]) {
-    put_origin(entry, None);
-    entry.push(AFTER);
-    put_places(entry, places);
-}
-
 fn put_places(entry: &mut Vec<u8>, places: &[Place]) {
     entry.push(u8::try_from(places.len()).expect("there are few partitions"));
     for Place { partition, term, position } in places {
@@ -326,17 +308,6 @@ pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
     }
     match Items::new(entry).next() {
         Some(Ok(Item { outcome: Outcome::Part(part), .. })) => part.places().collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// Which entries of other partitions an entry follows.
-pub(crate) fn after_places(entry: &[u8]) -> Vec<Place> {
-    if first_kind(entry) != Some(AFTER) {
-        return Vec::new();
-    }
-    match Items::new(entry).next() {
-        Some(Ok(Item { outcome: Outcome::After(places), .. })) => places.iter().collect(),
         _ => Vec::new(),
     }
 }
@@ -420,7 +391,6 @@ impl<'a> Items<'a> {
                 Outcome::Part(Part { places, reply, record, update })
             }
             ELSEWHERE => Outcome::Elsewhere,
-            AFTER => Outcome::After(self.places().ok_or(CUT)?),
             RAN => {
                 let (record, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;

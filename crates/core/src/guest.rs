@@ -144,7 +144,7 @@ impl Server {
     pub(crate) fn hear_partition(&mut self, from: u8, word: Word, now: Now) {
         self.now = now;
         match word {
-            Word::Leader { server, prepares } => self.leader_told(server, prepares),
+            Word::Prepares { term } => self.prepares_told(term),
             Word::Stand { op, is_quiet } => self.stand_for(from, op, is_quiet),
             Word::Stands(op, standing) => self.stands(from, op, standing.map(|it| *it)),
             Word::Do { op, asked, place, zxid, time_ms, step } => {
@@ -152,13 +152,24 @@ impl Server {
             }
             Word::Stepped(op, stepped) => self.stepped(op, *stepped),
             Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
-            Word::HowFar { term, known } => self.is_asked_for(from, term, known),
-            Word::Course(course) => self.course_told(from, *course),
+            Word::Handed(handed) => {
+                if let Some(carrier) = &mut self.carrier {
+                    carrier.hand_over(from, handed);
+                }
+            }
+            Word::Ask(question) => {
+                if let Some(carrier) = &mut self.carrier {
+                    carrier.ask(from, question);
+                }
+                self.pump();
+            }
+            Word::Delivered(delivery) => self.delivered(delivery),
+            Word::SnapshotWanted => self.request_snapshot(),
+            Word::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
             Word::CatchUp => self.catch_up_for_first(),
             Word::CaughtUp(stamp) => self.caught_up(from, &stamp),
             Word::Clock(zxid) => self.read_only.seen(zxid),
-            Word::Servers { list, members, lets_go } => self.servers_told(list, members, lets_go),
-            Word::Follows(version) => self.follows_told(from, version),
+            Word::Servers(list) => self.servers_told(list),
             Word::Follow { given, taken } => self.is_followed(given, taken),
             Word::Comes { taken, watches } => self.watches_come(from, taken, watches),
             Word::Load(report) => self.load_told(from, *report),
@@ -260,7 +271,7 @@ impl Server {
             return 0;
         }
         self.propose_entry();
-        end_of(self.replica.status().last)
+        end_of(self.replica.last())
     }
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,

@@ -7,8 +7,8 @@
 //! with an empty disk is taken out and joins anew. So a change goes on whoever leads, and a server
 //! that does not come holds up nothing but itself.
 //!
-//! Where there are several partitions, each has a group of its own, and the list is the first one's. It
-//! tells the others, and whoever leads one of them makes its group follow.
+//! Where there are several partitions, the list is the first one's, with which the log stands that all share. It
+//! tells the others.
 
 use crate::config::Now;
 use crate::ensemble::{PeerOutput, server_id};
@@ -167,15 +167,8 @@ pub(crate) struct Reachable {
     proposed: Option<i64>,
     /// At the first partition: whether the others know the list as it is now, and who belongs to the group.
     pub(crate) is_told: bool,
-    /// At the first partition: which version of the list each other one follows.
-    follows: BTreeMap<u8, i64>,
-    /// At the others: what they were told of the list, and have told.
+    /// At the others: what they were told of the list.
     list: Option<String>,
-    first_members: Vec<u8>,
-    lets_go: bool,
-    told_follows: i64,
-    /// Something may have to be done about the members when the partition stands still no more.
-    is_due: bool,
 }
 
 impl Reachable {
@@ -190,6 +183,7 @@ impl Server {
     /// A member has come back with another disk than it had: it has to join anew. Until then it is
     /// only listened to if it leads.
     pub fn peer_emptied(&mut self, peer: u8, now: Now) {
+        debug_assert!(self.carrier.is_some(), "the first partition has the log, and knows the disks");
         self.now = now;
         self.reachable.connected.remove(&peer);
         if !self.planted.is(Bug::EmptiedStays) {
@@ -267,122 +261,61 @@ impl Server {
 
     // ---- the list on all partitions ----
 
-    /// At the first partition: tells the others the list, and who belongs to the group.
+    /// At the first partition: tells the others the list.
     pub(crate) fn tell_servers(&mut self) {
         if self.reachable.is_told || !self.has_sessions() || self.stamp.is_empty() {
             return;
         }
         self.reachable.is_told = true;
-        let (Some(list), Some(wanted)) = (self.servers().map(String::from), self.membership()) else {
-            return;
-        };
-        let (members, voters) = (self.member_ids(), self.replica.members().voters);
-        let come = wanted.voters().filter(|id| voters.contains(&u64::from(*id))).count();
-        let lets_go = come > wanted.voters().count() / 2;
+        let Some(list) = self.servers().map(String::from) else { return };
         for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
-            let (list, members) = (list.clone(), members.clone());
-            self.say(partition, Word::Servers { list, members, lets_go });
+            self.say(partition, Word::Servers(list.clone()));
         }
     }
 
     /// At the others: they are told.
-    pub(crate) fn servers_told(&mut self, list: String, members: Vec<u8>, lets_go: bool) {
-        self.reachable.lets_go = lets_go;
-        let is_news = self.reachable.list.as_ref() != Some(&list) || self.reachable.first_members != members;
-        (self.reachable.first_members, self.reachable.list) = (members, Some(list));
-        if is_news {
+    pub(crate) fn servers_told(&mut self, list: String) {
+        if self.reachable.list.as_ref() != Some(&list) {
+            self.reachable.list = Some(list);
             self.servers_changed();
         }
     }
 
-    /// Whom a server has to reach, whatever the list says: the members of this partition's group, and those of the
-    /// first one's. Nobody belongs to a group who does not belong to that one, and of this one's it may have missed
-    /// who they are: who leads it may be somebody of whom it has never heard here.
+    /// Whom a server has to reach, whatever the list says: who belongs to the group.
     #[must_use]
     pub fn company(&self) -> Vec<u8> {
-        let mut company = self.member_ids();
-        company.extend(&self.reachable.first_members);
-        company
+        self.member_ids()
     }
 
-    /// At the first partition: another one follows a version of the list, or does not any more.
-    pub(crate) fn follows_told(&mut self, partition: u8, version: i64) {
-        self.reachable.follows.insert(partition, version);
-    }
-
-    /// Whether a member that is to leave may be taken out of this partition's group. Whoever leads a partition
-    /// has to belong to all groups, or it waits for ever for parts of which it never hears. So the others take
-    /// it out when the first one has those who stay; and that one last of all, so that whoever belongs to any
-    /// group hears of the list, and of who leads.
-    fn may_take_out(&self, id: u8, version: i64) -> bool {
-        if !self.has_sessions() {
-            return self.reachable.lets_go && id != self.chosen;
-        }
-        let others = usize::from(self.placement.partitions()) - 1;
-        self.reachable.follows.values().filter(|follows| **follows == version).count() == others
-    }
-
-    /// Whether a server that is to join may be added to this partition's group: for the same reason, the first
-    /// partition's has it before the others.
-    fn may_add(&self, id: u8) -> bool {
-        let is_first = self.has_sessions() || self.reachable.first_members.contains(&id);
-        is_first && self.reachable.connected.contains(&id)
-    }
-
-    /// The next step towards who should belong to the ensemble, at whoever leads this partition: also at a
-    /// server that does not lead the first one, which may have to be given a vote here before it can lead.
+    /// At the leader: the next step towards who should belong to the ensemble.
     pub(crate) fn tend_members(&mut self) {
-        self.reachable.is_due = self.crossing.is_standing();
-        if self.reachable.is_due {
+        if self.replica.lead == Lead::Active && !self.is_handing_over() {
+            self.change_members();
+        }
+    }
+
+    fn change_members(&mut self) {
+        let (Some(wanted), Some(carrier)) = (self.membership(), &self.carrier) else { return };
+        let status = carrier.status();
+        if !status.members.outgoing.is_empty() {
             return;
         }
-        let leads = self.replica.lead == Lead::Active && !self.is_handing_over();
-        let follows = leads.then(|| self.change_members()).flatten().unwrap_or(0);
-        if !self.has_sessions() && self.reachable.told_follows != follows {
-            self.reachable.told_follows = follows;
-            self.say(FIRST, Word::Follows(follows));
-        }
-    }
-
-    /// The partition stands still no more.
-    pub(crate) fn tend_if_due(&mut self) {
-        if self.reachable.is_due {
-            self.tend_members();
-        }
-    }
-
-    /// Returns the version of the list, if nobody belongs to the group who is to leave.
-    fn change_members(&mut self) -> Option<i64> {
-        let (wanted, version) = (self.membership()?, self.members_version()?);
-        let status = self.replica.status();
-        let members = &status.members;
-        if !members.outgoing.is_empty() {
-            return None;
-        }
-        let me = self.config.server_id;
-        let changes = self.changes(&wanted, version, &status);
-        let is_wanted = |member: &u64| {
-            let id = server_id(*member);
-            id == me || wanted.servers.contains_key(&id)
-        };
-        let follows = members.voters.iter().chain(&members.learners).all(is_wanted);
+        let changes = self.changes(&wanted, &status);
         if !changes.is_empty() {
-            // What cannot be done now is tried again at the next heartbeat. Others may follow what stands next.
+            // What cannot be done now is tried again at the next heartbeat.
             self.propose_entry();
-            if self.partition.promised().is_some() {
-                return None;
+            if let Some(carrier) = &mut self.carrier {
+                let _ = carrier.group().propose_changes(&changes);
             }
-            let _ = self.replica.group().propose_changes(&changes);
-        } else if self.has_sessions() && !wanted.votes(me) {
+        } else if !wanted.votes(self.config.server_id) {
             // Somebody else takes this server out.
             let now = self.now;
             self.resign(now);
         }
-        (follows && !self.replica.group().is_changing()).then_some(version)
     }
 
     /// What can be changed now.
-    fn changes(&self, wanted: &Membership, version: i64, status: &Status) -> Vec<Change> {
+    fn changes(&self, wanted: &Membership, status: &Status) -> Vec<Change> {
         let members = &status.members;
         let me = self.config.server_id;
         let mut changes = Vec::new();
@@ -393,7 +326,7 @@ impl Server {
             let id = server_id(*member);
             let is_emptied = self.reachable.emptied.contains_key(&id);
             let is_wanted = wanted.servers.contains_key(&id);
-            if id == me || (!is_emptied && (is_wanted || !self.may_take_out(id, version))) {
+            if id == me || (!is_emptied && is_wanted) {
                 continue;
             }
             if is_emptied || members.learners.contains(member) {
@@ -414,15 +347,14 @@ impl Server {
                 matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
             };
             if members.voters.contains(&member) {
-                let has_to_stay = *id == me || *id == self.chosen;
-                if spec.is_observer && !has_to_stay && self.take_vote(member, &mut voters) {
+                if spec.is_observer && *id != me && self.take_vote(member, &mut voters) {
                     changes.push(Change::AddLearner(member));
                 }
             } else if members.learners.contains(&member) {
                 if !spec.is_observer && caught_up() {
                     changes.push(Change::AddVoter(member));
                 }
-            } else if self.may_add(*id) {
+            } else if self.reachable.connected.contains(id) {
                 changes.push(Change::AddLearner(member));
             }
         }

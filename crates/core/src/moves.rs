@@ -16,8 +16,8 @@
 use crate::connection::{ConnectionId, Slot};
 use crate::crossing::Pending;
 use crate::entry::{Item, Items, Outcome, Part};
-use crate::fate::Place;
 use crate::peer::Asked;
+use crate::place::Place;
 use crate::placement::{MoveRefusal, Placement};
 use crate::planted::Bug;
 use crate::request::frame;
@@ -316,9 +316,8 @@ impl Server {
     /// have watches where nobody tells them of anything.
     pub(crate) fn placement_replaced(&mut self) {
         let at = self.replica.applied.0;
-        // Watches leave for here when the part here is committed, and what is committed is no news to a snapshot.
-        debug_assert!(self.moves.coming.keys().all(|taken| taken.position <= at));
-        self.moves.coming.clear();
+        // Others may have come past that already, and tell what leaves for here later.
+        self.moves.coming.retain(|taken, _| taken.position > at);
         self.moves.begun = at;
         for (given, taken) in core::mem::take(&mut self.moves.followers) {
             self.is_followed(given, taken);

@@ -35,10 +35,6 @@ impl Outstanding {
         self.held_up.as_ref().map_or(0, Bytes::len)
     }
 
-    pub(crate) fn is_held_up(&self) -> bool {
-        self.held_up.is_some()
-    }
-
     pub(crate) fn take_held_up(&mut self) -> Option<Bytes> {
         self.held_up.take()
     }

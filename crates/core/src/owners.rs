@@ -4,8 +4,8 @@
 //! them, in the order of its timeline. So each leader refuses what an ended session has left behind, and
 //! what comes from a connection that the session has left, as the first one does from its own tree.
 //!
-//! What the first partition has decided, and not told yet, may still be lost with its leader, while another partition
-//! has the same leader as before. So until it is told nobody is accepted, and nobody is refused either: both might
+//! What the first partition has decided, and not told yet, may still be lost with the lead, and the threads of a server
+//! hear one after the other who leads. So until it is told nobody is accepted, and nobody is refused either: both might
 //! turn out to be wrong.
 
 use crate::connection::ConnectionId;

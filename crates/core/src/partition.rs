@@ -3,12 +3,12 @@
 use crate::ahead::Ahead;
 use crate::config::Now;
 use crate::entry::{
-    Origin, begin_part, begin_update, put_after, put_elsewhere, put_failure, put_refusal, put_seen, put_step,
+    Origin, begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step,
 };
 use crate::extensions::Extensions;
-use crate::fate::Place;
 use crate::outstanding::Outstanding;
 use crate::peer::Asked;
+use crate::place::Place;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::stats::Proposals;
@@ -48,10 +48,6 @@ pub(crate) struct Partition {
     abandoned: u64,
     /// Which entries of other partitions it follows: the last of each, which may not be committed.
     follows: Vec<Place>,
-    /// Up to this position entries may follow such.
-    followed_until: u64,
-    /// Where the entry under construction must stand, because others follow it.
-    promised: Option<u64>,
     /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
     steps: u16,
     step: Step,
@@ -76,8 +72,6 @@ impl Partition {
             rests_on: Timestamp::new(partitions),
             abandoned: 0,
             follows: Vec::new(),
-            followed_until: 0,
-            promised: None,
             steps: 0,
             step: Step::Open,
             made: Proposals::default(),
@@ -275,6 +269,8 @@ impl Partition {
     ) {
         let mut part = part;
         let reactions = part.as_mut().map(|(part, _)| self.react_to_part(part, now)).unwrap_or_default();
+        let own = self.own;
+        self.follows.extend(places.iter().filter(|place| place.partition != own));
         begin_part(&mut self.entry, origin, places, reply, |out| reactions.encode(out));
         let before = self.entry.len();
         if let Some((part, zxid)) = part {
@@ -314,19 +310,17 @@ impl Partition {
         true
     }
 
-    /// What is proposed next follows what may not be committed. False if its term is not the one that others here
-    /// follow already, or that this partition is in.
+    /// What is proposed next follows what may not be committed. False if that is of another term than the one that
+    /// this partition is in.
     pub(crate) fn follow(&mut self, ahead: &Ahead, term: u64) -> bool {
-        let Some(after) = ahead.after else { return !self.outstanding.is_held_up() };
-        if self.outstanding.is_held_up() {
+        let Some(after) = ahead.after else { return true };
+        if after.term != term {
             return false;
         }
         if after.partition == self.own {
-            // Whatever is behind that in its term is held only with it, and with what it follows.
-            return after.term == term;
+            return true;
         }
         match self.follows.iter_mut().find(|known| known.partition == after.partition) {
-            Some(known) if known.term != after.term => return false,
             Some(known) => known.position = known.position.max(after.position),
             None => self.follows.push(after),
         }
@@ -339,11 +333,10 @@ impl Partition {
         true
     }
 
-    /// Promises where the entry under construction will stand, and at which step what is in it up to now. It has
-    /// something in it: nobody would write an empty one, and who follows it would wait for ever.
+    /// Promises at which step of the entry under construction, which will stand at a position, what is in it up to now
+    /// is. It has something in it: nobody would write an empty one, and who follows it would wait for ever.
     pub(crate) fn promises(&mut self, position: u64) -> u64 {
         debug_assert!(!self.entry.is_empty());
-        self.promised = Some(position);
         if self.step == Step::Open {
             self.step = Step::Promised;
         }
@@ -369,26 +362,16 @@ impl Partition {
         self.steps == STEPS_MAX - 1
     }
 
-    /// Where the next entry must stand, if that was promised.
-    pub(crate) fn promised(&self) -> Option<u64> {
-        self.promised
-    }
-
-    /// Whether something that is proposed follows what may not be committed.
-    pub(crate) fn follows_something(&self, applied: u64) -> bool {
-        !self.follows.is_empty() || self.followed_until > applied
-    }
-
     /// What the next entry depends on.
     pub(crate) fn rests_on(&self) -> &Timestamp {
         &self.rests_on
     }
 
-    /// Closes the entry under construction; give it back with [`Partition::hold_up`] if the group
-    /// cannot take it yet.
-    pub(crate) fn take_entry(&mut self) -> Option<Bytes> {
+    /// Closes the entry under construction, and says what it follows; give it back with [`Partition::hold_up`] if the
+    /// log cannot take it yet.
+    pub(crate) fn take_entry(&mut self) -> Option<(Bytes, Vec<Place>)> {
         if let Some(held_up) = self.outstanding.take_held_up() {
-            return Some(held_up);
+            return Some((held_up, Vec::new()));
         }
         if self.entry.is_empty() {
             // Who would have followed something was refused.
@@ -408,19 +391,11 @@ impl Partition {
         let expected = (len + len / 4).max(room - room / 8);
         let next = Vec::with_capacity(expected.min(ENTRY_BYTES_FIRST));
         let mut entry = core::mem::replace(&mut self.entry, next);
-        if !self.follows.is_empty() {
-            let mut whole = Vec::with_capacity(entry.len() + 32 * self.follows.len());
-            put_after(&mut whole, &self.follows);
-            whole.extend_from_slice(&entry);
-            entry = whole;
-            self.follows.clear();
-            self.followed_until = u64::MAX;
-        }
         // The log and those that lag behind keep it for a while, and with it all of its room.
         if entry.capacity() / 2 > entry.len() {
             entry.shrink_to_fit();
         }
-        Some(entry.into())
+        Some((entry.into(), core::mem::take(&mut self.follows)))
     }
 
     pub(crate) fn hold_up(&mut self, entry: Bytes) {
@@ -431,10 +406,6 @@ impl Partition {
     /// one was.
     pub(crate) fn proposed(&mut self, position: u64, entry: Bytes, now: Now) -> Proposals {
         self.outstanding.proposed(position, entry, now.mono_us);
-        self.promised = None;
-        if self.followed_until == u64::MAX {
-            self.followed_until = position;
-        }
         core::mem::take(&mut self.made)
     }
 
@@ -463,8 +434,6 @@ impl Partition {
         self.proposed_zxid = self.tree.last_zxid();
         self.tree.abandon_proposed();
         self.follows.clear();
-        self.followed_until = 0;
-        self.promised = None;
         (self.steps, self.step) = (0, Step::Open);
         self.made = Proposals::default();
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.

@@ -6,7 +6,6 @@
 //!           | 3, term, stream, expected i64                                        some are missing
 //!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
 //!           | 5, term, number i64                                                  that has arrived
-//!           | 6                                      the lead is wanted, by who leads the first partition
 //!           | 7, reads i64, count i32, (path, reads i64)*        what is read here in a second, in all and most
 //! asked    := 1, session i64, timeout_ms i32, password buffer                      create
 //!           | 2, session i64, timeout_ms i32, password buffer                      open
@@ -34,7 +33,6 @@ const FORWARD: u8 = 2;
 const MISSING: u8 = 3;
 const HEARD: u8 = 4;
 const HEARD_ARRIVED: u8 = 5;
-const LEAD_WANTED: u8 = 6;
 const READS: u8 = 7;
 
 /// So many subtrees are told with what is read.
@@ -73,8 +71,6 @@ pub(crate) enum PeerMessage {
     Heard { term: u64, number: u64, sessions: Vec<Heard> },
     /// The leader knows it.
     HeardArrived { term: u64, number: u64 },
-    /// The sender leads the first partition, and wants to lead this one.
-    LeadWanted,
     /// What the sender's clients read of this partition.
     Reads(Reads),
 }
@@ -314,7 +310,6 @@ impl PeerMessage {
             Self::HeardArrived { term, number } => {
                 put_numbers(&mut out, HEARD_ARRIVED, &[*term, *number]);
             }
-            Self::LeadWanted => out.push(LEAD_WANTED),
             Self::Reads(Reads { total, subtrees }) => {
                 put_numbers(&mut out, READS, &[*total]);
                 put::len(&mut out, subtrees.len());
@@ -332,7 +327,7 @@ impl PeerMessage {
         match self {
             Self::Group(message) => message.is_of_leader(),
             Self::Missing { .. } | Self::HeardArrived { .. } => true,
-            Self::Forward(_) | Self::Heard { .. } | Self::LeadWanted | Self::Reads(_) => false,
+            Self::Forward(_) | Self::Heard { .. } | Self::Reads(_) => false,
         }
     }
 
@@ -373,7 +368,6 @@ impl PeerMessage {
                 Self::Heard { term, number: count_of, sessions }
             }
             HEARD_ARRIVED => Self::HeardArrived { term: number(&mut reader)?, number: number(&mut reader)? },
-            LEAD_WANTED => Self::LeadWanted,
             READS => Self::Reads(reads(&mut reader)?),
             _ => return Err(BadMessage),
         };
@@ -404,7 +398,6 @@ mod tests {
             PeerMessage::Missing { term: 1, stream: 2, expected: 3 },
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
-            PeerMessage::LeadWanted,
             PeerMessage::Reads(Reads { total: 9, subtrees: vec![("/a".into(), 5), ("/a/b".into(), 4)] }),
         ]
     }

@@ -65,7 +65,7 @@ pub enum Bug {
     StrangerStays,
     /// A leader listens to servers that do not belong to the ensemble any more.
     OutsiderIsHeard,
-    /// A part is applied without a look at the others.
+    /// What was handed over is proposed without a look at what it follows.
     HalfIsEnough,
     /// An answer's zxid is not lowered for the sake of what other partitions have for the client.
     HighestZxid,
@@ -75,9 +75,7 @@ pub enum Bug {
     WatchesStay,
     /// A partition answers a client that has seen more than it has.
     TimestampIgnored,
-    /// A partition stands still, and promises a place, while a change of its members is under way.
-    StandsInChange,
-    /// A snapshot counts what is committed and waits for other partitions as if it were in it.
+    /// A partition's share of a snapshot is of what it has applied by then, wherever the snapshot is taken.
     SnapshotBeforeParts,
     /// A write that was asked ahead does not wait for what becomes of those before it.
     AheadOfNothing,
@@ -144,5 +142,8 @@ impl Server {
     pub fn plant(&mut self, bug: Bug) {
         self.planted.bug = Some(bug);
         self.partition.planted = self.planted;
+        if let Some(carrier) = &mut self.carrier {
+            carrier.planted = self.planted;
+        }
     }
 }

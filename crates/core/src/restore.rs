@@ -4,23 +4,26 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{EntryKind, Mark, Members, Restored};
+use core::fmt;
+use stoa_group::{Entry, EntryKind, Mark, Members, Restored};
 use stoa_tree::{Options, Tree};
 
-use crate::entry::{Items, Outcome, after_places, part_places};
+use crate::carrier::Slices;
+use crate::entry::{Items, Outcome};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
 
-/// What a disk holds, as far as it is known to be committed; and the rest of the timeline.
+/// What a disk holds of a partition, as far as it is known to be committed; with the first one, the rest of the log.
 #[derive(Debug)]
 pub struct Recovered {
     /// The state.
     pub tree: Tree,
     /// What it rests on, where there are several partitions.
     pub stamp: Timestamp,
-    /// Where the terms begin that have entries in it, and their numbers.
-    pub terms: Vec<(u64, u64)>,
-    /// Where it stands on the timeline, the vote, and the entries that may not be committed.
+    /// Where it stands on the partition's timeline, where there are several.
+    pub position: u64,
+    /// Where it stands in the log, the vote, and the entries that may not be committed. Those of the first partition
+    /// are for all.
     pub restored: Restored,
     /// The snapshot that it was loaded from.
     pub snapshot: Option<Mark>,
@@ -30,6 +33,8 @@ pub struct Recovered {
     pub record: u64,
     /// Updates applied after the snapshot.
     pub updates: u64,
+    /// With the first partition of several: where each stands.
+    positions: Vec<u64>,
 }
 
 impl Recovered {
@@ -45,24 +50,37 @@ impl Recovered {
         Self {
             tree,
             stamp: Timestamp::default(),
-            terms: Vec::new(),
+            position: 0,
             restored,
             snapshot: None,
             covered: 0,
             record: 0,
             updates: 0,
+            positions: Vec::new(),
         }
+    }
+
+    /// Where each partition stands, where there are several.
+    pub(crate) fn positions(&self, partitions: u8) -> Vec<u64> {
+        let mut positions = self.positions.clone();
+        positions.resize(if partitions > 1 { partitions.into() } else { 0 }, 0);
+        positions
     }
 }
 
-/// Builds a [`Recovered`] from pieces in the order in which a disk yields them.
+/// Builds what is [`Recovered`] from pieces in the order in which a disk yields them.
 #[derive(Debug)]
 pub struct Restore {
     options: Options,
     voters: Vec<u64>,
-    share: Share,
+    partitions: u8,
     loading: Option<Loading>,
-    recovered: Recovered,
+    states: Vec<State>,
+    restored: Restored,
+    snapshot: Option<Mark>,
+    covered: u64,
+    record: u64,
+    updates: u64,
 }
 
 #[derive(Debug)]
@@ -76,20 +94,28 @@ impl Restore {
     /// Before anything was read. A disk that turns out to be empty begins a timeline with these
     /// voters.
     #[must_use]
-    pub fn new(options: Options, voters: &[u64]) -> Self {
-        Self::of_partition(options, voters, Share::WHOLE)
-    }
-
-    /// The same of one partition of several.
-    #[must_use]
-    pub fn of_partition(options: Options, voters: &[u64], share: Share) -> Self {
-        let recovered = Recovered::new(share.empty_tree(options.clone()), voters);
-        Self { options, voters: voters.into(), share, loading: None, recovered }
+    pub fn new(options: Options, voters: &[u64], partitions: u8) -> Self {
+        let empty = |partition| State::new(Share { partition, partitions }.empty_tree(options.clone()));
+        let states = (0..partitions.max(1)).map(empty).collect();
+        let restored = Recovered::new(Tree::new(Options::default()), voters).restored;
+        let voters = voters.into();
+        Self {
+            options,
+            voters,
+            partitions: partitions.max(1),
+            loading: None,
+            states,
+            restored,
+            snapshot: None,
+            covered: 0,
+            record: 0,
+            updates: 0,
+        }
     }
 
     /// A snapshot follows, which covers the records up to this one.
     pub fn snapshot_begin(&mut self, covered: u64) {
-        let loader = StateLoader::new(self.options.clone(), self.share);
+        let loader = StateLoader::new(&self.options, self.partitions);
         self.loading = Some(Loading { covered, restored: None, loader });
     }
 
@@ -115,17 +141,16 @@ impl Restore {
     pub fn snapshot_end(&mut self) -> Result<(), String> {
         let Loading { covered, restored, loader } =
             self.loading.take().ok_or("the end of a snapshot that never began")?;
-        let restored = restored.ok_or("a snapshot without a head")?;
-        let State { tree, stamp, terms } = loader.finish()?;
-        let snapshot = Some(restored.base.clone());
-        self.recovered =
-            Recovered { tree, stamp, terms, restored, snapshot, covered, record: covered, updates: 0 };
+        self.restored = restored.ok_or("a snapshot without a head")?;
+        self.states = loader.finish()?;
+        self.snapshot = Some(self.restored.base.clone());
+        (self.covered, self.record, self.updates) = (covered, covered, 0);
         Ok(())
     }
 
     /// It was damaged: an older one follows, or none.
     pub fn snapshot_discard(&mut self) {
-        *self = Self::of_partition(self.options.clone(), &self.voters, self.share);
+        *self = Self::new(self.options.clone(), &self.voters, self.partitions);
     }
 
     /// The record at this position of the log.
@@ -133,99 +158,114 @@ impl Restore {
     /// # Errors
     /// What is wrong with it.
     pub fn record(&mut self, position: u64, payload: &[u8]) -> Result<(), String> {
-        let wrong = |error: &dyn core::fmt::Display| format!("record {position}: {error}");
-        let Recovered { restored, snapshot, record, .. } = &mut self.recovered;
-        let before = restored.base.position;
-        let is_first = *record == 0 && snapshot.is_none();
+        let wrong = |error: &dyn fmt::Display| format!("record {position}: {error}");
+        let before = self.restored.base.position;
+        let is_first = self.record == 0 && self.snapshot.is_none();
         if is_first {
             // It says who the first members are, or else there are none: the server was to join others
             // and has not been given a snapshot.
-            *restored = Restored::default();
+            self.restored = Restored::default();
         }
-        restored.replay(Bytes::copy_from_slice(payload)).map_err(|error| wrong(&error))?;
+        self.restored.replay(Bytes::copy_from_slice(payload)).map_err(|error| wrong(&error))?;
+        self.record = position;
         if is_first {
-            self.recovered.record = position;
             return Ok(());
         }
-        if restored.base.position != before {
+        if self.restored.base.position != before {
             return Err(wrong(&format!(
                 "it goes on from a snapshot at position {}, which is missing or damaged",
-                restored.base.position
+                self.restored.base.position
             )));
         }
-        self.recovered.record = position;
         self.apply_committed().map_err(|error| wrong(&error))
     }
 
     /// Applies what is known to be committed, so that it need not be kept. A change of members is
     /// for the group to apply, and so is what follows it.
-    fn apply_committed(&mut self) -> Result<(), stoa_tree::CorruptUpdate> {
-        let Recovered { tree, stamp, terms, restored, updates, .. } = &mut self.recovered;
-        let is_one_of_several = self.share.partitions > 1;
+    fn apply_committed(&mut self) -> Result<(), String> {
         let mut done = 0;
-        for entry in &restored.entries {
-            if entry.position > restored.vote.committed || entry.kind != EntryKind::Payload {
+        let entries = core::mem::take(&mut self.restored.entries);
+        for entry in &entries {
+            if entry.position > self.restored.vote.committed || entry.kind != EntryKind::Payload {
                 break;
             }
-            // What became of other parts, and of what an entry follows, is known to the server's other threads.
-            let rests_on_others = [part_places(&entry.payload), after_places(&entry.payload)];
-            if is_one_of_several && rests_on_others.iter().any(|places| !places.is_empty()) {
-                break;
-            }
-            // Then its term has ended before it.
-            if terms.last().is_some_and(|(_, last)| *last > entry.term) {
-                break;
-            }
-            if terms.last().is_none_or(|(_, last)| *last < entry.term) {
-                terms.push((entry.position, entry.term));
-            }
-            for item in Items::new(&entry.payload) {
-                match item?.outcome {
-                    Outcome::Update(update) => {
-                        tree.apply(&update, &mut ())?;
-                        *updates += 1;
-                    }
-                    Outcome::Ran(ran) => {
-                        if let Some(update) = &ran.update {
-                            tree.apply(update, &mut ())?;
-                            *updates += 1;
-                        }
-                    }
-                    Outcome::Seen(seen) | Outcome::Step(seen) => {
-                        stamp.include(&seen.timestamp().unwrap_or_default());
-                    }
-                    Outcome::Refused(_)
-                    | Outcome::Failed(..)
-                    | Outcome::Elsewhere
-                    | Outcome::Untaken
-                    | Outcome::Part(_)
-                    | Outcome::After(_) => {}
-                }
-            }
-            (restored.base.position, restored.base.term) = (entry.position, entry.term);
+            self.apply(entry)?;
+            (self.restored.base.position, self.restored.base.term) = (entry.position, entry.term);
             done += 1;
         }
-        restored.entries.drain(..done);
+        self.restored.entries = entries;
+        self.restored.entries.drain(..done);
+        Ok(())
+    }
+
+    fn apply(&mut self, entry: &Entry) -> Result<(), String> {
+        if let [only] = &mut self.states[..] {
+            self.updates += apply_items(only, &entry.payload).map_err(|error| error.to_string())?;
+            return Ok(());
+        }
+        if entry.payload.is_empty() {
+            return Ok(());
+        }
+        for slice in Slices::new(entry.payload.clone()) {
+            let (partition, position, payload) = slice.map_err(|error| error.to_string())?;
+            let state = self.states.get_mut(usize::from(partition));
+            let state = state.filter(|state| position == state.position + 1).ok_or_else(|| {
+                format!(
+                    "it has position {position} of partition {partition}, which does not follow what is there"
+                )
+            })?;
+            self.updates += apply_items(state, &payload).map_err(|error| error.to_string())?;
+            state.position = position;
+        }
         Ok(())
     }
 
     /// Where the state stands, while it is being read: zxid of its last update.
     #[must_use]
     pub fn zxid(&self) -> i64 {
-        self.recovered.tree.last_zxid()
+        self.states.iter().map(|state| state.tree.last_zxid()).max().unwrap_or(0)
     }
 
     /// Everything has been read. What only this server voted for is committed because it is here.
     ///
     /// # Errors
     /// What is wrong with the last entries.
-    pub fn finish(mut self, server: u8) -> Result<Recovered, String> {
-        let Restored { base, vote, entries } = &mut self.recovered.restored;
+    pub fn finish(mut self, server: u8) -> Result<Vec<Recovered>, String> {
+        let Restored { base, vote, entries } = &mut self.restored;
         let alone = base.members.voters == [u64::from(server)] && base.members.outgoing.is_empty();
         if alone && entries.iter().all(|entry| entry.kind == EntryKind::Payload) {
             vote.committed = base.position + entries.len() as u64;
-            self.apply_committed().map_err(|error| error.to_string())?;
+            self.apply_committed()?;
         }
-        Ok(self.recovered)
+        let Self { states, mut restored, snapshot, covered, record, mut updates, .. } = self;
+        let mut positions: Vec<_> = states.iter().map(|state| state.position).collect();
+        let of = |State { tree, stamp, position }| {
+            let entries = core::mem::take(&mut restored.entries);
+            let (snapshot, updates) = (snapshot.clone(), core::mem::take(&mut updates));
+            let (restored, positions) =
+                (Restored { entries, ..restored.clone() }, core::mem::take(&mut positions));
+            Recovered { tree, stamp, position, restored, snapshot, covered, record, updates, positions }
+        };
+        Ok(states.into_iter().map(of).collect())
     }
+}
+
+/// Applies what an entry holds for a partition; returns how many updates that are.
+fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::CorruptUpdate> {
+    let State { tree, stamp, .. } = state;
+    let mut updates = 0;
+    let mut apply = |update: &stoa_tree::Update<'_>| {
+        updates += 1;
+        tree.apply(update, &mut ())
+    };
+    for item in Items::new(entry) {
+        match item?.outcome {
+            Outcome::Update(update) => apply(&update)?,
+            Outcome::Ran(ran) => ran.update.iter().try_for_each(&mut apply)?,
+            Outcome::Part(part) => part.update.iter().try_for_each(&mut apply)?,
+            Outcome::Seen(seen) | Outcome::Step(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
+            Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Elsewhere | Outcome::Untaken => {}
+        }
+    }
+    Ok(updates)
 }

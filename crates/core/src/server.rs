@@ -1,13 +1,13 @@
 //! The server as a whole: its parts, its inputs and its outputs.
 
 use crate::auth;
+use crate::carrier::{Append, Carrier, Delivery};
 use crate::catch_up::Returning;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::controller::Controller;
 use crate::crossing::{Crossing, Pending};
 use crate::ensemble::Ensemble;
-use crate::fate::Fates;
 use crate::frame::Frame;
 use crate::guest::Guests;
 use crate::load::Load;
@@ -19,7 +19,7 @@ use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::read_only::ReadOnly;
-use crate::replica::{Append, Replica};
+use crate::replica::Replica;
 use crate::requests::Requests;
 use crate::restore::Recovered;
 use crate::session::{LiveSession, Sessions};
@@ -29,13 +29,14 @@ use crate::stats::{Stats, Turn};
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, Word};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
-use stoa_group::Entry;
+use stoa_group::{Entry, Restored};
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
 
@@ -96,6 +97,13 @@ pub(crate) const WARNINGS_MAX: usize = 16;
 /// How long writes are refused without asking the log again, once it had no room.
 const NO_ROOM_PAUSE_US: u64 = 500_000;
 
+/// What is committed, in its order.
+pub(crate) enum Due {
+    Entry(Entry),
+    /// A snapshot begins here.
+    Snapshot(u64),
+}
+
 /// One server.
 pub struct Server {
     pub(crate) config: Config,
@@ -103,6 +111,8 @@ pub struct Server {
     pub(crate) sessions: Sessions,
     pub(crate) partition: Partition,
     pub(crate) replica: Replica,
+    /// At the first partition: the log that all of them share.
+    pub(crate) carrier: Option<Box<Carrier>>,
     pub(crate) requests: Requests,
     pub(crate) ensemble: Ensemble,
     pub(crate) reachable: Reachable,
@@ -120,23 +130,20 @@ pub struct Server {
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) crossing: Crossing,
     pub(crate) returning: Returning,
-    pub(crate) fates: Fates,
     pub(crate) moves: Moves,
-    /// Entries that are committed and not applied: a part waits for the others.
-    pub(crate) committed: VecDeque<Entry>,
+    /// What is committed and not applied: watches have to come first.
+    pub(crate) committed: VecDeque<Due>,
     /// For clients of this server's homes.
     pub(crate) said: VecDeque<(u8, ConnectionId, ToClient)>,
     /// For this server's threads, by partition.
     pub(crate) words: VecDeque<(u8, Word)>,
-    /// Whether the first partition prepares requests here, and who leads it.
-    pub(crate) may_prepare: bool,
-    pub(crate) chosen: u8,
-    /// What the others were told of that.
-    pub(crate) told_leader: Option<(u8, bool)>,
+    /// The term in which the first partition prepares requests here, as far as the others were told; 0 when it does
+    /// not.
+    pub(crate) prepares_in: u64,
     /// Position of the entry that is being applied.
     pub(crate) applying: u64,
-    /// Up to this position the timeline was on the disk at the start.
-    pub(crate) recovered_until: u64,
+    /// When it began, by the wall clock.
+    pub(crate) began_ms: i64,
     pub(crate) stats: Stats,
     /// What guests ask.
     pub(crate) load: Load,
@@ -168,16 +175,15 @@ impl Server {
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
         let [hash_seed, stream, question, timeout] = seeds(&secret);
         let own = config.partition;
-        let group = config.group(timeout);
-        let recovered_until = recovered.restored.last();
-        let replica = Replica::new(group, own, &recovered)?;
+        let (carrier, replica) = take_up(&config, &recovered, timeout)?;
+        let at = replica.applied.0;
         let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
         let placement = Placement::with(config.partitions, tree.placed());
         let partitions = placement.partitions();
         let mut stamp = Timestamp::new(config.partitions);
         stamp.merge(&recovered.stamp);
-        stamp.raise(own, end_of(recovered.restored.base.position));
+        stamp.raise(own, end_of(at));
         stamp.raise_zxid(tree.last_zxid());
         let has_sessions = config.partition == FIRST;
         for session in tree.sessions().filter(|_| has_sessions) {
@@ -192,19 +198,17 @@ impl Server {
             pending: VecDeque::new(),
             crossing: Crossing::default(),
             returning: Returning::default(),
-            fates: Fates::new(config.partition, recovered.terms, recovered.restored.base.position),
-            moves: Moves::new(recovered.restored.base.position),
+            moves: Moves::new(at),
             committed: VecDeque::new(),
             said: VecDeque::new(),
             words: VecDeque::new(),
-            may_prepare: has_sessions,
-            chosen: 0,
-            told_leader: None,
+            prepares_in: 0,
             applying: 0,
-            recovered_until,
+            began_ms: now.wall_ms,
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
-            snapshots: Snapshots::new(config.snapshot_updates, secret[0]),
+            snapshots: Snapshots::new(config.snapshot_updates, secret[0], config.partitions),
             replica,
+            carrier,
             requests: Requests::new(config.server_id, stream),
             reachable: Reachable::default(),
             read_only: ReadOnly::new(config.server_id, now),
@@ -229,6 +233,7 @@ impl Server {
             planted: Planted::default(),
         };
         server.load_programs();
+        server.tell_growth();
         server.pump();
         Some(server)
     }
@@ -334,7 +339,7 @@ impl Server {
         self.now = now;
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
-            self.replica.lead_if_alone();
+            self.lead_if_alone();
         }
         while let Some(&(deadline, id)) = self.handshakes.front()
             && deadline <= now.mono_us
@@ -425,16 +430,19 @@ impl Server {
     /// The next record for the log. Asking closes the entry under construction, so the driver asks
     /// once it has handed in everything that had arrived: that is the group commit.
     pub fn poll_append(&mut self) -> Option<Append> {
-        if !self.replica.has_appends() {
+        if !self.carrier.as_ref().is_some_and(|carrier| carrier.has_appends()) {
             self.propose_entry();
+            if let Some(carrier) = self.carrier.as_mut().filter(|_| !self.stamp.is_empty()) {
+                carrier.propose_handed();
+            }
             self.pump();
         }
-        let append = self.replica.poll_append()?;
+        let append = self.carrier.as_mut()?.poll_append()?;
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
         self.snapshots.logged(append.payload.len());
         if self.planted.is(Bug::AckBeforeDurable) {
-            self.replica.appended(append.position);
+            self.carrier.as_mut()?.appended(append.position);
             self.pump();
         }
         Some(append)
@@ -444,14 +452,17 @@ impl Server {
     /// to store; 0 when there is nothing.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
-        self.partition.entry_bytes().max(usize::from(self.replica.has_appends()))
+        let carrier = self.carrier.as_ref();
+        let has_appends = carrier.is_some_and(|carrier| carrier.has_appends());
+        let handed = carrier.map_or(0, |carrier| carrier.handed_bytes());
+        (self.partition.entry_bytes() + handed).max(usize::from(has_appends))
     }
 
     /// The log holds everything up to the record at `position`.
     pub fn appended(&mut self, position: u64, now: Now) {
         self.now = now;
-        if self.replica.appended(position) {
-            self.replace_state();
+        if self.carrier.as_mut().is_some_and(|carrier| carrier.appended(position)) {
+            self.take_arrived();
         }
         self.pump();
         self.resume_congested();
@@ -467,8 +478,21 @@ impl Server {
             self.appended(u64::MAX, now);
             return true;
         }
-        let Some(goes_on) = self.replica.refused(generation) else { return true };
+        let refused = self.carrier.as_mut().and_then(|carrier| carrier.refused(generation));
+        let Some(goes_on) = refused else { return true };
         self.stats.log_refusals += 1;
+        for partition in 1..self.placement.partitions() {
+            self.say(partition, Word::Delivered(Delivery::NoRoom));
+        }
+        self.has_no_room();
+        goes_on
+    }
+
+    /// What was proposed is not in the log.
+    pub(crate) fn has_no_room(&mut self) {
+        let now = self.now;
+        let term = self.carrier.as_ref().map_or(self.replica.term, |carrier| carrier.term());
+        self.replica.leader_is(term, 0, false);
         self.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
         self.sessions.reopen_closing(now);
         let alone = self.replica.is_alone();
@@ -490,7 +514,13 @@ impl Server {
             self.close_all(CloseReason::NoRoom);
         }
         self.resume_congested();
-        goes_on
+    }
+
+    /// Tries to lead, if nobody else could.
+    fn lead_if_alone(&mut self) {
+        if let Some(carrier) = &mut self.carrier {
+            carrier.lead_if_alone();
+        }
     }
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
@@ -754,6 +784,14 @@ impl Server {
         &self.partition.watches
     }
 
+    /// Up to which position of the log everything is applied here, at the first partition.
+    pub(crate) fn log_applied(&self) -> u64 {
+        let Some(carrier) = self.carrier.as_ref().filter(|_| !self.stamp.is_empty()) else {
+            return self.replica.applied.0;
+        };
+        carrier.divided() - u64::from(!self.committed.is_empty())
+    }
+
     /// Position of the last applied entry.
     #[must_use]
     pub fn applied(&self) -> u64 {
@@ -763,7 +801,8 @@ impl Server {
     /// Entries with the log, and bytes proposed and not applied.
     #[must_use]
     pub fn log_queue(&self) -> (usize, usize) {
-        (self.replica.in_flight(), self.partition.queued_bytes())
+        let in_flight = self.carrier.as_ref().map_or(0, |carrier| carrier.in_flight());
+        (in_flight, self.partition.queued_bytes())
     }
 
     /// Bytes of requests that are kept until they have an outcome, because they may have to be asked
@@ -791,6 +830,22 @@ impl Server {
     pub fn drop_connection(&mut self, id: ConnectionId) {
         self.close(id, CloseReason::Operator);
     }
+}
+
+/// Takes up the log, at the first partition, and this partition's end of it.
+fn take_up(config: &Config, recovered: &Recovered, seed: u64) -> Option<(Option<Box<Carrier>>, Replica)> {
+    let carrier = match config.partition {
+        FIRST => {
+            let positions = recovered.positions(config.partitions);
+            Some(Box::new(Carrier::new(config.group(seed), recovered, &positions)?))
+        }
+        _ => None,
+    };
+    let Restored { base, vote, .. } = &recovered.restored;
+    let position = if config.partitions > 1 { recovered.position } else { base.position };
+    let members = carrier.as_ref().map_or_else(|| base.members.clone(), |carrier| carrier.members());
+    let replica = Replica::new(config.server_id.into(), (position, base.term), vote.term, members);
+    Some((carrier, replica))
 }
 
 /// Random numbers that have nothing to do with each other.

@@ -108,13 +108,13 @@ impl Shard {
     /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
         let is_put = matches!(word, Word::Answer(_, ToClient::Put(_)));
-        if is_put || matches!(word, Word::Client(..) | Word::HandedOn(..) | Word::HowFar { .. }) {
+        if is_put || matches!(word, Word::Client(..) | Word::HandedOn(..) | Word::Handed(_)) {
             self.home.heard_at(now);
             return self.listen(from, word, now);
         }
         // What clients are told is followed by what they ask next, before the next answer is looked at. And only others
         // have entries applied: nobody is heard of whose session has ended with one before its home is told.
-        if !matches!(word, Word::Answer(..) | Word::Course(_)) {
+        if !matches!(word, Word::Answer(..)) {
             // These are rare, and find done what was said before them.
             self.settle(now);
         }

@@ -1,13 +1,18 @@
 //! Snapshots: when one is due, and its slices.
 //!
-//! A snapshot is the state at one position. The tree is walked in slices between requests (a znode
-//! about to change is written first), so no slice stops service for longer than it takes to copy
-//! [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices are with the driver at a time: a slow disk slows
-//! the walk, never the memory.
+//! A snapshot is the state of all partitions at one position of the log that they share. The first partition begins
+//! it; every other one is told by the log's own stream where, and begins to walk its tree exactly there. The tree is
+//! walked in slices between requests (a znode about to change is written first), so no slice stops service for longer
+//! than it takes to copy [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices of a partition are with the driver at a time:
+//! a slow disk slows the walk, never the memory.
 
+use crate::carrier::{Delivery, timeline_of};
+use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::Server;
 use crate::state;
+use crate::word::Word;
+use alloc::vec;
 use alloc::vec::Vec;
 use stoa_group::Mark;
 
@@ -15,35 +20,56 @@ use stoa_group::Mark;
 const SLICE_BYTES: usize = 128 << 10;
 /// Slices handed out and not taken to the disk yet.
 const SLICES_AHEAD: usize = 4;
+/// So often, on the way to the next snapshot, a partition tells the first one how many updates it has applied.
+const TOLD_TIMES: u64 = 16;
 
-/// The log may grow by so much for each partition before an idle one that holds it has to take snapshots.
-const LOG_HELD_BYTES: u64 = 16 << 20;
-
-/// What to do for the snapshot under way.
+/// What to do for a snapshot. Each piece is of the one with its number; what is of another one than that under way is
+/// of no use any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotOutput {
-    /// A snapshot begins.
+    /// From the first partition: a snapshot begins.
     Begin {
-        /// Timelines, and up to which record of the log of each it covers them.
+        /// Its number.
+        number: u64,
+        /// The log's timeline, and up to which record it covers that.
         covers: Vec<(u32, u64)>,
-        /// Where on the timeline its state stands.
+        /// Where in the log its state stands.
         position: u64,
-        /// zxid of the last update in it.
+        /// zxid of the last update of the first partition in it.
         zxid: i64,
+        /// So many partitions have pieces of it, and say when they have no more.
+        partitions: u8,
+        /// Its first bytes. Other partitions have pieces of it as soon as this is handed out.
+        head: Vec<u8>,
     },
     /// The next bytes of it.
-    Slice(Vec<u8>),
-    /// It is of no use any more: drop it, then say so with [`Server::snapshot_finished`].
-    Abort,
-    /// It is complete: make it durable, then say so with [`Server::snapshot_finished`].
-    End,
+    Slice {
+        /// Its number.
+        number: u64,
+        /// They.
+        bytes: Vec<u8>,
+    },
+    /// It is of no use any more: drop it, then say so with [`Server::snapshot_finished`] to every partition.
+    Abort {
+        /// Its number.
+        number: u64,
+    },
+    /// This partition has no more. When none has, make it durable, then say so with [`Server::snapshot_finished`] to
+    /// every partition.
+    End {
+        /// Its number.
+        number: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
+    /// One is wanted.
     Begun,
-    Headed,
+    /// What comes next follows when the state has come to where it is taken.
+    Waiting,
+    /// What the state rests on comes next.
     Based,
     Walking,
     Aborted,
@@ -54,14 +80,20 @@ enum State {
 
 pub(crate) struct Snapshots {
     state: State,
+    /// Of the one under way, or of the last one.
+    number: u64,
     /// Slices with the driver.
     ahead: usize,
-    /// What the snapshot under way begins with, and its place on the timeline.
-    head: Vec<u8>,
+    /// The state has come to where the one under way is taken.
+    is_there: bool,
     /// What its state rests on, where there are several partitions.
     rests_on: Vec<u8>,
     mark: Mark,
     updates: u64,
+    /// Of those, the first partition was told of so many.
+    told_updates: u64,
+    /// At the first partition: the same of the others, and how large their states are.
+    others: Vec<(u64, u64)>,
     log_bytes: u64,
     due_updates: u64,
     taken: u64,
@@ -71,16 +103,19 @@ pub(crate) struct Snapshots {
 impl Snapshots {
     /// `jitter` keeps the servers of an ensemble from taking their snapshots together, as ZooKeeper
     /// does (between half the count and the whole of it).
-    pub(crate) fn new(every_updates: u64, jitter: u8) -> Self {
+    pub(crate) fn new(every_updates: u64, jitter: u8, partitions: u8) -> Self {
         let every = every_updates.max(2);
         let due_updates = every / 2 + (every / 2) * u64::from(jitter) / 255;
         Self {
             state: State::Idle,
+            number: 0,
             ahead: 0,
-            head: Vec::new(),
+            is_there: false,
             rests_on: Vec::new(),
             mark: Mark::default(),
             updates: 0,
+            told_updates: 0,
+            others: vec![(0, 0); partitions.into()],
             log_bytes: 0,
             due_updates,
             taken: 0,
@@ -101,15 +136,29 @@ impl Snapshots {
         if self.state == State::Idle {
             self.state = State::Begun;
             self.updates = 0;
+            self.others.iter_mut().for_each(|(updates, _)| *updates = 0);
             self.log_bytes = 0;
         }
+    }
+
+    fn is_walking(&self) -> bool {
+        self.is_there && matches!(self.state, State::Waiting | State::Based | State::Walking)
+    }
+
+    fn slice(&mut self, bytes: Vec<u8>) -> SnapshotOutput {
+        self.ahead += 1;
+        SnapshotOutput::Slice { number: self.number, bytes }
     }
 }
 
 impl Server {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
-        self.snapshots.begin();
+        if self.carrier.is_some() {
+            self.snapshots.begin();
+        } else {
+            self.say(FIRST, Word::SnapshotWanted);
+        }
     }
 
     /// Whether a snapshot is under way.
@@ -126,61 +175,96 @@ impl Server {
 
     /// The next piece of the snapshot under way, if there is room for it with the driver.
     pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
-        match self.snapshots.state {
+        let snapshots = &mut self.snapshots;
+        let number = snapshots.number;
+        match snapshots.state {
             State::Idle | State::Finishing => None,
-            State::Begun if self.is_behind_its_mark() => None,
-            State::Begun => {
-                self.partition.tree.snapshot_begin();
-                self.snapshots.state = State::Headed;
-                let (head, mark, covered) = self.replica.begin_snapshot(self.planted.is(Bug::LearnerCounts));
-                let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
-                let position = mark.position;
-                debug_assert!(
-                    position == self.replica.applied.0 || self.planted.is(Bug::SnapshotBeforeParts),
-                    "a snapshot of {:?} says that it is of {position}",
-                    self.replica.applied
-                );
-                self.snapshots.head = head;
-                self.snapshots.rests_on = match self.stamp.is_empty() {
-                    true => Vec::new(),
-                    false => state::encode(&self.stamp, self.fates.terms_up_to(position)),
-                };
-                self.snapshots.mark = mark;
-                Some(SnapshotOutput::Begin {
-                    covers: [(self.replica.timeline(), covered + one_more)].into(),
-                    position,
-                    zxid: self.partition.tree.last_zxid(),
-                })
-            }
-            State::Headed => {
-                let is_alone = self.snapshots.rests_on.is_empty();
-                self.snapshots.state = if is_alone { State::Walking } else { State::Based };
-                self.snapshots.ahead += 1;
-                Some(SnapshotOutput::Slice(core::mem::take(&mut self.snapshots.head)))
+            State::Begun => self.begin_snapshot(),
+            State::Waiting if snapshots.is_there => {
+                let is_alone = snapshots.rests_on.is_empty();
+                snapshots.state = if is_alone { State::Walking } else { State::Based };
+                self.poll_snapshot()
             }
             State::Based => {
-                self.snapshots.state = State::Walking;
-                self.snapshots.ahead += 1;
-                Some(SnapshotOutput::Slice(core::mem::take(&mut self.snapshots.rests_on)))
+                snapshots.state = State::Walking;
+                let rests_on = core::mem::take(&mut snapshots.rests_on);
+                Some(snapshots.slice(rests_on))
             }
             State::Aborted => {
-                self.snapshots.state = State::Finishing;
-                Some(SnapshotOutput::Abort)
+                snapshots.state = State::Finishing;
+                Some(SnapshotOutput::Abort { number })
             }
-            State::Walking if self.snapshots.ahead < SLICES_AHEAD => {
+            State::Walking if snapshots.ahead < SLICES_AHEAD => {
                 let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
+                if !self.stamp.is_empty() {
+                    slice.push(self.config.partition);
+                }
                 let more = self.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
                 if !more {
-                    self.snapshots.state = State::Walked;
+                    snapshots.state = State::Walked;
                 }
-                self.snapshots.ahead += 1;
-                Some(SnapshotOutput::Slice(slice))
+                Some(snapshots.slice(slice))
             }
-            State::Walking => None,
+            State::Waiting | State::Walking => None,
             State::Walked => {
-                self.snapshots.state = State::Finishing;
-                Some(SnapshotOutput::End)
+                snapshots.state = State::Finishing;
+                Some(SnapshotOutput::End { number })
             }
+        }
+    }
+
+    /// At the first partition: a snapshot is taken of what the log has handed out up to now.
+    fn begin_snapshot(&mut self) -> Option<SnapshotOutput> {
+        let learners_count = self.planted.is(Bug::LearnerCounts);
+        let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
+        let carrier = self.carrier.as_mut().filter(|carrier| !carrier.is_taking_over())?;
+        let (head, mark, covered) = carrier.begin_snapshot(learners_count);
+        let (position, partitions) = (mark.position, self.placement.partitions());
+        self.snapshots.number += 1;
+        let number = self.snapshots.number;
+        self.snapshots.mark = mark;
+        self.snapshots.state = State::Waiting;
+        self.snapshots.is_there = false;
+        if self.stamp.is_empty() {
+            debug_assert_eq!(position, self.replica.applied.0, "a snapshot is of what is applied");
+            self.walk_snapshot(number);
+        } else {
+            for partition in 0..partitions {
+                self.deliver(partition, Delivery::Snapshot(number));
+            }
+            self.pump();
+        }
+        Some(SnapshotOutput::Begin {
+            number,
+            covers: [(timeline_of(partitions), covered + one_more)].into(),
+            position,
+            zxid: self.partition.tree.last_zxid(),
+            partitions,
+            head,
+        })
+    }
+
+    /// The state has come to where the snapshot with this number is taken.
+    pub(crate) fn walk_snapshot(&mut self, number: u64) {
+        if self.snapshots.is_walking() {
+            // Of an earlier one, of which it is not known here yet that it has come to nothing.
+            self.partition.tree.snapshot_abort();
+        }
+        if self.carrier.is_some() {
+            if self.snapshots.number != number || self.snapshots.state != State::Waiting {
+                return;
+            }
+        } else {
+            self.snapshots.number = number;
+            self.snapshots.state = State::Waiting;
+            self.snapshots.updates = 0;
+            self.tell_growth();
+        }
+        self.snapshots.is_there = true;
+        self.partition.tree.snapshot_begin();
+        if !self.stamp.is_empty() {
+            self.snapshots.rests_on = vec![self.config.partition];
+            self.snapshots.rests_on.extend(state::encode(&self.stamp, self.replica.applied.0));
         }
     }
 
@@ -189,20 +273,23 @@ impl Server {
         self.snapshots.ahead = self.snapshots.ahead.saturating_sub(1);
     }
 
-    /// The snapshot is durable, or could not be written (then the next one is taken when it is due
+    /// The snapshot with this number is durable, or could not be written (then the next one is taken when it is due
     /// again; the log still holds everything).
-    pub fn snapshot_finished(&mut self, durable: bool) {
-        if self.snapshots.state == State::Idle {
+    pub fn snapshot_finished(&mut self, number: u64, durable: bool) {
+        if self.snapshots.state == State::Idle || self.snapshots.number != number {
             return;
         }
-        if matches!(self.snapshots.state, State::Headed | State::Based | State::Walking) {
+        if self.snapshots.is_walking() {
             self.partition.tree.snapshot_abort();
         }
         self.snapshots.state = State::Idle;
+        self.snapshots.is_there = false;
         self.snapshots.ahead = 0;
         if durable {
             let mark = core::mem::take(&mut self.snapshots.mark);
-            self.replica.group().offer_snapshot(mark);
+            if let Some(carrier) = &mut self.carrier {
+                carrier.group().offer_snapshot(mark);
+            }
             self.snapshots.taken += 1;
         } else {
             self.snapshots.failed += 1;
@@ -211,33 +298,32 @@ impl Server {
 
     /// The state is another one now: what was written of it is of no use.
     pub(crate) fn abort_snapshot(&mut self) {
+        if self.snapshots.is_walking() {
+            self.partition.tree.snapshot_abort();
+        }
         self.snapshots.state = match self.snapshots.state {
             State::Begun => State::Idle,
-            State::Headed | State::Based | State::Walking => {
-                self.partition.tree.snapshot_abort();
-                State::Aborted
-            }
+            State::Waiting | State::Based | State::Walking => State::Aborted,
             // What is written already is right as of then.
             other => other,
         };
     }
 
-    /// The server's log cannot let go of what this timeline has in it without further snapshots, and all
-    /// timelines together have stored so many bytes since the last one. One that has its share of that takes
-    /// its next one by itself; an idle one must not let the log grow without end, nor write a large state
-    /// again for every snapshot of the others: what all take because of this at most doubles what is written.
-    pub fn log_is_held(&mut self, bytes: u64) {
-        let share = bytes / u64::from(self.placement.partitions());
-        if self.placement.partitions() > 1 && share >= self.partition.tree.data_bytes().max(LOG_HELD_BYTES) {
-            self.snapshots.begin();
+    /// Tells the first partition, which begins snapshots, how much this one has applied, and how large it is.
+    pub(crate) fn tell_growth(&mut self) {
+        if self.carrier.is_none() {
+            let (updates, bytes) = (self.snapshots.updates, self.partition.tree.data_bytes());
+            self.snapshots.told_updates = updates;
+            self.say(FIRST, Word::Grown { updates, bytes });
         }
     }
 
-    /// Whether the group counts as applied what the state here does not have: entries wait for other partitions, or
-    /// another server's state is about to take the place of this one.
-    fn is_behind_its_mark(&self) -> bool {
-        let is_behind = !self.committed.is_empty() || self.replica.is_taking_over();
-        is_behind && !self.planted.is(Bug::SnapshotBeforeParts)
+    /// At the first partition: another one has applied so many updates since the last snapshot, and is so large.
+    pub(crate) fn partition_has_grown(&mut self, partition: u8, updates: u64, bytes: u64) {
+        if let Some(known) = self.snapshots.others.get_mut(usize::from(partition)) {
+            *known = (updates, bytes);
+        }
+        self.poll_snapshot_due();
     }
 
     /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not
@@ -245,8 +331,16 @@ impl Server {
     /// is written, and reading the log at most doubles a start.
     pub(crate) fn poll_snapshot_due(&mut self) {
         let snapshots = &mut self.snapshots;
-        let many = snapshots.updates >= snapshots.due_updates
-            && snapshots.log_bytes >= self.partition.tree.data_bytes();
+        if self.carrier.is_none() {
+            if snapshots.updates - snapshots.told_updates > snapshots.due_updates / TOLD_TIMES {
+                self.tell_growth();
+            }
+            return;
+        }
+        let bytes = self.partition.tree.data_bytes();
+        let (updates, bytes) =
+            snapshots.others.iter().fold((snapshots.updates, bytes), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let many = updates >= snapshots.due_updates && snapshots.log_bytes >= bytes;
         if many || snapshots.log_bytes >= self.config.snapshot_log_bytes {
             snapshots.begin();
         }

@@ -68,24 +68,24 @@ impl Server {
     /// their clients, that are not answered yet.
     #[must_use]
     pub fn pending_syncs(&self) -> usize {
-        self.replica.pending_reads()
+        self.carrier.as_ref().map_or(0, |carrier| carrier.pending_reads())
     }
 
     /// Those who are to vote by the list of servers, and do not yet.
     #[must_use]
     pub fn joining(&self) -> Vec<u8> {
         let wanted = self.membership().unwrap_or_default();
-        let without = self.replica.members().learners.into_iter().map(server_id);
+        let without = self.replica.members().learners.iter().copied().map(server_id);
         without.filter(|member| wanted.votes(*member)).collect()
     }
 
     /// Where this server stands among the others.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let status = self.replica.status();
         let id = server_id(self.replica.id());
         let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
-        let (voters, observers) = (ids(&status.members.voters), ids(&status.members.learners));
+        let members = self.replica.members();
+        let (voters, observers) = (ids(&members.voters), ids(&members.learners));
         let role = match self.replica.lead {
             _ if self.is_read_only() => Role::ReadOnly,
             _ if !self.serves() => Role::Looking,
@@ -94,18 +94,29 @@ impl Server {
             _ if observers.contains(&id) => Role::Observer,
             _ => Role::Follower,
         };
+        let applied = self.replica.applied.0;
+        let (mut term, mut leader) = (self.replica.term, self.replica.leader);
+        let (mut last, mut committed, mut matched) =
+            (self.replica.last(), self.replica.committed(), Vec::new());
+        if let Some(status) = self.carrier.as_ref().map(|carrier| carrier.status()) {
+            // Where there are several partitions the log counts otherwise than each of them.
+            let here = |position: u64| (applied + position).saturating_sub(self.log_applied());
+            (term, leader) = (status.term, status.leader);
+            (last, committed) = (here(status.last), here(status.committed));
+            matched = status.matched.iter().map(|(member, at)| (server_id(*member), here(*at))).collect();
+        }
         Standing {
             id,
             role,
-            leader: server_id(status.leader),
-            term: status.term,
-            last: status.last,
-            committed: status.committed,
-            applied: self.replica.applied.0,
+            leader: server_id(leader),
+            term,
+            last,
+            committed,
+            applied,
             voters,
             observers,
-            outgoing: ids(&status.members.outgoing),
-            matched: status.matched.iter().map(|(member, at)| (server_id(*member), *at)).collect(),
+            outgoing: ids(&members.outgoing),
+            matched,
         }
     }
 }

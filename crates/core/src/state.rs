@@ -1,11 +1,15 @@
-//! The state of a partition, as a snapshot holds it.
+//! The state of each partition, as a snapshot holds it.
 //!
 //! ```text
-//! snapshot := head of the group, [what it rests on], slices of the tree
-//! rests on := timestamp, count i32, (position, term i64)*         where there are several partitions
+//! snapshot := head of the group, slices of the tree                          of the only partition
+//!           | head of the group, (partition u8, chunk)*                      where there are several
+//! chunk    := what it rests on                                               the first of each partition
+//!           | slice of its tree
+//! rests on := timestamp, position i64
 //! ```
 
 use crate::timestamp::Timestamp;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use stoa_tree::{Loader, Options, Tree};
@@ -38,31 +42,36 @@ pub struct State {
     pub tree: Tree,
     /// What it rests on, where there are several partitions.
     pub stamp: Timestamp,
-    /// Where the terms begin that have entries in it, and their numbers.
-    pub terms: Vec<(u64, u64)>,
+    /// Where it stands on the partition's timeline, where there are several.
+    pub position: u64,
 }
 
 impl State {
     /// At the beginning of the timeline.
     #[must_use]
     pub fn new(tree: Tree) -> Self {
-        Self { tree, stamp: Timestamp::default(), terms: Vec::new() }
+        Self { tree, stamp: Timestamp::default(), position: 0 }
     }
 }
 
-/// Puts a state together from the chunks of a snapshot, without the first.
+/// Puts the states of all partitions together from the chunks of a snapshot, without the first.
 #[derive(Debug)]
 pub struct StateLoader {
-    share: Share,
-    rests_on: Option<(Timestamp, Vec<(u64, u64)>)>,
+    parts: Vec<PartLoader>,
+}
+
+#[derive(Debug)]
+struct PartLoader {
+    rests_on: Option<(Timestamp, u64)>,
     loader: Loader,
 }
 
 impl StateLoader {
     /// Before the first chunk.
     #[must_use]
-    pub fn new(options: Options, share: Share) -> Self {
-        Self { share, rests_on: None, loader: Loader::new(options) }
+    pub fn new(options: &Options, partitions: u8) -> Self {
+        let part = |_| PartLoader { rests_on: None, loader: Loader::new(options.clone()) };
+        Self { parts: (0..partitions.max(1)).map(part).collect() }
     }
 
     /// The next chunk.
@@ -70,45 +79,56 @@ impl StateLoader {
     /// # Errors
     /// What is wrong with it.
     pub fn chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        if self.share.partitions == 1 || self.rests_on.is_some() {
-            return self.loader.chunk(bytes).map_err(|error| error.to_string());
+        if let [only] = &mut self.parts[..] {
+            return only.loader.chunk(bytes).map_err(|error| error.to_string());
         }
-        let rests_on = decode(bytes).map_err(|_| "what it rests on is not well formed".to_string())?;
-        self.rests_on = Some(rests_on);
+        let (partition, bytes) = bytes.split_first().ok_or("a chunk is empty")?;
+        let partitions = self.parts.len();
+        let part = self.parts.get_mut(usize::from(*partition));
+        let part = part.ok_or_else(|| {
+            format!(
+                "there is something of partition {partition} in it, and there are {partitions}, from 0 on"
+            )
+        })?;
+        if part.rests_on.is_some() {
+            return part.loader.chunk(bytes).map_err(|error| format!("partition {partition}: {error}"));
+        }
+        let rests_on =
+            decode(bytes).map_err(|_| format!("what partition {partition} rests on is not well formed"))?;
+        part.rests_on = Some(rests_on);
         Ok(())
     }
 
-    /// It was whole.
+    /// It was whole. Returns the state of each partition.
     ///
     /// # Errors
     /// What is missing.
-    pub fn finish(self) -> Result<State, String> {
-        let tree = self.loader.finish().map_err(|error| error.to_string())?;
-        let (stamp, terms) = match self.rests_on {
-            None if self.share.partitions > 1 => return Err("it does not say what it rests on".into()),
-            rests_on => rests_on.unwrap_or_default(),
+    pub fn finish(self) -> Result<Vec<State>, String> {
+        let several = self.parts.len() > 1;
+        let finish = |(partition, part): (usize, PartLoader)| {
+            let tree = part.loader.finish().map_err(|error| error.to_string())?;
+            let (stamp, position) = match part.rests_on {
+                None if several => {
+                    return Err(format!("it does not say what partition {partition} rests on"));
+                }
+                rests_on => rests_on.unwrap_or_default(),
+            };
+            Ok(State { tree, stamp, position })
         };
-        Ok(State { tree, stamp, terms })
+        self.parts.into_iter().enumerate().map(finish).collect()
     }
 }
 
-pub(crate) fn encode(stamp: &Timestamp, terms: &[(u64, u64)]) -> Vec<u8> {
+pub(crate) fn encode(stamp: &Timestamp, position: u64) -> Vec<u8> {
     let mut out = Vec::new();
     stamp.encode(&mut out);
-    put::len(&mut out, terms.len());
-    for number in terms.iter().flat_map(|(position, term)| [position, term]) {
-        put::i64(&mut out, number.cast_signed());
-    }
+    put::i64(&mut out, position.cast_signed());
     out
 }
 
-fn decode(bytes: &[u8]) -> Result<(Timestamp, Vec<(u64, u64)>), DecodeError> {
+fn decode(bytes: &[u8]) -> Result<(Timestamp, u64), DecodeError> {
     let mut reader = Reader::new(bytes);
-    let stamp = Timestamp::decode(&mut reader)?;
-    let count = reader.count(16)?;
-    let number = |reader: &mut Reader<'_>| reader.i64().map(i64::cast_unsigned);
-    let terms = (0..count).map(|_| Ok((number(&mut reader)?, number(&mut reader)?)));
-    Ok((stamp, terms.collect::<Result<_, DecodeError>>()?))
+    Ok((Timestamp::decode(&mut reader)?, reader.i64()?.cast_unsigned()))
 }
 
 #[cfg(test)]
@@ -116,24 +136,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_state_rests_on_is_part_of_its_snapshot() {
-        let share = Share { partition: 1, partitions: 2 };
+    fn what_each_state_rests_on_is_part_of_a_snapshot() {
         let mut stamp = Timestamp::new(2);
         stamp.raise(0, 7);
-        let bytes = encode(&stamp, &[(1, 1), (5, 3)]);
-        let mut tree = share.empty_tree(Options::default());
-        tree.snapshot_begin();
-        let mut loader = StateLoader::new(Options::default(), share);
-        loader.chunk(&bytes).unwrap();
-        let mut slice = Vec::new();
-        while tree.snapshot_slice(&mut slice, 1000) {}
-        loader.chunk(&slice).unwrap();
-        let state = loader.finish().unwrap();
-        assert_eq!((state.stamp, state.terms), (stamp, vec![(1, 1), (5, 3)]));
-        assert_eq!(state.tree.digest(), tree.digest());
-        for cut in 0..bytes.len() {
-            assert!(StateLoader::new(Options::default(), share).chunk(&bytes[..cut]).is_err());
+        let mut trees: Vec<_> =
+            [0, 1].map(|partition| Share { partition, partitions: 2 }.empty_tree(Options::default())).into();
+        let of = |partition: u8, chunk: &[u8]| [&[partition][..], chunk].concat();
+        let mut loader = StateLoader::new(&Options::default(), 2);
+        for partition in [1, 0] {
+            loader.chunk(&of(partition, &encode(&stamp, 5 + u64::from(partition)))).unwrap();
         }
-        assert!(StateLoader::new(Options::default(), share).finish().is_err());
+        for (partition, tree) in (0..).zip(&mut trees) {
+            tree.snapshot_begin();
+            let mut slice = Vec::new();
+            while tree.snapshot_slice(&mut slice, 1000) {}
+            loader.chunk(&of(partition, &slice)).unwrap();
+        }
+        let states = loader.finish().unwrap();
+        for ((state, tree), position) in states.iter().zip(&trees).zip(5..) {
+            assert_eq!((&state.stamp, state.position), (&stamp, position));
+            assert_eq!(state.tree.digest(), tree.digest());
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_noticed() {
+        let bytes = encode(&Timestamp::new(2), 5);
+        for cut in 0..bytes.len() {
+            let chunk = [&[1], &bytes[..cut]].concat();
+            assert!(StateLoader::new(&Options::default(), 2).chunk(&chunk).is_err());
+        }
+        assert!(StateLoader::new(&Options::default(), 2).chunk(&[]).is_err());
+        assert!(StateLoader::new(&Options::default(), 2).chunk(&[2, 0]).is_err());
+        assert!(StateLoader::new(&Options::default(), 2).finish().is_err());
     }
 }

@@ -2,10 +2,11 @@
 //! what is urgent.
 
 use crate::ahead::Ahead;
+use crate::carrier::{Delivery, Handed};
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
-use crate::fate::{Course, Place};
 use crate::load::LoadReport;
+use crate::place::Place;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,7 +17,7 @@ use stoa_tree::{Contact, WatchMode};
 
 /// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
 /// in a box.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Word {
     /// A client of the sender. The receiver answers to the client's name there.
     Client(ConnectionId, ToPartition),
@@ -33,13 +34,10 @@ pub enum Word {
         /// Who speaks for each session now; `None` when it has ended.
         changed: Vec<(i64, Option<Contact>)>,
     },
-    /// The first partition knows of this leader of its timeline, 0 if of none; and whether that is this
-    /// server, and prepares requests.
-    Leader {
-        /// The server.
-        server: u8,
-        /// Whether the others may prepare requests too.
-        prepares: bool,
+    /// From the first partition: the others may prepare requests in this term, or may not.
+    Prepares {
+        /// It; 0 when they may not.
+        term: u64,
     },
     /// Stand still for an operation of the sender's.
     Stand {
@@ -69,15 +67,22 @@ pub enum Word {
     Stepped(u64, Box<Stepped>),
     /// The operation is done or undone.
     Verdict(u64, Box<Verdict>),
-    /// What has become of a term of the receiver's timeline, when there is more than is known.
-    HowFar {
-        /// The term.
-        term: u64,
-        /// Up to where it is known.
-        known: u64,
+    /// To the first partition: an entry for the log that all share.
+    Handed(Handed),
+    /// To the first partition: where does the log end?
+    Ask(u64),
+    /// From the first partition: something of the log.
+    Delivered(Delivery),
+    /// To the first partition: a snapshot is wanted.
+    SnapshotWanted,
+    /// To the first partition: since the last snapshot the sender has applied so many updates, and its state is so
+    /// large.
+    Grown {
+        /// Updates.
+        updates: u64,
+        /// Bytes.
+        bytes: u64,
     },
-    /// That is what.
-    Course(Box<Course>),
     /// Says so when it has applied its timeline up to here.
     Tell {
         /// The position.
@@ -100,14 +105,7 @@ pub enum Word {
     /// To the first partition: this zxid was seen.
     Clock(i64),
     /// The list of servers, as it stands on the first partition.
-    Servers {
-        /// The list.
-        list: String,
-        /// Who belongs to the first partition's group.
-        members: Vec<u8>,
-        /// Whether that one could do without those who are to leave.
-        lets_go: bool,
-    },
+    Servers(String),
     /// The sender waits for the watches on what it takes.
     Follow {
         /// Where the receiver gives that.
@@ -132,9 +130,6 @@ pub enum Word {
     /// The sender has taken over another server's state, in which other things live elsewhere: watches may
     /// have been left behind.
     Replaced,
-    /// Nobody belongs to the sender's group whom the list with this version does not name, as long as it
-    /// leads it here; 0 when that is not so.
-    Follows(i64),
     /// To the first partition of the leader: what is asked of the sender's.
     Load(Box<LoadReport>),
 }
@@ -148,7 +143,7 @@ impl Word {
     pub fn is_urgent(&self) -> bool {
         match self {
             Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
-            Self::HowFar { .. } | Self::Course(_) | Self::Load(_) => true,
+            Self::Handed(_) | Self::Ask(_) | Self::Delivered(_) | Self::Load(_) => true,
             Self::CatchUp | Self::CaughtUp(_) => true,
             Self::Verdict(_, verdict) => verdict.session.is_none(),
             Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),

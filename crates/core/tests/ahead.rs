@@ -4,8 +4,7 @@
 
 mod threads;
 
-use stoa_core::{CloseReason, Item, Items, Outcome, Placement};
-use stoa_group::Store;
+use stoa_core::{Item, Items, Outcome, Placement};
 use stoa_wire::{OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode, xid};
 use threads::*;
 
@@ -28,31 +27,36 @@ fn furnished() -> (Threads, Vec<String>, Client) {
 fn writes_are_prepared_by_all_partitions_before_any_is_stored() {
     let (mut threads, tops, client) = furnished();
     let reader = threads.open(3);
-    threads.slow_log = vec![0, 1, 2, 3];
+    let given = |threads: &Threads, record| -> Vec<usize> {
+        (0..4).map(|partition| threads.entries_of(partition, record).len()).collect()
+    };
+    threads.slow_log = vec![0];
+    let record = threads.records.len();
     let bytes: Vec<_> =
         (0..12).flat_map(|number| set(number + 10, &tops[number as usize % 4], &[number as u8])).collect();
     threads.send(client, &bytes);
     threads.settle();
     // The first one showed that the client asks several partitions: so it went out by itself.
-    assert!(threads.unstored.iter().filter(|position| **position > 0).count() == 1);
+    assert_eq!(given(&threads, record), [1, 0, 0, 0]);
     threads.slow_log.clear();
     threads.settle();
     assert_eq!(xids(&threads.take(client)), (10..22).collect::<Vec<_>>());
 
-    threads.slow_log = vec![0, 1, 2, 3];
     let bytes: Vec<_> =
         (0..12).flat_map(|number| set(number + 30, &tops[number as usize % 4], &[number as u8])).collect();
+    threads.slow_log = vec![0, 1, 2];
+    let record = threads.records.len();
     threads.send(client, &[set(29, &tops[3], b"?"), bytes].concat());
     threads.settle();
-    threads.slow_log = vec![0, 1, 2];
+    threads.slow_log = vec![1, 2];
     threads.settle();
-    assert_eq!(xids(&threads.take(client)), [29]);
-    assert!(threads.unstored[..3].iter().all(|position| *position > 0), "{:?}", threads.unstored);
-    // Those of the last partition are stored, and must not be told, nor be seen, before the first ones.
-    assert_eq!(data(&threads.ask(reader, &get(1, &tops[3], false))), b"?");
+    assert!(given(&threads, record).iter().all(|entries| *entries > 0), "{:?}", given(&threads, record));
+    // Those of the last partition are applied there, and must not be told before the second one has come as far.
+    assert_eq!(xids(&threads.take(client)), [29, 30]);
+    assert_eq!(data(&threads.ask(reader, &get(1, &tops[3], false))), [11]);
     threads.slow_log.clear();
     threads.settle();
-    assert_eq!(xids(&threads.take(client)), (30..42).collect::<Vec<_>>());
+    assert_eq!(xids(&threads.take(client)), (31..42).collect::<Vec<_>>());
     for (number, top) in tops.iter().enumerate() {
         assert_eq!(data(&threads.ask(reader, &get(2, top, false))), [number as u8 + 8]);
     }
@@ -152,32 +156,41 @@ fn of_other_partition() -> String {
 }
 
 #[test]
-fn a_write_is_void_if_the_log_has_no_room_for_an_earlier_one_of_its_client() {
+fn what_the_log_has_no_room_for_is_refused_on_all_partitions() {
     let (mut threads, tops, client) = furnished();
     let other = threads.open(2);
-    threads.slow_log = vec![1, 2];
+    threads.slow_log = vec![0];
+    threads.send(client, &set(8, &tops[0], b"?"));
+    threads.settle();
+    threads.slow_log.clear();
+    threads.settle();
+    assert_eq!(xids(&threads.take(client)), [8]);
     // The first one is answered, and shows that the client asks several partitions.
     threads.send(
         client,
         &[set(9, &tops[3], b"?"), set(10, &tops[1], b"one"), set(11, &tops[2], b"two")].concat(),
     );
+    while threads.take(client).is_empty() {
+        assert!(threads.step());
+    }
+    threads.slow_log = vec![0];
     threads.settle();
-    assert_eq!(xids(&threads.take(client)), [9]);
     // What somebody else writes behind it was prepared on top of it.
     threads.send(other, &set(12, &tops[2], b"three"));
     threads.settle();
-    assert!(threads.unstored[1] > 0 && threads.unstored[2] > 0);
     let now = threads.now;
-    threads.unstored[1] = 0;
-    let refused = threads.records.iter().rposition(|(partition, ..)| *partition == 1).unwrap();
-    threads.records.remove(refused);
-    assert!(threads.shard(1).server_mut().append_refused(0, now));
+    let refused = threads.records.iter().position(|(at, _)| Some(*at) == threads.unstored).unwrap();
+    threads.records.truncate(refused);
+    threads.unstored = None;
+    assert!(threads.shard(0).server_mut().append_refused(0, now));
     threads.slow_log.clear();
     threads.settle();
     threads.pass(600);
     threads.pass(600);
-    let closed = |client| threads.closed.contains(&(client, CloseReason::LeaderChanged));
-    assert!(closed(client) && closed(other), "{:?}", threads.closed);
+    let refused = threads.take(other);
+    assert_eq!((refused.len(), refused[0].xid), (1, 12));
+    assert_ne!(refused[0].err, 0);
+    assert!(threads.take(client).iter().all(|frame| frame.err != 0));
     for is_restarted in [false, true] {
         let client = threads.open(3);
         for top in &tops[1..3] {
@@ -214,14 +227,14 @@ fn a_read_that_others_have_overtaken_is_asked_again() {
 #[test]
 fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
     let (mut threads, tops, client) = furnished();
-    let order = [3, 1, 2, 3, 0, 3, 1, 2, 3];
+    let order = [0, 1, 2, 0, 3, 0, 1, 2, 0];
     let requests = (9..18).flat_map(|xid| set(xid, &tops[order[xid as usize - 9]], b"!"));
-    threads.slow_log = vec![0, 1, 2];
+    threads.slow_log = vec![1, 2, 3];
     threads.send(client, &requests.collect::<Vec<_>>());
     threads.settle();
     assert_eq!(xids(&threads.take(client)), [9], "one was asked in turn");
     threads.to_send.clear();
-    threads.slow_log = vec![0];
+    threads.slow_log = vec![3];
     threads.settle();
     // Three that were asked ahead are answered, and five are to come.
     (0..19).for_each(|_| threads.pass(1));
@@ -238,14 +251,14 @@ fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
 #[test]
 fn answers_that_were_sent_in_time_do_not_hurry_those_behind_them() {
     let (mut threads, tops, client) = furnished();
-    let order = [3, 1, 2, 0, 0, 0, 0, 0, 0];
+    let order = [0, 1, 2, 3, 3, 3, 3, 3, 3];
     let requests = (9..18).flat_map(|xid| set(xid, &tops[order[xid as usize - 9]], b"!"));
-    threads.slow_log = vec![0, 1, 2];
+    threads.slow_log = vec![1, 2, 3];
     threads.send(client, &requests.collect::<Vec<_>>());
     threads.settle();
     assert_eq!(xids(&threads.take(client)), [9], "one was asked in turn");
     threads.to_send.clear();
-    threads.slow_log = vec![0, 2];
+    threads.slow_log = vec![2, 3];
     threads.settle();
     threads.pass(5);
     assert_eq!(threads.to_send, [], "one is held back");
@@ -253,7 +266,7 @@ fn answers_that_were_sent_in_time_do_not_hurry_those_behind_them() {
     threads.send(client, &request(xid::PING, Opcode::Ping, |_| {}));
     assert_eq!(xids(&threads.take(client)), [10, xid::PING]);
     threads.to_send.clear();
-    threads.slow_log = vec![0];
+    threads.slow_log = vec![3];
     threads.settle();
     (0..19).for_each(|_| threads.pass(1));
     assert_eq!(threads.to_send, [], "another one is held back since then");
@@ -264,10 +277,8 @@ fn answers_that_were_sent_in_time_do_not_hurry_those_behind_them() {
 
 /// How many steps the entries of a partition have from a record on.
 fn steps(threads: &Threads, partition: u8, record: usize) -> usize {
-    let records = threads.records[record..].iter().filter(|(of, ..)| *of == partition);
-    let entries = records.flat_map(|(_, _, payload)| Store::decode(payload.clone()).unwrap().entries);
-    let entries: Vec<_> = entries.collect();
-    let items = entries.iter().flat_map(|entry| Items::new(&entry.payload));
+    let entries = threads.entries_of(partition, record);
+    let items = entries.iter().flat_map(|entry| Items::new(entry));
     items.filter(|item| matches!(item, Ok(Item { outcome: Outcome::Step(_), .. }))).count()
 }
 

@@ -174,7 +174,7 @@ impl User {
                 self.everything.asked.take_if(|asked| *asked == token);
                 return;
             }
-            Err(code) => panic!("{code}"),
+            Err(code) => panic!("{code}: of {znodes:?}, fast: {is_fast}"),
         };
         self.done += 1;
         if is_fast {

@@ -713,12 +713,12 @@ fn a_new_session_is_never_refused_for_an_id_that_another_one_has() {
         let now = trio.now();
         trio.server(server).peer_lost(3, now);
     }
-    let mut restore = Restore::new(Options::default(), &[1, 2, 3]);
+    let mut restore = Restore::new(Options::default(), &[1, 2, 3], 1);
     for (position, payload) in &trio.records[&3] {
         restore.record(*position, payload).expect("it was stored here");
     }
     let set_back = Now { wall_ms: 1_700_000_000_000, ..trio.now() };
-    let recovered = restore.finish(3).expect("it was stored here");
+    let recovered = restore.finish(3).expect("it was stored here").remove(0);
     trio.servers[2] = new_server(config(3), recovered, 9, set_back);
     let (client, greeting) = trio.connect(3, None);
     assert_eq!(greeting.map(|it| it.session_id), None, "it knows nobody who could create it");
@@ -851,11 +851,11 @@ fn what_the_log_held_at_the_start_was_on_its_way_in_another_life() {
     let (client, _) = trio.connect(1, None);
     trio.send(1, client, &create(1, "/a"));
     trio.settle();
-    let mut restore = Restore::new(Options::default(), &[1, 2, 3]);
+    let mut restore = Restore::new(Options::default(), &[1, 2, 3], 1);
     for (position, payload) in &trio.records[&2] {
         restore.record(*position, payload).expect("it was stored");
     }
-    let recovered = restore.finish(2).expect("all of it was");
+    let recovered = restore.finish(2).expect("all of it was").remove(0);
     assert!(!recovered.restored.entries.is_empty(), "nobody knows that it is committed");
     // It comes back much later.
     trio.now_us += 3_600_000_000;

@@ -205,44 +205,6 @@ fn a_server_that_is_cut_off_reads_on_every_partition_and_does_nothing_else() {
 }
 
 #[test]
-fn who_waits_for_what_a_server_that_is_cut_off_never_gets_is_sent_away() {
-    let mut trio = Trio::new();
-    let tops = tops(PARTITIONS);
-    let (writer, _) = trio.connect(1, 0, NOBODY, 0);
-    for top in &tops {
-        assert_eq!(trio.ask(1, writer, &create(1, top)).err, 0);
-    }
-    trio.pass(&[1, 2, 3], 100);
-    // The third server gets what rests on something, and not that.
-    trio.cut.insert(1);
-    assert_eq!(trio.ask(1, writer, &set(2, &tops[1], b"cause")).err, 0);
-    assert_eq!(trio.ask(1, writer, &set(3, &tops[2], b"effect")).err, 0);
-    trio.pass(&[1, 2, 3], 100);
-    trio.cut_off();
-    for thread in 0..PARTITIONS {
-        let (content, _) = trio.connect(3, thread, NOBODY, 0);
-        let (reader, _) = trio.connect(3, thread, NOBODY, 0);
-        let (watcher, _) = trio.connect(3, thread, NOBODY, 0);
-        assert_eq!(data(&trio.ask(3, content, &get(4, &tops[1], false))), b"first");
-        // It must not be shown what the cause follows from, nor an effect before the cause's event.
-        assert_eq!(data(&trio.ask(3, reader, &get(4, &tops[2], false))), b"effect");
-        trio.server(3).send(reader, &get(5, &tops[1], false));
-        assert_eq!(data(&trio.ask(3, watcher, &get(4, &tops[1], true))), b"first");
-        trio.server(3).send(watcher, &get(5, &tops[2], false));
-        trio.server(3).closed.clear();
-        trio.pass(&[1, 2, 3], 400);
-        assert_eq!((trio.server(3).take(reader), trio.server(3).take(watcher)), (vec![], vec![]));
-        for client in [content, reader, watcher] {
-            trio.server(3).send(client, &request(xid::PING, Opcode::Ping, |_| {}));
-        }
-        trio.pass(&[1, 2, 3], 400);
-        let closed: BTreeSet<_> = trio.server(3).closed.drain(..).map(|(client, _)| client).collect();
-        assert_eq!(closed, [reader, watcher].into());
-        assert_eq!(data(&trio.server(3).ask_after_pings(content, &get(6, &tops[1], false))), b"first");
-    }
-}
-
-#[test]
 fn who_comes_after_a_move_is_not_told_that_what_moved_is_nowhere() {
     let mut trio = Trio::new();
     let tops = tops(PARTITIONS);

@@ -628,7 +628,7 @@ fn a_snapshot_is_due_when_the_log_has_grown_by_as_much_as_the_state() {
     while world.server.poll_snapshot().is_some() {
         world.server.snapshot_taken();
     }
-    world.server.snapshot_finished(true);
+    world.server.snapshot_finished(1, true);
 
     // What is due here is asked for as well: that is one snapshot, not two.
     world.send(id, &set(14, "/large", &[7; 100 * 1024]));
@@ -637,7 +637,7 @@ fn a_snapshot_is_due_when_the_log_has_grown_by_as_much_as_the_state() {
     while world.server.poll_snapshot().is_some() {
         world.server.snapshot_taken();
     }
-    world.server.snapshot_finished(true);
+    world.server.snapshot_finished(2, true);
     world.send(id, &create(15, "/small", 0));
     world.settle();
     for xid in 16..100 {

@@ -337,21 +337,6 @@ fn ephemerals_of_all_partitions_end_with_their_session() {
     }
 }
 
-/// Until the log of the second of two partitions goes on, the first one cannot stand still: what it has prepared for a
-/// client follows what the second one has.
-fn follow(threads: &mut Threads, client: Client, first: &str, second: &str) {
-    for top in [first, second] {
-        threads.ask(client, &create(1, top));
-    }
-    let sets = [set(2, first, b""), set(3, second, b""), set(4, first, b"")].concat();
-    threads.send(client, &sets);
-    threads.settle();
-    threads.slow_log = vec![1];
-    threads.send(client, &sets);
-    threads.settle();
-    threads.take(client);
-}
-
 /// A session gets its first ephemeral on another partition while its end waits its turn, which was planned before.
 #[test]
 fn an_ephemeral_that_is_made_while_its_session_ends_ends_with_it() {
@@ -360,7 +345,9 @@ fn an_ephemeral_that_is_made_while_its_session_ends_ends_with_it() {
         threads.random = seed;
         let [first, second] = tops(2).try_into().unwrap();
         let (other, owner) = (threads.open(0), threads.open(1));
-        follow(&mut threads, other, &first, &second);
+        for top in [&first, &second] {
+            threads.ask(other, &create(1, top));
+        }
         threads.send(owner, &create_as(1, &format!("{second}/e"), EPHEMERAL));
         threads.settle();
         for _ in 0..12 {
@@ -370,8 +357,6 @@ fn an_ephemeral_that_is_made_while_its_session_ends_ends_with_it() {
             threads.shard(0).tick(now);
             threads.settle();
         }
-        threads.slow_log.clear();
-        threads.settle();
         assert_eq!(threads.take(owner).first().map(|answer| answer.err), Some(0));
         assert!(threads.closed.contains(&(owner, CloseReason::SessionExpired)), "{:?}", threads.closed);
         let other = threads.open(0);
@@ -389,12 +374,15 @@ fn what_waits_for_partitions_to_stand_still_is_refused_when_its_session_moves() 
         let [first, second] = tops(2).try_into().unwrap();
         let other = threads.open(0);
         let (owner, response) = threads.connect(1, 0, &[0; 16]);
-        follow(&mut threads, other, &first, &second);
+        for top in [&first, &second] {
+            threads.ask(other, &create(1, top));
+        }
         let moving = threads.begin(0, (response.session_id, &response.password), 0, false);
-        threads.settle();
+        for _ in 0..threads.draw(40) {
+            threads.step();
+        }
         threads.send(owner, &create_as(1, &format!("{second}/e"), EPHEMERAL));
         threads.settle();
-        threads.slow_log.clear();
         while threads.response(moving).is_none() {
             assert!(threads.step());
         }

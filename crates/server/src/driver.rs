@@ -16,9 +16,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use stoa_core::{
-    Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, SnapshotOutput, TIMELINE,
-};
+use stoa_core::{Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, SnapshotOutput};
 use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -32,7 +30,7 @@ use crate::clock::Clock;
 use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::foreign::Foreign;
-use crate::log_thread::{DiskEvent, LogRequest, Reports};
+use crate::log_thread::{DiskEvent, FIRST, LogRequest, Reports};
 use crate::meter::LogMeter;
 use crate::occupied::Occupied;
 use crate::peers::PeerEvent;
@@ -101,13 +99,6 @@ pub(crate) struct Surroundings {
     pub(crate) partition: u8,
     /// The other threads, where there are several partitions.
     pub(crate) neighbours: Option<Neighbours>,
-}
-
-impl Surroundings {
-    /// The timeline of this thread's partition.
-    pub(crate) fn timeline(&self) -> u32 {
-        TIMELINE + u32::from(self.partition)
-    }
 }
 
 /// What the connections of a thread share.
@@ -473,7 +464,7 @@ impl Driver {
                 (Some(output), Some(ensemble)) => {
                     let carried = ensemble.carry(output, &mut self.server.borrow_mut(), &self.clock);
                     if let Err(why) = carried {
-                        self.surroundings.reports.tell(TIMELINE, DiskEvent::Failed(why));
+                        self.surroundings.reports.tell(FIRST, DiskEvent::Failed(why));
                     }
                 }
                 // Nobody is there yet.
@@ -644,6 +635,8 @@ impl Driver {
                 if !self.hand_to_snapshot(piece) {
                     return;
                 }
+                // The other threads have pieces of it too, behind its beginning.
+                self.speak();
                 tokio::task::yield_now().await;
             }
         }
@@ -651,17 +644,17 @@ impl Driver {
 
     /// Hands a piece to the snapshots' thread; false when that is gone.
     fn hand_to_snapshot(&self, piece: SnapshotOutput) -> bool {
-        let timeline = self.surroundings.timeline();
-        self.surroundings.snapshot.send(SnapshotRequest::Piece { timeline, piece }).is_ok()
+        let partition = self.surroundings.partition;
+        self.surroundings.snapshot.send(SnapshotRequest::Piece { partition, piece }).is_ok()
     }
 
     fn follow_snapshot(&self, piece: &SnapshotOutput) {
         let progress = match piece {
             SnapshotOutput::Begin { .. } => Some((0, self.server.borrow().tree().data_bytes())),
-            SnapshotOutput::Slice(bytes) => {
+            SnapshotOutput::Slice { bytes, .. } => {
                 self.snapshot_progress.get().map(|(done, all)| (done + bytes.len() as u64, all))
             }
-            SnapshotOutput::End | SnapshotOutput::Abort => self.snapshot_progress.get(),
+            SnapshotOutput::End { .. } | SnapshotOutput::Abort { .. } => self.snapshot_progress.get(),
         };
         self.snapshot_progress.set(progress);
     }
@@ -706,26 +699,21 @@ impl Driver {
                     }
                 }
                 DiskEvent::Failed(why) => return Err(why),
-                DiskEvent::HoldsLog(bytes) => server.log_is_held(bytes),
-                DiskEvent::SliceTaken(timeline) => {
-                    debug_assert_eq!(timeline, self.surroundings.timeline());
-                    server.snapshot_taken();
-                }
+                DiskEvent::SliceTaken => server.snapshot_taken(),
                 DiskEvent::TakenOver(stored) => self.remember(stored),
-                DiskEvent::SnapshotLoaded { from, header, file, state } => match state {
-                    Ok(state) => {
+                DiskEvent::SnapshotLoaded { from, header, file, states } => match states {
+                    Ok(states) => {
                         *self.taking_over.borrow_mut() = Some((file, None));
                         let from = u8::try_from(from).unwrap_or(0);
-                        if server.take_over(from, header, *state, now).is_err() {
+                        if server.take_over(from, header, states, now).is_err() {
                             tracing::warn!("server {from} has sent a snapshot without its message");
                         }
                     }
                     Err(why) => tracing::warn!("the snapshot of server {from} cannot be used: {why}"),
                 },
                 DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, false, now),
-                DiskEvent::SnapshotFinished { timeline, result } => {
-                    debug_assert_eq!(timeline, self.surroundings.timeline());
-                    server.snapshot_finished(result.is_ok());
+                DiskEvent::SnapshotFinished { number, result } => {
+                    server.snapshot_finished(number, result.is_ok());
                     self.snapshot_progress.set(None);
                     let zxid = server.tree().last_zxid();
                     let done = result.map(|(bytes, stored)| {

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader, TIMELINE};
+use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
@@ -16,7 +16,7 @@ use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
 use crate::known_disks::{Acquaintance, DiskId, KnownDisks};
 use crate::listen;
-use crate::log_thread::{DiskEvent, Reports};
+use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, Port};
 
 /// A snapshot of this server that can be sent.
@@ -33,7 +33,7 @@ pub(crate) struct Meeting {
     options: PeerOptions,
     disk: FileDisk,
     tree_options: TreeOptions,
-    /// The partition's newest snapshot here.
+    /// At the first partition: the newest snapshot here.
     newest: Option<StoredSnapshot>,
 }
 
@@ -42,8 +42,9 @@ pub(crate) struct Home<'a> {
     pub(crate) disk: &'a FileDisk,
     pub(crate) disk_id: DiskId,
     pub(crate) tree_options: &'a TreeOptions,
-    /// The newest snapshot of each partition.
-    pub(crate) newest: Vec<Option<StoredSnapshot>>,
+    /// Its newest snapshot.
+    pub(crate) newest: Option<StoredSnapshot>,
+    pub(crate) partitions: u8,
 }
 
 impl Meeting {
@@ -62,12 +63,11 @@ impl Meeting {
         listener: TcpListener,
         home: Home<'_>,
     ) -> Result<(Port, Vec<Self>), String> {
-        let Home { disk, disk_id, tree_options, newest } = home;
-        let partitions = u8::try_from(newest.len()).map_err(|_| "there are too many partitions")?;
+        let Home { disk, disk_id, tree_options, mut newest, partitions } = home;
         let common = Common::new(disk.folder())?;
         let tls = tls(settings)?;
         let (port, callers) = Port::new(listener, partitions, &common);
-        let meetings = (0..).zip(callers.into_iter().zip(newest)).map(|(partition, (callers, newest))| {
+        let meetings = (0..).zip(callers).map(|(partition, callers)| {
             let options = PeerOptions {
                 me: settings.server_id.unwrap_or_default(),
                 // Servers know one another's disks, which says more.
@@ -80,6 +80,8 @@ impl Meeting {
                 folder: disk.folder().to_owned(),
                 software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
             };
+            // It is sent by the first partition, with which the log is.
+            let newest = newest.take();
             Self { options, disk: disk.another(), tree_options: tree_options.clone(), newest }
         });
         Ok((port, meetings.collect()))
@@ -96,7 +98,8 @@ impl Meeting {
     ) -> Result<Ensemble, String> {
         let Self { options, disk, tree_options, newest } = self;
         let share = options.share;
-        let known = KnownDisks::load(disk.folder(), share.partition)?;
+        let is_first = share.partition == FIRST;
+        let known = if is_first { Some(KnownDisks::load(disk.folder())?) } else { None };
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
         add_missing(&mut members, &named);
@@ -123,10 +126,6 @@ fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
             addresses.push(other.clone());
         }
     }
-}
-
-fn timeline(share: Share) -> u32 {
-    TIMELINE + u32::from(share.partition)
 }
 
 fn address(member: &Member) -> PeerAddress {
@@ -157,7 +156,8 @@ pub(crate) struct Ensemble {
     disk: FileDisk,
     tree_options: TreeOptions,
     reports: Reports,
-    known: RefCell<KnownDisks>,
+    /// At the first partition, with which the log is.
+    known: RefCell<Option<KnownDisks>>,
     /// Members that have come back with another disk.
     strangers: RefCell<BTreeMap<u64, DiskId>>,
     newest: RefCell<Option<StoredSnapshot>>,
@@ -188,7 +188,7 @@ impl Ensemble {
         let now = clock.now();
         let short = |id: u64| u8::try_from(id).unwrap_or(0);
         match event {
-            PeerEvent::Connected(id, identity) => match self.known.borrow_mut().meet(id, identity.disk)? {
+            PeerEvent::Connected(id, identity) => match self.meet(id, identity.disk)? {
                 Acquaintance::Known => {
                     tracing::info!("server {id} is connected ({})", identity.software);
                     self.strangers.borrow_mut().remove(&id);
@@ -237,6 +237,13 @@ impl Ensemble {
         Ok(())
     }
 
+    fn meet(&self, id: u64, disk: DiskId) -> Result<Acquaintance, String> {
+        match &mut *self.known.borrow_mut() {
+            Some(known) => known.meet(id, disk),
+            None => Ok(Acquaintance::Known),
+        }
+    }
+
     /// Carries something to another server; call [`Ensemble::flush`] at the end of the turn.
     pub(crate) fn carry(&self, output: PeerOutput, server: &mut Server, clock: &Clock) -> Result<(), String> {
         match output {
@@ -253,7 +260,7 @@ impl Ensemble {
                         self.peers.send_snapshot(u64::from(to), message.into(), file);
                     }
                     None => {
-                        self.reports.tell(timeline(self.share), DiskEvent::NoSnapshot { to });
+                        self.reports.tell(FIRST, DiskEvent::NoSnapshot { to });
                     }
                 }
             }
@@ -267,18 +274,22 @@ impl Ensemble {
                     tracing::info!(
                         "server {id} was elected, so it has joined anew with its other data folder"
                     );
-                    self.known.borrow_mut().replace(id, disk)?;
+                    if let Some(known) = &mut *self.known.borrow_mut() {
+                        known.replace(id, disk)?;
+                    }
                 }
             }
             PeerOutput::Members(members) => {
                 tracing::info!("the ensemble consists of the servers {members:?}");
                 self.connect(server);
                 let is_member = |id: u64| members.iter().any(|member| u64::from(*member) == id);
-                self.known.borrow_mut().forget(is_member)?;
+                if let Some(known) = &mut *self.known.borrow_mut() {
+                    known.forget(is_member)?;
+                }
                 let welcome: Vec<_> =
                     self.strangers.borrow_mut().extract_if(.., |id, _| !is_member(*id)).collect();
                 for (id, disk) in welcome {
-                    self.known.borrow_mut().meet(id, disk)?;
+                    self.meet(id, disk)?;
                     server.peer_connected(u8::try_from(id).unwrap_or(0), clock.now());
                 }
             }
@@ -308,11 +319,11 @@ impl Ensemble {
     /// Reads a snapshot that has come, apart from the partition's thread.
     fn load(&self, from: u64, header: Bytes, file: PathBuf) {
         let mut disk = self.disk.another();
-        let (options, share) = (self.tree_options.clone(), self.share);
+        let (options, partitions) = (self.tree_options.clone(), self.share.partitions);
         let reports = self.reports.clone();
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let loading = move || {
-            let mut loader = StateLoader::new(options, share);
+            let mut loader = StateLoader::new(&options, partitions);
             let mut load = || -> Result<(), String> {
                 let mut reader =
                     SnapshotReader::open_foreign(&mut disk, &name).map_err(|error| error.to_string())?;
@@ -326,8 +337,8 @@ impl Ensemble {
                 Ok(())
             };
             let loaded = load();
-            let state = loaded.and_then(|()| loader.finish()).map(Box::new);
-            reports.tell(timeline(share), DiskEvent::SnapshotLoaded { from, header, file: name, state });
+            let states = loaded.and_then(|()| loader.finish());
+            reports.tell(FIRST, DiskEvent::SnapshotLoaded { from, header, file: name, states });
         };
         if let Err(error) = std::thread::Builder::new().name("load".into()).spawn(loading) {
             tracing::error!("a snapshot that has come cannot be read: {error}");

@@ -169,7 +169,7 @@ mod tests {
         assert!(inbox.wait().await);
         assert_eq!(heard(&mut inbox), [1, 3, 2]);
         let words = [4, 5].map(|position| Word::Reached { position, clock: 0 });
-        sender.tell(Message::Words(1, words.to_vec()));
+        sender.tell(Message::Words(1, words.into()));
         assert!(inbox.wait().await);
         sender.tell(word(6, false));
         sender.tell(word(7, true));

@@ -5,16 +5,13 @@
 //! data folder, drawn when the folder was made), durably and before it listens to the other. One that
 //! comes with another disk is not listened to, unless it leads: then a majority knows that disk.
 //!
-//! Each partition has a file of its own, because each is a group of its own: it must have taken a server
-//! out itself before it may listen to it with another disk.
+//! That is the business of the first partition, with which the log is that all share.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-
-use crate::partitions_file::of_partition;
 
 const FILE: &str = "known-servers";
 /// What a file is called behind its name until it is whole.
@@ -38,15 +35,13 @@ pub(crate) enum Acquaintance {
 #[derive(Debug)]
 pub(crate) struct KnownDisks {
     folder: PathBuf,
-    file: String,
     disks: BTreeMap<u64, DiskId>,
 }
 
 impl KnownDisks {
-    /// Reads what a partition has remembered in an earlier run.
-    pub(crate) fn load(folder: &Path, partition: u8) -> Result<Self, String> {
-        let name = of_partition(FILE, partition);
-        let file = folder.join(&name);
+    /// Reads what was remembered in an earlier run.
+    pub(crate) fn load(folder: &Path) -> Result<Self, String> {
+        let file = folder.join(FILE);
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
         let text = match fs::metadata(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -61,7 +56,7 @@ impl KnownDisks {
             })?;
             disks.insert(id, disk);
         }
-        Ok(Self { folder: folder.to_owned(), file: name, disks })
+        Ok(Self { folder: folder.to_owned(), disks })
     }
 
     /// Another server has shown its disk. The first time it is remembered, durably.
@@ -99,12 +94,12 @@ impl KnownDisks {
             }
             text.push('\n');
         }
-        let temporary = self.folder.join(format!("{}{TEMPORARY}", self.file));
+        let temporary = self.folder.join(format!("{FILE}{TEMPORARY}"));
         let write = || {
             let mut file = File::create(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&temporary, self.folder.join(&self.file))?;
+            fs::rename(&temporary, self.folder.join(FILE))?;
             File::open(&self.folder)?.sync_all()
         };
         write().map_err(|error| format!("{} cannot be written: {error}", temporary.display()))
@@ -130,38 +125,22 @@ mod tests {
     #[test]
     fn a_server_with_another_disk_is_a_stranger_also_after_a_restart_until_it_was_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
+        let mut known = KnownDisks::load(folder.path()).unwrap();
         assert_eq!(known.meet(2, [7; 16]), Ok(Acquaintance::Known));
         assert_eq!(known.meet(3, [9; 16]), Ok(Acquaintance::Known));
-        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
+        let mut known = KnownDisks::load(folder.path()).unwrap();
         assert_eq!(known.meet(2, [8; 16]), Ok(Acquaintance::Stranger));
         assert_eq!(known.meet(3, [9; 16]), Ok(Acquaintance::Known));
         known.forget(|server| server != 2).unwrap();
-        let mut known = KnownDisks::load(folder.path(), 0).unwrap();
+        let mut known = KnownDisks::load(folder.path()).unwrap();
         assert_eq!(known.meet(2, [8; 16]), Ok(Acquaintance::Known));
         assert_eq!(known.meet(3, [1; 16]), Ok(Acquaintance::Stranger));
-    }
-
-    #[test]
-    fn what_one_partition_knows_another_does_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let load = |partition| KnownDisks::load(folder.path(), partition).unwrap();
-        for partition in [0, 1, 63] {
-            assert_eq!(load(partition).meet(2, [7; 16]), Ok(Acquaintance::Known));
-        }
-        load(1).forget(|_| false).unwrap();
-        assert_eq!(load(1).meet(2, [8; 16]), Ok(Acquaintance::Known));
-        assert_eq!(load(0).meet(2, [8; 16]), Ok(Acquaintance::Stranger));
-        let mut files: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
-        files.sort();
-        assert_eq!(files, ["known-servers", "known-servers-1", "known-servers-63"]);
     }
 
     #[test]
     fn a_damaged_file_is_not_taken_for_an_empty_one() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "2 0011\n").unwrap();
-        assert!(KnownDisks::load(folder.path(), 0).unwrap_err().contains("line 1"));
+        assert!(KnownDisks::load(folder.path()).unwrap_err().contains("line 1"));
     }
 }

@@ -1,7 +1,6 @@
 //! The thread that writes the log: whatever has queued up while the disk was busy goes into one
 //! write and one fsync (group commit).
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use stoa_core::{Append, State, TIMELINE};
+use stoa_core::{Append, State};
 use stoa_storage::{AppendError, Disk, DiskError, Entry, FileInfo, Log};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -31,13 +30,16 @@ const FREED_AT_ONCE_BYTES: u64 = 4 << 20;
 /// is not taken for a torn write.
 const IDLE: Duration = Duration::from_millis(500);
 
+/// The partition with whose thread the log is.
+pub(crate) const FIRST: u8 = 0;
+
 /// What the log's thread is asked.
 #[derive(Debug)]
 pub(crate) enum LogRequest {
     /// Store an entry.
     Append(Append),
-    /// A snapshot of this timeline has been taken: remove what is no longer needed.
-    Purge(u32),
+    /// A snapshot has been taken: remove what is no longer needed.
+    Purge,
 }
 
 /// What the disk's threads tell the partition.
@@ -49,15 +51,12 @@ pub(crate) enum DiskEvent {
     Refused(u64),
     /// The disk has failed: the server must stop.
     Failed(String),
-    /// Only snapshots of this timeline let go of the oldest part of the log, which has grown by so many
-    /// bytes since the last one.
-    HoldsLog(u64),
-    /// A slice of the snapshot of this timeline has been taken.
-    SliceTaken(u32),
-    /// The snapshot of a timeline has come to an end.
+    /// A slice of this partition's snapshot has been taken.
+    SliceTaken,
+    /// A snapshot has come to an end.
     SnapshotFinished {
-        /// Whose.
-        timeline: u32,
+        /// Its number.
+        number: u64,
         /// It is durable (its bytes, and what it is), or could not be written (why).
         result: Result<(u64, StoredSnapshot), String>,
     },
@@ -72,7 +71,7 @@ pub(crate) enum DiskEvent {
         /// Its file here.
         file: String,
         /// What it holds, or what is wrong with it.
-        state: Result<Box<State>, String>,
+        states: Result<Vec<State>, String>,
     },
     /// The snapshot that another server should be sent is not there any more.
     NoSnapshot {
@@ -81,16 +80,25 @@ pub(crate) enum DiskEvent {
     },
 }
 
-/// Where the disk's threads report: to the thread of each timeline's partition.
+/// Where the disk's threads report: to the thread of each partition. The first one's has the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports(pub(crate) Arc<[UnboundedSender<DiskEvent>]>);
 
 impl Reports {
-    /// Tells the thread of a timeline. The first one's ends the server when it is told of a failure.
-    pub(crate) fn tell(&self, timeline: u32, event: DiskEvent) {
-        if let Some(thread) = self.0.get(timeline as usize) {
+    /// Tells the thread of a partition. The first one's ends the server when it is told of a failure.
+    pub(crate) fn tell(&self, partition: u8, event: DiskEvent) {
+        if let Some(thread) = self.0.get(usize::from(partition)) {
             // If it has ended, so has the server.
             let _ = thread.send(event);
+        }
+    }
+}
+
+impl Reports {
+    /// Tells the threads of all partitions.
+    pub(crate) fn tell_all(&self, event: impl Fn() -> DiskEvent) {
+        for thread in &*self.0 {
+            let _ = thread.send(event());
         }
     }
 }
@@ -140,22 +148,18 @@ impl<D: LogDisk> LogThread<D> {
         }
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
-        // The generation of each timeline that was refused. What is stored of it is of a later one, and
-        // nothing of this one follows that.
-        let mut refused: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut growth = Growth { all: log.stats().bytes, ..Growth::default() };
+        // The generation that was refused last. What is stored is of a later one, and nothing of this one follows
+        // that.
+        let mut refused: Option<u64> = None;
         let mut is_full = false;
         loop {
             let mut purge = false;
             match requests.recv_timeout(IDLE) {
                 Ok(LogRequest::Append(append)) => batch.push(append),
-                Ok(LogRequest::Purge(timeline)) => {
-                    growth.snapshot_taken(timeline);
-                    purge = true;
-                }
+                Ok(LogRequest::Purge) => purge = true,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = log.seal(&mut disk) {
-                        reports.tell(TIMELINE, DiskEvent::Failed(error.to_string()));
+                        reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
                         return;
                     }
                     continue;
@@ -175,23 +179,19 @@ impl<D: LogDisk> LogThread<D> {
                         bytes += append.payload.len();
                         batch.push(append);
                     }
-                    LogRequest::Purge(timeline) => {
-                        growth.snapshot_taken(timeline);
-                        purge = true;
-                    }
+                    LogRequest::Purge => purge = true,
                 }
             }
-            batch.retain(|append| refused.get(&append.timeline) != Some(&append.generation));
+            batch.retain(|append| refused != Some(append.generation));
             match store(&mut log, &mut disk, &batch, slow, &meter) {
                 Ok(()) => {
-                    growth.all += batch.iter().map(|append| append.payload.len() as u64).sum::<u64>();
                     if is_full && !batch.is_empty() {
                         is_full = false;
                         tracing::info!("there is room again: writes are stored");
                     }
-                    for last in last_of_each(&batch) {
-                        refused.remove(&last.timeline);
-                        reports.tell(last.timeline, DiskEvent::Durable(last.position));
+                    if let Some(last) = batch.last() {
+                        refused = None;
+                        reports.tell(FIRST, DiskEvent::Durable(last.position));
                     }
                 }
                 Err(AppendError::NoSpace(error)) => {
@@ -201,24 +201,20 @@ impl<D: LogDisk> LogThread<D> {
                             "writes are refused: {error}; free some room, they resume by themselves"
                         );
                     }
-                    for last in last_of_each(&batch) {
-                        refused.insert(last.timeline, last.generation);
-                        reports.tell(last.timeline, DiskEvent::Refused(last.generation));
+                    if let Some(last) = batch.last() {
+                        refused = Some(last.generation);
+                        reports.tell(FIRST, DiskEvent::Refused(last.generation));
                     }
                     purge = true;
                 }
                 Err(error) => {
-                    reports.tell(TIMELINE, DiskEvent::Failed(error.to_string()));
+                    reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
                     return;
                 }
             }
             batch.clear();
             if purge {
-                let held = remove_old(&mut log, &mut disk);
-                // On a full disk a snapshot would take the room that writes wait for.
-                for timeline in held.into_iter().filter(|_| !is_full) {
-                    reports.tell(timeline, DiskEvent::HoldsLog(growth.since_snapshot_of(timeline)));
-                }
+                remove_old(&mut log, &mut disk);
                 let bytes = snapshot_bytes(&mut disk.disk);
                 if let Ok(mut meter) = meter.lock() {
                     meter.snapshot_bytes = bytes;
@@ -230,24 +226,6 @@ impl<D: LogDisk> LogThread<D> {
                 meter.position = stats.positions.iter().map(|(_, position)| position).sum();
             }
         }
-    }
-}
-
-/// How much the log grows.
-#[derive(Default)]
-struct Growth {
-    all: u64,
-    /// What it was when the last snapshot of a timeline was taken.
-    at_snapshot: BTreeMap<u32, u64>,
-}
-
-impl Growth {
-    fn snapshot_taken(&mut self, timeline: u32) {
-        self.at_snapshot.insert(timeline, self.all);
-    }
-
-    fn since_snapshot_of(&self, timeline: u32) -> u64 {
-        self.all - self.at_snapshot.get(&timeline).copied().unwrap_or(0)
     }
 }
 
@@ -283,20 +261,8 @@ fn store(
     Ok(())
 }
 
-/// The last record of each timeline in a batch.
-fn last_of_each(batch: &[Append]) -> impl Iterator<Item = &Append> {
-    let mut seen = 0_u64;
-    batch.iter().rev().filter(move |append| {
-        // There are no more than 64.
-        let timeline = 1_u64.checked_shl(append.timeline).unwrap_or(0);
-        let is_last = seen & timeline == 0;
-        seen |= timeline;
-        is_last
-    })
-}
-
-/// Removes what no kept snapshot needs, and returns the timelines that hold the rest.
-fn remove_old(log: &mut Log, disk: &mut TimedDisk<impl LogDisk>) -> Vec<u32> {
+/// Removes what no kept snapshot needs.
+fn remove_old(log: &mut Log, disk: &mut TimedDisk<impl LogDisk>) {
     let purged = log.purge(disk);
     let removed = std::mem::take(&mut disk.removed);
     if !removed.is_empty() {
@@ -313,12 +279,10 @@ fn remove_old(log: &mut Log, disk: &mut TimedDisk<impl LogDisk>) -> Vec<u32> {
                     report.bytes_removed
                 );
             }
-            report.held_by
         }
         Err(error) => {
             // Nothing depends on it; the next snapshot tries again.
             tracing::warn!("old files could not be removed: {error}");
-            Vec::new()
         }
     }
 }
@@ -435,9 +399,10 @@ mod tests {
         }
     }
 
-    /// What the threads of two timelines are told when the second one has another record, after a snapshot
-    /// that covers all before it, and the first one holds the log.
-    fn told(is_full: bool) -> [Vec<DiskEvent>; 2] {
+    const TIMELINE: u32 = 0;
+
+    /// What the first partition's thread is told when there are two more records, and a snapshot covers all before them.
+    fn told(is_full: bool) -> Vec<DiskEvent> {
         const RECORD: &[u8] = &[7; 2000];
         let mut disk = FaultyDisk::new(1);
         let options = Options {
@@ -449,53 +414,34 @@ mod tests {
         };
         let mut log = Log::open(&mut disk, &options, &mut Nothing).unwrap();
         for position in 1..=20 {
-            let record = |timeline| Entry { timeline, position, payload: &[RECORD] };
-            log.append(&mut disk, &[record(0), record(1)]).unwrap();
+            log.append(&mut disk, &[Entry { timeline: TIMELINE, position, payload: &[RECORD] }]).unwrap();
         }
-        let header = SnapshotHeader { sequence: 1, created_ms: 0, positions: vec![(1, 20)] };
+        let header = SnapshotHeader { sequence: 1, created_ms: 0, positions: vec![(TIMELINE, 20)] };
         SnapshotWriter::begin(&mut disk, header).unwrap().finish(&mut disk).unwrap();
         if is_full {
             disk.set_capacity(disk.used());
         }
         let (requests_in, requests) = channel();
-        let payload = Bytes::from_static(RECORD).into();
-        let append = Append { generation: 1, timeline: 1, position: 21, payload, snapshot: None };
-        requests_in.send(LogRequest::Append(append)).unwrap();
-        requests_in.send(LogRequest::Purge(1)).unwrap();
+        for position in [21, 22] {
+            let payload = Bytes::from_static(RECORD).into();
+            let append = Append { generation: 1, timeline: TIMELINE, position, payload, snapshot: None };
+            requests_in.send(LogRequest::Append(append)).unwrap();
+        }
+        requests_in.send(LogRequest::Purge).unwrap();
         drop(requests_in);
-        let (reports, events): (Vec<_>, Vec<_>) = (0..2).map(|_| unbounded_channel()).unzip();
-        let reports = Reports(reports.into());
+        let (reports, mut events) = unbounded_channel();
+        let reports = Reports([reports].into());
         let (fsync, slow, meter) = (true, Duration::MAX, Arc::default());
         LogThread { log, disk, fsync, slow, requests, reports, meter }.run();
-        let all = |mut events: tokio::sync::mpsc::UnboundedReceiver<_>| {
-            std::iter::from_fn(|| events.try_recv().ok()).collect()
-        };
-        <[_; 2]>::try_from(events.into_iter().map(all).collect::<Vec<_>>()).unwrap()
+        std::iter::from_fn(|| events.try_recv().ok()).collect()
     }
 
     #[test]
-    fn who_holds_the_log_is_asked_for_a_snapshot_unless_the_disk_is_full() {
-        let [first, second] = told(false);
-        assert!(matches!(first[..], [DiskEvent::HoldsLog(_)]), "{first:?}");
-        assert!(matches!(second[..], [DiskEvent::Durable(21)]), "{second:?}");
-        let [first, second] = told(true);
-        assert!(matches!(first[..], []), "{first:?}");
-        assert!(matches!(second[..], [DiskEvent::Refused(1)]), "{second:?}");
-    }
-
-    #[test]
-    fn each_timeline_is_told_of_its_last_record() {
-        let append = |(timeline, position)| Append {
-            generation: 1,
-            timeline,
-            position,
-            payload: stoa_core::Pieces::default(),
-            snapshot: None,
-        };
-        let batch: Vec<_> = [(0, 4), (63, 1), (0, 5), (2, 9), (63, 2)].map(append).into();
-        let told: Vec<_> = last_of_each(&batch).map(|last| (last.timeline, last.position)).collect();
-        assert_eq!(told, [(63, 2), (2, 9), (0, 5)]);
-        assert_eq!(last_of_each(&[]).count(), 0);
+    fn the_last_record_of_a_batch_is_told_of_or_its_generation() {
+        let events = told(false);
+        assert!(matches!(events[..], [DiskEvent::Durable(22)]), "{events:?}");
+        let events = told(true);
+        assert!(matches!(events[..], [DiskEvent::Refused(1)]), "{events:?}");
     }
 
     #[test]

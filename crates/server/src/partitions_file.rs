@@ -59,15 +59,16 @@ pub fn read(folder: &Path) -> Result<u8, String> {
         })?,
     };
     let number = text.split(' ').next().and_then(|number| number.parse().ok());
-    let number = number.filter(|number| (1..=PARTITIONS_MAX).contains(number) && line(*number) == text);
-    number.ok_or_else(|| {
+    let number = number.filter(|number| (1..=PARTITIONS_MAX).contains(number));
+    if number.is_some_and(|number| line_of_own_logs(number) == text) {
+        return Err(failed(
+            &"it is of a release in which each partition had a log of its own, which this one cannot read; go on with that \
+              release, or copy the tree with a client of both into a server with an empty folder",
+        ));
+    }
+    number.filter(|number| line(*number) == text).ok_or_else(|| {
         failed(&"it is damaged; write the line again that it had, `stoa log dump` shows as many timelines as there are partitions")
     })
-}
-
-/// What a file is called that each partition has one of: the first one's as if it were the only one.
-pub(crate) fn of_partition(name: &str, partition: u8) -> String {
-    if partition == 0 { name.to_owned() } else { format!("{name}-{partition}") }
 }
 
 fn write(folder: &Path, partitions: u8) -> Result<(), String> {
@@ -90,8 +91,14 @@ fn write(folder: &Path, partitions: u8) -> Result<(), String> {
     write().map_err(|error| format!("{} cannot be written: {error}", file.display()))
 }
 
-/// The number, and its checksum.
+/// The number, that there is one log, and the checksum of both.
 fn line(partitions: u8) -> String {
+    let text = format!("{partitions} one-log");
+    format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// As it was when each partition had a log of its own.
+fn line_of_own_logs(partitions: u8) -> String {
     let number = partitions.to_string();
     format!("{number} {:08x}\n", crc32fast::hash(number.as_bytes()))
 }
@@ -143,6 +150,15 @@ mod tests {
         let folder = folder();
         assert_eq!(settle(folder.path(), Some(Exactly(2)), true), Ok(2));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn partitions_with_logs_of_their_own_are_refused() {
+        let folder = folder();
+        make(&folder);
+        fs::write(folder.path().join(FILE), "4 f3b61b38\n").unwrap();
+        let why = settle(folder.path(), None, false).unwrap_err();
+        assert!(why.contains("had a log of its own"), "{why}");
     }
 
     #[test]

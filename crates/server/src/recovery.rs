@@ -2,46 +2,33 @@
 
 use std::time::Instant;
 
-use stoa_core::{Recovered, Restore, Share, TIMELINE};
+use stoa_core::{Recovered, Restore, timeline_of};
 use stoa_storage::{Recovery, SnapshotHeader, snapshot_name};
 use stoa_tree::Options;
 
 use crate::progress::Progress;
 
-/// Hands what the disk yields to the core, to each partition what is on its timeline, and shows how far it
-/// has come.
+/// Hands what the disk yields to the core, and shows how far it has come.
 pub(crate) struct Recovering {
-    partitions: Vec<Loading>,
+    restore: Restore,
+    partitions: u8,
     progress: Progress,
     began: Instant,
-    /// Whose snapshot is being loaded, when it was begun, and its number.
-    current: usize,
+    /// When the snapshot that is being loaded was begun, and its number.
     created_ms: i64,
     sequence: u64,
     report: RestoreReport,
 }
 
-struct Loading {
-    restore: Restore,
-    snapshot: Option<LoadedSnapshot>,
-}
-
 /// How a recovery went.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreReport {
-    /// Time until the snapshots were loaded.
+    /// Time until the snapshot was loaded.
     pub(crate) snapshot_ms: u64,
-    /// What each partition was loaded from, if there was something.
-    pub(crate) snapshots: Vec<Option<LoadedSnapshot>>,
+    /// What the state was loaded from, if there was something.
+    pub(crate) snapshot: Option<LoadedSnapshot>,
     /// Updates applied after it.
     pub(crate) updates: u64,
-}
-
-impl RestoreReport {
-    /// The newest of all.
-    pub(crate) fn newest(&self) -> Option<&LoadedSnapshot> {
-        self.snapshots.iter().flatten().max_by_key(|snapshot| snapshot.zxid)
-    }
 }
 
 /// A snapshot that a tree was loaded from.
@@ -57,15 +44,11 @@ pub(crate) struct LoadedSnapshot {
 
 impl Recovering {
     pub(crate) fn new(options: &Options, voters: &[u64], partitions: u8) -> Self {
-        let loading = |partition| {
-            let share = Share { partition, partitions };
-            Loading { restore: Restore::of_partition(options.clone(), voters, share), snapshot: None }
-        };
         Self {
-            partitions: (0..partitions).map(loading).collect(),
+            restore: Restore::new(options.clone(), voters, partitions),
+            partitions,
             progress: Progress::new("recovery"),
             began: Instant::now(),
-            current: 0,
             created_ms: 0,
             sequence: 0,
             report: RestoreReport::default(),
@@ -75,27 +58,25 @@ impl Recovering {
     /// What each partition goes on with.
     pub(crate) fn finish(mut self, server: u8) -> Result<(Vec<Recovered>, RestoreReport), String> {
         self.progress.finish();
-        let mut all = Vec::new();
-        for Loading { restore, snapshot } in self.partitions {
-            let recovered = restore.finish(server)?;
-            self.report.updates += recovered.updates;
-            self.report.snapshots.push(snapshot);
-            all.push(recovered);
-        }
+        let all = self.restore.finish(server)?;
+        self.report.updates = all.iter().map(|recovered| recovered.updates).sum();
         Ok((all, self.report))
     }
+}
 
-    fn of(&mut self, timeline: u32) -> Result<&mut Loading, String> {
-        let partitions = self.partitions.len();
-        let missing = || {
-            format!(
-                "there is something of partition {timeline}, and the data folder says that it has {partitions}, \
-                 from 0 on: was its file PARTITIONS lost?"
-            )
-        };
-        let at = timeline.checked_sub(TIMELINE).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| self.partitions.get_mut(at)).ok_or_else(missing)
+/// Whether the log is that of a server with so many partitions.
+fn check(timeline: u32, partitions: u8) -> Result<(), String> {
+    if timeline == timeline_of(partitions) {
+        return Ok(());
     }
+    let found = (1..=u8::MAX).find(|count| timeline == timeline_of(*count));
+    Err(match found {
+        Some(found) => format!(
+            "it is of a server with {found} partitions, and the data folder says that it has {partitions}: was its file \
+             PARTITIONS lost?"
+        ),
+        None => format!("it is of timeline {timeline}, which no server with {partitions} partitions has"),
+    })
 }
 
 impl Recovery for Recovering {
@@ -103,34 +84,33 @@ impl Recovery for Recovering {
         let [(timeline, covered)] = header.positions[..] else {
             return Err(format!("it is of {:?}, not of one timeline", header.positions));
         };
-        self.of(timeline)?.restore.snapshot_begin(covered);
-        self.current = timeline as usize;
+        check(timeline, self.partitions)?;
+        self.restore.snapshot_begin(covered);
         self.created_ms = header.created_ms;
         self.sequence = header.sequence;
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.partitions[self.current].restore.snapshot_chunk(bytes)
+        self.restore.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        let Loading { restore, snapshot } = &mut self.partitions[self.current];
-        restore.snapshot_end()?;
-        let file = snapshot_name(self.sequence);
-        *snapshot = Some(LoadedSnapshot { file, zxid: restore.zxid(), created_ms: self.created_ms });
+        self.restore.snapshot_end()?;
+        let (file, zxid) = (snapshot_name(self.sequence), self.restore.zxid());
+        self.report.snapshot = Some(LoadedSnapshot { file, zxid, created_ms: self.created_ms });
         self.report.snapshot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(())
     }
 
     fn snapshot_discard(&mut self) {
-        let Loading { restore, snapshot } = &mut self.partitions[self.current];
-        restore.snapshot_discard();
-        *snapshot = None;
+        self.restore.snapshot_discard();
+        self.report.snapshot = None;
     }
 
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        self.of(timeline)?.restore.record(position, payload)
+        check(timeline, self.partitions)?;
+        self.restore.record(position, payload)
     }
 
     fn progress(&mut self, done_bytes: u64, total_bytes: u64, what: &str) {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwatch};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
@@ -110,7 +110,7 @@ impl Recovered {
     /// What is known of the disk before anything is written to it.
     fn meter(&mut self) -> LogMeter {
         let stats = self.log.stats();
-        let newest = self.report.newest();
+        let newest = self.report.snapshot.as_ref();
         LogMeter {
             log_bytes: stats.bytes,
             position: stats.positions.iter().map(|(_, position)| position).sum(),
@@ -157,11 +157,12 @@ fn recover(
     let mut recovering = Recovering::new(&tree_options, &voters, partitions);
     let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
     let (recovered, report) = recovering.finish(config.server_id).map_err(failed)?;
-    let stored = |(recovered, loaded): (&stoa_core::Recovered, &Option<LoadedSnapshot>)| {
-        let (mark, loaded) = recovered.snapshot.as_ref().zip(loaded.as_ref())?;
-        Some(StoredSnapshot { position: mark.position, file: loaded.file.clone() })
+    let mark = recovered.first().and_then(|first| first.snapshot.as_ref());
+    let stored = |(mark, loaded): (&stoa_core::Mark, &LoadedSnapshot)| StoredSnapshot {
+        position: mark.position,
+        file: loaded.file.clone(),
     };
-    let newest: Vec<_> = recovered.iter().zip(&report.snapshots).map(stored).collect();
+    let newest = mark.zip(report.snapshot.as_ref()).map(stored);
     let now = Clock::start().now();
     config.direct_secret = random::bytes()?;
     let drive = |(partition, recovered)| -> Result<Driven, String> {
@@ -178,7 +179,7 @@ fn recover(
     };
     let driven = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
     let disk_id = log.folder_id().0;
-    let home = Home { disk: &disk, disk_id, tree_options: &tree_options, newest };
+    let home = Home { disk: &disk, disk_id, tree_options: &tree_options, newest, partitions };
     let meeting = peer_listener.map(|listener| Meeting::prepare(settings, listener, home)).transpose()?;
     Ok(Recovered { partitions: driven, log, disk, report, meeting })
 }
@@ -261,7 +262,7 @@ fn run(
     let reports = Reports(events_in.into());
     let (log_in, log_requests) = mpsc::channel();
     let (snapshot_in, snapshot_requests) = mpsc::channel();
-    let durable: Vec<u64> = (0..).take(count).map(|timeline| recovered.log.position(timeline)).collect();
+    let durable = recovered.log.position(timeline_of(u8::try_from(count).unwrap_or(u8::MAX)));
     let snapshot_thread = SnapshotThread {
         disk: recovered.disk.another(),
         requests: snapshot_requests,
@@ -288,8 +289,8 @@ fn run(
     let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door), answering: Arc::default() };
     let (port, meetings) = recovered.meeting.take().unzip();
     let mut meetings = meetings.into_iter().flatten();
-    let beginnings = recovered.partitions.into_iter().zip(durable).zip(events.into_iter().zip(inboxes));
-    let mut beginnings = (0..).zip(beginnings).map(|(partition, ((driven, durable), (events, inbox)))| {
+    let beginnings = recovered.partitions.into_iter().zip(events.into_iter().zip(inboxes));
+    let mut beginnings = (0..).zip(beginnings).map(|(partition, (driven, (events, inbox)))| {
         let neighbours = (count > 1).then(|| Neighbours::new(partition, together.clone()));
         let surroundings = Surroundings {
             durable,

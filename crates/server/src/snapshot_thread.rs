@@ -1,19 +1,18 @@
 //! The thread that writes snapshots, apart from the log's so that an update never waits for one.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use stoa_core::{Append, SnapshotOutput, TIMELINE, TakenOver};
+use stoa_core::{Append, SnapshotOutput, TakenOver};
 use stoa_storage::{Disk, SnapshotHeader, SnapshotReader, SnapshotWriter, StorageError, next_sequence};
 
 use crate::clock;
 use crate::ensemble::StoredSnapshot;
 use crate::file_disk::FileDisk;
-use crate::log_thread::{DiskEvent, LogRequest, Reports};
+use crate::log_thread::{DiskEvent, FIRST, LogRequest, Reports};
 use crate::meter::{LogMeter, micros, snapshot_bytes};
 use crate::priority::step_back;
 
@@ -30,10 +29,10 @@ pub(crate) struct SnapshotThread {
 /// What the snapshots' thread is asked.
 #[derive(Debug)]
 pub(crate) enum SnapshotRequest {
-    /// The next piece of a snapshot of this server. Each timeline can have one under way.
+    /// The next piece that a partition has of a snapshot of this server.
     Piece {
         /// Whose.
-        timeline: u32,
+        partition: u8,
         /// The piece.
         piece: SnapshotOutput,
     },
@@ -47,14 +46,15 @@ pub(crate) enum SnapshotRequest {
     },
 }
 
-/// The snapshots that are being written, by their timelines.
-type UnderWay = BTreeMap<u32, Writing>;
-
+/// The snapshot that is being written.
 struct Writing {
+    number: u64,
     position: u64,
     writer: SnapshotWriter,
     began: Instant,
     zxid: i64,
+    /// So many partitions have more of it.
+    missing: u8,
 }
 
 impl SnapshotThread {
@@ -65,85 +65,100 @@ impl SnapshotThread {
 
     fn run(mut self) {
         step_back();
-        let mut under_way = UnderWay::new();
+        let mut under_way = None;
         while let Ok(request) = self.requests.recv() {
             match request {
-                SnapshotRequest::Piece { timeline, piece } => {
-                    if let Err(error) = self.piece(&mut under_way, timeline, piece) {
+                SnapshotRequest::Piece { partition, piece } => {
+                    if let Err(error) = self.piece(&mut under_way, partition, piece) {
                         tracing::error!(
                             "the snapshot could not be written: {error}; the log keeps everything"
                         );
-                        self.give_up(&mut under_way, timeline, error);
+                        self.give_up(&mut under_way, error);
                     }
                 }
                 SnapshotRequest::TakeOver { append, file } => {
-                    if let Err(error) = self.take_over(&under_way, append, &file) {
+                    if let Err(error) = self.take_over(append, &file) {
                         let why = format!("the snapshot of another server cannot be stored: {error}");
-                        self.reports.tell(TIMELINE, DiskEvent::Failed(why));
+                        self.reports.tell(FIRST, DiskEvent::Failed(why));
                     }
                 }
             }
         }
-        for Writing { writer, .. } in under_way.into_values() {
+        if let Some(Writing { writer, .. }) = under_way {
             writer.abandon(&mut self.disk);
         }
     }
 
     fn piece(
         &mut self,
-        under_way: &mut UnderWay,
-        timeline: u32,
+        under_way: &mut Option<Writing>,
+        partition: u8,
         piece: SnapshotOutput,
     ) -> Result<(), String> {
+        let of = |number: u64| move |writing: &&mut Writing| writing.number == number;
         match piece {
-            SnapshotOutput::Begin { covers, position, zxid } => {
-                let (writer, began) = self.begin(under_way, covers)?;
-                under_way.insert(timeline, Writing { position, writer, began, zxid });
+            SnapshotOutput::Begin { number, covers, position, zxid, partitions, head } => {
+                self.give_up(under_way, "the next one begins".into());
+                let (mut writer, began) = self.begin(covers).inspect_err(|why| self.tell_all(number, why))?;
+                let begun = writer.chunk(&mut self.disk, &head);
+                *under_way = Some(Writing { number, position, writer, began, zxid, missing: partitions });
+                begun.map_err(|error| error.to_string())?;
             }
-            SnapshotOutput::Slice(bytes) => {
-                let result = match under_way.get_mut(&timeline) {
+            SnapshotOutput::Slice { number, bytes } => {
+                let result = match under_way.as_mut().filter(of(number)) {
                     Some(Writing { writer, .. }) => writer.chunk(&mut self.disk, &bytes),
                     // The rest of a snapshot that has failed already.
                     None => Ok(()),
                 };
-                self.reports.tell(timeline, DiskEvent::SliceTaken(timeline));
+                self.reports.tell(partition, DiskEvent::SliceTaken);
                 result.map_err(|error| error.to_string())?;
             }
-            SnapshotOutput::Abort => self.give_up(under_way, timeline, "it is of no use".into()),
-            SnapshotOutput::End => {
-                if let Some(done) = under_way.remove(&timeline) {
-                    self.finish(timeline, done)?;
+            SnapshotOutput::Abort { number } => match under_way.as_mut().filter(of(number)) {
+                Some(_) => self.give_up(under_way, "it is of no use".into()),
+                None => self.tell(partition, number, "it has come to nothing already"),
+            },
+            SnapshotOutput::End { number } => match under_way.as_mut().filter(of(number)) {
+                Some(writing) => {
+                    writing.missing -= 1;
+                    if let Some(done) = under_way.take_if(|writing| writing.missing == 0) {
+                        let number = done.number;
+                        self.finish(done).inspect_err(|why| self.tell_all(number, why))?;
+                    }
                 }
-            }
+                None => self.tell(partition, number, "it has come to nothing already"),
+            },
         }
         Ok(())
     }
 
-    fn give_up(&mut self, under_way: &mut UnderWay, timeline: u32, why: String) {
-        if let Some(Writing { writer, .. }) = under_way.remove(&timeline) {
+    fn give_up(&mut self, under_way: &mut Option<Writing>, why: String) {
+        if let Some(Writing { number, writer, .. }) = under_way.take() {
             writer.abandon(&mut self.disk);
+            self.tell_all(number, &why);
         }
-        self.reports.tell(timeline, DiskEvent::SnapshotFinished { timeline, result: Err(why) });
     }
 
-    fn begin(
-        &mut self,
-        under_way: &UnderWay,
-        positions: Vec<(u32, u64)>,
-    ) -> Result<(SnapshotWriter, Instant), String> {
-        let writers = under_way.values().map(|writing| &writing.writer);
-        let sequence = next_sequence(&mut self.disk, writers).map_err(|error| error.to_string())?;
+    fn tell(&self, partition: u8, number: u64, why: &str) {
+        self.reports.tell(partition, DiskEvent::SnapshotFinished { number, result: Err(why.into()) });
+    }
+
+    fn tell_all(&self, number: u64, why: &str) {
+        self.reports.tell_all(|| DiskEvent::SnapshotFinished { number, result: Err(why.into()) });
+    }
+
+    fn begin(&mut self, positions: Vec<(u32, u64)>) -> Result<(SnapshotWriter, Instant), String> {
+        let sequence = next_sequence(&mut self.disk, []).map_err(|error| error.to_string())?;
         let header = SnapshotHeader { sequence, created_ms: clock::wall_ms(), positions };
         let writer = SnapshotWriter::begin(&mut self.disk, header).map_err(|error| error.to_string())?;
         Ok((writer, Instant::now()))
     }
 
     /// The snapshot of another server, with this server's beginning.
-    fn take_over(&mut self, under_way: &UnderWay, append: Append, file: &str) -> Result<(), String> {
+    fn take_over(&mut self, append: Append, file: &str) -> Result<(), String> {
         let Some(TakenOver { position, covered, head }) = &append.snapshot else {
             return Err("the record builds on none".into());
         };
-        let (mut writer, began) = self.begin(under_way, [(append.timeline, *covered)].into())?;
+        let (mut writer, began) = self.begin([(append.timeline, *covered)].into())?;
         let mut copy = || -> Result<(), StorageError> {
             writer.chunk(&mut self.disk, head)?;
             let mut reader = SnapshotReader::open_foreign(&mut self.disk, file)?;
@@ -170,13 +185,13 @@ impl SnapshotThread {
         // Only the space that it takes is lost if that fails; the next one overwrites it.
         let _ = self.disk.remove(file);
         let stored = StoredSnapshot { position: *position, file: info.file };
-        self.reports.tell(append.timeline, DiskEvent::TakenOver(stored));
+        self.reports.tell(FIRST, DiskEvent::TakenOver(stored));
         let _ = self.log.send(LogRequest::Append(append));
         Ok(())
     }
 
-    fn finish(&mut self, timeline: u32, writing: Writing) -> Result<(), String> {
-        let Writing { position, writer, began, zxid } = writing;
+    fn finish(&mut self, writing: Writing) -> Result<(), String> {
+        let Writing { number, position, writer, began, zxid, .. } = writing;
         let info = writer.finish(&mut self.disk).map_err(|error| error.to_string())?;
         let took = began.elapsed();
         tracing::info!("snapshot {} taken: {} bytes in {} ms", info.file, info.bytes, took.as_millis());
@@ -188,9 +203,11 @@ impl SnapshotThread {
             meter.snapshot_wall_ms = clock::wall_ms();
         }
         let stored = StoredSnapshot { position, file: info.file };
-        let result = Ok((info.bytes, stored));
-        self.reports.tell(timeline, DiskEvent::SnapshotFinished { timeline, result });
-        let _ = self.log.send(LogRequest::Purge(timeline));
+        self.reports.tell_all(|| {
+            let result = Ok((info.bytes, stored.clone()));
+            DiskEvent::SnapshotFinished { number, result }
+        });
+        let _ = self.log.send(LogRequest::Purge);
         Ok(())
     }
 }
@@ -226,91 +243,112 @@ mod tests {
         }
     }
 
-    fn begin(timeline: u32) -> SnapshotOutput {
-        Begin { covers: vec![(timeline, 1)], position: 1, zxid: 0 }
+    fn begin(number: u64) -> SnapshotOutput {
+        Begin { number, covers: vec![(0, 1)], position: 1, zxid: 0, partitions: 2, head: b"head".to_vec() }
     }
 
-    /// Has the thread do all this; returns what it said, and what is on the disk then.
-    fn run(requests: Vec<(u32, SnapshotOutput)>) -> (Vec<String>, Recovered, usize) {
+    fn slice(number: u64, bytes: &[u8]) -> SnapshotOutput {
+        Slice { number, bytes: bytes.to_vec() }
+    }
+
+    /// Has the thread do all this; returns what it said to whom, and what is on the disk then.
+    fn run(requests: Vec<(u8, SnapshotOutput)>) -> (Vec<String>, Recovered, usize) {
         let home = tempfile::tempdir().unwrap();
         let mut disk = FileDisk::open(home.path()).unwrap();
         let options = Options { new_folder_id: FolderId([9; 16]), ..Options::default() };
         let mut log = Log::open(&mut disk, &options, &mut Recovered::default()).unwrap();
-        let entries = [0, 1, 2].map(|timeline| Entry { timeline, position: 1, payload: &[b"x"] });
-        log.append(&mut disk, &entries).unwrap();
+        log.append(&mut disk, &[Entry { timeline: 0, position: 1, payload: &[b"x"] }]).unwrap();
         let (requests_in, requests_out) = mpsc::channel();
-        for (timeline, piece) in requests {
-            requests_in.send(SnapshotRequest::Piece { timeline, piece }).unwrap();
+        for (partition, piece) in requests {
+            requests_in.send(SnapshotRequest::Piece { partition, piece }).unwrap();
         }
         drop(requests_in);
-        let (events_in, mut events) = tokio::sync::mpsc::unbounded_channel();
-        let reports = Reports(vec![events_in; 3].into());
+        let (events_in, events): (Vec<_>, Vec<_>) =
+            (0..2).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let (log_in, log_requests) = mpsc::channel();
         let thread = SnapshotThread {
             disk: disk.another(),
             requests: requests_out,
-            reports,
+            reports: Reports(events_in.into()),
             log: log_in,
             meter: Arc::default(),
         };
         thread.spawn().unwrap().join().unwrap();
         let mut said = Vec::new();
-        while let Ok(event) = events.try_recv() {
-            said.push(match event {
-                DiskEvent::SliceTaken(timeline) => format!("{timeline} taken"),
-                DiskEvent::SnapshotFinished { timeline, result: Ok(_) } => format!("{timeline} durable"),
-                DiskEvent::SnapshotFinished { timeline, result: Err(_) } => format!("{timeline} failed"),
-                other => panic!("{other:?}"),
-            });
+        for (partition, mut events) in events.into_iter().enumerate() {
+            while let Ok(event) = events.try_recv() {
+                said.push(match event {
+                    DiskEvent::SliceTaken => format!("{partition}: taken"),
+                    DiskEvent::SnapshotFinished { number, result: Ok(_) } => {
+                        format!("{partition}: {number} durable")
+                    }
+                    DiskEvent::SnapshotFinished { number, result: Err(_) } => {
+                        format!("{partition}: {number} failed")
+                    }
+                    other => panic!("{other:?}"),
+                });
+            }
         }
         let unfinished = inspect::files(&mut disk).unwrap().leftovers.len();
         let mut recovered = Recovered::default();
         Log::open(&mut disk, &options, &mut recovered).unwrap();
-        let durable = said.iter().filter(|said| said.ends_with("durable")).count();
+        let durable = said.iter().filter(|said| said.starts_with("0") && said.ends_with("durable")).count();
         assert_eq!(log_requests.try_iter().count(), durable, "old files are removed after each");
         (said, recovered, unfinished)
     }
 
     #[test]
-    fn each_timeline_has_a_snapshot_under_way() {
+    fn a_snapshot_is_durable_when_all_partitions_have_said_all() {
         // More than is collected before it is written.
         let large = vec![7; 300_000];
         let (said, recovered, unfinished) = run(vec![
-            (1, begin(1)),
-            (0, begin(0)),
-            (1, Slice(b"one".to_vec())),
-            (0, Slice(large.clone())),
-            (1, Slice(large.clone())),
-            (0, Slice(b"zero".to_vec())),
-            (0, End),
-            (1, End),
+            (0, begin(1)),
+            (1, slice(1, b"one")),
+            (0, slice(1, &large)),
+            (1, End { number: 1 }),
+            (0, slice(1, b"zero")),
+            (0, End { number: 1 }),
         ]);
-        assert_eq!(said, ["1 taken", "0 taken", "1 taken", "0 taken", "0 durable", "1 durable"]);
-        let zero = [&large[..], b"zero"].concat();
-        let one = [b"one", &large[..]].concat();
-        assert!(recovered.0 == [(2, 0, zero), (1, 1, one)]);
+        assert_eq!(said, ["0: taken", "0: taken", "0: 1 durable", "1: taken", "1: 1 durable"]);
+        assert!(recovered.0 == [(1, 0, [b"head", &b"one"[..], &large, b"zero"].concat())]);
         assert_eq!(unfinished, 0);
     }
 
     #[test]
-    fn what_befalls_a_snapshot_leaves_those_of_other_timelines_alone() {
-        let too_many = Begin { covers: (0..70_000).map(|at| (at, 1)).collect(), position: 1, zxid: 0 };
+    fn what_is_of_another_snapshot_than_the_one_under_way_is_dropped() {
         let (said, recovered, unfinished) = run(vec![
-            (0, begin(0)),
-            (1, begin(1)),
-            (2, too_many),
-            (1, Slice(vec![1; 300_000])),
-            (0, Slice(b"zero".to_vec())),
-            (1, Abort),
-            (2, Slice(b"late".to_vec())),
-            (2, End),
-            (0, End),
-            (1, begin(1)),
-            (1, Slice(vec![1; 300_000])),
+            (0, begin(1)),
+            (1, slice(1, b"old")),
+            (0, Abort { number: 1 }),
+            (0, begin(2)),
+            (1, slice(1, b"late")),
+            (1, End { number: 1 }),
+            (1, slice(2, b"one")),
+            (0, slice(2, b"zero")),
+            (1, End { number: 2 }),
+            (0, End { number: 2 }),
+            (0, begin(3)),
+            (0, slice(3, b"not all")),
         ]);
-        let expected = ["2 failed", "1 taken", "0 taken", "1 failed", "2 taken", "0 durable", "1 taken"];
-        assert_eq!(said, expected);
-        assert_eq!(recovered.0, [(1, 0, b"zero".to_vec())]);
+        let first = ["0: 1 failed", "0: taken", "0: 2 durable", "0: taken"];
+        let second = ["1: taken", "1: 1 failed", "1: taken", "1: 1 failed", "1: taken", "1: 2 durable"];
+        assert_eq!(said, [&first[..], &second[..]].concat());
+        assert_eq!(recovered.0, [(1, 0, b"headonezero".to_vec())]);
         assert_eq!(unfinished, 0, "one that is under way at the end is given up");
+    }
+
+    #[test]
+    fn one_that_cannot_begin_fails_for_all() {
+        let too_many = Begin {
+            number: 1,
+            covers: (0..70_000).map(|at| (at, 1)).collect(),
+            position: 1,
+            zxid: 0,
+            partitions: 2,
+            head: Vec::new(),
+        };
+        let (said, recovered, _) = run(vec![(0, too_many), (1, slice(1, b"one")), (1, End { number: 1 })]);
+        assert_eq!(said, ["0: 1 failed", "1: 1 failed", "1: taken", "1: 1 failed"]);
+        assert!(recovered.0.is_empty());
     }
 }

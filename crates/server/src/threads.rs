@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stoa_core::{ConnectError, Now, TIMELINE, Word};
+use stoa_core::{ConnectError, Now, Word};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -23,7 +23,7 @@ use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::Meeting;
 use crate::inbox::{Inbox, InboxSender, Message};
-use crate::log_thread::DiskEvent;
+use crate::log_thread::{DiskEvent, FIRST};
 use crate::peers::PeerEvent;
 use crate::process::Process;
 use crate::together::Together;
@@ -301,7 +301,7 @@ impl Others {
             let reports = beginning.surroundings.reports.clone();
             if let Err(why) = beginning.run(order, &progress) {
                 // The first thread ends the server.
-                reports.tell(TIMELINE, DiskEvent::Failed(why));
+                reports.tell(FIRST, DiskEvent::Failed(why));
             }
         })?);
         Ok(())

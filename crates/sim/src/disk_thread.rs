@@ -2,7 +2,7 @@
 //! snapshots. Both work on the same faulty disk.
 
 use crate::rng::Rng;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use stoa_core::{Append, SnapshotOutput, TakenOver};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{
@@ -10,16 +10,13 @@ use stoa_storage::{
     next_sequence,
 };
 
-/// A number for each timeline of a batch.
-pub type OfEach = BTreeMap<u32, u64>;
-
 /// What the log's thread has to say when a piece of work is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogDone {
-    /// Everything up to these positions is durable.
-    Durable(OfEach),
-    /// There was no room for entries of these generations.
-    Refused(OfEach),
+    /// Everything up to this position is durable.
+    Durable(u64),
+    /// There was no room for records of this generation.
+    Refused(u64),
     /// All that had arrived was void.
     Nothing,
 }
@@ -38,8 +35,8 @@ pub enum Stopped {
 pub struct LogThread {
     log: Log,
     queue: VecDeque<Append>,
-    /// Entries up to these generations are void.
-    refused: OfEach,
+    /// Records up to this generation are void.
+    refused: Option<u64>,
     last_batch: Option<(String, u64)>,
 }
 
@@ -47,7 +44,7 @@ impl LogThread {
     /// On an open log.
     #[must_use]
     pub fn new(log: Log) -> Self {
-        Self { log, queue: VecDeque::new(), refused: OfEach::new(), last_batch: None }
+        Self { log, queue: VecDeque::new(), refused: None, last_batch: None }
     }
 
     /// An entry has arrived.
@@ -72,14 +69,10 @@ impl LogThread {
     /// # Errors
     /// When the disk failed.
     pub fn work(&mut self, disk: &mut FaultyDisk) -> Result<LogDone, Stopped> {
-        let refused = &self.refused;
-        let is_void = |append: &Append| refused.get(&append.timeline) >= Some(&append.generation);
+        let refused = self.refused;
+        let is_void = |append: &Append| refused >= Some(append.generation);
         let batch: Vec<Append> = self.queue.drain(..).filter(|append| !is_void(append)).collect();
-        if batch.is_empty() {
-            return Ok(LogDone::Nothing);
-        }
-        let of_each =
-            |of: fn(&Append) -> u64| batch.iter().map(|append| (append.timeline, of(append))).collect();
+        let Some(Append { generation, position, .. }) = batch.last() else { return Ok(LogDone::Nothing) };
         let payloads: Vec<Vec<_>> = batch.iter().map(|append| append.payload.iter().collect()).collect();
         let with_payloads = batch.iter().zip(&payloads);
         let entries: Vec<Entry<'_>> = with_payloads
@@ -93,12 +86,11 @@ impl LogThread {
                     (Some(before), Some(after)) if before.0 == after.0 => Some(before),
                     (_, after) => after.map(|(name, _)| (name, 0)),
                 };
-                Ok(LogDone::Durable(of_each(|append| append.position)))
+                Ok(LogDone::Durable(*position))
             }
             Err(AppendError::NoSpace(_)) => {
-                let refused: OfEach = of_each(|append| append.generation);
-                self.refused.extend(&refused);
-                Ok(LogDone::Refused(refused))
+                self.refused = Some(*generation);
+                Ok(LogDone::Refused(*generation))
             }
             Err(error) => Err(stopped(disk, error.to_string())),
         }
@@ -175,14 +167,16 @@ pub(crate) fn choose_bit(
 pub enum SnapshotDone {
     /// Nothing that the server need know: a new one was begun.
     Begun,
-    /// A slice of the snapshot of this timeline was taken.
-    Taken(u32),
-    /// The snapshot of a timeline is durable, or could not be written.
+    /// A slice of this partition was taken.
+    Taken(u8),
+    /// A snapshot is durable, or could not be written.
     Finished {
-        /// Whose.
-        timeline: u32,
-        /// Its number, if it is durable.
+        /// Its number here.
+        number: u64,
+        /// Its number on the disk, if it is durable.
         sequence: Option<u64>,
+        /// Only this partition has to know.
+        only: Option<u8>,
     },
 }
 
@@ -194,23 +188,33 @@ impl SnapshotDone {
     }
 }
 
-/// The thread that writes snapshots, at most one of each timeline at a time.
+/// The thread that writes snapshots, one at a time.
 #[derive(Debug, Default)]
 pub struct SnapshotThread {
-    queue: VecDeque<(u32, SnapshotOutput)>,
-    writers: BTreeMap<u32, SnapshotWriter>,
+    queue: VecDeque<(u8, SnapshotOutput)>,
+    writing: Option<Writing>,
+    /// What has come to nothing, and has not been said.
+    failed: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    number: u64,
+    writer: SnapshotWriter,
+    /// So many partitions have more of it.
+    missing: u8,
 }
 
 impl SnapshotThread {
-    /// A piece of a timeline's snapshot has arrived.
-    pub fn push(&mut self, timeline: u32, piece: SnapshotOutput) {
-        self.queue.push_back((timeline, piece));
+    /// A piece of a snapshot has arrived from a partition.
+    pub fn push(&mut self, partition: u8, piece: SnapshotOutput) {
+        self.queue.push_back((partition, piece));
     }
 
     /// Whether there is something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || self.failed.is_some()
     }
 
     /// Handles the next piece.
@@ -218,61 +222,85 @@ impl SnapshotThread {
     /// # Errors
     /// When the power is lost. A snapshot that cannot be written is given up; the log has everything.
     pub fn work(&mut self, disk: &mut FaultyDisk, now_ms: i64) -> Result<SnapshotDone, Stopped> {
-        let Some((timeline, piece)) = self.queue.pop_front() else { return Ok(SnapshotDone::Begun) };
-        let outcome = self.handle(timeline, piece, disk, now_ms);
+        if let Some(number) = self.failed.take() {
+            return Ok(SnapshotDone::Finished { number, sequence: None, only: None });
+        }
+        let Some((partition, piece)) = self.queue.pop_front() else { return Ok(SnapshotDone::Begun) };
+        let outcome = self.handle(partition, piece, disk, now_ms);
         if disk.is_powerless() {
             return Err(Stopped::PowerLoss);
         }
-        Ok(outcome.unwrap_or_else(|_| {
-            self.queue.retain(|(of, _)| *of != timeline);
-            if let Some(writer) = self.writers.remove(&timeline) {
-                writer.abandon(disk);
-            }
-            SnapshotDone::Finished { timeline, sequence: None }
+        Ok(outcome.unwrap_or_else(|number| {
+            self.give_up(disk);
+            self.failed = None;
+            SnapshotDone::Finished { number, sequence: None, only: None }
         }))
     }
 
+    fn give_up(&mut self, disk: &mut FaultyDisk) {
+        if let Some(Writing { number, writer, .. }) = self.writing.take() {
+            writer.abandon(disk);
+            self.failed = Some(number);
+        }
+    }
+
+    /// The error is the number of what cannot be written.
     fn handle(
         &mut self,
-        timeline: u32,
+        partition: u8,
         piece: SnapshotOutput,
         disk: &mut FaultyDisk,
         now_ms: i64,
-    ) -> Result<SnapshotDone, StorageError> {
+    ) -> Result<SnapshotDone, u64> {
+        let is_of = |number: u64| move |writing: &&mut Writing| writing.number == number;
+        let nothing = |number| SnapshotDone::Finished { number, sequence: None, only: Some(partition) };
         match piece {
-            SnapshotOutput::Begin { covers, .. } => {
-                let sequence = next_sequence(disk, self.writers.values())?;
-                let header = SnapshotHeader { sequence, created_ms: now_ms, positions: covers };
-                self.writers.insert(timeline, SnapshotWriter::begin(disk, header)?);
+            SnapshotOutput::Begin { number, covers, partitions, head, .. } => {
+                self.give_up(disk);
+                let begin = |disk: &mut FaultyDisk| -> Result<SnapshotWriter, StorageError> {
+                    let sequence = next_sequence(disk, [])?;
+                    let header = SnapshotHeader { sequence, created_ms: now_ms, positions: covers };
+                    let mut writer = SnapshotWriter::begin(disk, header)?;
+                    match writer.chunk(disk, &head) {
+                        Ok(()) => Ok(writer),
+                        Err(error) => {
+                            writer.abandon(disk);
+                            Err(error)
+                        }
+                    }
+                };
+                let writer = begin(disk).map_err(|_| number)?;
+                self.writing = Some(Writing { number, writer, missing: partitions });
                 Ok(SnapshotDone::Begun)
             }
-            SnapshotOutput::Slice(bytes) => {
-                if let Some(writer) = self.writers.get_mut(&timeline) {
-                    writer.chunk(disk, &bytes)?;
+            SnapshotOutput::Slice { number, bytes } => {
+                if let Some(writing) = self.writing.as_mut().filter(is_of(number)) {
+                    writing.writer.chunk(disk, &bytes).map_err(|_| number)?;
                 }
-                Ok(SnapshotDone::Taken(timeline))
+                Ok(SnapshotDone::Taken(partition))
             }
-            SnapshotOutput::Abort => match self.writers.remove(&timeline) {
-                Some(writer) => {
-                    writer.abandon(disk);
-                    Ok(SnapshotDone::Finished { timeline, sequence: None })
-                }
-                None => Ok(SnapshotDone::Taken(timeline)),
+            SnapshotOutput::Abort { number } => match self.writing.as_mut().filter(is_of(number)) {
+                Some(_) => Err(number),
+                None => Ok(nothing(number)),
             },
-            SnapshotOutput::End => match self.writers.remove(&timeline) {
-                Some(writer) => {
-                    let sequence = Some(writer.finish(disk)?.header.sequence);
-                    Ok(SnapshotDone::Finished { timeline, sequence })
+            SnapshotOutput::End { number } => match self.writing.as_mut().filter(is_of(number)) {
+                Some(writing) => {
+                    writing.missing -= 1;
+                    let Some(done) = self.writing.take_if(|writing| writing.missing == 0) else {
+                        return Ok(SnapshotDone::Begun);
+                    };
+                    let sequence = done.writer.finish(disk).map_err(|_| number)?.header.sequence;
+                    Ok(SnapshotDone::Finished { number, sequence: Some(sequence), only: None })
                 }
-                // It has failed already, and the server knows.
-                None => Ok(SnapshotDone::Taken(timeline)),
+                // It has come to nothing already.
+                None => Ok(nothing(number)),
             },
         }
     }
 }
 
 /// Makes a snapshot that has arrived, without its first chunk, one of this disk's own; returns its number. The
-/// thread that writes snapshots must have none under way of this timeline.
+/// thread that writes snapshots must have none under way.
 ///
 /// # Errors
 /// When the disk failed: then nothing of it is left, unless the power is lost.
@@ -281,10 +309,9 @@ pub fn take_over(
     timeline: u32,
     taken: &TakenOver,
     chunks: &[Vec<u8>],
-    writers: &SnapshotThread,
     now_ms: i64,
 ) -> Result<u64, StorageError> {
-    let sequence = next_sequence(disk, writers.writers.values())?;
+    let sequence = next_sequence(disk, [])?;
     let positions = vec![(timeline, taken.covered)];
     let header = SnapshotHeader { sequence, created_ms: now_ms, positions };
     let mut writer = SnapshotWriter::begin(disk, header)?;
@@ -335,32 +362,46 @@ mod tests {
     }
 
     #[test]
-    fn each_timeline_has_a_snapshot_under_way_and_fails_alone() {
+    fn a_snapshot_is_durable_when_all_partitions_have_said_all_and_fails_for_all() {
         use SnapshotDone::{Begun, Finished, Taken};
         use SnapshotOutput::{Begin, End, Slice};
         let mut disk = FaultyDisk::new(1);
         Log::open(&mut disk, &Options::default(), &mut Nobody).unwrap();
         let mut thread = SnapshotThread::default();
-        let begin = |timeline| Begin { covers: vec![(timeline, 0)], position: 0, zxid: 0 };
-        for (timeline, piece) in [
-            (1, begin(1)),
-            (0, begin(0)),
-            (1, Slice(b"one".to_vec())),
-            (0, Slice(b"zero".to_vec())),
-            (1, End),
-            (1, begin(1)),
-            (0, End),
+        let begin = |number| Begin {
+            number,
+            covers: vec![(0, 0)],
+            position: 0,
+            zxid: 0,
+            partitions: 2,
+            head: b"head".to_vec(),
+        };
+        let slice = |number, bytes: &[u8]| Slice { number, bytes: bytes.to_vec() };
+        for (partition, piece) in [
+            (0, begin(1)),
+            (1, slice(1, b"one")),
+            (0, slice(1, b"zero")),
+            (1, End { number: 1 }),
+            (0, End { number: 1 }),
+            (0, begin(2)),
+            (1, slice(1, b"late")),
+            (1, End { number: 2 }),
         ] {
-            thread.push(timeline, piece);
+            thread.push(partition, piece);
         }
-        let done: Vec<_> = (0..4).map(|_| thread.work(&mut disk, 0).unwrap()).collect();
-        assert_eq!(done, [Begun, Begun, Taken(1), Taken(0)]);
+        let done: Vec<_> = (0..7).map(|_| thread.work(&mut disk, 0).unwrap()).collect();
+        let whole = Finished { number: 1, sequence: Some(1), only: None };
+        assert_eq!(done, [Begun, Taken(1), Taken(0), Begun, whole, Begun, Taken(1)]);
         disk.fault_after(0, Fault::Fail(DiskErrorKind::NoSpace));
-        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { timeline: 1, sequence: None }));
-        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { timeline: 0, sequence: Some(2) }));
-        assert!(!thread.has_work(), "what failed has taken its other pieces with it");
-        let mut reader = SnapshotReader::open(&mut disk, 2).unwrap();
-        assert_eq!(reader.header().positions, [(0, 0)]);
+        thread.push(0, End { number: 2 });
+        assert_eq!(thread.work(&mut disk, 0), Ok(Begun));
+        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { number: 2, sequence: None, only: None }));
+        thread.push(1, End { number: 2 });
+        assert_eq!(thread.work(&mut disk, 0), Ok(Finished { number: 2, sequence: None, only: Some(1) }));
+        assert!(!thread.has_work());
+        let mut reader = SnapshotReader::open(&mut disk, 1).unwrap();
+        assert_eq!(reader.next(&mut disk).unwrap(), Some(&b"head"[..]));
+        assert_eq!(reader.next(&mut disk).unwrap(), Some(&b"one"[..]));
         assert_eq!(reader.next(&mut disk).unwrap(), Some(&b"zero"[..]));
     }
 }

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server, TIMELINE};
+use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent,
     next_frame, xid,
@@ -218,7 +218,7 @@ impl Process {
             scene.checker.ticked(scene.now)?;
         }
         while let Some(piece) = self.server.poll_snapshot() {
-            self.snapshot.push(TIMELINE, piece);
+            self.snapshot.push(0, piece);
         }
         self.check_bounds(&scene.checker.limits())?;
         self.flush(rng, scene)
@@ -282,13 +282,11 @@ impl Process {
     fn take_completions(&mut self, scene: &mut Scene<'_>) -> Done {
         while let Some(completion) = self.completions.pop_front() {
             match completion {
-                Completion::Log(LogDone::Durable(positions)) => {
-                    let position = positions[&TIMELINE];
+                Completion::Log(LogDone::Durable(position)) => {
                     scene.checker.durable(position, scene.now);
                     self.server.appended(position, scene.now);
                 }
-                Completion::Log(LogDone::Refused(generations)) => {
-                    let generation = generations[&TIMELINE];
+                Completion::Log(LogDone::Refused(generation)) => {
                     let before = self.server.stats().log_refusals;
                     if !self.server.append_refused(generation, scene.now) {
                         return Err(Violation::new("a server alone cannot go on without room in its log"));
@@ -298,8 +296,8 @@ impl Process {
                     }
                 }
                 Completion::Snapshot(SnapshotDone::Taken(_)) => self.server.snapshot_taken(),
-                Completion::Snapshot(done @ SnapshotDone::Finished { .. }) => {
-                    self.server.snapshot_finished(done.is_durable());
+                Completion::Snapshot(done @ SnapshotDone::Finished { number, .. }) => {
+                    self.server.snapshot_finished(number, done.is_durable());
                 }
                 Completion::Log(LogDone::Nothing) | Completion::Snapshot(SnapshotDone::Begun) => {}
             }

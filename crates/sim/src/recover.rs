@@ -1,6 +1,6 @@
 //! From the folder to the state: the newest good snapshot, then every later record.
 
-use stoa_core::{Recovered, Restore, Share, TIMELINE};
+use stoa_core::{Recovered, Restore, timeline_of};
 use stoa_storage::{Disk, Log, Options, Recovery, SnapshotHeader, StorageError};
 
 /// A log that is open, and what it led to.
@@ -27,9 +27,9 @@ pub fn recover<D: Disk + ?Sized>(
     server: u8,
     voters: &[u64],
 ) -> Result<Opened, StorageError> {
-    let OpenedAll { log, partitions, warnings } =
+    let OpenedAll { log, partitions, snapshot, warnings } =
         recover_all(disk, options, tree_options, (server, 1), voters)?;
-    let (recovered, snapshot) = partitions.into_iter().next().expect("there is one partition");
+    let recovered = partitions.into_iter().next().expect("there is one partition");
     Ok(Opened { log, recovered, snapshot, warnings })
 }
 
@@ -38,8 +38,10 @@ pub fn recover<D: Disk + ?Sized>(
 pub struct OpenedAll {
     /// The log.
     pub log: Log,
-    /// What each partition can go on with, and the number of the snapshot that it was loaded from.
-    pub partitions: Vec<(Recovered, Option<u64>)>,
+    /// What each partition can go on with.
+    pub partitions: Vec<Recovered>,
+    /// The number of the snapshot that they were loaded from.
+    pub snapshot: Option<u64>,
     /// What an operator should know.
     pub warnings: Vec<String>,
 }
@@ -55,33 +57,26 @@ pub fn recover_all<D: Disk + ?Sized>(
     (server, partitions): (u8, u8),
     voters: &[u64],
 ) -> Result<OpenedAll, StorageError> {
-    let restore =
-        |partition| Restore::of_partition(tree_options.clone(), voters, Share { partition, partitions });
-    let loading = (0..partitions).map(|partition| (restore(partition), None)).collect();
-    let mut rebuild = Rebuild { loading, current: 0, warnings: Vec::new() };
+    let restore = Restore::new(tree_options.clone(), voters, partitions);
+    let mut rebuild =
+        Rebuild { restore, timeline: timeline_of(partitions), snapshot: None, warnings: Vec::new() };
     let log = Log::open(disk, options, &mut rebuild)?;
-    let Rebuild { loading, warnings, .. } = rebuild;
+    let Rebuild { restore, snapshot, warnings, .. } = rebuild;
     let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
-    let mut partitions = Vec::new();
-    for (restore, snapshot) in loading {
-        partitions.push((restore.finish(server).map_err(refused)?, snapshot));
-    }
-    Ok(OpenedAll { log, partitions, warnings })
+    Ok(OpenedAll { log, partitions: restore.finish(server).map_err(refused)?, snapshot, warnings })
 }
 
-/// Hands what is found to the core, to each partition what is on its timeline.
+/// Hands what is found to the core.
 struct Rebuild {
-    loading: Vec<(Restore, Option<u64>)>,
-    /// Whose snapshot is being loaded.
-    current: usize,
+    restore: Restore,
+    timeline: u32,
+    snapshot: Option<u64>,
     warnings: Vec<String>,
 }
 
 impl Rebuild {
-    fn of(&mut self, timeline: u32) -> Result<&mut (Restore, Option<u64>), String> {
-        let at = timeline.checked_sub(TIMELINE).map(|at| at as usize);
-        let unknown = || format!("timeline {timeline} is not known here");
-        at.and_then(|at| self.loading.get_mut(at)).ok_or_else(unknown)
+    fn check(&self, timeline: u32) -> Result<(), String> {
+        if timeline == self.timeline { Ok(()) } else { Err(format!("timeline {timeline} is not known here")) }
     }
 }
 
@@ -90,29 +85,28 @@ impl Recovery for Rebuild {
         let [(timeline, covered)] = header.positions[..] else {
             return Err(format!("it is of {:?}, not of one timeline", header.positions));
         };
-        let (restore, snapshot) = self.of(timeline)?;
-        *snapshot = Some(header.sequence);
-        restore.snapshot_begin(covered);
-        self.current = (timeline - TIMELINE) as usize;
+        self.check(timeline)?;
+        self.snapshot = Some(header.sequence);
+        self.restore.snapshot_begin(covered);
         Ok(())
     }
 
     fn snapshot_chunk(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.loading[self.current].0.snapshot_chunk(bytes)
+        self.restore.snapshot_chunk(bytes)
     }
 
     fn snapshot_end(&mut self) -> Result<(), String> {
-        self.loading[self.current].0.snapshot_end()
+        self.restore.snapshot_end()
     }
 
     fn snapshot_discard(&mut self) {
-        let (restore, snapshot) = &mut self.loading[self.current];
-        *snapshot = None;
-        restore.snapshot_discard();
+        self.snapshot = None;
+        self.restore.snapshot_discard();
     }
 
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
-        self.of(timeline)?.0.record(position, payload)
+        self.check(timeline)?;
+        self.restore.record(position, payload)
     }
 
     fn warning(&mut self, message: &str) {

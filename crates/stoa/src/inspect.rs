@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use stoa_core::{Items, Restore, Share, TIMELINE};
+use stoa_core::{Items, Restore, Slices, timeline_of};
 use stoa_group::{EntryKind, Mark, Store, Vote};
 use stoa_server::file_disk::FileDisk;
 use stoa_server::partitions_file;
@@ -39,7 +39,7 @@ pub(crate) struct LogDumpArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
     /// Prints every znode and session of the newest snapshot, or of the one named; where there are several
-    /// partitions, a snapshot is of one of them
+    /// partitions, of one after the other
     Dump(SnapshotArgs),
     /// Checks every snapshot, or the one named, down to the digest of its content
     Verify(SnapshotArgs),
@@ -58,8 +58,9 @@ pub(crate) fn log(command: &LogCommand) -> Result<()> {
     let mut disk = read_only(&args.folder)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());
+    let partitions = partitions_file::read(disk.folder()).map_err(Failure::failed)?;
     let tally = inspect::log(&mut disk, &mut |place, finding| {
-        printed = print_finding(&mut out, place, &finding, args.from);
+        printed = print_finding(&mut out, place, &finding, (args.from, partitions));
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })
     .context(format!("cannot read {}", args.folder.display()))?;
@@ -78,7 +79,7 @@ fn print_finding(
     out: &mut impl Write,
     Place { file, offset }: Place<'_>,
     finding: &Finding<'_>,
-    from: u64,
+    (from, partitions): (u64, u8),
 ) -> io::Result<()> {
     match finding {
         Finding::Entry { position, .. } if *position < from => return Ok(()),
@@ -97,7 +98,7 @@ fn print_finding(
         }
         Finding::Entry { timeline, position, payload } => {
             writeln!(out, "record timeline={timeline} position={position} bytes={}", payload.len())?;
-            print_record(out, payload)
+            print_record(out, payload, partitions)
         }
         Finding::Seal { number } => writeln!(out, "seal {number}"),
         Finding::SegmentEnd { number } => writeln!(out, "end {number}"),
@@ -115,7 +116,7 @@ fn print_finding(
     }
 }
 
-fn print_record(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+fn print_record(out: &mut impl Write, payload: &[u8], partitions: u8) -> io::Result<()> {
     let record = match Store::decode(payload.to_vec().into()) {
         Ok(record) => record,
         Err(error) => return writeln!(out, "  unreadable: {error}"),
@@ -133,11 +134,28 @@ fn print_record(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
             writeln!(out, "    a change of members")?;
             continue;
         }
-        for item in Items::new(&entry.payload) {
-            match item {
-                Ok(item) => writeln!(out, "    {item}")?,
-                Err(corrupt) => writeln!(out, "    unreadable: {corrupt}")?,
+        if partitions == 1 || entry.payload.is_empty() {
+            print_items(out, &entry.payload)?;
+            continue;
+        }
+        for slice in Slices::new(entry.payload.clone()) {
+            match slice {
+                Ok((partition, position, payload)) => {
+                    writeln!(out, "   partition {partition} position={position}")?;
+                    print_items(out, &payload)?;
+                }
+                Err(bad) => writeln!(out, "    unreadable: {bad}")?,
             }
+        }
+    }
+    Ok(())
+}
+
+fn print_items(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+    for item in Items::new(payload) {
+        match item {
+            Ok(item) => writeln!(out, "    {item}")?,
+            Err(corrupt) => writeln!(out, "    unreadable: {corrupt}")?,
         }
     }
     Ok(())
@@ -191,7 +209,8 @@ pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<()> {
 struct Loaded {
     header: SnapshotHeader,
     mark: Mark,
-    tree: Tree,
+    /// Of each partition.
+    trees: Vec<Tree>,
 }
 
 /// Reads a snapshot; the tree that comes of it has the digest that the snapshot promised.
@@ -199,18 +218,21 @@ fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
     let damaged = |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", name(sequence)));
     let partitions = partitions_file::read(disk.folder()).map_err(Failure::failed)?;
     let mut header = None;
-    let mut restore = Restore::new(Options::default(), &[]);
+    let mut restore = Restore::new(Options::default(), &[], partitions);
     let mut done: std::result::Result<(), String> = Ok(());
     let mut is_whole = false;
     inspect::snapshots(disk, Some(sequence), &mut |place, finding| {
         done = match finding {
             Finding::Snapshot { header: found, .. } => {
-                let (timeline, covered) = found.positions.first().copied().unwrap_or((TIMELINE, 0));
-                let partition = u8::try_from(timeline).unwrap_or(u8::MAX);
-                restore = Restore::of_partition(Options::default(), &[], Share { partition, partitions });
+                let (timeline, covered) =
+                    found.positions.first().copied().unwrap_or((timeline_of(partitions), 0));
                 restore.snapshot_begin(covered);
                 header = Some(found.clone());
-                if partition < partitions { Ok(()) } else { Err(format!("there is no partition {timeline}")) }
+                if timeline == timeline_of(partitions) {
+                    Ok(())
+                } else {
+                    Err(format!("there is no timeline {timeline}"))
+                }
             }
             Finding::Chunk { bytes, .. } => restore.snapshot_chunk(bytes),
             Finding::SnapshotEnd { .. } => {
@@ -229,31 +251,46 @@ fn load(disk: &mut FileDisk, sequence: u64) -> Result<Loaded> {
     match header {
         Some(header) if is_whole => {
             let recovered = restore.finish(0).map_err(|error| damaged(&error))?;
-            Ok(Loaded { header, mark: recovered.restored.base, tree: recovered.tree })
+            let mark = recovered.first().map(|first| first.restored.base.clone()).unwrap_or_default();
+            Ok(Loaded {
+                header,
+                mark,
+                trees: recovered.into_iter().map(|recovered| recovered.tree).collect(),
+            })
         }
         Some(_) => Err(damaged(&"it has no end")),
         None => Err(damaged(&"there is no such snapshot")),
     }
 }
 
-fn summary(Loaded { header, mark, tree }: &Loaded) -> String {
+fn summary(Loaded { header, mark, trees }: &Loaded) -> String {
+    let sum = |of: &dyn Fn(&Tree) -> u64| trees.iter().map(of).sum::<u64>();
     format!(
         "created_ms={} covers={:?} position={} term={} zxid=0x{:x} znodes={} sessions={} data_bytes={} digest={:016x}",
         header.created_ms,
         header.positions,
         mark.position,
         mark.term,
-        tree.last_zxid(),
-        tree.znode_count(),
-        tree.session_count(),
-        tree.data_bytes(),
-        tree.digest(),
+        trees.iter().map(Tree::last_zxid).max().unwrap_or(0),
+        sum(&|tree| tree.znode_count() as u64),
+        sum(&|tree| tree.session_count() as u64),
+        sum(&Tree::data_bytes),
+        trees.iter().fold(0, |digest, tree| tree.digest().wrapping_add(digest)),
     )
 }
 
 fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> {
     writeln!(out, "{}: {}", name(sequence), summary(loaded))?;
-    let tree = &loaded.tree;
+    for (partition, tree) in loaded.trees.iter().enumerate() {
+        if loaded.trees.len() > 1 {
+            writeln!(out, "partition {partition} digest={:016x}", tree.digest())?;
+        }
+        dump_tree(out, tree)?;
+    }
+    out.flush()
+}
+
+fn dump_tree(out: &mut impl Write, tree: &Tree) -> io::Result<()> {
     let mut sessions: Vec<_> = tree.sessions().collect();
     sessions.sort_unstable_by_key(|session| session.id);
     for session in sessions {
@@ -287,7 +324,7 @@ fn dump(out: &mut impl Write, sequence: u64, loaded: &Loaded) -> io::Result<()> 
             ZnodeKind::Ttl { ttl_ms } => writeln!(out, " ttl_ms={ttl_ms}")?,
         }
     }
-    out.flush()
+    Ok(())
 }
 
 fn name(sequence: u64) -> String {

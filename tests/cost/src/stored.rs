@@ -17,19 +17,19 @@ fn snapshot(world: &mut World) -> Vec<Vec<u8>> {
     world.server.request_snapshot();
     loop {
         match world.server.poll_snapshot() {
-            Some(SnapshotOutput::Slice(bytes)) => {
+            Some(SnapshotOutput::Slice { bytes, .. }) => {
                 slices.push(bytes);
                 world.server.snapshot_taken();
             }
-            Some(SnapshotOutput::Begin { .. }) => {}
-            Some(SnapshotOutput::End) => return slices,
-            Some(SnapshotOutput::Abort) | None => panic!("nothing keeps it from being taken"),
+            Some(SnapshotOutput::Begin { head, .. }) => slices.push(head),
+            Some(SnapshotOutput::End { .. }) => return slices,
+            Some(SnapshotOutput::Abort { .. }) | None => panic!("nothing keeps it from being taken"),
         }
     }
 }
 
 fn restore(slices: &[Vec<u8>]) -> Restore {
-    let mut restore = Restore::new(Options::default(), &[1]);
+    let mut restore = Restore::new(Options::default(), &[1], 1);
     restore.snapshot_begin(1);
     slices.iter().for_each(|slice| restore.snapshot_chunk(slice).expect("it was just written"));
     restore.snapshot_end().expect("it was just written");
@@ -42,7 +42,7 @@ fn write_and_read(mut world: World) {
     let mut restored = None;
     counted(&mut || restored = Some(restore(&snapshot(&mut world))));
     let recovered = restored.expect("it was read").finish(1).expect("it was just written");
-    assert_eq!(recovered.tree.digest(), digest);
+    assert_eq!(recovered[0].tree.digest(), digest);
 }
 
 /// Reads the log of everything that was done.
@@ -50,12 +50,12 @@ fn replay(world: &mut World) {
     let records = world.records.take().expect("they are kept");
     let mut zxid = 0;
     counted(&mut || {
-        let mut restore = Restore::new(Options::default(), &[1]);
+        let mut restore = Restore::new(Options::default(), &[1], 1);
         for (position, record) in &records {
             restore.record(*position, record).expect("it was just written");
         }
         let recovered = restore.finish(1).expect("it was just written");
-        zxid = recovered.tree.last_zxid();
+        zxid = recovered[0].tree.last_zxid();
     });
     assert_eq!(zxid, world.server.tree().last_zxid());
 }
@@ -114,7 +114,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         let mut world = wide(n);
         let client = world.client();
         world.server.request_snapshot();
-        while !matches!(world.server.poll_snapshot(), Some(SnapshotOutput::Slice(_))) {}
+        while !matches!(world.server.poll_snapshot(), Some(SnapshotOutput::Slice { .. })) {}
         world.count(client, &ask::set_data("/w/7"));
     }),
     linear("stored: the log of many creates, read", ZNODES, |n| {

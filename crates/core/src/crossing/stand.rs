@@ -1,11 +1,10 @@
 //! A partition that stands still for an operation that concerns others too.
 
-use super::{Pending, Standing, StepKind, Stepped, Verdict, Waiting};
+use super::{Standing, StepKind, Stepped, Verdict, Waiting};
 use crate::crossing::Step;
 use crate::entry::Origin;
-use crate::fate::Place;
 use crate::peer::Asked;
-use crate::planted::Bug;
+use crate::place::Place;
 use crate::server::Server;
 use crate::word::Word;
 use alloc::boxed::Box;
@@ -26,8 +25,6 @@ pub(crate) struct Stand {
     part: Option<(Part, i64)>,
     /// Its part is written: it goes on when that is applied.
     is_written: bool,
-    /// At the coordinator: what is to be done again should the part be void.
-    request: Option<Pending>,
 }
 
 impl Stand {
@@ -58,38 +55,19 @@ impl Server {
             }
             return;
         }
-        // The end of a change of members would take the place that is promised here.
-        if self.replica.group().is_changing() && !self.planted.is(Bug::StandsInChange) {
-            return;
-        }
         self.propose_entry();
-        // What all parts rest on must be what will be; then it is.
-        let applied = self.replica.applied.0;
-        if self.partition.entry_bytes() > 0 || self.partition.follows_something(applied) {
+        if self.partition.entry_bytes() > 0 {
             return;
         }
         let has_proposed = self.partition.tree.has_proposed();
         let next = self.crossing.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
         let Some(Waiting { coordinator, op, .. }) = next else { return };
-        let position = self.replica.group().last() + 1;
+        let position = self.replica.next();
         let place = Place { partition: self.config.partition, term: self.replica.term, position };
         self.partition.depends_on(&self.stamp);
         let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
-        self.crossing.stand =
-            Some(Stand { coordinator, op, place, part: None, is_written: false, request: None });
+        self.crossing.stand = Some(Stand { coordinator, op, place, part: None, is_written: false });
         self.say(coordinator, Word::Stands(op, Some(Box::new(Standing { place, zxid, rests_on }))));
-    }
-
-    /// Whether an entry proposed now would be in another place than was promised, or something behind a part that
-    /// may turn out to be void. Neither can be: everybody decides by the place alone whether a part
-    /// is there.
-    pub(crate) fn would_break_promise(&mut self) -> bool {
-        let next = (self.replica.term, self.replica.group().last() + 1);
-        let part = self.crossing.stand.as_ref().filter(|stand| stand.is_written).map(|stand| stand.place);
-        let promised = part.map(|place| (place.term, place.position));
-        let others = self.partition.promised().map(|position| (self.replica.term, position));
-        let is_broken = [promised, others].into_iter().flatten().any(|promised| promised != next);
-        is_broken && !self.planted.is(Bug::StandsInChange)
     }
 
     /// Prepares a step of the operation that this partition stands still for. Of a multi only the operation
@@ -194,7 +172,6 @@ impl Server {
     /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
     pub(crate) fn go_on(&mut self) {
         self.crossing.stand = None;
-        self.tend_if_due();
         self.try_to_stand();
         self.take_pending();
     }
@@ -251,20 +228,7 @@ impl Server {
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
             self.sessions.set_closing(session, true);
         }
-        if let Some(stand) = &mut self.crossing.stand {
-            stand.request = Some(Pending { origin, asked: asked.clone() });
-        }
         self.write_part(origin, &places, reply);
-    }
-
-    /// The part of this partition is void: what was prepared of it is taken back, and nothing was after it.
-    /// The request has no outcome in this term, and must have one.
-    pub(crate) fn part_is_void(&mut self, position: u64) {
-        self.partition.abandon(&self.stamp);
-        let stand = self.crossing.stand.as_mut().filter(|stand| stand.place.position == position);
-        if let Some(request) = stand.and_then(|stand| stand.request.take()) {
-            self.pending.push_front(request);
-        }
     }
 }
 

@@ -84,7 +84,9 @@ impl Server {
         // its time to hear of a leader again.
         if now_us > self.ensemble.forgotten_us + look_after_us(least_ms) {
             self.ensemble.forgotten_us = now_us;
-            self.replica.group().forget_leader();
+            if let Some(carrier) = &mut self.carrier {
+                carrier.group().forget_leader();
+            }
         }
         let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
             Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),

@@ -109,9 +109,9 @@ impl Storm {
         let recovered = match self.stored.get(&id) {
             None => Recovered::new(Tree::new(Options::default()), &voters),
             Some(records) => {
-                let mut restore = Restore::new(Options::default(), &voters);
+                let mut restore = Restore::new(Options::default(), &voters, 1);
                 records.iter().for_each(|(position, record)| restore.record(*position, record).unwrap());
-                restore.finish(id).unwrap()
+                restore.finish(id).unwrap().remove(0)
             }
         };
         // Another run has another secret.

@@ -186,11 +186,11 @@ impl World {
     /// The server ends and begins again with what it has stored. Its clients are gone.
     pub(crate) fn restart(&mut self, id: u8) {
         let voters: Vec<u64> = (1..=self.servers.len() as u64).collect();
-        let mut restore = Restore::new(Options::default(), &voters);
+        let mut restore = Restore::new(Options::default(), &voters, 1);
         for (position, payload) in &self.records[&id] {
             restore.record(*position, payload).expect("it was stored here");
         }
-        let recovered = restore.finish(id).expect("it was stored here");
+        let recovered = restore.finish(id).expect("it was stored here").remove(0);
         let server = self.make(id, recovered);
         *self.server(id) = server;
         let here = self.clients.iter_mut().filter(|client| client.server == id);

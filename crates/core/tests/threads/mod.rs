@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Restore, Shard, Share,
+    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Restore, Shard, Slices,
     Word,
 };
+use stoa_group::{EntryKind, Store};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader,
@@ -25,22 +26,23 @@ pub(crate) struct Threads {
     pub(crate) now: Now,
     /// What was said and has not arrived, by sender and receiver.
     pub(crate) words: BTreeMap<(u8, u8), VecDeque<Word>>,
-    /// What the log was given and has not stored, by partition.
-    pub(crate) unstored: Vec<u64>,
+    /// The last record that the log was given, if it has not stored that.
+    pub(crate) unstored: Option<u64>,
     pub(crate) closed: Vec<(Client, CloseReason)>,
     /// For whom there was something to send.
     pub(crate) to_send: Vec<Client>,
-    /// From one thread to another nothing arrives.
+    /// From one thread to another nothing arrives, but for what belongs to the log.
     pub(crate) silent: Option<(u8, u8)>,
-    /// What the log was given of these partitions it does not store yet.
+    /// These partitions do not hear what the log has for them. For the first one, with which the log is, nothing is
+    /// stored.
     pub(crate) slow_log: Vec<u8>,
     /// This thread has so much to do that it only comes to hear what is urgent.
     pub(crate) busy: Option<u8>,
     pub(crate) random: u64,
     /// Which address the next client has.
     pub(crate) peers: u8,
-    /// What the log was given, by partition.
-    pub(crate) records: Vec<(u8, u64, Bytes)>,
+    /// What the log was given.
+    pub(crate) records: Vec<(u64, Bytes)>,
     /// For other servers: partition, server, message.
     pub(crate) mail: Vec<(u8, u8, Bytes)>,
 }
@@ -77,7 +79,7 @@ impl Threads {
             shards: (0..partitions).map(shard).collect(),
             now,
             words: BTreeMap::new(),
-            unstored: vec![0; usize::from(partitions)],
+            unstored: None,
             closed: Vec::new(),
             to_send: Vec::new(),
             silent: None,
@@ -94,15 +96,16 @@ impl Threads {
     pub(crate) fn restart(&mut self) {
         let (now, partitions) = (self.now, self.shards.len() as u8);
         self.words.clear();
-        self.shards = (0..partitions)
-            .map(|partition| {
-                let share = Share { partition, partitions };
-                let mut restore = Restore::of_partition(Options::default(), &[1], share);
-                for (_, position, payload) in self.records.iter().filter(|(of, ..)| *of == partition) {
-                    restore.record(*position, payload).unwrap();
-                }
+        let mut restore = Restore::new(Options::default(), &[1], partitions);
+        for (position, payload) in &self.records {
+            restore.record(*position, payload).unwrap();
+        }
+        let recovered = restore.finish(1).unwrap();
+        self.shards = (0..)
+            .zip(recovered)
+            .map(|(partition, recovered)| {
                 let config = Config { partition, partitions, ..Config::default() };
-                Shard::new(config, restore.finish(1).unwrap(), [partition + 1; 32], now).unwrap()
+                Shard::new(config, recovered, [partition + 1; 32], now).unwrap()
             })
             .collect();
         self.settle();
@@ -128,9 +131,9 @@ impl Threads {
         }
         shard.settle(now);
         while let Some(append) = shard.server_mut().poll_append() {
-            assert_eq!(append.timeline, u32::from(partition));
-            self.unstored[usize::from(partition)] = append.position;
-            self.records.push((partition, append.position, append.payload.join()));
+            assert_eq!(partition, 0, "the log is with the first partition");
+            self.unstored = Some(append.position);
+            self.records.push((append.position, append.payload.join()));
         }
         shard.settle(now);
         while let Some((to, word)) = shard.poll_word() {
@@ -151,22 +154,27 @@ impl Threads {
             self.poll(partition as u8);
         }
         let now = self.now;
-        let words =
-            self.words.iter().filter(|(between, words)| !words.is_empty() && self.silent != Some(**between));
         // The oldest one between two of them, or the oldest that is urgent.
-        let words: Vec<_> = words
+        let words: Vec<_> = self
+            .words
+            .iter()
             .flat_map(|(between, words)| {
-                let urgent = words.iter().position(Word::is_urgent).filter(|at| *at > 0);
-                [0].into_iter().chain(urgent).map(|at| (*between, at))
+                let (is_slow, is_silent) =
+                    (self.slow_log.contains(&between.1), self.silent == Some(*between));
+                let is_heard = move |word: &Word| match word {
+                    Word::Delivered(_) => !is_slow,
+                    Word::Handed(_) | Word::Ask(_) => true,
+                    _ => !is_silent,
+                };
+                let oldest = words.iter().position(is_heard);
+                let urgent = words.iter().position(move |word| word.is_urgent() && is_heard(word));
+                let urgent = urgent.filter(|at| Some(*at) != oldest);
+                oldest.into_iter().chain(urgent).map(|at| (*between, at))
             })
             .filter(|((from, to), at)| self.busy != Some(*to) || self.words[&(*from, *to)][*at].is_urgent())
             .collect();
-        let stores: Vec<_> = (0..self.shards.len() as u8)
-            .filter(|partition| {
-                self.unstored[usize::from(*partition)] > 0 && !self.slow_log.contains(partition)
-            })
-            .collect();
-        let count = words.len() + stores.len();
+        let stores = self.unstored.filter(|_| !self.slow_log.contains(&0));
+        let count = words.len() + usize::from(stores.is_some());
         if count == 0 {
             return false;
         }
@@ -175,16 +183,27 @@ impl Threads {
             let word = self.words.get_mut(&(from, to)).unwrap().remove(at).unwrap();
             self.shard(to).hear(from, word, now);
             // Perhaps the thread hears more before it does what follows from that.
-            for _ in 0..if at == 0 && self.busy != Some(to) { self.draw(4) } else { 0 } {
+            let is_held_up = self.slow_log.contains(&to) || self.silent == Some((from, to));
+            let hears_more = at == 0 && self.busy != Some(to) && !is_held_up;
+            for _ in 0..if hears_more { self.draw(4) } else { 0 } {
                 let next = self.words.get_mut(&(from, to)).and_then(VecDeque::pop_front);
                 next.into_iter().for_each(|word| self.shard(to).hear(from, word, now));
             }
-        } else {
-            let partition = stores[drawn - words.len()];
-            let position = std::mem::take(&mut self.unstored[usize::from(partition)]);
-            self.shard(partition).server_mut().appended(position, now);
+        } else if let Some(position) = self.unstored.take() {
+            self.shard(0).server_mut().appended(position, now);
+            self.shard(0).settle(now);
         }
         true
+    }
+
+    /// The entries of a partition that the log was given from a record on.
+    pub(crate) fn entries_of(&self, partition: u8, record: usize) -> Vec<Bytes> {
+        let entries = self.records[record..].iter().flat_map(|(_, record)| {
+            let entries = Store::decode(record.clone()).unwrap().entries.into_iter();
+            entries.filter(|entry| entry.kind == EntryKind::Payload && !entry.payload.is_empty())
+        });
+        let slices = entries.flat_map(|entry| Slices::new(entry.payload)).map(Result::unwrap);
+        slices.filter(|(of, ..)| *of == partition).map(|(_, _, payload)| payload).collect()
     }
 
     pub(crate) fn settle(&mut self) {

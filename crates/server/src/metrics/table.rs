@@ -265,7 +265,7 @@ metrics! {
         |f| Value::Whole(f.stats.ensemble.committed);
     "stoa_timeline_applied", Gauge, "Position of the last applied entry.",
         |f| Value::Whole(f.stats.ensemble.applied);
-    "stoa_member_lag_entries", Gauge, "At the leader: entries that another server is not known to have, by server, on the partition where it lags most; some are always on their way.",
+    "stoa_member_lag_entries", Gauge, "At the leader: entries of the log that another server is not known to have, by server; some are always on their way.",
         |f| by_member(&f.stats.ensemble, |member| member.lag);
     "stoa_peer_connected", Gauge, "1 when another server is connected with all partitions, 0 when it is not, by server.",
         |f| by_peer(&f.stats, |link| link.connected_ms.is_some().into());

@@ -17,6 +17,12 @@ use crate::random;
 
 /// The version of the protocol; servers with another are refused.
 pub(super) const PROTOCOL: u32 = 3;
+/// The same of servers with several partitions: they had logs of their own before.
+const PROTOCOL_OF_SEVERAL: u32 = 4;
+
+fn protocol(share: Share) -> u32 {
+    if share.partitions > 1 { PROTOCOL_OF_SEVERAL } else { PROTOCOL }
+}
 /// Until it is proven who speaks, no frame may be longer.
 const FRAME_BYTES_MAX: usize = 256;
 const MAGIC: [u8; 8] = *b"STOAPEER";
@@ -83,7 +89,7 @@ impl Local {
         let challenge: [u8; 32] = random::bytes()?;
         let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&PROTOCOL.to_le_bytes());
+        bytes.extend_from_slice(&protocol(self.share).to_le_bytes());
         let Share { partition, partitions } = self.share;
         bytes.extend_from_slice(&[purpose as u8, u8::from(self.secret.is_some()), partition, partitions]);
         bytes.extend_from_slice(&self.me.to_le_bytes());
@@ -196,15 +202,16 @@ impl Hello {
             );
         }
         // The rest of a hello may look different in another version.
-        let protocol = field(&bytes, 8).map(u32::from_le_bytes);
-        if protocol != Some(PROTOCOL) {
-            let theirs = protocol.unwrap_or(0);
+        let theirs = field(&bytes, 8).map_or(0, u32::from_le_bytes);
+        let short = || "its hello is cut short".to_owned();
+        let share = field(&bytes, 14).map(|[partition, partitions]| Share { partition, partitions });
+        let ours = share.map_or(PROTOCOL, protocol);
+        if theirs != ours {
             return Err(format!(
-                "one server speaks version {theirs} of the protocol between servers, the other one {PROTOCOL}: update \
+                "one server speaks version {theirs} of the protocol between servers, the other one {ours}: update \
                  the one with the older release"
             ));
         }
-        let short = || "its hello is cut short".to_owned();
         let purpose = match bytes.get(12) {
             Some(1) => Purpose::Messages,
             Some(2) => Purpose::Snapshot,
@@ -218,14 +225,12 @@ impl Hello {
                 id: u64::from_le_bytes(field(&bytes, 16).ok_or_else(short)?),
                 incarnation: u64::from_le_bytes(field(&bytes, 48).ok_or_else(short)?),
                 disk: field(&bytes, 32).ok_or_else(short)?,
-                protocol: PROTOCOL,
+                protocol: theirs,
                 software: printable(software),
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
-            share: field(&bytes, 14)
-                .map(|[partition, partitions]| Share { partition, partitions })
-                .ok_or_else(short)?,
+            share: share.ok_or_else(short)?,
             to: u64::from_le_bytes(field(&bytes, 24).ok_or_else(short)?),
             bytes,
         })
@@ -386,7 +391,7 @@ mod tests {
             let (of_two, of_one) = (of_two.unwrap(), of_one.unwrap());
             assert_eq!((of_one.id, of_one.incarnation, of_one.disk), (1, 101, [1; 16]));
             assert_eq!((of_two.id, of_two.incarnation, of_two.disk), (2, 102, [2; 16]));
-            assert_eq!((of_two.software.as_str(), of_two.protocol), ("stoa 9", PROTOCOL));
+            assert_eq!((of_two.software.as_str(), of_two.protocol), ("stoa 9", PROTOCOL_OF_SEVERAL));
         }
     }
 

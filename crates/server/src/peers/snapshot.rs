@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use super::frame::{self, Kind};
 use super::hello::printable;
 use super::stream::Stream;
-use crate::partitions_file::of_partition;
 use crate::priority::step_back;
 
 /// Names of snapshots that come, and the extension of one of which something is missing.
@@ -60,9 +59,13 @@ pub(super) struct Arrival {
     pub(super) file: PathBuf,
 }
 
-/// The name under which a whole snapshot of a peer is found.
+/// The name under which a whole snapshot of a peer is found. Snapshots are the first partition's; what comes on a
+/// connection of another one is of no use, and out of the way.
 pub(super) fn whole_name(from: u64, partition: u8) -> String {
-    of_partition(&format!("{PREFIX}{from}"), partition)
+    match partition {
+        0 => format!("{PREFIX}{from}"),
+        _ => format!("{PREFIX}{from}-{partition}"),
+    }
 }
 
 /// The name of one of which something is missing.

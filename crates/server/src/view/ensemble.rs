@@ -127,7 +127,7 @@ pub struct Member {
     pub address: Option<(String, u16)>,
     /// At the leader: up to which position it is known to have the entries.
     pub matched: Option<u64>,
-    /// At the leader: how many entries it is not known to have, on the partition where it lags most.
+    /// At the leader: how many entries of the log it is not known to have.
     pub lag: Option<u64>,
     /// The connection with it; none with the server itself.
     pub link: Option<Link>,

@@ -144,8 +144,9 @@ impl Member {
         self.belongs &= other.belongs;
         self.joins |= other.joins;
         self.votes &= other.votes;
-        self.matched = self.matched.zip(other.matched).map(|(one, other)| one + other);
-        self.lag = self.lag.zip(other.lag).map(|(one, other)| one.max(other));
+        // The first partition knows it, with which the log is.
+        self.matched = self.matched.or(other.matched);
+        self.lag = self.lag.or(other.lag);
         match (&mut self.link, &other.link) {
             (Some(own), Some(other)) => own.add(other),
             // No partition has one with the server itself.
@@ -344,7 +345,7 @@ mod tests {
         let mut all = leader();
         let mut other = leader();
         let third = &mut other.ensemble.members[2];
-        (third.lag, third.matched) = (Some(7), Some(4_994));
+        (third.lag, third.matched) = (None, None);
         third.link = Some(Link { bytes_sent: 1, last_error: Some("cut".into()), ..Link::default() });
         let new = Member { id: 5, ..other.ensemble.members.remove(3) };
         other.ensemble.members.push(new);
@@ -353,9 +354,9 @@ mod tests {
         assert_eq!((last, committed, applied, behind), (10_002, 9_998, 9_996, 1));
         assert_eq!((leaders_found, all.ensemble.snapshots_sent), (3, 2));
         let lags: Vec<_> = members.iter().map(|member| (member.id, member.matched, member.lag)).collect();
-        let third = (3, Some(5_994), Some(4_001));
+        let third = (3, Some(1_000), Some(4_001));
         let away = |id| (id, Some(0), Some(5_001));
-        assert_eq!(lags, [(1, None, None), (2, Some(9_998), Some(2)), third, away(4), away(5)]);
+        assert_eq!(lags, [(1, None, None), (2, Some(4_999), Some(2)), third, away(4), away(5)]);
         let link = |at: usize| members[at].link.clone().unwrap();
         assert_eq!((link(1).bytes_sent, link(1).connected_ms), (18_000, Some(1_700_000_000_000)));
         assert_eq!((link(2).bytes_sent, link(2).connected_ms), (9_001, None));

@@ -358,11 +358,7 @@ impl History {
             Outcome::Ran(ran) => {
                 ran.update.iter().try_for_each(|update| self.take(update, item.origin, true))
             }
-            Outcome::Seen(_)
-            | Outcome::Step(_)
-            | Outcome::Part(_)
-            | Outcome::Elsewhere
-            | Outcome::After(_) => {
+            Outcome::Seen(_) | Outcome::Step(_) | Outcome::Part(_) | Outcome::Elsewhere => {
                 Err(Violation::new("an entry of a server with one partition concerns others"))
             }
         }

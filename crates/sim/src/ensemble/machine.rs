@@ -6,14 +6,12 @@ use super::process::{Chunks, Input, Process, entry_at};
 use super::world::{Event, World};
 use crate::check::Violation;
 use crate::clock::{Clock, EPOCH_MS};
-use crate::disk_thread::{
-    LogDone, LogThread, OfEach, SnapshotDone, SnapshotThread, Stopped, read_snapshot, take_over,
-};
+use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, read_snapshot, take_over};
 use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use crate::world::Failure;
 use std::rc::Rc;
-use stoa_core::{Append, Config, Recovered, Server, TIMELINE, TakenOver};
+use stoa_core::{Append, Config, Recovered, Server, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -93,9 +91,8 @@ impl Machine {
     /// Makes the snapshot that has arrived one of this machine's own.
     fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
         // The thread that writes snapshots is idle.
-        let idle = SnapshotThread::default();
         let rest = chunks.get(1..).unwrap_or_default();
-        let sequence = take_over(&mut self.disk, append.timeline, taken, rest, &idle, EPOCH_MS)?;
+        let sequence = take_over(&mut self.disk, append.timeline, taken, rest, EPOCH_MS)?;
         let store = Store::decode(append.payload.clone().join());
         let mark = store.ok().and_then(|store| store.snapshot);
         self.offered = mark.map(|mark| (mark.position, sequence));
@@ -138,7 +135,7 @@ impl World {
         let worked = process.log.work(&mut machine.disk);
         match &worked {
             Ok(LogDone::Refused(_)) => self.counts.out_of_room += 1,
-            Ok(LogDone::Durable(records)) => machine.synced = records[&TIMELINE],
+            Ok(LogDone::Durable(record)) => machine.synced = *record,
             _ => {}
         }
         let Some(done) = self.stop_on(id, worked) else { return };
@@ -209,8 +206,7 @@ impl World {
             Ok(()) => self.snapshot_works(id, Input::TakenOver),
             Err(_) if machine.disk.is_powerless() => self.crash(id, "power loss in a call to the disk", true),
             Err(_) if machine.is_full => {
-                let refused = OfEach::from([(append.timeline, append.generation)]);
-                self.push(id, Input::Log(LogDone::Refused(refused)));
+                self.push(id, Input::Log(LogDone::Refused(append.generation)));
             }
             Err(error) => self.crash(id, &error.to_string(), false),
         }

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::{
-    Append, ConnectionId, Now, Output, PeerOutput, Server, Share, SnapshotOutput, StateLoader, TIMELINE,
-};
+use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Server, SnapshotOutput, StateLoader};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -216,7 +214,7 @@ impl Process {
             if let SnapshotOutput::Begin { position, .. } = piece {
                 self.writing = Some(position);
             }
-            self.snapshot.push(TIMELINE, piece);
+            self.snapshot.push(0, piece);
         }
         self.check_readers()?;
         self.flush(scene, &mut out);
@@ -267,9 +265,8 @@ impl Process {
             Input::Log(done) => {
                 self.log_busy = false;
                 match done {
-                    LogDone::Durable(positions) => self.server.appended(positions[&TIMELINE], now),
-                    LogDone::Refused(generations) => {
-                        let generation = generations[&TIMELINE];
+                    LogDone::Durable(position) => self.server.appended(position, now),
+                    LogDone::Refused(generation) => {
                         self.held.retain(|append| append.generation > generation);
                         if !self.server.append_refused(generation, now) {
                             return Err(Stop::Refused);
@@ -282,9 +279,9 @@ impl Process {
                 self.snapshot_busy = false;
                 match done {
                     SnapshotDone::Taken(_) => self.server.snapshot_taken(),
-                    SnapshotDone::Finished { .. } => {
+                    SnapshotDone::Finished { number, .. } => {
                         self.writing = None;
-                        self.server.snapshot_finished(done.is_durable());
+                        self.server.snapshot_finished(number, done.is_durable());
                     }
                     SnapshotDone::Begun => {}
                 }
@@ -335,13 +332,13 @@ impl Process {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
-        let mut loader = StateLoader::new(Options::default(), Share::WHOLE);
+        let mut loader = StateLoader::new(&Options::default(), 1);
         for chunk in chunks.iter().skip(1) {
             loader.chunk(chunk).map_err(broken)?;
         }
-        let state = loader.finish().map_err(broken)?;
+        let states = loader.finish().map_err(broken)?;
         self.arrived = Some((from, chunks));
-        let taken = self.server.take_over(from, message, state, scene.now);
+        let taken = self.server.take_over(from, message, states, scene.now);
         taken.map_err(|_| broken("its message cannot be read".into()))?;
         Ok(())
     }

@@ -54,6 +54,7 @@ impl World<'_> {
     /// Servers run, are led, and are those whom their list names.
     pub(super) fn heal_servers(&mut self) -> Done {
         self.slow.clear();
+        self.late.clear();
         self.cut.clear();
         for machine in self.machines.values_mut() {
             machine.has_room();

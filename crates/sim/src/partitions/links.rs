@@ -58,7 +58,11 @@ impl World<'_> {
             let Some(machine) = self.machines.get_mut(&to) else { continue };
             let Some(process) = &mut machine.process else { continue };
             let server = process.shards[at].server_mut();
-            process.circles[at].meet(server, &mut machine.known[at], from, disk, now);
+            if partition == 0 {
+                process.circles[at].meet(server, &mut machine.known, from, disk, now);
+            } else {
+                server.peer_connected(from, now);
+            }
         }
     }
 
@@ -97,7 +101,7 @@ impl World<'_> {
                 }
             }
             PeerOutput::Snapshot { to, position, message } => {
-                let snapshot = machine.snapshot_at(partition, position);
+                let snapshot = machine.snapshot_at(position);
                 match (self.links.get_mut(&(id, to, partition)), snapshot) {
                     (Some(link), Some(snapshot)) => {
                         link.push_back(Parcel { message: message.into(), snapshot: Some(snapshot) });
@@ -106,9 +110,12 @@ impl World<'_> {
                 }
             }
             PeerOutput::Servers => circle.look_around(server),
-            PeerOutput::Leads(peer) => circle.accept(&mut machine.known[at], peer),
+            // The disks are the first partition's business, with which the log is.
+            PeerOutput::Members(_) if partition > 0 => circle.look_around(server),
+            PeerOutput::Leads(_) if partition > 0 => {}
+            PeerOutput::Leads(peer) => circle.accept(&mut machine.known, peer),
             PeerOutput::Members(members) => {
-                circle.members_are(&members, server, &mut machine.known[at], now);
+                circle.members_are(&members, server, &mut machine.known, now);
             }
         }
     }
@@ -122,7 +129,7 @@ impl World<'_> {
         };
         let Some(process) = self.process(to) else { return Ok(()) };
         if let Some(chunks) = snapshot {
-            process.offered(partition, from, message, &chunks, now)?;
+            process.offered(from, message, &chunks, now)?;
             self.snapshot_sent(from, to, partition, true);
             self.poll(from, partition)?;
         } else {

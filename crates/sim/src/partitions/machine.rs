@@ -22,11 +22,11 @@ pub(super) struct Machine {
     pub(super) disk: FaultyDisk,
     pub(super) process: Option<Server>,
     pub(super) is_full: bool,
-    /// The name of its disk, and of each partition the names of those of the others, as it has met them.
+    /// The name of its disk, and the names of those of the others, as it has met them.
     pub(super) disk_id: u64,
-    pub(super) known: Vec<KnownDisks>,
-    /// Where on each timeline its newest snapshot stands, and its number.
-    offered: Vec<Option<(u64, u64)>>,
+    pub(super) known: KnownDisks,
+    /// Where in the log its newest snapshot stands, and its number.
+    offered: Option<(u64, u64)>,
     /// With an empty disk it begins with nothing, and is given everything by the others.
     pub(super) joins: bool,
     /// Its settings name all servers there are.
@@ -36,15 +36,15 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(rng: &mut Rng, partitions: u8, joins: bool) -> Self {
+    pub(super) fn new(rng: &mut Rng, joins: bool) -> Self {
         Self {
             clock: Clock::new(rng),
             disk: FaultyDisk::new(rng.next_u64()),
             process: None,
             is_full: false,
             disk_id: rng.next_u64(),
-            known: (0..partitions).map(|_| KnownDisks::new()).collect(),
-            offered: vec![None; partitions.into()],
+            known: KnownDisks::new(),
+            offered: None,
             joins,
             names_all: joins,
             out_since_us: None,
@@ -56,7 +56,7 @@ impl Machine {
         self.disk = FaultyDisk::new(rng.next_u64());
         self.disk_id = rng.next_u64();
         self.is_full = false;
-        self.known.iter_mut().for_each(KnownDisks::clear);
+        self.known.clear();
     }
 
     pub(super) fn has_room(&mut self) {
@@ -64,8 +64,8 @@ impl Machine {
         self.disk.set_capacity(u64::MAX);
     }
 
-    pub(super) fn snapshot_at(&mut self, partition: u8, position: u64) -> Option<Chunks> {
-        let (_, sequence) = self.offered[usize::from(partition)].filter(|(at, _)| *at == position)?;
+    pub(super) fn snapshot_at(&mut self, position: u64) -> Option<Chunks> {
+        let (_, sequence) = self.offered.filter(|(at, _)| *at == position)?;
         read_snapshot(&mut self.disk, sequence).map(Chunks::new)
     }
 }
@@ -112,7 +112,7 @@ impl World<'_> {
         };
         let voters: Vec<u64> = if machine.joins { Vec::new() } else { (1..=founders).collect() };
         let opened = recover_all(&mut machine.disk, &options, &<_>::default(), (id, partitions), &voters);
-        let OpenedAll { log, partitions, .. } = match opened {
+        let OpenedAll { log, partitions, snapshot, .. } = match opened {
             Ok(opened) => opened,
             // It is tried again.
             Err(_) if machine.disk.is_powerless() => {
@@ -129,9 +129,9 @@ impl World<'_> {
         };
         machine.disk.clear_fault();
         let mut shards = Vec::new();
-        for (partition, (recovered, snapshot)) in (0..).zip(partitions) {
-            let at = recovered.snapshot.as_ref().map(|mark| mark.position);
-            machine.offered[usize::from(partition)] = at.zip(snapshot);
+        let mark = partitions.first().and_then(|first| first.snapshot.as_ref());
+        machine.offered = mark.map(|mark| mark.position).zip(snapshot);
+        for (partition, recovered) in (0..).zip(partitions) {
             let mut rng = Rng::new(seed ^ u64::from(partition) << 56);
             let secret = std::array::from_fn(|_| rng.next_u64() as u8);
             let config = Config { partition, ..config.clone() };
@@ -175,33 +175,28 @@ impl World<'_> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let Some(process) = &mut machine.process else { return Ok(()) };
         match process.log.work(&mut machine.disk) {
-            Ok(LogDone::Durable(positions)) => {
-                for (timeline, position) in &positions {
-                    process.shard(*timeline as u8).server_mut().appended(*position, now);
-                }
-                positions.keys().try_for_each(|timeline| self.poll(id, *timeline as u8))
+            Ok(LogDone::Durable(position)) => {
+                process.shard(0).server_mut().appended(position, now);
+                self.poll(id, 0)
             }
-            Ok(LogDone::Refused(generations)) => {
+            Ok(LogDone::Refused(generation)) => {
                 self.outcome.refusals += 1;
-                generations
-                    .iter()
-                    .try_for_each(|(timeline, generation)| self.refused(id, *timeline as u8, *generation))
+                self.refused(id, generation)
             }
             Ok(LogDone::Nothing) => Ok(()),
             Err(why) => self.stopped(id, &why),
         }
     }
 
-    /// The log has no room for what a partition has given it.
-    fn refused(&mut self, id: u8, partition: u8, generation: u64) -> Done {
+    /// The log has no room for what it was given.
+    fn refused(&mut self, id: u8, generation: u64) -> Done {
         let now = self.now(id);
         let Some(process) = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut()) else {
             return Ok(());
         };
-        let lane = &mut process.lanes[usize::from(partition)];
-        lane.held.retain(|append| append.generation > generation);
-        if process.shard(partition).server_mut().append_refused(generation, now) {
-            self.poll(id, partition)
+        process.held.retain(|append| append.generation > generation);
+        if process.shard(0).server_mut().append_refused(generation, now) {
+            self.poll(id, 0)
         } else {
             self.kill(id, false)
         }
@@ -218,14 +213,15 @@ impl World<'_> {
         };
         match done {
             SnapshotDone::Begun => return Ok(()),
-            SnapshotDone::Taken(timeline) => process.shard(timeline as u8).server_mut().snapshot_taken(),
-            SnapshotDone::Finished { timeline, sequence } => {
-                let at = timeline as usize;
-                let position = process.lanes[at].writing.take();
+            SnapshotDone::Taken(partition) => process.shard(partition).server_mut().snapshot_taken(),
+            SnapshotDone::Finished { number, sequence, only } => {
+                let position = process.writing.take_if(|(writing, _)| *writing == number).map(|(_, at)| at);
                 if sequence.is_some() {
-                    machine.offered[at] = position.zip(sequence);
+                    machine.offered = position.zip(sequence);
                 }
-                process.shard(timeline as u8).server_mut().snapshot_finished(sequence.is_some());
+                for partition in (0..self.partitions).filter(|of| only.is_none_or(|only| only == *of)) {
+                    process.shard(partition).server_mut().snapshot_finished(number, sequence.is_some());
+                }
             }
         }
         if done.is_durable()
@@ -238,30 +234,29 @@ impl World<'_> {
 
     /// A snapshot that has arrived becomes one of the server's own, and then what waits for that goes to the
     /// log.
-    pub(super) fn work_take_over(&mut self, id: u8, partition: u8) -> Done {
-        let at = usize::from(partition);
+    pub(super) fn work_take_over(&mut self, id: u8) -> Done {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let Some(process) = &mut machine.process else { return Ok(()) };
-        let (lane, disk) = (&mut process.lanes[at], &mut machine.disk);
-        let Some(append) = lane.held.front().cloned() else { return Ok(()) };
-        let (Some(taken), Some(chunks)) = (&append.snapshot, &lane.arrived) else {
+        let disk = &mut machine.disk;
+        let Some(append) = process.held.front().cloned() else { return Ok(()) };
+        let (Some(taken), Some(chunks)) = (&append.snapshot, &process.arrived) else {
             return Err(Violation::new(format!("server {id} takes over a snapshot that has not come")));
         };
         let rest = chunks.get(1..).unwrap_or_default();
-        match take_over(disk, append.timeline, taken, rest, &process.snapshots, 0) {
+        match take_over(disk, append.timeline, taken, rest, 0) {
             Ok(sequence) => {
                 let store = Store::decode(append.payload.clone().join());
                 let mark = store.ok().and_then(|store| store.snapshot);
-                machine.offered[at] = mark.map(|mark| (mark.position, sequence));
-                lane.arrived = None;
-                let mut waiting = std::mem::take(&mut lane.held);
+                machine.offered = mark.map(|mark| (mark.position, sequence));
+                process.arrived = None;
+                let mut waiting = std::mem::take(&mut process.held);
                 process.log.push(waiting.pop_front().unwrap_or(append));
-                waiting.into_iter().for_each(|append| lane.hold_or_log(append, &mut process.log));
+                waiting.into_iter().for_each(|append| process.hold_or_log(append));
                 self.outcome.taken_over += 1;
                 Ok(())
             }
             Err(_) if disk.is_powerless() => self.kill(id, true),
-            Err(_) if machine.is_full => self.refused(id, partition, append.generation),
+            Err(_) if machine.is_full => self.refused(id, append.generation),
             Err(_) => self.kill(id, false),
         }
     }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stoa_core::{
-    Append, CloseReason, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Shard, Share, SnapshotOutput,
-    StateLoader, Word,
+    Append, CloseReason, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Shard, Slices,
+    SnapshotOutput, StateLoader, Word,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
@@ -25,27 +25,6 @@ pub(super) enum Out {
     Closed(ConnectionId, CloseReason),
 }
 
-/// What belongs to one partition beside its state.
-#[derive(Default)]
-pub(super) struct Lane {
-    /// A record that waits for a snapshot to be taken over, and those behind it.
-    pub(super) held: VecDeque<Append>,
-    /// The snapshot that has arrived.
-    pub(super) arrived: Option<Chunks>,
-    /// Where the snapshot stands that is being written of the partition's own state.
-    pub(super) writing: Option<u64>,
-}
-
-impl Lane {
-    pub(super) fn hold_or_log(&mut self, append: Append, log: &mut LogThread) {
-        if self.held.is_empty() && append.snapshot.is_none() {
-            log.push(append);
-        } else {
-            self.held.push_back(append);
-        }
-    }
-}
-
 /// A word that may arrive: between which threads, and whether it is the oldest urgent one or the oldest of all.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NextWord {
@@ -56,7 +35,12 @@ pub(super) struct NextWord {
 /// A server that runs.
 pub(super) struct Server {
     pub(super) shards: Vec<Shard>,
-    pub(super) lanes: Vec<Lane>,
+    /// A record that waits for a snapshot to be taken over, and those behind it.
+    pub(super) held: VecDeque<Append>,
+    /// The snapshot that has arrived.
+    pub(super) arrived: Option<Chunks>,
+    /// The snapshot that is being written of this server's own state: its number, and where it stands.
+    pub(super) writing: Option<(u64, u64)>,
     /// Whom each partition is connected to.
     pub(super) circles: Vec<Acquaintance>,
     pub(super) log: LogThread,
@@ -68,7 +52,9 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(shards: Vec<Shard>, log: LogThread, settings: &str) -> Self {
         Self {
-            lanes: shards.iter().map(|_| Lane::default()).collect(),
+            held: VecDeque::new(),
+            arrived: None,
+            writing: None,
             circles: shards.iter().map(|shard| Acquaintance::new(shard.server(), settings)).collect(),
             shards,
             log,
@@ -85,24 +71,24 @@ impl Server {
     pub(super) fn poll(&mut self, partition: u8, now: Now) -> Result<Vec<Out>, Violation> {
         let mut out = Vec::new();
         let at = usize::from(partition);
-        let (shard, lane) = (&mut self.shards[at], &mut self.lanes[at]);
-        shard.settle(now);
-        while let Some(append) = shard.server_mut().poll_append() {
-            check_places(partition, &append)?;
-            lane.hold_or_log(append, &mut self.log);
+        self.shards[at].settle(now);
+        while let Some(append) = self.shards[at].server_mut().poll_append() {
+            check_record(self.shards.len(), &append)?;
+            self.hold_or_log(append);
         }
+        let shard = &mut self.shards[at];
         while let Some(output) = shard.server_mut().poll_peer() {
             out.push(Out::Peer(output));
         }
-        if lane.held.is_empty() {
+        if self.held.is_empty() && partition == 0 {
             // One that came too late to be of use.
-            lane.arrived = None;
+            self.arrived = None;
         }
         while let Some(piece) = shard.server_mut().poll_snapshot() {
-            if let SnapshotOutput::Begin { position, .. } = piece {
-                lane.writing = Some(position);
+            if let SnapshotOutput::Begin { number, position, .. } = piece {
+                self.writing = Some((number, position));
             }
-            self.snapshots.push(partition.into(), piece);
+            self.snapshots.push(partition, piece);
         }
         shard.settle(now);
         while let Some((to, word)) = shard.poll_word() {
@@ -138,51 +124,70 @@ impl Server {
     /// Another server's snapshot has arrived, with its message.
     pub(super) fn offered(
         &mut self,
-        partition: u8,
         from: u8,
         message: Bytes,
         chunks: &Chunks,
         now: Now,
     ) -> Result<(), Violation> {
-        let at = usize::from(partition);
-        let share = Share { partition, partitions: self.shards.len() as u8 };
-        let (shard, lane) = (&mut self.shards[at], &mut self.lanes[at]);
-        if lane.arrived.is_some() || !shard.server().wants_snapshot(message.clone()) {
+        let partitions = self.shards.len() as u8;
+        let shard = &mut self.shards[0];
+        if self.arrived.is_some() || !shard.server().wants_snapshot(message.clone()) {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
-        let mut loader = StateLoader::new(Options::default(), share);
+        let mut loader = StateLoader::new(&Options::default(), partitions);
         for chunk in chunks.iter().skip(1) {
             loader.chunk(chunk).map_err(broken)?;
         }
-        let state = loader.finish().map_err(broken)?;
-        lane.arrived = Some(Rc::clone(chunks));
-        let taken = shard.server_mut().take_over(from, message, state, now);
+        let states = loader.finish().map_err(broken)?;
+        self.arrived = Some(Rc::clone(chunks));
+        let taken = shard.server_mut().take_over(from, message, states, now);
         taken.map_err(|_| broken("its message cannot be read".into()))
     }
 
-    /// A partition whose next record has to wait for the snapshot that it builds on, if that can be taken
-    /// over now: the log has to have what the snapshot covers.
-    pub(super) fn takes_over(&self) -> Option<u8> {
+    pub(super) fn hold_or_log(&mut self, append: Append) {
+        if self.held.is_empty() && append.snapshot.is_none() {
+            self.log.push(append);
+        } else {
+            self.held.push_back(append);
+        }
+    }
+
+    /// Whether the next record has to wait for the snapshot that it builds on, and that can be taken over now: the
+    /// log has to have what the snapshot covers.
+    pub(super) fn takes_over(&self) -> bool {
         let is_idle = !self.log.has_work() && !self.snapshots.has_work();
-        let waits = |lane: &Lane| !lane.held.is_empty() && lane.writing.is_none();
-        self.lanes.iter().position(waits).filter(|_| is_idle).map(|at| at as u8)
+        is_idle && !self.held.is_empty() && self.writing.is_none()
     }
 }
 
-/// A part stands where its operation says that it does: everybody decides by that alone what becomes of it.
-fn check_places(partition: u8, append: &Append) -> Result<(), Violation> {
-    let broken = |what: String| Violation::new(format!("a record of partition {partition}: {what}"));
+/// A part stands where its operation says that it does, and the others are in the same entry.
+fn check_record(partitions: usize, append: &Append) -> Result<(), Violation> {
+    let broken = |what: String| Violation::new(format!("a record: {what}"));
     let store = Store::decode(append.payload.clone().join()).map_err(|error| broken(error.to_string()))?;
-    for entry in store.entries.iter().filter(|entry| entry.kind == EntryKind::Payload) {
-        let Some(item) = Items::new(&entry.payload).next() else { continue };
-        let item = item.map_err(|error| broken(error.to_string()))?;
-        if let Outcome::Part(part) = item.outcome {
-            let is_here = |place: &stoa_core::Place| place.partition == partition;
-            let place = part.places().find(is_here).map(|place| (place.term, place.position));
-            if place != Some((entry.term, entry.position)) {
-                let stands = (entry.term, entry.position);
-                return Err(broken(format!("a part that was promised for {place:?} stands at {stands:?}")));
+    let payloads = store.entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
+    for entry in payloads.filter(|entry| !entry.payload.is_empty()) {
+        let slices: Result<Vec<_>, _> = Slices::new(entry.payload.clone()).collect();
+        let slices = slices.map_err(|error| broken(error.to_string()))?;
+        for (partition, position, payload) in &slices {
+            if usize::from(*partition) >= partitions {
+                return Err(broken(format!("there is no partition {partition}")));
+            }
+            let Some(item) = Items::new(payload).next() else { continue };
+            let Outcome::Part(part) = item.map_err(|error| broken(error.to_string()))?.outcome else {
+                continue;
+            };
+            let mut places = part.places();
+            let is_here = |place: &stoa_core::Place| {
+                let stands = (place.partition, place.position);
+                place.term == entry.term && slices.iter().any(|(of, at, _)| (*of, *at) == stands)
+            };
+            let is_own =
+                |place: &stoa_core::Place| (place.partition, place.position) == (*partition, *position);
+            if !part.places().any(|place| is_own(&place)) || !places.all(|place| is_here(&place)) {
+                let what =
+                    format!("not all parts of an operation are at {:?}", part.places().collect::<Vec<_>>());
+                return Err(broken(what));
             }
         }
     }

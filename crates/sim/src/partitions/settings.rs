@@ -11,7 +11,7 @@ pub(super) struct Troubles {
     pub(super) cut: u32,
     /// All links are whole again.
     pub(super) mend: u32,
-    /// A thread stands still for a while.
+    /// A thread stands still for a while, or does not hear another one.
     pub(super) slow: u32,
     /// All of them go on.
     pub(super) hurry: u32,

@@ -55,10 +55,16 @@ impl World<'_> {
                 self.tend_links()
             }
             4 => {
-                self.slow.insert((id, partition));
+                let from = self.rng.index(self.partitions.into()) as u8;
+                if from == partition {
+                    self.slow.insert((id, partition));
+                } else {
+                    self.late.insert((id, (from, partition)));
+                }
                 Ok(())
             }
             5 => {
+                self.late.clear();
                 self.slow.clear();
                 Ok(())
             }
@@ -122,7 +128,7 @@ impl World<'_> {
         let others = voters.iter().filter(|voter| **voter != id);
         let knows = |by: u8, of: u8| {
             let disk = self.machines[&of].disk_id;
-            self.machines[&by].known.iter().all(|known| known.get(&of) == Some(&disk))
+            self.machines[&by].known.get(&of) == Some(&disk)
         };
         let is_whole = self.lost.as_ref().is_none_or(|lost| {
             let has = |(partition, last): (usize, &u64)| {

@@ -102,6 +102,8 @@ pub struct World<'a> {
     pub(super) outcome: Outcome,
     /// Threads that stand still for a while.
     pub(super) slow: BTreeSet<(u8, u8)>,
+    /// What one thread of a server says to another one does not arrive for a while.
+    pub(super) late: BTreeSet<(u8, (u8, u8))>,
     pub(super) lost: Option<Lost>,
     /// Things go wrong.
     is_troubled: bool,
@@ -128,7 +130,7 @@ impl<'a> World<'a> {
         if settings.spares > 0 {
             clients.push(Client::operator(rng.fork(), settings.servers()));
         }
-        let machine = |id| (id, Machine::new(&mut rng, partitions, id > settings.founders));
+        let machine = |id| (id, Machine::new(&mut rng, id > settings.founders));
         let machines = (1..=settings.servers()).map(machine).collect();
         Self {
             settings,
@@ -144,6 +146,7 @@ impl<'a> World<'a> {
             moved: None,
             outcome: Outcome::default(),
             slow: BTreeSet::new(),
+            late: BTreeSet::new(),
             lost: None,
             is_troubled: false,
             is_over: false,
@@ -248,6 +251,7 @@ impl<'a> World<'a> {
             .running()
             .flat_map(|(id, server)| server.next_words().map(move |word| (id, word)))
             .filter(|(id, word)| !self.slow.contains(&(*id, word.between.1)))
+            .filter(|(id, word)| !self.late.contains(&(*id, word.between)))
             .collect();
         let links: Vec<_> = self
             .links
@@ -262,8 +266,7 @@ impl<'a> World<'a> {
         };
         let logs = ids(&|server| server.log.has_work());
         let snapshots = ids(&|server| server.snapshots.has_work());
-        let takes_over: Vec<_> =
-            self.running().filter_map(|(id, server)| Some((id, server.takes_over()?))).collect();
+        let takes_over = ids(&|server| server.takes_over());
         let some = |list: usize, weight: u32| if list > 0 { weight } else { 0 };
         let weights = [
             some(words.len(), 30),
@@ -304,8 +307,8 @@ impl<'a> World<'a> {
                 self.work_snapshots(id)
             }
             _ => {
-                let (id, partition) = *self.rng.pick(&takes_over);
-                self.work_take_over(id, partition)
+                let id = *self.rng.pick(&takes_over);
+                self.work_take_over(id)
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use stoa_core::{Now, Server, TIMELINE};
+use stoa_core::{Now, Server};
 use stoa_storage::faulty::FaultyDisk;
 use trouble::Trouble;
 
@@ -451,7 +451,7 @@ impl World {
         let worked = process.log.work(&mut self.disk);
         match &worked {
             Ok(LogDone::Refused(_)) => self.refusals += 1,
-            Ok(LogDone::Durable(positions)) => self.synced = positions[&TIMELINE],
+            Ok(LogDone::Durable(position)) => self.synced = *position,
             _ => {}
         }
         if let Some(done) = self.stop_on(worked) {

@@ -1,0 +1,716 @@
+//! The replicated log that all partitions of a server share: one election, one list of members, one stream of
+//! records. It stands with the first partition, on its thread.
+//!
+//! Each partition prepares, orders and applies by itself. What it has prepared in a turn it hands over, with a
+//! position on its own timeline that it has chosen; an entry of the log is what all partitions have handed over since
+//! the last one. Where there is one partition its entries are those of the log, as they are.
+//!
+//! ```text
+//! entry := payload of the only partition
+//!        | count u8, (partition u8, position u64, length u32, payload)*      where there are several
+//! ```
+//! Integers are little-endian.
+//!
+//! **What follows something is never committed without it.** An entry may follow others, on other partitions: the
+//! parts of an operation follow each other, and a client's later write follows its earlier one. What is handed over
+//! waits here until all that it follows is proposed, or is in the same batch; so whatever prefix of the log outlives
+//! a leader, nothing in it follows anything that is not. Nobody has to find out afterwards what became of what.
+//!
+//! The group says what is to be stored; each store becomes a record, and records have the positions
+//! of the log's files. What the disk refuses for lack of room is undone as if the process had ended and begun
+//! again: that is always safe.
+
+use crate::place::Place;
+use crate::planted::{Bug, Planted};
+use crate::restore::Recovered;
+use crate::state::State;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use stoa_group::{
+    Config, Coverage, Entry, EntryKind, Group, Mark, Members, Output, Pieces, ProposeError, Role, Status,
+    Store,
+};
+
+/// Which timeline the log's files are of, with so many partitions. Where there are several that is none that there was
+/// when each partition had a log of its own, and says how many there are.
+#[must_use]
+pub fn timeline_of(partitions: u8) -> u32 {
+    if partitions > 1 { 0x100 + u32::from(partitions) } else { 0 }
+}
+
+/// A record for the log.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// Grows each time that the log has refused records: those of an earlier generation are void,
+    /// and whoever carries them to the log drops them.
+    pub generation: u64,
+    /// Which timeline of the log's files it is of.
+    pub timeline: u32,
+    /// Its place in the log.
+    pub position: u64,
+    /// Its bytes.
+    pub payload: Pieces,
+    /// The record builds on a snapshot that has come from another server: before it is appended,
+    /// the snapshot must be durable among this server's own.
+    pub snapshot: Option<TakenOver>,
+}
+
+/// How a snapshot from another server becomes one of this server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenOver {
+    /// Where in the log it stands.
+    pub position: u64,
+    /// The last record that it covers.
+    pub covered: u64,
+    /// Its first chunk here, in place of the sender's.
+    pub head: Vec<u8>,
+}
+
+struct InFlight {
+    record: u64,
+    /// The group's number for it; `None` for what the group did not ask for.
+    number: Option<u64>,
+    /// Where the log ends behind it.
+    end: Option<u64>,
+    takes_over: bool,
+}
+
+/// What a partition hands over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handed {
+    /// The term of the leader that has prepared it.
+    pub term: u64,
+    /// Where it will stand on the partition's timeline.
+    pub position: u64,
+    /// The bytes.
+    pub payload: Bytes,
+    /// What it follows, on other partitions.
+    pub follows: Vec<Place>,
+}
+
+/// Something of the log for one partition.
+#[derive(Debug)]
+pub enum Delivery {
+    /// These are committed.
+    Committed(Vec<Entry>),
+    /// Who leads has changed, or what this server is.
+    Leader {
+        /// The term.
+        term: u64,
+        /// Who leads; 0 when that is not known.
+        leader: u64,
+        /// Whether it is this server.
+        leads: bool,
+    },
+    /// Who has applied what came before this sees everything that was acknowledged before the question.
+    Read(u64),
+    /// The members are these.
+    Members(Members),
+    /// The snapshot with this number is of the state behind what came before.
+    Snapshot(u64),
+    /// The log had no room for what was proposed.
+    NoRoom,
+    /// The state is another server's.
+    Replaced {
+        /// It.
+        state: Box<State>,
+        /// Its term.
+        term: u64,
+    },
+}
+
+/// See the module.
+pub(crate) struct Carrier {
+    config: Config,
+    group: Group,
+    records: VecDeque<Append>,
+    in_flight: VecDeque<InFlight>,
+    generation: u64,
+    next_record: u64,
+    coverage: Coverage,
+    /// The term that the group is in, and whether this server leads it.
+    term: u64,
+    leads: bool,
+    partitions: Vec<Lane>,
+    /// A batch that the group could not take yet.
+    held_up: Option<Bytes>,
+    /// Bytes that were handed over and are not in a batch.
+    handed_bytes: usize,
+    /// Something was handed over since it was looked at last.
+    is_fresh: bool,
+    /// Some of that should not wait for more to go with it.
+    is_urgent: bool,
+    /// Who has asked which question.
+    questions: BTreeMap<u64, u8>,
+    /// Answers that are good behind this position.
+    answers: Vec<(u64, u64)>,
+    /// Up to here the log was divided among the partitions.
+    divided: u64,
+    pub(crate) planted: Planted,
+}
+
+/// One partition of several.
+#[derive(Debug, Default)]
+struct Lane {
+    handed: VecDeque<Handed>,
+    /// Up to which position of its timeline everything is proposed.
+    proposed: u64,
+    /// And committed.
+    delivered: u64,
+}
+
+impl Carrier {
+    /// With what the disk holds; `positions` are those of the partitions, where there are several.
+    pub(crate) fn new(config: Config, recovered: &Recovered, positions: &[u64]) -> Option<Self> {
+        let Recovered { restored, snapshot, record, covered, .. } = recovered;
+        let mut group = Group::new(&config, restored)?;
+        if let Some(mark) = snapshot {
+            group.offer_snapshot(mark.clone());
+        }
+        let lane = |position: &u64| Lane { delivered: *position, proposed: *position, ..Lane::default() };
+        let mut carrier = Self {
+            config,
+            records: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            generation: 0,
+            next_record: record + 1,
+            coverage: Coverage::new(*covered, *record, restored.last()),
+            term: restored.vote.term,
+            leads: false,
+            partitions: positions.iter().map(lane).collect(),
+            held_up: None,
+            handed_bytes: 0,
+            is_fresh: false,
+            is_urgent: false,
+            questions: BTreeMap::new(),
+            answers: Vec::new(),
+            divided: restored.base.position,
+            planted: Planted::default(),
+            group,
+        };
+        if *record == 0 && snapshot.is_none() && restored.base.position > 0 {
+            // Who the members are stands at the beginning of the log.
+            let birth = carrier.group.snapshot_head();
+            carrier.store(&birth, None);
+        }
+        carrier.begin();
+        Some(carrier)
+    }
+
+    /// Nobody else could be elected: there is nothing to wait for.
+    fn begin(&mut self) {
+        if is_alone(&self.members(), self.config.id) {
+            self.group.campaign();
+        }
+    }
+
+    /// Tries to lead, if nobody else could.
+    pub(crate) fn lead_if_alone(&mut self) {
+        if !self.leads {
+            self.begin();
+        }
+    }
+
+    pub(crate) fn group(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    pub(crate) fn members(&self) -> Members {
+        self.group.status().members
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.group.status()
+    }
+
+    pub(crate) fn is_taking_over(&self) -> bool {
+        self.group.is_taking_over()
+    }
+
+    /// Questions of all servers where the log ends, which this one has not answered as their leader.
+    pub(crate) fn pending_reads(&self) -> usize {
+        if self.leads { self.group.pending_reads() } else { 0 }
+    }
+
+    // ---- what partitions hand over ----
+
+    /// An entry of the only partition. Returns where it will stand.
+    pub(crate) fn propose(&mut self, payload: Bytes) -> Result<u64, ProposeError> {
+        self.group.propose(payload)
+    }
+
+    /// One of several partitions hands over an entry.
+    pub(crate) fn hand_over(&mut self, partition: u8, handed: Handed) {
+        // What an earlier leader had prepared is no news to the partition: it is told who leads.
+        if self.leads
+            && handed.term == self.term
+            && let Some(lane) = self.partitions.get_mut(usize::from(partition))
+        {
+            self.handed_bytes += handed.payload.len();
+            self.is_fresh = true;
+            self.is_urgent |= !handed.follows.is_empty();
+            lane.handed.push_back(handed);
+        }
+    }
+
+    /// Bytes that were handed over and may be proposed now. What waits for others is looked at when there is more.
+    pub(crate) fn handed_bytes(&self) -> usize {
+        let handed = if self.is_fresh { self.handed_bytes } else { 0 };
+        handed + self.held_up.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Whether something that was handed over should not wait for more to go with it: whole partitions stand still
+    /// for the parts of an operation.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
+
+    /// Proposes what was handed over, as one entry, as far as all is there that it follows.
+    pub(crate) fn propose_handed(&mut self) {
+        if !self.leads {
+            return;
+        }
+        (self.is_fresh, self.is_urgent) = (false, false);
+        if self.held_up.is_none() {
+            self.held_up = self.take_batch();
+        }
+        if let Some(batch) = self.held_up.take()
+            && self.group.propose(batch.clone()) == Err(ProposeError::Busy)
+        {
+            self.held_up = Some(batch);
+        }
+    }
+
+    /// What can be proposed: the most of what each partition has handed over with nothing in it that follows what is
+    /// not in it, and not proposed either.
+    fn take_batch(&mut self) -> Option<Bytes> {
+        let mut counts: Vec<usize> = self.partitions.iter().map(|lane| lane.handed.len()).collect();
+        if counts.iter().all(|count| *count == 0) {
+            return None;
+        }
+        let mut is_cut = !self.planted.is(Bug::HalfIsEnough);
+        while core::mem::take(&mut is_cut) {
+            for at in 0..counts.len() {
+                let lane = &self.partitions[at];
+                let is_loose = |handed: &Handed| handed.follows.iter().any(|it| !self.has(it, &counts));
+                if let Some(first) = lane.handed.iter().take(counts[at]).position(is_loose) {
+                    counts[at] = first;
+                    is_cut = true;
+                }
+            }
+        }
+        self.encode_batch(&counts)
+    }
+
+    /// Whether this is proposed, or would be with so many entries of each partition.
+    fn has(&self, place: &Place, counts: &[usize]) -> bool {
+        let at = usize::from(place.partition);
+        let Some(lane) = self.partitions.get(at).filter(|_| place.term == self.term) else { return false };
+        let last = counts[at].checked_sub(1).and_then(|last| lane.handed.get(last));
+        place.position <= last.map_or(lane.proposed, |last| last.position)
+    }
+
+    fn encode_batch(&mut self, counts: &[usize]) -> Option<Bytes> {
+        let all = counts.iter().sum::<usize>();
+        if all == 0 {
+            return None;
+        }
+        let taken =
+            self.partitions.iter().zip(counts).flat_map(|(lane, count)| lane.handed.iter().take(*count));
+        let bytes = taken.map(|handed| SLICE_HEADER_BYTES + handed.payload.len()).sum::<usize>();
+        let mut batch = BytesMut::with_capacity(2 + bytes);
+        batch.put_u16_le(u16::try_from(all).unwrap_or(u16::MAX));
+        let mut left = usize::from(u16::MAX);
+        for (partition, (lane, count)) in (0_u8..).zip(self.partitions.iter_mut().zip(counts)) {
+            for handed in lane.handed.drain(..(*count).min(left)) {
+                left -= 1;
+                lane.proposed = handed.position;
+                self.handed_bytes -= handed.payload.len();
+                batch.put_u8(partition);
+                batch.put_u64_le(handed.position);
+                batch.put_u32_le(u32::try_from(handed.payload.len()).unwrap_or(u32::MAX));
+                batch.put_slice(&handed.payload);
+            }
+        }
+        Some(batch.freeze())
+    }
+
+    /// A partition asks where the log ends.
+    pub(crate) fn ask(&mut self, partition: u8, question: u64) {
+        if !self.partitions.is_empty() {
+            self.questions.insert(question, partition);
+        }
+        self.group.read(question);
+    }
+
+    /// The answer to a question: it is good for whoever has what is divided up to there.
+    pub(crate) fn answered(&mut self, question: u64, position: u64) {
+        self.answers.push((position, question));
+    }
+
+    /// Answers that are good now: who has asked, and what.
+    pub(crate) fn take_answers(&mut self) -> Vec<(u8, u64)> {
+        let divided = self.divided;
+        let good = self.answers.extract_if(.., |(position, _)| *position <= divided);
+        let questions = &mut self.questions;
+        good.filter_map(|(_, question)| Some((questions.remove(&question)?, question))).collect()
+    }
+
+    // ---- what comes out of the log ----
+
+    /// The next thing that the group wants done besides storing.
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        loop {
+            match self.group.poll()? {
+                Output::Store(store) => self.store(&store, Some(store.number)),
+                Output::Leader { term, leader, role } => {
+                    (self.term, self.leads) = (term, role == Role::Leader);
+                    self.forget_handed();
+                    return Some(Output::Leader { term, leader, role });
+                }
+                output => return Some(output),
+            }
+        }
+    }
+
+    fn forget_handed(&mut self) {
+        self.held_up = None;
+        (self.handed_bytes, self.is_fresh, self.is_urgent) = (0, false, false);
+        for lane in &mut self.partitions {
+            lane.handed.clear();
+            lane.proposed = lane.delivered;
+        }
+    }
+
+    /// Divides committed entries among several partitions. A new leader's first entry is everybody's, and has no
+    /// position of its own there.
+    ///
+    /// # Panics
+    /// When an entry cannot be read, or does not follow what is known of a partition: the states of two servers have
+    /// parted, and nothing may be served.
+    pub(crate) fn divide(&mut self, entries: &[Entry]) -> Vec<Vec<Entry>> {
+        let mut divided = vec![Vec::new(); self.partitions.len()];
+        self.divided = entries.last().map_or(self.divided, |last| last.position);
+        for Entry { term, kind, payload, .. } in entries {
+            match kind {
+                EntryKind::Change => {}
+                EntryKind::Payload if payload.is_empty() => {
+                    for (lane, of) in self.partitions.iter_mut().zip(&mut divided) {
+                        lane.proposed = lane.proposed.max(lane.delivered);
+                        of.push(Entry {
+                            position: lane.delivered,
+                            term: *term,
+                            kind: *kind,
+                            payload: Bytes::new(),
+                        });
+                    }
+                }
+                EntryKind::Payload => {
+                    for slice in Slices::new(payload.clone()) {
+                        let (partition, position, payload) =
+                            slice.expect("an entry that a leader made can be read");
+                        let lane =
+                            self.partitions.get_mut(usize::from(partition)).expect("partitions are as many");
+                        assert_eq!(
+                            position,
+                            lane.delivered + 1,
+                            "entries of partition {partition} follow each other"
+                        );
+                        lane.delivered = position;
+                        lane.proposed = lane.proposed.max(position);
+                        divided[usize::from(partition)].push(Entry {
+                            position,
+                            term: *term,
+                            kind: *kind,
+                            payload,
+                        });
+                    }
+                }
+            }
+        }
+        divided
+    }
+
+    /// The state is another one, in which the partitions have come so far.
+    pub(crate) fn replaced(&mut self, divided: u64, positions: impl Iterator<Item = u64>) {
+        self.divided = divided;
+        for (lane, position) in self.partitions.iter_mut().zip(positions) {
+            *lane = Lane { delivered: position, proposed: position, ..Lane::default() };
+        }
+    }
+
+    // ---- records ----
+
+    fn store(&mut self, store: &Store, number: Option<u64>) {
+        let record = self.next_record;
+        self.next_record += 1;
+        let snapshot = store.snapshot.as_ref().filter(|_| number.is_some()).map(|mark| {
+            let vote = store.vote.unwrap_or(self.group.vote());
+            let head =
+                Store { number: 0, snapshot: Some(mark.clone()), vote: Some(vote), entries: Vec::new() };
+            TakenOver { position: mark.position, covered: record - 1, head: head.encode().join().into() }
+        });
+        let takes_over = snapshot.is_some();
+        let payload = store.encode();
+        let partitions = u8::try_from(self.partitions.len()).unwrap_or(u8::MAX);
+        let (generation, timeline) = (self.generation, timeline_of(partitions));
+        self.records.push_back(Append { generation, timeline, position: record, payload, snapshot });
+        self.in_flight.push_back(InFlight { record, number, end: store.end(), takes_over });
+    }
+
+    pub(crate) fn poll_append(&mut self) -> Option<Append> {
+        self.records.pop_front()
+    }
+
+    pub(crate) fn has_appends(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// Records with the log, or on their way to it.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The log holds the records up to `position`. Returns whether the state is now that of the
+    /// snapshot which was being taken over.
+    pub(crate) fn appended(&mut self, position: u64) -> bool {
+        let mut number = None;
+        let mut taken_over = false;
+        while let Some(done) = self.in_flight.pop_front_if(|in_flight| in_flight.record <= position) {
+            self.coverage.written(done.record, done.end);
+            number = done.number.or(number);
+            taken_over |= done.takes_over;
+        }
+        if let Some(number) = number {
+            self.group.stored(number);
+        }
+        taken_over
+    }
+
+    /// The log has refused the records of this generation. `None` when that is known already, else
+    /// whether the group goes on, with what is durable.
+    pub(crate) fn refused(&mut self, generation: u64) -> Option<bool> {
+        if generation != self.generation {
+            return None;
+        }
+        self.generation += 1;
+        self.next_record -= self.in_flight.len() as u64;
+        let birth = self.in_flight.iter().any(|in_flight| in_flight.number.is_none());
+        self.in_flight.clear();
+        self.records.clear();
+        let restored = self.group.durable();
+        let rebuilt = restored.and_then(|restored| {
+            // Another run of the group: its timeouts must not be those of the one before.
+            self.config.seed = self.config.seed.wrapping_add(1);
+            Some((Group::new(&self.config, &restored)?, restored.vote.term))
+        });
+        let Some((group, term)) = rebuilt else { return Some(false) };
+        self.group = group;
+        (self.term, self.leads) = (term, false);
+        self.forget_handed();
+        if birth {
+            let birth = self.group.snapshot_head();
+            self.store(&birth, None);
+        }
+        Some(true)
+    }
+
+    /// Up to here the log was divided among several partitions.
+    pub(crate) fn divided(&self) -> u64 {
+        self.divided
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// What a snapshot of the state as it is now begins with, its mark, and the last record that it
+    /// covers. `learners_count` is a planted bug.
+    pub(crate) fn begin_snapshot(&mut self, learners_count: bool) -> (Vec<u8>, Mark, u64) {
+        let mut head = self.group.snapshot_head();
+        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
+            members.voters.append(&mut members.learners);
+        }
+        let mark = head.snapshot.clone().unwrap_or_default();
+        let covered = self.coverage.covered(mark.position);
+        (head.encode().join().into(), mark, covered)
+    }
+}
+
+/// Whether this member alone decides what is committed. (There may be others that listen.)
+pub(crate) fn is_alone(members: &Members, id: u64) -> bool {
+    members.voters == [id] && members.outgoing.is_empty()
+}
+
+const SLICE_HEADER_BYTES: usize = 1 + 8 + 4;
+
+/// What a batch holds of each partition: partition, position, payload.
+pub struct Slices {
+    rest: Bytes,
+    left: u16,
+}
+
+impl Slices {
+    /// Of the payload of an entry, where there are several partitions.
+    #[must_use]
+    pub fn new(mut batch: Bytes) -> Self {
+        // One that is too short for its count fails with its first slice.
+        let left = if batch.len() < 2 { 1 } else { batch.get_u16_le() };
+        Self { rest: batch, left }
+    }
+
+    fn slice(&mut self) -> Option<(u8, u64, Bytes)> {
+        if self.rest.len() < SLICE_HEADER_BYTES {
+            return None;
+        }
+        let (partition, position) = (self.rest.get_u8(), self.rest.get_u64_le());
+        let len = self.rest.get_u32_le() as usize;
+        (len <= self.rest.len()).then(|| (partition, position, self.rest.split_to(len)))
+    }
+}
+
+/// A batch cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadBatch;
+
+impl core::fmt::Display for BadBatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("what it holds of each partition is not well formed")
+    }
+}
+
+impl core::error::Error for BadBatch {}
+
+impl Iterator for Slices {
+    type Item = Result<(u8, u64, Bytes), BadBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let slice = self.slice().ok_or(BadBatch);
+        if slice.is_err() {
+            self.left = 0;
+        }
+        Some(slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first one after that of the first entry, which says who the members are.
+    const TERM: u64 = 2;
+
+    fn place(partition: u8, position: u64) -> Place {
+        Place { partition, term: TERM, position }
+    }
+
+    /// The carrier of a server that stands alone, and leads.
+    fn leading(partitions: usize) -> Carrier {
+        let recovered = Recovered::new(stoa_tree::Tree::new(stoa_tree::Options::default()), &[1]);
+        let mut carrier = Carrier::new(Config::new(1, 7), &recovered, &vec![0; partitions]).unwrap();
+        settle(&mut carrier);
+        assert!(carrier.leads && carrier.term == TERM);
+        carrier
+    }
+
+    /// Everything is stored. Returns what is committed, of each partition.
+    fn settle(carrier: &mut Carrier) -> Vec<(u8, u64)> {
+        let mut committed = Vec::new();
+        loop {
+            match carrier.poll() {
+                Some(Output::Committed(entries)) => {
+                    for (partition, entries) in (0..).zip(carrier.divide(&entries)) {
+                        let entries = entries.into_iter().filter(|entry| !entry.payload.is_empty());
+                        committed.extend(entries.map(|entry| (partition, entry.position)));
+                    }
+                }
+                Some(_) => {}
+                None => match carrier.poll_append() {
+                    Some(append) => drop(carrier.appended(append.position)),
+                    None => return committed,
+                },
+            }
+        }
+    }
+
+    fn hand_over(carrier: &mut Carrier, partition: u8, position: u64, follows: &[Place]) {
+        let (term, follows) = (carrier.term, follows.into());
+        let payload = Bytes::from_static(b"something");
+        carrier.hand_over(partition, Handed { term, position, payload, follows });
+    }
+
+    fn propose(carrier: &mut Carrier) -> Vec<(u8, u64)> {
+        carrier.propose_handed();
+        settle(carrier)
+    }
+
+    #[test]
+    fn all_that_was_handed_over_is_one_entry() {
+        let mut carrier = leading(3);
+        let before = carrier.group.last();
+        for (partition, position) in [(2, 1), (0, 1), (2, 2)] {
+            hand_over(&mut carrier, partition, position, &[]);
+        }
+        assert_eq!(propose(&mut carrier), [(0, 1), (2, 1), (2, 2)]);
+        assert_eq!(carrier.group.last(), before + 1);
+        assert_eq!(propose(&mut carrier), []);
+        assert_eq!(carrier.group.last(), before + 1, "there is nothing to propose");
+    }
+
+    #[test]
+    fn what_follows_something_waits_for_it_and_so_does_what_is_behind_it() {
+        let mut carrier = leading(3);
+        hand_over(&mut carrier, 1, 1, &[]);
+        hand_over(&mut carrier, 1, 2, &[place(0, 2)]);
+        hand_over(&mut carrier, 1, 3, &[]);
+        hand_over(&mut carrier, 2, 1, &[place(1, 3)]);
+        hand_over(&mut carrier, 0, 1, &[]);
+        assert_eq!(propose(&mut carrier), [(0, 1), (1, 1)]);
+        hand_over(&mut carrier, 0, 2, &[place(1, 1)]);
+        assert_eq!(propose(&mut carrier), [(0, 2), (1, 2), (1, 3), (2, 1)]);
+    }
+
+    #[test]
+    fn parts_that_follow_each_other_come_together() {
+        let mut carrier = leading(3);
+        hand_over(&mut carrier, 0, 1, &[place(1, 1), place(2, 1)]);
+        hand_over(&mut carrier, 2, 1, &[place(0, 1), place(1, 1)]);
+        assert_eq!(propose(&mut carrier), []);
+        hand_over(&mut carrier, 1, 1, &[place(0, 1), place(2, 1)]);
+        let before = carrier.group.last();
+        assert_eq!(propose(&mut carrier), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(carrier.group.last(), before + 1);
+    }
+
+    #[test]
+    fn what_an_earlier_leader_has_prepared_is_dropped() {
+        let mut carrier = leading(2);
+        let payload = Bytes::from_static(b"old");
+        carrier.hand_over(1, Handed { term: carrier.term - 1, position: 1, payload, follows: Vec::new() });
+        assert_eq!(propose(&mut carrier), []);
+        hand_over(&mut carrier, 1, 1, &[]);
+        carrier.forget_handed();
+        assert_eq!(propose(&mut carrier), []);
+    }
+
+    #[test]
+    fn a_batch_that_is_cut_short_is_noticed() {
+        let mut carrier = leading(2);
+        hand_over(&mut carrier, 0, 1, &[]);
+        hand_over(&mut carrier, 1, 1, &[]);
+        let batch = carrier.take_batch().unwrap();
+        assert_eq!(Slices::new(batch.clone()).filter(Result::is_ok).count(), 2);
+        for cut in 0..batch.len() {
+            let mut slices = Slices::new(batch.slice(..cut));
+            assert!(slices.any(|slice| slice == Err(BadBatch)), "{cut}");
+            assert_eq!(slices.next(), None);
+        }
+    }
+}
