@@ -169,7 +169,7 @@ alarms! {
     a_round_that_somebody_slips_into_is_found: EntersFullBarrier in Meeting, "calm",
     a_program_that_opens_too_early_is_found: OpensTooEarly in Meeting, "calm",
     leaders_that_are_appointed_side_by_side_are_found: AllAreAppointed in Election, "calm",
-    a_place_that_was_the_first_before_there_was_a_watch_is_found: PlaceIsNotLookedAt in Lock, "default",
+    a_place_that_was_the_first_before_there_was_a_watch_is_found: PlaceIsNotLookedAt in Lock, "links",
     a_cache_that_misses_what_it_was_not_told_is_found: CacheTrustsWatch in Cache, "links",
 }
 
