@@ -46,12 +46,14 @@ impl Threads {
             let shard = &mut self.shards[usize::from(thread)];
             while shard.server_mut().poll_peer().is_some() {}
             shard.settle(start());
-            while let Some((to, word)) = shard.poll_word() {
-                self.words.push_back((thread, to, word));
-            }
             if let Some(append) = shard.server_mut().poll_append() {
                 shard.server_mut().appended(append.position, start());
                 self.busy.push(thread);
+            }
+            // What is prepared is handed to the first partition's thread when the entry is closed.
+            shard.settle(start());
+            while let Some((to, word)) = shard.poll_word() {
+                self.words.push_back((thread, to, word));
             }
             while let Some((from, to, word)) = self.words.pop_front() {
                 self.shards[usize::from(to)].hear(from, word, start());
