@@ -4,7 +4,7 @@
 //! partition waits until all before that is answered, so each such step costs a round of replication. Here the
 //! home only waits until the earlier write has been *prepared* by its partition, which says where it will stand; the
 //! entry of the next one is handed to the log with that place named, and the log never holds it without what stands
-//! there ([`crate::carrier`]). So there is nothing of which the later one exists and the earlier does not, whoever
+//! there ([`stoa_timeline`]). So there is nothing of which the later one exists and the earlier does not, whoever
 //! dies, and none is shown before the earlier is committed.
 //!
 //! Several that wait in the home go out together: each partition hands those that follow to the next one, with the
@@ -17,7 +17,6 @@
 use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
-use crate::place::Place;
 use crate::planted::Bug;
 use crate::server::Server;
 use crate::step::entry_of;
@@ -25,6 +24,7 @@ use crate::timestamp::Timestamp;
 use crate::word::{ToClient, ToPartition, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_timeline::EntryId;
 use stoa_wire::{Opcode, Request};
 
 /// What goes with a write that is asked before earlier ones of its client are answered, and comes back to the home
@@ -34,7 +34,7 @@ pub struct Ahead {
     /// The home's number for it.
     pub number: u64,
     /// Where the last one before it stands, and with it all others: that one follows them.
-    pub after: Option<Place>,
+    pub after: Option<EntryId>,
     /// What it rests on: their steps, and a zxid that theirs do not exceed.
     pub rests_on: Timestamp,
     /// Those that follow it, the next one last.
@@ -100,7 +100,7 @@ impl Server {
             seen = next.has_news.then(|| ahead.seen.clone());
             if next.partition != self.config.partition {
                 let request = ToPartition::Request { seen, placed, frame: next.frame, ahead: Some(ahead) };
-                return self.words.push_back((next.partition, Word::HandedOn(home, client, request)));
+                return self.say(next.partition, Word::HandedOn(home, client, request));
             }
             frame = next.frame;
         }
@@ -114,7 +114,7 @@ impl Server {
         }
         let follows_nothing = self.planted.is(Bug::AheadOfNothing);
         let is_taken = self.can_take_ahead(id, frame)
-            && (follows_nothing || self.partition.follow(ahead, self.replica.term));
+            && (follows_nothing || self.partition.follow(ahead, self.timeline.term()));
         if !is_taken {
             return false;
         }
@@ -126,11 +126,10 @@ impl Server {
         self.set_ahead(id, true);
         self.request(id, frame, self.now.mono_us);
         self.set_ahead(id, false);
-        let position = self.replica.next();
-        let own = self.config.partition;
-        ahead.rests_on.raise(own, self.partition.promises(position));
+        let entry = self.timeline.next_entry();
+        ahead.rests_on.raise(entry.partition, self.partition.promises(entry.position));
         ahead.rests_on.raise_zxid(self.partition.proposed_zxid());
-        ahead.after = Some(Place { partition: own, term: self.replica.term, position });
+        ahead.after = Some(entry);
         true
     }
 
@@ -159,7 +158,7 @@ impl Server {
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
-        let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.replica.applied.0;
+        let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.timeline.applied_at().0;
         let can_prepare = self.no_room_until_us.is_none() && self.can_prepare();
         if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
             return false;

@@ -7,7 +7,6 @@ use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
 use crate::placement::Placement;
 use crate::planted::Bug;
-use crate::replica::Lead;
 use crate::request::failed_multi;
 use crate::server::{Due, Server, WARNINGS_MAX};
 use crate::stats::Stats;
@@ -18,6 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Entry, EntryKind};
+use stoa_timeline::Lead;
 use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, Tree, WatcherId, Watches};
 use stoa_wire::{
     ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
@@ -37,7 +37,7 @@ impl Server {
                 let Item { origin, pause_us, outcome } =
                     item.expect("an entry that a leader made can be read");
                 let mut lost = Vec::new();
-                let own = origin.and_then(|origin| self.requests.outcome(origin, |id| lost.push(id)));
+                let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
                 let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
                 for id in lost {
                     self.close(id, CloseReason::LeaderChanged);
@@ -73,11 +73,11 @@ impl Server {
     }
 
     fn entry_is_applied(&mut self, entry: &Entry) {
-        self.replica.applied = (entry.position, entry.term);
+        self.timeline.applied(entry.position, entry.term);
         self.stamp.raise(self.config.partition, end_of(entry.position));
         self.stamp.raise_zxid(self.partition.tree.last_zxid());
         let (now_us, stats) = (self.now.mono_us, &mut self.stats);
-        let has_others = self.replica.has_others();
+        let has_others = self.timeline.has_others();
         self.partition.applied(entry.position, |proposed_us| {
             if has_others {
                 stats.agreement.record(now_us.saturating_sub(proposed_us), 1);
@@ -88,7 +88,7 @@ impl Server {
 
     /// Applies what is committed, up to what watches have to come for.
     pub(crate) fn apply_committed(&mut self) {
-        let before = self.replica.applied;
+        let before = self.timeline.applied_at();
         // A part is prepared against what is applied when it begins.
         while !self.crossing.has_open_part()
             && let Some(due) = self.committed.pop_front()
@@ -114,9 +114,9 @@ impl Server {
             self.apply_entry(&entry);
             self.stamp_what_was_said();
         }
-        if self.replica.applied != before {
+        if self.timeline.applied_at() != before {
             self.after_entries();
-            self.stand_after(self.replica.applied.0);
+            self.stand_after(self.timeline.applied_at().0);
             self.tend_balance_if_moved();
         }
     }
@@ -222,8 +222,8 @@ impl Server {
         {
             self.stats.propagation.record(took_ms.saturating_mul(1000), 1);
         }
-        match self.replica.lead {
-            _ if !self.replica.has_others() => {}
+        match self.timeline.lead() {
+            _ if !self.timeline.has_others() => {}
             Lead::Active => self.stats.led_updates += 1,
             _ => self.stats.followed_updates += 1,
         }

@@ -81,6 +81,18 @@ impl Server {
         }
     }
 
+    /// The first partition asks when all is applied that anybody was shown up to now.
+    pub(crate) fn catch_up_for_first(&mut self) {
+        self.timeline.barrier_for_first();
+        self.pump();
+    }
+
+    /// It is.
+    pub(crate) fn tell_caught_up(&mut self) {
+        let stamp = Box::new(self.stamp.clone());
+        self.say(FIRST, Word::CaughtUp(stamp));
+    }
+
     /// Another partition has caught up.
     pub(crate) fn caught_up(&mut self, from: u8, stamp: &Timestamp) {
         let returning = &mut self.returning;

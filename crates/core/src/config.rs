@@ -88,13 +88,17 @@ impl Default for Stopwatch {
 }
 
 impl Config {
-    /// How the timeline's group works; `seed` decides its timeouts.
-    pub(crate) fn group(&self, seed: u64) -> stoa_group::Config {
-        stoa_group::Config {
-            heartbeat_ticks: 1,
-            // The engine asks for more than one heartbeat.
-            election_ticks: self.election_heartbeats.max(2) as usize,
-            ..stoa_group::Config::new(u64::from(self.server_id), seed)
+    /// How the timeline works, with random numbers that have nothing to do with each other.
+    pub(crate) fn timeline(&self, seeds: [u64; 3]) -> stoa_timeline::Config {
+        stoa_timeline::Config {
+            server: self.server_id,
+            partition: self.partition,
+            partitions: self.partitions,
+            heartbeat_ms: self.heartbeat_ms,
+            election_heartbeats: self.election_heartbeats,
+            kept_bytes: self.kept_bytes,
+            expects_others: !self.servers.is_empty(),
+            seeds,
         }
     }
 }

@@ -7,7 +7,6 @@
 
 use crate::balance::{Balancer, Move};
 use crate::config::Now;
-use crate::ensemble::server_id;
 use crate::hints::{HINTS_PATH, Hints, is_at_or_below};
 use crate::load::{LoadReport, Rates, SubtreeLoad};
 use crate::moves::Moved;
@@ -118,7 +117,7 @@ impl Server {
         if !self.load.tick(self.now, exceptions.map(|(path, _)| path)) {
             return;
         }
-        if self.leads() {
+        if self.timeline.leads() {
             self.say_load();
         } else {
             self.controller.followers.clear();
@@ -151,7 +150,7 @@ impl Server {
 
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.
     fn tell_reads(&mut self) {
-        let (leader, now_us) = (server_id(self.replica.leader), self.now.mono_us);
+        let (leader, now_us) = (self.timeline.leader(), self.now.mono_us);
         let is_over = self.load.next_wake_us().is_none();
         let is_due = is_over || now_us >= self.controller.told_reads_us + TELL_READS_US;
         if leader == 0 || leader == self.config.server_id || !is_due {
@@ -163,12 +162,12 @@ impl Server {
         subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
         subtrees.truncate(READS_MAX);
         let reads = Reads { total: total.reads, subtrees };
-        self.ensemble.send(leader, &PeerMessage::Reads(reads));
+        self.timeline.send(leader, PeerMessage::Reads(reads).encode());
     }
 
     /// What another server's clients read of this partition.
     pub(crate) fn reads_told(&mut self, by: u8, reads: Reads) {
-        if !self.leads() || !self.is_member(by) {
+        if !self.timeline.leads() || !self.is_member(by) {
             return;
         }
         self.controller.followers.insert(by, reads);
@@ -219,7 +218,7 @@ impl Server {
         if !self.has_sessions() || self.placement.partitions() == 1 {
             return;
         }
-        if !self.leads() {
+        if !self.timeline.leads() {
             if !self.controller.loads.is_empty() {
                 let Controller { recent, moved, refused, .. } = core::mem::take(&mut self.controller);
                 self.controller = Controller { recent, moved, refused, ..Controller::default() };
@@ -400,8 +399,8 @@ impl Server {
         if to >= self.placement.partitions() {
             return Err(MoveError::NoSuchPartition);
         }
-        if !self.leads() || !self.has_sessions() {
-            return Err(MoveError::NotLeader(server_id(self.replica.leader)));
+        if !self.timeline.leads() || !self.has_sessions() {
+            return Err(MoveError::NotLeader(self.timeline.leader()));
         }
         let hints = self.hints();
         let is_pinned = hints.pins.get(subtree).is_some_and(|pinned| *pinned != to);

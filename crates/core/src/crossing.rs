@@ -7,16 +7,14 @@
 //! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
 //! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
 //! entry that names the places of all parts, and prepares nothing further until the part is applied. The parts
-//! follow one another, so the log that all share holds all of them or none ([`crate::carrier`]).
+//! follow one another, so the log that all share holds all of them or none ([`stoa_timeline`]).
 
 mod plan;
 mod stand;
 
 use crate::config::Now;
-use crate::entry::Origin;
 use crate::owners::Known;
 use crate::peer::Asked;
-use crate::place::Place;
 use crate::placement::FIRST;
 use crate::server::Server;
 use crate::timestamp::Timestamp;
@@ -28,6 +26,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use plan::Plan;
 use stand::Stand;
+use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{PartResult, Refusal};
 use stoa_wire::ErrorCode;
 
@@ -44,7 +43,7 @@ pub(crate) struct Pending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Where its next entry will be.
-    pub place: Place,
+    pub place: EntryId,
     /// zxid of the last update that it has prepared, or knows of.
     pub zxid: i64,
     /// What it rests on.
@@ -64,7 +63,7 @@ pub struct Stepped {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Where the parts will be; none when it was undone.
-    pub places: Vec<Place>,
+    pub places: Vec<EntryId>,
     /// What all of them rest on.
     pub rests_on: Timestamp,
     /// The session that it is about, and where the first partition's timeline says what becomes of it.
@@ -134,13 +133,32 @@ impl Server {
     /// log has been given such parts.
     #[must_use]
     pub fn has_written_part(&self) -> bool {
-        self.crossing.stand.as_ref().is_some_and(Stand::is_written)
-            || self.carrier.as_ref().is_some_and(|carrier| carrier.is_urgent())
+        self.crossing.stand.as_ref().is_some_and(Stand::is_written) || self.timeline.is_urgent()
     }
 
     /// Says something to another thread of this server, or hears it itself.
     pub(crate) fn say(&mut self, to: u8, word: Word) {
+        self.pass_on_messages();
         self.words.push_back((to, word));
+    }
+
+    /// What the timeline has for others is said in its place among everything else.
+    fn pass_on_messages(&mut self) {
+        while let Some((to, message)) = self.timeline.poll_message() {
+            self.words.push_back((to, Word::Timeline(message)));
+        }
+    }
+
+    /// Whether there is something for this server's threads.
+    pub(crate) fn has_words(&mut self) -> bool {
+        self.pass_on_messages();
+        !self.words.is_empty()
+    }
+
+    /// The next thing for one of them.
+    pub(crate) fn poll_word(&mut self) -> Option<(u8, Word)> {
+        self.pass_on_messages();
+        self.words.pop_front()
     }
 
     /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
@@ -278,7 +296,7 @@ impl Server {
 
     /// All steps are prepared: every partition writes its part.
     fn keep(&mut self) {
-        let term = self.replica.term;
+        let term = self.timeline.term();
         if self.crossing.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
             // Somebody has heard earlier or later than this partition that the term is another one: not all of the
             // parts would come to be.

@@ -2,13 +2,13 @@
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::home::{Home, told_elsewhere};
-use crate::place::Place;
 use crate::placement::Placement;
 use crate::timestamp::Timestamp;
 use crate::word::{LeftWatch, ToClient, Word};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use stoa_timeline::EntryId;
 
 impl Home {
     /// By which version of the table this thread's clients ask.
@@ -92,7 +92,7 @@ impl Home {
 
     /// What clients of this thread watch lives on another partition from now on, which is told whose watches
     /// they are.
-    pub(crate) fn watches_leave(&mut self, taken: Place, mut watches: Vec<LeftWatch>) {
+    pub(crate) fn watches_leave(&mut self, taken: EntryId, mut watches: Vec<LeftWatch>) {
         let mut told = BTreeSet::new();
         for (client, ..) in &watches {
             if told.insert(*client) {

@@ -25,10 +25,10 @@
 //! server learns of every outcome in one way, in the order of its requests.
 
 use crate::extensions::Ran;
-use crate::place::Place;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use core::fmt;
+use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{CorruptUpdate, Refusal, Update};
 use stoa_wire::{ErrorCode, Reader};
 
@@ -43,15 +43,6 @@ const FAILED: u8 = 8;
 const UNTAKEN: u8 = 9;
 const STEP: u8 = 10;
 const PAUSE: u8 = 11;
-
-/// Whose request it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The contact server.
-    pub server: u8,
-    /// Its number for the request.
-    pub request: u64,
-}
 
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +84,9 @@ pub(crate) struct Places<'a>(&'a [u8]);
 
 impl Places<'_> {
     /// Each of them.
-    fn iter(&self) -> impl Iterator<Item = Place> {
+    fn iter(&self) -> impl Iterator<Item = EntryId> {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-        self.0.chunks_exact(PLACE_BYTES).map(move |place| Place {
+        self.0.chunks_exact(PLACE_BYTES).map(move |place| EntryId {
             partition: place[0],
             term: number(&place[1..9]),
             position: number(&place[9..]),
@@ -119,7 +110,7 @@ const PLACE_BYTES: usize = 17;
 
 impl Part<'_> {
     /// Where all its parts are.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
+    pub fn places(&self) -> impl Iterator<Item = EntryId> {
         self.places.iter()
     }
 }
@@ -270,7 +261,7 @@ pub(crate) fn put_step(entry: &mut Vec<u8>, seen: &Timestamp) {
 pub(crate) fn begin_part(
     entry: &mut Vec<u8>,
     origin: Option<Origin>,
-    places: &[Place],
+    places: &[EntryId],
     reply: &[u8],
     record: impl FnOnce(&mut Vec<u8>),
 ) {
@@ -281,9 +272,9 @@ pub(crate) fn begin_part(
     put_with_len(entry, record);
 }
 
-fn put_places(entry: &mut Vec<u8>, places: &[Place]) {
+fn put_places(entry: &mut Vec<u8>, places: &[EntryId]) {
     entry.push(u8::try_from(places.len()).expect("there are few partitions"));
-    for Place { partition, term, position } in places {
+    for EntryId { partition, term, position } in places {
         entry.push(*partition);
         entry.extend_from_slice(&term.to_le_bytes());
         entry.extend_from_slice(&position.to_le_bytes());
@@ -302,7 +293,7 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
 
 /// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
 /// is no part.
-pub(crate) fn part_places(entry: &[u8]) -> Vec<Place> {
+pub(crate) fn part_places(entry: &[u8]) -> Vec<EntryId> {
     if first_kind(entry) != Some(PART) {
         return Vec::new();
     }

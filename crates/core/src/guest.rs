@@ -152,18 +152,8 @@ impl Server {
             }
             Word::Stepped(op, stepped) => self.stepped(op, *stepped),
             Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
-            Word::Handed(handed) => {
-                if let Some(carrier) = &mut self.carrier {
-                    carrier.hand_over(from, handed);
-                }
-            }
-            Word::Ask(question) => {
-                if let Some(carrier) = &mut self.carrier {
-                    carrier.ask(from, question);
-                }
-                self.pump();
-            }
-            Word::Delivered(delivery) => self.delivered(delivery),
+            Word::Timeline(message) => self.timeline_says(from, message),
+            Word::StateReplaced { state, term } => self.replace_state(*state, term),
             Word::SnapshotWanted => self.request_snapshot(),
             Word::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
             Word::CatchUp => self.catch_up_for_first(),
@@ -271,7 +261,7 @@ impl Server {
             return 0;
         }
         self.propose_entry();
-        end_of(self.replica.last())
+        end_of(self.timeline.last())
     }
 
     /// A request of a guest. One that has seen more than is applied here waits, and it alone (AGORA,
@@ -301,8 +291,8 @@ impl Server {
         if let Some(seen) = seen {
             guest.has_seen(seen);
             let ahead = entry_of(guest.seen.at(own));
-            if ahead > self.replica.applied.0 && !self.planted.is(Bug::TimestampIgnored) {
-                let barrier = self.barrier_at(id, ahead);
+            if ahead > self.timeline.applied_at().0 && !self.planted.is(Bug::TimestampIgnored) {
+                let barrier = self.timeline.barrier_at(id, ahead);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
             }
         }

@@ -73,13 +73,13 @@ impl Server {
     pub(crate) fn ask_for_new_session(&mut self, id: ConnectionId, session: i64, timeout_ms: i32) {
         let password = self.sessions.new_password(session);
         if self.can_prepare() {
-            let origin = self.requests.next();
+            let origin = self.timeline.next_request();
             self.rests_on_guest(id);
             let created = self.partition.propose_session(origin, session, timeout_ms, password, self.now);
             if let Err(refusal) = created {
                 self.partition.propose_refusal(origin, refusal);
             }
-            self.requests.prepared(id);
+            self.timeline.prepared(id);
         } else {
             self.ask_for_session(id, true, session, timeout_ms, &password);
         }
@@ -100,15 +100,15 @@ impl Server {
             self.ask_for_session(id, false, session, timeout_ms, password);
             return;
         }
-        let is_alone = self.replica.is_alone();
+        let is_alone = self.timeline.is_alone();
         let ending = self.partition.tree.session_has_password(session, password)
             && !self.planted.is(Bug::ExpiredWhileProposed);
-        let origin = self.requests.next();
+        let origin = self.timeline.next_request();
         match self.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
             Ok(()) => {
                 // It has been heard of now, not only when that is applied.
                 self.sessions.heard_of(session, 0, self.now);
-                self.requests.prepared(id);
+                self.timeline.prepared(id);
             }
             // It is so already, and not only if an end that is proposed will be durable.
             Err(_) if is_alone && !ending => {
@@ -116,7 +116,7 @@ impl Server {
             }
             Err(refusal) => {
                 self.partition.propose_refusal(origin, refusal);
-                self.requests.prepared(id);
+                self.timeline.prepared(id);
             }
         }
     }
@@ -135,11 +135,11 @@ impl Server {
         let seen = guest.map_or(&nothing, |guest| &guest.seen);
         let mut asked = Vec::new();
         Asked::put_session(&mut asked, is_new, seen, session, timeout_ms, password);
-        self.requests.ask(id, asked);
+        self.timeline.ask(id, asked);
     }
 
     pub(crate) fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
-        let opening = self.requests.next().request;
+        let opening = self.timeline.next_request().request;
         let told = request.read_only.map(|_| self.is_read_only());
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms, read_only: told };
@@ -199,7 +199,7 @@ impl Server {
         }
         let session = self.sessions.new_id();
         let password = self.sessions.new_password(session);
-        let opening = self.requests.next().request;
+        let opening = self.timeline.next_request().request;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.opening = opening;
         }

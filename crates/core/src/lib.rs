@@ -23,12 +23,11 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod admission;
 mod ahead;
 mod apply;
 mod auth;
 mod balance;
-mod barrier;
-mod carrier;
 mod catch_up;
 mod config;
 mod connection;
@@ -44,7 +43,7 @@ mod guest;
 mod handshake;
 mod hints;
 mod home;
-mod leading;
+mod liveness;
 mod load;
 mod local;
 mod mark;
@@ -54,15 +53,12 @@ mod outstanding;
 mod owners;
 mod partition;
 mod peer;
-mod place;
 mod placement;
 mod planted;
 mod read;
 mod read_only;
 mod reaper;
-mod replica;
 mod request;
-mod requests;
 mod restore;
 mod route;
 mod server;
@@ -79,20 +75,16 @@ mod word;
 
 pub use ahead::{Ahead, Next};
 pub use auth::{DigestAlgorithm, digest_id};
-pub use carrier::{Append, BadBatch, Delivery, Handed, Slices, TakenOver, timeline_of};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, Connection, ConnectionId};
 pub use controller::{MoveError, RecentMove};
 pub use crossing::{Standing as StandingStill, Step, StepKind, Stepped, Verdict};
-pub use ensemble::PeerOutput;
-pub use entry::{Item, Items, Origin, Outcome, Part, Seen};
+pub use entry::{Item, Items, Outcome, Part, Seen};
 pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran};
 pub use hints::{HINTS_PATH, Hint, Hints};
 pub use home::HomeStats;
 pub use load::{LoadReport, Rates, SubtreeLoad};
 pub use moves::Moved;
-pub use peer::BadMessage;
-pub use place::Place;
 pub use placement::{MoveRefusal, Placement};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
@@ -106,5 +98,9 @@ pub use state::{Share, State, StateLoader};
 pub use stats::{Histogram, OpStats, Proposals, Sizes, Stats, Watchers};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{Mark, Pieces};
+pub use stoa_timeline::{
+    Append, BadBatch, BadMessage, Delivery, EntryId, Origin, PartitionMessage, PeerOutput, Slices, TakenOver,
+    timeline_of,
+};
 pub use timestamp::Timestamp;
 pub use word::{Attached, LeftWatch, ToClient, ToPartition, Word};

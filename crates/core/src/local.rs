@@ -15,13 +15,13 @@
 //! which only an update of all of them brings to an end.
 
 use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
-use crate::entry::Origin;
 use crate::extensions::changes_programs;
 use crate::placement::FIRST;
 use crate::server::Server;
 use crate::session::{Scope, SessionKey};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use stoa_timeline::Origin;
 use stoa_tree::is_same_password;
 use stoa_wire::{ConnectRequest, ConnectResponse, CreateMode, ErrorCode, Opcode, Request, RequestHeader};
 
@@ -62,7 +62,7 @@ impl Server {
     }
 
     fn begin_behind_barrier(&mut self, id: ConnectionId) {
-        let barrier = self.barrier(id);
+        let barrier = self.timeline.barrier(id);
         self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
     }
 
@@ -95,7 +95,7 @@ impl Server {
     /// Lets those come back for whom everything that was asked here before has its outcome.
     pub(crate) fn let_local_return(&mut self) {
         while let Some((before, id)) = self.local.returning.first().copied()
-            && before <= self.requests.first()
+            && before <= self.timeline.first_request()
         {
             self.local.returning.pop_first();
             let Some(connection) = self.connections.get_mut(id) else { continue };
@@ -109,7 +109,7 @@ impl Server {
                 }
                 None => {
                     connection.session = 0;
-                    connection.opening = self.requests.next().request;
+                    connection.opening = self.timeline.next_request().request;
                     let password = self.sessions.new_password(session);
                     self.ask_for_session(id, false, session, timeout_ms, &password);
                 }
@@ -193,7 +193,7 @@ impl Server {
             return;
         };
         self.sessions.set_scope(key, Scope::Upgrading);
-        let opening = self.requests.next().request;
+        let opening = self.timeline.next_request().request;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.opening = opening;
         }

@@ -10,28 +10,21 @@
 //! Where there are several partitions, the list is the first one's, with which the log stands that all share. It
 //! tells the others.
 
-use crate::config::Now;
-use crate::ensemble::{PeerOutput, server_id};
-use crate::entry::Origin;
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::replica::Lead;
 use crate::server::Server;
 use crate::word::Word;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_group::{Change, Status};
+use stoa_timeline::{Lead, Origin, Wanted};
 use stoa_tree::{Caller, Refusal};
 use stoa_wire::{ErrorCode, Reconfig};
 
 /// Where the list of servers is.
 pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
-
-/// A server that has something, and is behind by fewer entries than this, has caught up.
-const CAUGHT_UP_ENTRIES: u64 = 1000;
 
 /// The largest number of a server: it is the top byte of session ids, and not negative as one.
 const SERVER_MAX: u64 = 254;
@@ -127,6 +120,14 @@ impl Membership {
         Some(changed)
     }
 
+    /// Who should vote, and who should not.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let ids = |observers: bool| {
+            self.servers.iter().filter(move |(_, spec)| spec.is_observer == observers).map(|(id, _)| *id)
+        };
+        Wanted { voters: ids(false).collect(), observers: ids(true).collect() }
+    }
+
     fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }
@@ -155,94 +156,40 @@ impl fmt::Display for Membership {
     }
 }
 
-/// What the leader knows besides.
-#[derive(Debug, Default)]
-pub(crate) struct Reachable {
-    /// Servers that are connected.
-    pub(crate) connected: BTreeSet<u8>,
-    /// Members that have come back with another disk, with the term that they led with the one before, as far as
-    /// was known then, or 0.
-    pub(crate) emptied: BTreeMap<u8, u64>,
+/// What is known of the list besides what stands in the tree.
+#[derive(Default)]
+pub(crate) struct ServerList {
     /// A new list is on its way: the zxid of its update.
     proposed: Option<i64>,
-    /// At the first partition: whether the others know the list as it is now, and who belongs to the group.
+    /// At the first partition: whether the others know the list as it is now.
     pub(crate) is_told: bool,
     /// At the others: what they were told of the list.
     list: Option<String>,
 }
 
-impl Reachable {
-    /// A member has come back with another disk; it may do so several times, and be known to have led only at first.
-    fn is_emptied(&mut self, peer: u8, led: u64) {
-        let known = self.emptied.entry(peer).or_default();
-        *known = led.max(*known);
-    }
-}
-
 impl Server {
-    /// A member has come back with another disk than it had: it has to join anew. Until then it is
-    /// only listened to if it leads.
-    pub fn peer_emptied(&mut self, peer: u8, now: Now) {
-        debug_assert!(self.carrier.is_some(), "the first partition has the log, and knows the disks");
-        self.now = now;
-        self.reachable.connected.remove(&peer);
-        if !self.planted.is(Bug::EmptiedStays) {
-            let leads = self.replica.leader == u64::from(peer);
-            self.reachable.is_emptied(peer, if leads { self.replica.term } else { 0 });
-        }
-    }
-
-    /// Another server or this one leads, and what it leads with is committed here: if it is one that has
-    /// come back with another disk, it was taken out and has joined anew, and this server has missed that. Unless
-    /// it has led this term with the disk that is lost, and that is known here only now.
-    pub(crate) fn accept(&mut self, leader: u8) {
-        let led_before = self.reachable.emptied.get(&leader) == Some(&self.replica.term);
-        if led_before || self.planted.is(Bug::StrangerStays) {
-            return;
-        }
-        if self.reachable.emptied.remove(&leader).is_some() {
-            self.reachable.connected.insert(leader);
-        }
-        if self.replica.has_others() {
-            self.ensemble.tell(PeerOutput::Leads(leader));
-        }
-    }
-
     /// The members are others. Before the term is settled that is who belonged to it once; the end of it is
     /// told.
     pub(crate) fn members_changed(&mut self) {
-        self.reachable.is_told = false;
-        if self.ensemble.asked_in_term == self.replica.term {
-            self.tell_members();
+        self.server_list.is_told = false;
+        if self.timeline.is_settled() {
+            self.timeline.tell_members();
         }
         self.try_to_stand();
-    }
-
-    /// Tells who belongs to the ensemble, as far as this server knows. Who does not, and has come back with
-    /// another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
-    pub(crate) fn tell_members(&mut self) {
-        let members = self.member_ids();
-        self.ensemble.tell(PeerOutput::Members(members));
-    }
-
-    fn member_ids(&self) -> Vec<u8> {
-        let members = self.replica.members();
-        let all = [&members.voters, &members.learners, &members.outgoing];
-        all.into_iter().flatten().map(|member| server_id(*member)).collect()
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
     /// never hears what becomes of its requests.
     #[must_use]
     pub fn is_member(&self, server: u8) -> bool {
-        self.planted.is(Bug::OutsiderIsHeard) || self.replica.has_member(u64::from(server))
+        self.timeline.is_member(server)
     }
 
     /// The list of servers that is in force, if there is one.
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
         if !self.has_sessions() {
-            return self.reachable.list.as_deref();
+            return self.server_list.list.as_deref();
         }
         let data = self.partition.tree.get(CONFIG_PATH)?.data()?;
         core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
@@ -263,10 +210,10 @@ impl Server {
 
     /// At the first partition: tells the others the list.
     pub(crate) fn tell_servers(&mut self) {
-        if self.reachable.is_told || !self.has_sessions() || self.stamp.is_empty() {
+        if self.server_list.is_told || !self.has_sessions() || self.stamp.is_empty() {
             return;
         }
-        self.reachable.is_told = true;
+        self.server_list.is_told = true;
         let Some(list) = self.servers().map(String::from) else { return };
         for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
             self.say(partition, Word::Servers(list.clone()));
@@ -275,8 +222,8 @@ impl Server {
 
     /// At the others: they are told.
     pub(crate) fn servers_told(&mut self, list: String) {
-        if self.reachable.list.as_ref() != Some(&list) {
-            self.reachable.list = Some(list);
+        if self.server_list.list.as_ref() != Some(&list) {
+            self.server_list.list = Some(list);
             self.servers_changed();
         }
     }
@@ -284,95 +231,24 @@ impl Server {
     /// Whom a server has to reach, whatever the list says: who belongs to the group.
     #[must_use]
     pub fn company(&self) -> Vec<u8> {
-        self.member_ids()
+        self.timeline.member_ids()
     }
 
     /// At the leader: the next step towards who should belong to the ensemble.
     pub(crate) fn tend_members(&mut self) {
-        if self.replica.lead == Lead::Active && !self.is_handing_over() {
-            self.change_members();
-        }
-    }
-
-    fn change_members(&mut self) {
-        let (Some(wanted), Some(carrier)) = (self.membership(), &self.carrier) else { return };
-        let status = carrier.status();
-        if !status.members.outgoing.is_empty() {
+        if self.timeline.lead() != Lead::Active || self.timeline.is_handing_over() {
             return;
         }
-        let changes = self.changes(&wanted, &status);
+        let Some(wanted) = self.membership() else { return };
+        let Some(changes) = self.timeline.next_changes(&wanted.wanted()) else { return };
         if !changes.is_empty() {
-            // What cannot be done now is tried again at the next heartbeat.
             self.propose_entry();
-            if let Some(carrier) = &mut self.carrier {
-                let _ = carrier.group().propose_changes(&changes);
-            }
+            self.timeline.propose_changes(&changes);
         } else if !wanted.votes(self.config.server_id) {
             // Somebody else takes this server out.
             let now = self.now;
             self.resign(now);
         }
-    }
-
-    /// What can be changed now.
-    fn changes(&self, wanted: &Membership, status: &Status) -> Vec<Change> {
-        let members = &status.members;
-        let me = self.config.server_id;
-        let mut changes = Vec::new();
-        // Some of those who join may not have come yet: as many stay as are a majority of what is wanted.
-        let mut spare = members.voters.len().saturating_sub(wanted.voters().count() / 2 + 1);
-        let mut voters: BTreeSet<u64> = members.voters.iter().copied().collect();
-        for member in members.learners.iter().chain(&members.voters) {
-            let id = server_id(*member);
-            let is_emptied = self.reachable.emptied.contains_key(&id);
-            let is_wanted = wanted.servers.contains_key(&id);
-            if id == me || (!is_emptied && is_wanted) {
-                continue;
-            }
-            if is_emptied || members.learners.contains(member) {
-                voters.remove(member);
-                changes.push(Change::Remove(*member));
-            } else if spare > 0 && self.take_vote(*member, &mut voters) {
-                spare -= 1;
-                changes.push(Change::Remove(*member));
-            }
-        }
-        for (id, spec) in &wanted.servers {
-            let member = u64::from(*id);
-            if self.reachable.emptied.contains_key(id) {
-                continue;
-            }
-            let caught_up = || {
-                let matched = status.matched.iter().find(|(of, _)| *of == member);
-                matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
-            };
-            if members.voters.contains(&member) {
-                if spec.is_observer && *id != me && self.take_vote(member, &mut voters) {
-                    changes.push(Change::AddLearner(member));
-                }
-            } else if members.learners.contains(&member) {
-                if !spec.is_observer && caught_up() {
-                    changes.push(Change::AddVoter(member));
-                }
-            } else if self.reachable.connected.contains(id) {
-                changes.push(Change::AddLearner(member));
-            }
-        }
-        changes
-    }
-
-    /// Takes a server out of those that will have a vote, if the others can do without: a majority of them has to be
-    /// connected. Returns whether it did. A server may belong to the group of which the leader has never heard, since it missed the list that
-    /// named it, and with which it would wait for ever. Who is not connected helps nobody.
-    fn take_vote(&self, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
-        let is_here = |id: u8| id == self.config.server_id || self.reachable.connected.contains(&id);
-        let left = voters.iter().filter(|other| **other != voter);
-        let here = left.clone().filter(|other| is_here(server_id(**other))).count();
-        let can_spare = !is_here(server_id(voter)) || here > left.count() / 2;
-        if can_spare {
-            voters.remove(&voter);
-        }
-        can_spare
     }
 
     // ---- the list, at the first partition ----
@@ -399,7 +275,7 @@ impl Server {
         let now = self.now;
         let proposed = self.partition.propose_config(origin, |zxid| membership.text(zxid), caller, now);
         if proposed.is_ok() {
-            self.reachable.proposed = Some(self.partition.proposed_zxid());
+            self.server_list.proposed = Some(self.partition.proposed_zxid());
         }
         proposed
     }
@@ -415,7 +291,7 @@ impl Server {
             return Err(ErrorCode::ReconfigDisabled.into());
         }
         // The first list of all may be on its way, too.
-        if self.reachable.proposed.is_some() || !self.replica.members().outgoing.is_empty() {
+        if self.server_list.proposed.is_some() || !self.timeline.members().outgoing.is_empty() {
             return Err(ErrorCode::ReconfigInProgress.into());
         }
         // As ZooKeeper: a server that stands alone has no list that could be changed.
@@ -433,9 +309,9 @@ impl Server {
         }
         // Whoever joins may come later; of those who stay, a majority must not be missed.
         let me = self.config.server_id;
-        let missing = changed.voters().filter(|id| {
-            *id != me && current.servers.contains_key(id) && !self.reachable.connected.contains(id)
-        });
+        let missing = changed
+            .voters()
+            .filter(|id| *id != me && current.servers.contains_key(id) && !self.timeline.is_connected(*id));
         if missing.count() > voters.saturating_sub(1) / 2 {
             return Err(ErrorCode::NewConfigNoQuorum.into());
         }
@@ -454,8 +330,10 @@ impl Server {
             return;
         }
         // Before it leads it has proposed none; one that its log refused is void.
-        if self.replica.lead != Lead::Active || self.reachable.proposed.is_some_and(|zxid| zxid <= applied) {
-            self.reachable.proposed = None;
+        if self.timeline.lead() != Lead::Active
+            || self.server_list.proposed.is_some_and(|zxid| zxid <= applied)
+        {
+            self.server_list.proposed = None;
         }
     }
 }
@@ -469,15 +347,6 @@ mod tests {
 
     fn reconfig<'a>(joining: &'a str, leaving: &'a str) -> Reconfig<'a> {
         Reconfig { joining: Some(joining), leaving: Some(leaving), new_members: None, current_config: -1 }
-    }
-
-    #[test]
-    fn a_disk_that_led_has_led_however_often_its_server_comes_back_without_it() {
-        let mut reachable = Reachable::default();
-        reachable.is_emptied(3, 7);
-        reachable.is_emptied(3, 0);
-        reachable.is_emptied(2, 0);
-        assert_eq!(reachable.emptied, [(2, 0), (3, 7)].into());
     }
 
     #[test]

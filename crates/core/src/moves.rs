@@ -17,7 +17,6 @@ use crate::connection::{ConnectionId, Slot};
 use crate::crossing::Pending;
 use crate::entry::{Item, Items, Outcome, Part};
 use crate::peer::Asked;
-use crate::place::Place;
 use crate::placement::{MoveRefusal, Placement};
 use crate::planted::Bug;
 use crate::request::frame;
@@ -27,6 +26,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_timeline::EntryId;
 use stoa_tree::{MovedWatch, Moving, Refusal, WatchMode, WatcherId};
 use stoa_wire::{ErrorCode, Opcode, RequestHeader};
 
@@ -54,9 +54,9 @@ pub(crate) struct Moves {
     outcomes: VecDeque<Moved>,
     /// What this partition is about to take, by where: the homes that have said whose watches come with it,
     /// and those.
-    coming: BTreeMap<Place, (u64, Vec<(u8, LeftWatch)>)>,
+    coming: BTreeMap<EntryId, (u64, Vec<(u8, LeftWatch)>)>,
     /// Who waits for watches on what is not given yet: where that will be, and where it is taken.
-    followers: Vec<(Place, Place)>,
+    followers: Vec<(EntryId, EntryId)>,
     /// What this process, or the state that it has taken over, began behind: what was given up to there left
     /// without watches.
     begun: u64,
@@ -136,7 +136,7 @@ impl Server {
     /// # Errors
     /// When that can be told at once.
     pub fn ask_move(&mut self, path: &str, to: u8) -> Result<(), MoveRefusal> {
-        if !self.has_sessions() || !self.leads() || self.moves.waiting >= WAITING_MAX {
+        if !self.has_sessions() || !self.timeline.leads() || self.moves.waiting >= WAITING_MAX {
             return Err(MoveRefusal::NotNow);
         }
         self.placement.check_move(path, to)?;
@@ -217,29 +217,29 @@ impl Server {
     // ---- watches that leave and come ----
 
     /// Whether the watches are here that come with what an entry takes, if it takes something.
-    pub(crate) fn watches_are_here(&mut self, entry: &[u8], places: &[Place]) -> bool {
+    pub(crate) fn watches_are_here(&mut self, entry: &[u8], places: &[EntryId]) -> bool {
         let Some(Moving::Taken(path)) = moving(entry) else { return true };
         let place_of = |partition| places.iter().find(|place| place.partition == partition).copied();
         let (given, taken) = (place_of(self.placement.of(path)), place_of(self.config.partition));
         let (Some(given), Some(taken)) = (given, taken) else { return true };
-        let homes = self.moves.coming.entry(taken).or_insert_with(|| {
+        if !self.moves.coming.contains_key(&taken) {
             // If it was given before this process began nobody would say so.
-            self.words.push_back((given.partition, Word::Follow { given, taken }));
-            (0, Vec::new())
-        });
-        homes.0 == u64::MAX >> (64 - u32::from(self.placement.partitions()))
+            self.say(given.partition, Word::Follow { given, taken });
+        }
+        let (homes, _) = self.moves.coming.entry(taken).or_default();
+        *homes == u64::MAX >> (64 - u32::from(self.placement.partitions()))
     }
 
     /// Who takes what this partition has given at a place waits for the watches on that.
-    pub(crate) fn is_followed(&mut self, given: Place, taken: Place) {
+    pub(crate) fn is_followed(&mut self, given: EntryId, taken: EntryId) {
         if given.position <= self.moves.begun {
             self.tell_homes(taken, BTreeMap::new());
-        } else if given.position > self.replica.applied.0 {
+        } else if given.position > self.timeline.applied_at().0 {
             self.moves.followers.push((given, taken));
         }
     }
 
-    fn tell_homes(&mut self, taken: Place, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
+    fn tell_homes(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
         for home in 0..self.placement.partitions() {
             let watches = leaving.remove(&home).unwrap_or_default();
             self.say(home, Word::Leaves { taken, watches });
@@ -266,7 +266,7 @@ impl Server {
 
     /// Watches on what was given leave too. Recursive ones go wherever something is that they are for, also
     /// those on what is above it, and stay where something is.
-    fn watches_leave(&mut self, path: &str, taken: Place) {
+    fn watches_leave(&mut self, path: &str, taken: EntryId) {
         self.moves.followers.retain(|(_, follower)| *follower != taken);
         let (placement, own) = (&self.placement, self.config.partition);
         let watches = &mut self.partition.watches;
@@ -292,8 +292,8 @@ impl Server {
     }
 
     /// What a home has to say of watches that come here.
-    pub(crate) fn watches_come(&mut self, home: u8, taken: Place, watches: Vec<LeftWatch>) {
-        if taken.position <= self.replica.applied.0 {
+    pub(crate) fn watches_come(&mut self, home: u8, taken: EntryId, watches: Vec<LeftWatch>) {
+        if taken.position <= self.timeline.applied_at().0 {
             return;
         }
         let (homes, coming) = self.moves.coming.entry(taken).or_default();
@@ -303,7 +303,7 @@ impl Server {
     }
 
     /// Watches on what has just been taken.
-    fn watches_arrive(&mut self, taken: Place) {
+    fn watches_arrive(&mut self, taken: EntryId) {
         let Some((_, watches)) = self.moves.coming.remove(&taken) else { return };
         for (home, (client, path, mode)) in watches {
             if let Some(id) = self.guest(home, client) {
@@ -315,7 +315,7 @@ impl Server {
     /// This partition's state is another server's. If something was moved meanwhile, this server's clients may
     /// have watches where nobody tells them of anything.
     pub(crate) fn placement_replaced(&mut self) {
-        let at = self.replica.applied.0;
+        let at = self.timeline.applied_at().0;
         // Others may have come past that already, and tell what leaves for here later.
         self.moves.coming.retain(|taken, _| taken.position > at);
         self.moves.begun = at;

@@ -10,7 +10,6 @@
 
 use crate::connection::ConnectionId;
 use crate::crossing::Pending;
-use crate::entry::Origin;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
 use crate::server::Server;
@@ -19,6 +18,7 @@ use crate::word::Word;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use stoa_timeline::Origin;
 use stoa_tree::Contact;
 use stoa_wire::{ErrorCode, Opcode};
 
@@ -171,7 +171,7 @@ impl Server {
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
         let is_known = || self.owners.knows(connection.session, contact, guest.since) == Known::Yes;
-        !(self.replica.is_alone() && is_known())
+        !(self.timeline.is_alone() && is_known())
     }
 
     /// Whether this partition knows that who asks here speaks for his session.
@@ -217,7 +217,7 @@ impl Server {
         } else if changed.is_empty() {
             return Vec::new();
         }
-        let position = self.replica.applied.0;
+        let position = self.timeline.applied_at().0;
         let others = (0..self.placement.partitions()).filter(|partition| *partition != FIRST);
         let word = |partition| (partition, Word::Sessions { is_all, position, changed: changed.clone() });
         others.map(word).collect()

@@ -2,13 +2,10 @@
 
 use crate::ahead::Ahead;
 use crate::config::Now;
-use crate::entry::{
-    Origin, begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step,
-};
+use crate::entry::{begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step};
 use crate::extensions::Extensions;
 use crate::outstanding::Outstanding;
 use crate::peer::Asked;
-use crate::place::Place;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::stats::Proposals;
@@ -17,6 +14,7 @@ use crate::timestamp::Timestamp;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, Tree, Watches};
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
@@ -47,7 +45,7 @@ pub(crate) struct Partition {
     rests_on: Timestamp,
     abandoned: u64,
     /// Which entries of other partitions it follows: the last of each, which may not be committed.
-    follows: Vec<Place>,
+    follows: Vec<EntryId>,
     /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
     steps: u16,
     step: Step,
@@ -262,7 +260,7 @@ impl Partition {
     pub(crate) fn put_part(
         &mut self,
         origin: Option<Origin>,
-        places: &[Place],
+        places: &[EntryId],
         reply: &[u8],
         part: Option<(Part, i64)>,
         now: Now,
@@ -369,7 +367,7 @@ impl Partition {
 
     /// Closes the entry under construction, and says what it follows; give it back with [`Partition::hold_up`] if the
     /// log cannot take it yet.
-    pub(crate) fn take_entry(&mut self) -> Option<(Bytes, Vec<Place>)> {
+    pub(crate) fn take_entry(&mut self) -> Option<(Bytes, Vec<EntryId>)> {
         if let Some(held_up) = self.outstanding.take_held_up() {
             return Some((held_up, Vec::new()));
         }

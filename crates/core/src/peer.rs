@@ -1,9 +1,7 @@
 //! What servers of an ensemble say to each other.
 //!
 //! ```text
-//! message  := 1, message of stoa-group
-//!           | 2, term, stream, base, first i64, count i32, (asked as a buffer)*    forwarded requests
-//!           | 3, term, stream, expected i64                                        some are missing
+//! message  := what [`stoa_timeline::Message`] is, which forwards (asked as a buffer)*
 //!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
 //!           | 5, term, number i64                                                  that has arrived
 //!           | 7, reads i64, count i32, (path, reads i64)*        what is read here in a second, in all and most
@@ -24,13 +22,11 @@ use crate::timestamp::Timestamp;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Message, Pieces};
+use stoa_group::Pieces;
+use stoa_timeline::{BadMessage, Message};
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, PASSWORD_LEN, Reader, path, put};
 
-const GROUP: u8 = 1;
-const FORWARD: u8 = 2;
-const MISSING: u8 = 3;
 const HEARD: u8 = 4;
 const HEARD_ARRIVED: u8 = 5;
 const READS: u8 = 7;
@@ -46,27 +42,13 @@ const MOVE: u8 = 5;
 const CREATE_SESSION_AFTER: u8 = 6;
 const OPEN_SESSION_AFTER: u8 = 7;
 
-/// Why bytes are no message of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadMessage;
-
-impl From<stoa_wire::DecodeError> for BadMessage {
-    fn from(_: stoa_wire::DecodeError) -> Self {
-        Self
-    }
-}
-
 type Result<T> = core::result::Result<T, BadMessage>;
 
 /// A message from another server.
 #[derive(Debug)]
 pub(crate) enum PeerMessage {
-    /// For the timeline's group.
-    Group(Message),
-    /// Requests of the sender's clients, for the leader.
-    Forward(Forward),
-    /// To a contact server: the leader lacks the requests from this one on.
-    Missing { term: u64, stream: u64, expected: u64 },
+    /// For the timeline.
+    Timeline(Message),
     /// Whom the sender has heard of, for the leader.
     Heard { term: u64, number: u64, sessions: Vec<Heard> },
     /// The leader knows it.
@@ -88,21 +70,6 @@ pub(crate) struct Reads {
 pub(crate) struct Heard {
     pub(crate) session: i64,
     pub(crate) silent_ms: u32,
-}
-
-/// Requests on their way to the leader: a part of the sender's stream of requests.
-#[derive(Debug)]
-pub(crate) struct Forward {
-    /// The term of the leader that they are for.
-    pub(crate) term: u64,
-    /// Which run of the sender they belong to.
-    pub(crate) stream: u64,
-    /// Requests before this one are of no concern any more.
-    pub(crate) base: u64,
-    /// Number of the first of `asked`.
-    pub(crate) first: u64,
-    /// Encoded [`Asked`]s.
-    pub(crate) asked: Vec<Bytes>,
 }
 
 /// A request that a contact server hands to the leader.
@@ -284,21 +251,7 @@ impl PeerMessage {
     pub(crate) fn encode(&self) -> Pieces {
         let mut out = Vec::new();
         match self {
-            Self::Group(message) => {
-                let mut out = Pieces::default();
-                out.put(&[GROUP]);
-                message.encode(&mut out);
-                return out;
-            }
-            Self::Forward(Forward { term, stream, base, first, asked }) => {
-                put_numbers(&mut out, FORWARD, &[*term, *stream, *base, *first]);
-                out.reserve(asked.iter().map(|asked| 4 + asked.len()).sum::<usize>() + 4);
-                put::len(&mut out, asked.len());
-                asked.iter().for_each(|asked| put::buffer(&mut out, asked));
-            }
-            Self::Missing { term, stream, expected } => {
-                put_numbers(&mut out, MISSING, &[*term, *stream, *expected]);
-            }
+            Self::Timeline(message) => return message.encode(),
             Self::Heard { term, number, sessions } => {
                 put_numbers(&mut out, HEARD, &[*term, *number]);
                 put::len(&mut out, sessions.len());
@@ -325,37 +278,20 @@ impl PeerMessage {
     /// Whether it is what a leader says to those who follow it.
     pub(crate) fn is_of_leader(&self) -> bool {
         match self {
-            Self::Group(message) => message.is_of_leader(),
-            Self::Missing { .. } | Self::HeardArrived { .. } => true,
-            Self::Forward(_) | Self::Heard { .. } | Self::Reads(_) => false,
+            Self::Timeline(message) => message.is_of_leader(),
+            Self::HeardArrived { .. } => true,
+            Self::Heard { .. } | Self::Reads(_) => false,
         }
     }
 
     /// Reads what [`PeerMessage::encode`] wrote; what it takes is in proportion to the bytes.
-    pub(crate) fn decode(mut bytes: Bytes) -> Result<Self> {
-        let all = bytes.clone();
-        let mut reader = Reader::new(&all);
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self> {
+        if bytes.first().is_some_and(|kind| Message::is_kind(*kind)) {
+            return Message::decode(bytes).map(Self::Timeline);
+        }
+        let mut reader = Reader::new(&bytes);
         let [kind] = *reader.take(1)? else { return Err(BadMessage) };
         let message = match kind {
-            GROUP => {
-                let _ = bytes.split_to(1);
-                return Message::decode(bytes).map(Self::Group).map_err(|_| BadMessage);
-            }
-            FORWARD => {
-                let (term, stream) = (number(&mut reader)?, number(&mut reader)?);
-                let (base, first) = (number(&mut reader)?, number(&mut reader)?);
-                let count = reader.count(4)?;
-                let mut asked = Vec::with_capacity(count);
-                for _ in 0..count {
-                    asked.push(all.slice_ref(buffer(&mut reader)?));
-                }
-                Self::Forward(Forward { term, stream, base, first, asked })
-            }
-            MISSING => Self::Missing {
-                term: number(&mut reader)?,
-                stream: number(&mut reader)?,
-                expected: number(&mut reader)?,
-            },
             HEARD => {
                 let (term, count_of) = (number(&mut reader)?, number(&mut reader)?);
                 let count = reader.count(12)?;
@@ -378,6 +314,7 @@ impl PeerMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stoa_timeline::Forward;
 
     fn samples() -> Vec<PeerMessage> {
         let mut asked = [const { Vec::new() }; 7];
@@ -394,8 +331,7 @@ mod tests {
         Asked::put_session(&mut asked[6], false, &after.seen, 7, 1000, b"short");
         let asked = asked.map(Bytes::from).to_vec();
         vec![
-            PeerMessage::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),
-            PeerMessage::Missing { term: 1, stream: 2, expected: 3 },
+            PeerMessage::Timeline(Message::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked })),
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
             PeerMessage::Reads(Reads { total: 9, subtrees: vec![("/a".into(), 5), ("/a/b".into(), 4)] }),
@@ -424,7 +360,7 @@ mod tests {
             for len in 0..bytes.len() {
                 assert!(PeerMessage::decode(bytes.slice(..len)).is_err(), "cut at {len}");
             }
-            if let PeerMessage::Forward(Forward { asked, .. }) = read {
+            if let PeerMessage::Timeline(Message::Forward(Forward { asked, .. })) = read {
                 for asked in asked {
                     assert!(Asked::decode(&asked).is_ok());
                     for len in 0..asked.len() {

@@ -142,8 +142,15 @@ impl Server {
     pub fn plant(&mut self, bug: Bug) {
         self.planted.bug = Some(bug);
         self.partition.planted = self.planted;
-        if let Some(carrier) = &mut self.carrier {
-            carrier.planted = self.planted;
-        }
+        let of_timeline = match bug {
+            Bug::HalfIsEnough => stoa_timeline::Bug::HalfIsEnough,
+            Bug::TakenTwice => stoa_timeline::Bug::TakenTwice,
+            Bug::AskedAgainAtOnce => stoa_timeline::Bug::AskedAgainAtOnce,
+            Bug::OutsiderIsHeard => stoa_timeline::Bug::OutsiderIsHeard,
+            Bug::EmptiedStays => stoa_timeline::Bug::EmptiedStays,
+            Bug::StrangerStays => stoa_timeline::Bug::StrangerStays,
+            _ => return,
+        };
+        self.timeline.plant(of_timeline);
     }
 }

@@ -117,7 +117,7 @@ impl Server {
             }
             return;
         }
-        if self.replica.leader != 0 || self.replica.is_alone() {
+        if self.timeline.leader() != 0 || self.timeline.is_alone() {
             self.read_only.leaderless_since_us = None;
             if !self.planted.is(Bug::ReadOnlyOutlivesLeader) {
                 self.end_read_only();
@@ -239,7 +239,7 @@ impl Server {
             return Admission::Expired;
         }
         let was_here = known.contact.server == self.config.server_id;
-        match self.ensemble.stay(was_here, timeout_ms, self.now) {
+        match self.liveness.stay(was_here, timeout_ms, self.now) {
             Some(until_us) => Admission::Welcome { session, password, timeout_ms, until_us: Some(until_us) },
             None => Admission::TurnedAway(CloseReason::NoQuorum),
         }

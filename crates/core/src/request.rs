@@ -58,7 +58,7 @@ impl Server {
             Opcode::Auth => self.auth(id, header, &mut reader, arrived_us),
             // A program takes a read in its turn among the writes, as what it does is one.
             _ if !is_barred
-                && (!reads_newest || self.replica.is_alone())
+                && (!reads_newest || self.timeline.is_alone())
                 && is_read
                 && self.partition.runs_for(session, opcode, &reader) =>
             {
@@ -67,8 +67,8 @@ impl Server {
             _ if is_introduction && is_next => {
                 self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
             }
-            _ if reads_newest && !is_introduction && !self.replica.is_alone() => {
-                let barrier = self.barrier(id);
+            _ if reads_newest && !is_introduction && !self.timeline.is_alone() => {
+                let barrier = self.timeline.barrier(id);
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
                 let frame = frame.bytes.into();
                 self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
@@ -142,8 +142,8 @@ impl Server {
         let Some(connection) = self.connections.get(id) else { return };
         // A server alone need not store what changes nothing.
         let is_ahead = connection.guest.as_ref().is_some_and(|guest| guest.is_ahead);
-        let is_beside = self.replica.is_alone() && !is_ahead;
-        let origin = self.requests.next();
+        let is_beside = self.timeline.is_alone() && !is_ahead;
+        let origin = self.timeline.next_request();
         let refused = match (self.moved(session, origin.server, opening), &request) {
             (Some(code), _) => Err(Refusal::Error(code)),
             (None, Request::Reconfig(reconfig)) => {
@@ -167,7 +167,7 @@ impl Server {
             }
             Err(refusal) => self.partition.propose_refusal(origin, refusal),
         }
-        self.requests.prepared(id);
+        self.timeline.prepared(id);
         self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
     }
 
@@ -186,7 +186,7 @@ impl Server {
         let mut asked = Vec::with_capacity(body.len() + 64);
         let after = connection.after();
         Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
-        self.requests.ask(id, asked);
+        self.timeline.ask(id, asked);
         self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
     }
 
@@ -204,7 +204,7 @@ impl Server {
 
     /// Whether this server prepares requests itself, and nothing that was asked before waits for that.
     pub(crate) fn can_prepare(&self) -> bool {
-        self.prepares() && self.requests.are_given() && self.pending.is_empty()
+        self.prepares() && self.timeline.are_given() && self.pending.is_empty()
     }
 
     /// A session that is on its way to another connection takes nothing from this one.
@@ -251,13 +251,13 @@ impl Server {
                     self.ask_leader(id, header, Opcode::Sync, &body, arrived_us, false);
                     return;
                 }
-                if self.replica.is_alone() || self.planted.is(Bug::SyncIsLocal) {
+                if self.timeline.is_alone() || self.planted.is(Bug::SyncIsLocal) {
                     if !self.has_to_wait(id, header, asked, arrived_us) {
                         self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
                     }
                     return;
                 }
-                let barrier = self.barrier(id);
+                let barrier = self.timeline.barrier(id);
                 let answer = Some(Barred { xid: header.xid, body, arrived_us });
                 self.connections.push_slot(id, Slot::Barrier { id: barrier, answer });
             }
@@ -340,7 +340,7 @@ impl Server {
         arrived_us: u64,
     ) {
         let Some(connection) = self.connections.get(id) else { return };
-        let after = if self.replica.is_alone() { self.partition.proposed_zxid() } else { 0 };
+        let after = if self.timeline.is_alone() { self.partition.proposed_zxid() } else { 0 };
         let nothing_before = connection.queue.is_empty() && after <= self.partition.tree.last_zxid();
         if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
             self.reply(id, xid, opcode, err, &body, arrived_us);
@@ -359,7 +359,7 @@ impl Server {
         while let Some(connection) = self.connections.get(id) {
             let ready = match connection.queue.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
-                Some(Slot::Barrier { id, .. }) => !self.ensemble.barriers.is_waiting(*id),
+                Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
                 Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
                 Some(Slot::Request { .. }) => true,
                 Some(Slot::Write { .. }) | None => false,

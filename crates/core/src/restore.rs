@@ -8,10 +8,10 @@ use core::fmt;
 use stoa_group::{Entry, EntryKind, Mark, Members, Restored};
 use stoa_tree::{Options, Tree};
 
-use crate::carrier::Slices;
 use crate::entry::{Items, Outcome};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
+use stoa_timeline::{OnDisk, Slices};
 
 /// What a disk holds of a partition, as far as it is known to be committed; with the first one, the rest of the log.
 #[derive(Debug)]
@@ -58,6 +58,12 @@ impl Recovered {
             updates: 0,
             positions: Vec::new(),
         }
+    }
+
+    /// What the disk holds of the log.
+    pub(crate) fn log(&self) -> OnDisk<'_> {
+        let Self { restored, snapshot, covered, record, .. } = self;
+        OnDisk { restored, snapshot: snapshot.as_ref(), covered: *covered, record: *record }
     }
 
     /// Where each partition stands, where there are several.

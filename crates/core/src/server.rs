@@ -1,26 +1,24 @@
 //! The server as a whole: its parts, its inputs and its outputs.
 
 use crate::auth;
-use crate::carrier::{Append, Carrier, Delivery};
 use crate::catch_up::Returning;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::controller::Controller;
 use crate::crossing::{Crossing, Pending};
-use crate::ensemble::Ensemble;
+use crate::ensemble::Arrived;
 use crate::frame::Frame;
 use crate::guest::Guests;
+use crate::liveness::Liveness;
 use crate::load::Load;
 use crate::local::Local;
-use crate::membership::Reachable;
+use crate::membership::ServerList;
 use crate::moves::Moves;
 use crate::owners::Owners;
 use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::read_only::ReadOnly;
-use crate::replica::Replica;
-use crate::requests::Requests;
 use crate::restore::Recovered;
 use crate::session::{LiveSession, Sessions};
 use crate::side::Sides;
@@ -29,14 +27,14 @@ use crate::stats::{Stats, Turn};
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, Word};
-use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
-use stoa_group::{Entry, Restored};
+use stoa_group::Entry;
+use stoa_timeline::{Append, Timeline};
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
 
@@ -110,12 +108,12 @@ pub struct Server {
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) partition: Partition,
-    pub(crate) replica: Replica,
-    /// At the first partition: the log that all of them share.
-    pub(crate) carrier: Option<Box<Carrier>>,
-    pub(crate) requests: Requests,
-    pub(crate) ensemble: Ensemble,
-    pub(crate) reachable: Reachable,
+    /// What is replicated.
+    pub(crate) timeline: Timeline<ConnectionId>,
+    /// A snapshot that has come from another server.
+    pub(crate) arrived: Option<Arrived>,
+    pub(crate) liveness: Liveness,
+    pub(crate) server_list: ServerList,
     pub(crate) read_only: ReadOnly,
     pub(crate) local: Local,
     pub(crate) snapshots: Snapshots,
@@ -137,9 +135,6 @@ pub struct Server {
     pub(crate) said: VecDeque<(u8, ConnectionId, ToClient)>,
     /// For this server's threads, by partition.
     pub(crate) words: VecDeque<(u8, Word)>,
-    /// The term in which the first partition prepares requests here, as far as the others were told; 0 when it does
-    /// not.
-    pub(crate) prepares_in: u64,
     /// Position of the entry that is being applied.
     pub(crate) applying: u64,
     /// When it began, by the wall clock.
@@ -173,10 +168,16 @@ impl Server {
     /// its vote speaks of entries that are missing, or its members of nobody who could vote.
     #[must_use]
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
-        let [hash_seed, stream, question, timeout] = seeds(&secret);
+        let [hash_seed, stream, question, election] = seeds(&secret);
         let own = config.partition;
-        let (carrier, replica) = take_up(&config, &recovered, timeout)?;
-        let at = replica.applied.0;
+        let timeline = Timeline::new(
+            config.timeline([election, stream, question]),
+            &recovered.log(),
+            recovered.position,
+            &recovered.positions(config.partitions),
+            now.mono_us,
+        )?;
+        let at = timeline.applied_at().0;
         let tree = recovered.tree;
         let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
         let placement = Placement::with(config.partitions, tree.placed());
@@ -202,18 +203,16 @@ impl Server {
             committed: VecDeque::new(),
             said: VecDeque::new(),
             words: VecDeque::new(),
-            prepares_in: 0,
             applying: 0,
             began_ms: now.wall_ms,
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
             snapshots: Snapshots::new(config.snapshot_updates, secret[0], config.partitions),
-            replica,
-            carrier,
-            requests: Requests::new(config.server_id, stream),
-            reachable: Reachable::default(),
+            timeline,
+            arrived: None,
+            server_list: ServerList::default(),
             read_only: ReadOnly::new(config.server_id, now),
             local: Local::default(),
-            ensemble: Ensemble::new(config.server_id, config.heartbeat_ms, question, now),
+            liveness: Liveness::new(now),
             config,
             connections: Connections::default(),
             sessions,
@@ -339,7 +338,7 @@ impl Server {
         self.now = now;
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
-            self.lead_if_alone();
+            self.timeline.lead_if_alone();
         }
         while let Some(&(deadline, id)) = self.handshakes.front()
             && deadline <= now.mono_us
@@ -398,7 +397,7 @@ impl Server {
     #[must_use]
     pub fn next_wake_us(&self) -> u64 {
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
-        let ensemble = self.next_ensemble_wake_us();
+        let ensemble = self.timeline.next_wake_us();
         let load = [self.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us, ensemble];
         let load = load.into_iter().chain([self.next_pause_end_us()]);
@@ -430,19 +429,17 @@ impl Server {
     /// The next record for the log. Asking closes the entry under construction, so the driver asks
     /// once it has handed in everything that had arrived: that is the group commit.
     pub fn poll_append(&mut self) -> Option<Append> {
-        if !self.carrier.as_ref().is_some_and(|carrier| carrier.has_appends()) {
+        if !self.timeline.has_appends() {
             self.propose_entry();
-            if let Some(carrier) = self.carrier.as_mut().filter(|_| !self.stamp.is_empty()) {
-                carrier.propose_handed();
-            }
+            self.timeline.propose_batch();
             self.pump();
         }
-        let append = self.carrier.as_mut()?.poll_append()?;
+        let append = self.timeline.poll_append()?;
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
         self.snapshots.logged(append.payload.len());
         if self.planted.is(Bug::AckBeforeDurable) {
-            self.carrier.as_mut()?.appended(append.position);
+            self.timeline.stored(append.position);
             self.pump();
         }
         Some(append)
@@ -452,16 +449,14 @@ impl Server {
     /// to store; 0 when there is nothing.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
-        let carrier = self.carrier.as_ref();
-        let has_appends = carrier.is_some_and(|carrier| carrier.has_appends());
-        let handed = carrier.map_or(0, |carrier| carrier.handed_bytes());
-        (self.partition.entry_bytes() + handed).max(usize::from(has_appends))
+        let proposed = self.partition.entry_bytes() + self.timeline.proposed_bytes();
+        proposed.max(usize::from(self.timeline.has_appends()))
     }
 
     /// The log holds everything up to the record at `position`.
     pub fn appended(&mut self, position: u64, now: Now) {
         self.now = now;
-        if self.carrier.as_mut().is_some_and(|carrier| carrier.appended(position)) {
+        if self.timeline.stored(position) {
             self.take_arrived();
         }
         self.pump();
@@ -478,12 +473,8 @@ impl Server {
             self.appended(u64::MAX, now);
             return true;
         }
-        let refused = self.carrier.as_mut().and_then(|carrier| carrier.refused(generation));
-        let Some(goes_on) = refused else { return true };
+        let Some(goes_on) = self.timeline.refused(generation) else { return true };
         self.stats.log_refusals += 1;
-        for partition in 1..self.placement.partitions() {
-            self.say(partition, Word::Delivered(Delivery::NoRoom));
-        }
         self.has_no_room();
         goes_on
     }
@@ -491,11 +482,10 @@ impl Server {
     /// What was proposed is not in the log.
     pub(crate) fn has_no_room(&mut self) {
         let now = self.now;
-        let term = self.carrier.as_ref().map_or(self.replica.term, |carrier| carrier.term());
-        self.replica.leader_is(term, 0, false);
+        self.timeline.has_no_room();
         self.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
         self.sessions.reopen_closing(now);
-        let alone = self.replica.is_alone();
+        let alone = self.timeline.is_alone();
         let waiters = core::mem::take(&mut self.waiters);
         if alone {
             self.pending.clear();
@@ -503,7 +493,7 @@ impl Server {
             self.stop_standing();
             self.partition.abandon(&self.stamp);
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
-            self.requests.forget(|id| refused.push(id));
+            self.timeline.forget_requests(|id| refused.push(id));
             self.sessions.stop_upgrading();
             for id in refused {
                 self.refuse_waiting(id);
@@ -514,13 +504,6 @@ impl Server {
             self.close_all(CloseReason::NoRoom);
         }
         self.resume_congested();
-    }
-
-    /// Tries to lead, if nobody else could.
-    fn lead_if_alone(&mut self) {
-        if let Some(carrier) = &mut self.carrier {
-            carrier.lead_if_alone();
-        }
     }
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
@@ -669,7 +652,7 @@ impl Server {
     fn is_congested(&self) -> bool {
         let limits = &self.config.limits;
         self.connections.outstanding >= limits.outstanding
-            || self.partition.queued_bytes() + self.requests.bytes() >= limits.log_queue_bytes
+            || self.partition.queued_bytes() + self.timeline.asked_bytes() >= limits.log_queue_bytes
     }
 
     /// Lets a paused connection go on if it has room again. Congestion is the server's doing, so its
@@ -786,30 +769,26 @@ impl Server {
 
     /// Up to which position of the log everything is applied here, at the first partition.
     pub(crate) fn log_applied(&self) -> u64 {
-        let Some(carrier) = self.carrier.as_ref().filter(|_| !self.stamp.is_empty()) else {
-            return self.replica.applied.0;
-        };
-        carrier.divided() - u64::from(!self.committed.is_empty())
+        self.timeline.divided() - u64::from(!self.committed.is_empty())
     }
 
     /// Position of the last applied entry.
     #[must_use]
     pub fn applied(&self) -> u64 {
-        self.replica.applied.0
+        self.timeline.applied_at().0
     }
 
     /// Entries with the log, and bytes proposed and not applied.
     #[must_use]
     pub fn log_queue(&self) -> (usize, usize) {
-        let in_flight = self.carrier.as_ref().map_or(0, |carrier| carrier.in_flight());
-        (in_flight, self.partition.queued_bytes())
+        (self.timeline.in_flight(), self.partition.queued_bytes())
     }
 
     /// Bytes of requests that are kept until they have an outcome, because they may have to be asked
     /// again.
     #[must_use]
     pub fn asked_bytes(&self) -> usize {
-        self.requests.bytes()
+        self.timeline.asked_bytes()
     }
 
     /// Whether writes are being refused because the log has no room.
@@ -830,22 +809,6 @@ impl Server {
     pub fn drop_connection(&mut self, id: ConnectionId) {
         self.close(id, CloseReason::Operator);
     }
-}
-
-/// Takes up the log, at the first partition, and this partition's end of it.
-fn take_up(config: &Config, recovered: &Recovered, seed: u64) -> Option<(Option<Box<Carrier>>, Replica)> {
-    let carrier = match config.partition {
-        FIRST => {
-            let positions = recovered.positions(config.partitions);
-            Some(Box::new(Carrier::new(config.group(seed), recovered, &positions)?))
-        }
-        _ => None,
-    };
-    let Restored { base, vote, .. } = &recovered.restored;
-    let position = if config.partitions > 1 { recovered.position } else { base.position };
-    let members = carrier.as_ref().map_or_else(|| base.members.clone(), |carrier| carrier.members());
-    let replica = Replica::new(config.server_id.into(), (position, base.term), vote.term, members);
-    Some((carrier, replica))
 }
 
 /// Random numbers that have nothing to do with each other.

@@ -12,6 +12,7 @@ use crate::step::end_of;
 use crate::word::{ToClient, ToPartition, Word};
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
+use stoa_timeline::PartitionMessage;
 
 /// A thread's clients and its partition. What it says to the server's other threads comes out of
 /// [`Shard::poll_word`] and goes into their [`Shard::hear`].
@@ -108,7 +109,12 @@ impl Shard {
     /// anything else: what follows from many words takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, word: Word, now: Now) {
         let is_put = matches!(word, Word::Answer(_, ToClient::Put(_)));
-        if is_put || matches!(word, Word::Client(..) | Word::HandedOn(..) | Word::Handed(_)) {
+        if is_put
+            || matches!(
+                word,
+                Word::Client(..) | Word::HandedOn(..) | Word::Timeline(PartitionMessage::Propose(_))
+            )
+        {
             self.home.heard_at(now);
             return self.listen(from, word, now);
         }
@@ -183,7 +189,7 @@ impl Shard {
         if self.server.has_news_of_sessions() {
             self.words.extend(self.server.poll_sessions_changed());
         }
-        while let Some((to, word)) = self.server.words.pop_front() {
+        while let Some((to, word)) = self.server.poll_word() {
             if matches!(word, Word::HandedOn(..)) {
                 self.server.promises_are_told();
             }
@@ -234,8 +240,8 @@ impl Shard {
         });
     }
 
-    fn is_quiet(&self) -> bool {
-        self.home.is_quiet() && self.server.words.is_empty()
+    fn is_quiet(&mut self) -> bool {
+        self.home.is_quiet() && !self.server.has_words()
     }
 
     /// What the partition has for clients.

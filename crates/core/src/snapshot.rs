@@ -6,7 +6,6 @@
 //! than it takes to copy [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices of a partition are with the driver at a time:
 //! a slow disk slows the walk, never the memory.
 
-use crate::carrier::{Delivery, timeline_of};
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::server::Server;
@@ -15,6 +14,7 @@ use crate::word::Word;
 use alloc::vec;
 use alloc::vec::Vec;
 use stoa_group::Mark;
+use stoa_timeline::{SnapshotHead, timeline_of};
 
 /// About how much one slice holds.
 const SLICE_BYTES: usize = 128 << 10;
@@ -154,7 +154,7 @@ impl Snapshots {
 impl Server {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
-        if self.carrier.is_some() {
+        if self.timeline.has_log() {
             self.snapshots.begin();
         } else {
             self.say(FIRST, Word::SnapshotWanted);
@@ -217,8 +217,11 @@ impl Server {
     fn begin_snapshot(&mut self) -> Option<SnapshotOutput> {
         let learners_count = self.planted.is(Bug::LearnerCounts);
         let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
-        let carrier = self.carrier.as_mut().filter(|carrier| !carrier.is_taking_over())?;
-        let (head, mark, covered) = carrier.begin_snapshot(learners_count);
+        let SnapshotHead { mut head, covered } = self.timeline.begin_snapshot()?;
+        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
+            members.voters.append(&mut members.learners);
+        }
+        let mark = head.snapshot.clone().unwrap_or_default();
         let (position, partitions) = (mark.position, self.placement.partitions());
         self.snapshots.number += 1;
         let number = self.snapshots.number;
@@ -226,12 +229,10 @@ impl Server {
         self.snapshots.state = State::Waiting;
         self.snapshots.is_there = false;
         if self.stamp.is_empty() {
-            debug_assert_eq!(position, self.replica.applied.0, "a snapshot is of what is applied");
+            debug_assert_eq!(position, self.timeline.applied_at().0, "a snapshot is of what is applied");
             self.walk_snapshot(number);
         } else {
-            for partition in 0..partitions {
-                self.deliver(partition, Delivery::Snapshot(number));
-            }
+            self.timeline.snapshot_is_here(number);
             self.pump();
         }
         Some(SnapshotOutput::Begin {
@@ -240,7 +241,7 @@ impl Server {
             position,
             zxid: self.partition.tree.last_zxid(),
             partitions,
-            head,
+            head: head.encode().join().into(),
         })
     }
 
@@ -250,7 +251,7 @@ impl Server {
             // Of an earlier one, of which it is not known here yet that it has come to nothing.
             self.partition.tree.snapshot_abort();
         }
-        if self.carrier.is_some() {
+        if self.timeline.has_log() {
             if self.snapshots.number != number || self.snapshots.state != State::Waiting {
                 return;
             }
@@ -264,7 +265,7 @@ impl Server {
         self.partition.tree.snapshot_begin();
         if !self.stamp.is_empty() {
             self.snapshots.rests_on = vec![self.config.partition];
-            self.snapshots.rests_on.extend(state::encode(&self.stamp, self.replica.applied.0));
+            self.snapshots.rests_on.extend(state::encode(&self.stamp, self.timeline.applied_at().0));
         }
     }
 
@@ -287,9 +288,7 @@ impl Server {
         self.snapshots.ahead = 0;
         if durable {
             let mark = core::mem::take(&mut self.snapshots.mark);
-            if let Some(carrier) = &mut self.carrier {
-                carrier.group().offer_snapshot(mark);
-            }
+            self.timeline.offer_snapshot(mark);
             self.snapshots.taken += 1;
         } else {
             self.snapshots.failed += 1;
@@ -311,7 +310,7 @@ impl Server {
 
     /// Tells the first partition, which begins snapshots, how much this one has applied, and how large it is.
     pub(crate) fn tell_growth(&mut self) {
-        if self.carrier.is_none() {
+        if !self.timeline.has_log() {
             let (updates, bytes) = (self.snapshots.updates, self.partition.tree.data_bytes());
             self.snapshots.told_updates = updates;
             self.say(FIRST, Word::Grown { updates, bytes });
@@ -331,7 +330,7 @@ impl Server {
     /// is written, and reading the log at most doubles a start.
     pub(crate) fn poll_snapshot_due(&mut self) {
         let snapshots = &mut self.snapshots;
-        if self.carrier.is_none() {
+        if !self.timeline.has_log() {
             if snapshots.updates - snapshots.told_updates > snapshots.due_updates / TOLD_TIMES {
                 self.tell_growth();
             }

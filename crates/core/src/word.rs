@@ -2,17 +2,17 @@
 //! what is urgent.
 
 use crate::ahead::Ahead;
-use crate::carrier::{Delivery, Handed};
 use crate::connection::{CloseReason, ConnectionId};
 use crate::crossing::{Standing, Step, Stepped, Verdict};
 use crate::load::LoadReport;
-use crate::place::Place;
+use crate::state::State;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
+use stoa_timeline::{EntryId, PartitionMessage};
 use stoa_tree::{Contact, WatchMode};
 
 /// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
@@ -67,12 +67,15 @@ pub enum Word {
     Stepped(u64, Box<Stepped>),
     /// The operation is done or undone.
     Verdict(u64, Box<Verdict>),
-    /// To the first partition: an entry for the log that all share.
-    Handed(Handed),
-    /// To the first partition: where does the log end?
-    Ask(u64),
-    /// From the first partition: something of the log.
-    Delivered(Delivery),
+    /// About the log that all share.
+    Timeline(PartitionMessage),
+    /// From the first partition: the state is another server's.
+    StateReplaced {
+        /// The receiver's part of it.
+        state: Box<State>,
+        /// Its term.
+        term: u64,
+    },
     /// To the first partition: a snapshot is wanted.
     SnapshotWanted,
     /// To the first partition: since the last snapshot the sender has applied so many updates, and its state is so
@@ -109,21 +112,21 @@ pub enum Word {
     /// The sender waits for the watches on what it takes.
     Follow {
         /// Where the receiver gives that.
-        given: Place,
+        given: EntryId,
         /// Where the sender takes it.
-        taken: Place,
+        taken: EntryId,
     },
     /// To each home: what was given leaves with these watches of its clients.
     Leaves {
         /// Where it is taken.
-        taken: Place,
+        taken: EntryId,
         /// Whose, on what, and of which kind.
         watches: Vec<LeftWatch>,
     },
     /// From each home to the partition that takes it: the same, of clients that it now knows.
     Comes {
         /// Where it is taken.
-        taken: Place,
+        taken: EntryId,
         /// Whose, on what, and of which kind.
         watches: Vec<LeftWatch>,
     },
@@ -143,7 +146,7 @@ impl Word {
     pub fn is_urgent(&self) -> bool {
         match self {
             Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
-            Self::Handed(_) | Self::Ask(_) | Self::Delivered(_) | Self::Load(_) => true,
+            Self::Timeline(_) | Self::StateReplaced { .. } | Self::Load(_) => true,
             Self::CatchUp | Self::CaughtUp(_) => true,
             Self::Verdict(_, verdict) => verdict.session.is_none(),
             Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),

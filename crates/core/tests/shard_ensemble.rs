@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use stoa_core::{
-    Config, ConnectionId, Items, Now, Outcome, PeerOutput, Placement, Recovered, Role, Shard, Share, Slices,
-    SnapshotOutput, StateLoader, Word, digest_id,
+    Config, ConnectionId, Items, Now, Outcome, PartitionMessage, PeerOutput, Placement, Recovered, Role,
+    Shard, Share, Slices, SnapshotOutput, StateLoader, Word, digest_id,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
@@ -164,8 +164,10 @@ impl Servers {
         self.shard(id, partition).settle(now);
         while let Some((to, word)) = self.shard(id, partition).poll_word() {
             let is_kept = match word {
-                Word::Delivered(_) => self.lags == Some((id, to)),
-                Word::Handed(_) | Word::Ask(_) => false,
+                Word::Timeline(PartitionMessage::Deliver(_)) | Word::StateReplaced { .. } => {
+                    self.lags == Some((id, to))
+                }
+                Word::Timeline(_) => false,
                 _ => self.silent == Some((id, partition, to)),
             };
             if is_kept {

@@ -597,6 +597,13 @@ impl Group {
         Members::from_raft(&self.held().members)
     }
 
+    /// Whether there is nothing to do.
+    #[must_use]
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.outputs.is_empty() && (self.taking_over.is_some() || !self.raft.has_ready())
+    }
+
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<Output> {
         while self.outputs.is_empty() && self.taking_over.is_none() && self.raft.has_ready() {

@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     (
         "stoa",
         &[
@@ -21,11 +21,12 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ),
     ("stoa-server", &["stoa-core", "stoa-storage", "stoa-tree", "stoa-wire"]),
     ("stoa-sim", &["stoa-client", "stoa-core", "stoa-group", "stoa-storage", "stoa-tree", "stoa-wire"]),
-    ("stoa-core", &["stoa-extension", "stoa-group", "stoa-tree", "stoa-wire"]),
+    ("stoa-core", &["stoa-extension", "stoa-group", "stoa-timeline", "stoa-tree", "stoa-wire"]),
     ("stoa-extension", &["stoa-tree", "stoa-wire"]),
     ("stoa-client", &["stoa-wire"]),
     ("stoa-tree", &["stoa-wire"]),
     ("stoa-group", &[]),
+    ("stoa-timeline", &["stoa-group", "stoa-wire"]),
     ("stoa-model", &[]),
     ("stoa-proxy", &[]),
     ("stoa-storage", &[]),

@@ -1,6 +1,5 @@
 //! Which steps an operation takes, and on which partitions.
 
-use crate::entry::Origin;
 use crate::extensions::{ProgramStep, Registration, changes_programs};
 use crate::peer::Asked;
 use crate::placement::{FIRST, Placement};
@@ -8,6 +7,7 @@ use crate::server::Server;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_timeline::Origin;
 use stoa_tree::{Contact, PROGRAMS, PartResult, Refusal, multi_op, writes_programs};
 use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Reader, Request, put};
 

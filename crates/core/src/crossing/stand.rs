@@ -2,14 +2,13 @@
 
 use super::{Standing, StepKind, Stepped, Verdict, Waiting};
 use crate::crossing::Step;
-use crate::entry::Origin;
 use crate::peer::Asked;
-use crate::place::Place;
 use crate::server::Server;
 use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
 use stoa_wire::{MultiOps, Opcode, Reader, Request};
 
@@ -20,7 +19,7 @@ const MOVED_BYTES_MAX: usize = 4 << 20;
 pub(crate) struct Stand {
     coordinator: u8,
     op: u64,
-    place: Place,
+    place: EntryId,
     /// What is prepared of it, and the zxid of that.
     part: Option<(Part, i64)>,
     /// Its part is written: it goes on when that is applied.
@@ -49,7 +48,7 @@ impl Server {
         if self.crossing.stand.is_some() || self.crossing.waiting.is_empty() {
             return;
         }
-        if !self.leads() {
+        if !self.timeline.leads() {
             for Waiting { coordinator, op, .. } in core::mem::take(&mut self.crossing.waiting) {
                 self.say(coordinator, Word::Stands(op, None));
             }
@@ -62,8 +61,7 @@ impl Server {
         let has_proposed = self.partition.tree.has_proposed();
         let next = self.crossing.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
         let Some(Waiting { coordinator, op, .. }) = next else { return };
-        let position = self.replica.next();
-        let place = Place { partition: self.config.partition, term: self.replica.term, position };
+        let place = self.timeline.next_entry();
         self.partition.depends_on(&self.stamp);
         let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
         self.crossing.stand = Some(Stand { coordinator, op, place, part: None, is_written: false });
@@ -160,7 +158,7 @@ impl Server {
     }
 
     /// Writes this partition's part, alone in an entry.
-    pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[Place], reply: &[u8]) {
+    pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[EntryId], reply: &[u8]) {
         let Some(stand) = &mut self.crossing.stand else { return };
         stand.is_written = true;
         let part = stand.part.take();
@@ -210,7 +208,7 @@ impl Server {
         &mut self,
         origin: Option<Origin>,
         asked: &Bytes,
-        places: Vec<Place>,
+        places: Vec<EntryId>,
         reply: &[u8],
     ) {
         let Ok(decoded) = Asked::decode(asked) else { return };

@@ -5,13 +5,14 @@ use super::here::HereHost;
 use super::item::{Answer, Record, Watch};
 use super::pause::greed;
 use crate::config::Now;
-use crate::entry::{Origin, put_untaken};
+use crate::entry::put_untaken;
 use crate::partition::Partition;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{CallError, Failure, OperationKind, Program, Reply, Request as Operation, Used};
+use stoa_timeline::Origin;
 use stoa_tree::{Caller, Refusal, Stamp, WatchMode};
 use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
 

@@ -11,7 +11,6 @@ use super::item::{Answer, Record};
 use super::pause::greed;
 use super::{Extensions, is_of_programs};
 use crate::config::Now;
-use crate::entry::Origin;
 use crate::partition::Partition;
 use crate::planted::Bug;
 use alloc::format;
@@ -19,6 +18,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{Event, EventKind as Kind, Program, Used};
+use stoa_timeline::Origin;
 use stoa_tree::{Caller, Part};
 use stoa_wire::{Create, EventKind, Request, path};
 

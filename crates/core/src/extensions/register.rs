@@ -3,13 +3,14 @@
 use super::item::{Answer, Record};
 use super::{FAILURE_PATH, OWNER, Place, Proposed, owner_path, program_path};
 use crate::config::Now;
-use crate::entry::{Origin, begin_ran};
+use crate::entry::begin_ran;
 use crate::partition::Partition;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use stoa_extension::Program;
+use stoa_timeline::Origin;
 use stoa_tree::{AclView, Caller, Identity, PROGRAMS, Part, PartOp, PartResult, Refusal};
 use stoa_wire::{
     Acl, AclList, Create, CreateMode, ErrorCode, EventKind, MultiResults, OPEN_ACL, Reader, Request, perms,

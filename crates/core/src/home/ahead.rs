@@ -15,13 +15,13 @@ use crate::ahead::{Ahead, Next, is_plain_write};
 use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
-use crate::place::Place;
 use crate::planted::Bug;
 use crate::route::{Destination, Late, Route, may_watch};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_timeline::EntryId;
 use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
 
 /// After so many requests to one partition it is cheaper to ask in turn.
@@ -104,7 +104,7 @@ pub(crate) struct AskedAhead {
     /// It follows others from one partition to the next: nothing may be asked where it goes before it is there.
     is_handed_on: bool,
     /// Where the last one stands of which that is known, and what the next one rests on.
-    last: Option<Place>,
+    last: Option<EntryId>,
     rests_on: Timestamp,
     /// Reads are asked again as soon as nothing is under way: what still arrives is dropped.
     begins_again: bool,

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Placement, Recovered, Restore, Shard, Slices,
-    Word,
+    CloseReason, Config, ConnectionId, Now, Output, PartitionMessage, PeerOutput, Placement, Recovered,
+    Restore, Shard, Slices, Word,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::{Options, Tree};
@@ -162,8 +162,8 @@ impl Threads {
                 let (is_slow, is_silent) =
                     (self.slow_log.contains(&between.1), self.silent == Some(*between));
                 let is_heard = move |word: &Word| match word {
-                    Word::Delivered(_) => !is_slow,
-                    Word::Handed(_) | Word::Ask(_) => true,
+                    Word::Timeline(PartitionMessage::Deliver(_)) | Word::StateReplaced { .. } => !is_slow,
+                    Word::Timeline(_) => true,
                     _ => !is_silent,
                 };
                 let oldest = words.iter().position(is_heard);

@@ -178,12 +178,12 @@ fn check_record(partitions: usize, append: &Append) -> Result<(), Violation> {
                 continue;
             };
             let mut places = part.places();
-            let is_here = |place: &stoa_core::Place| {
+            let is_here = |place: &stoa_core::EntryId| {
                 let stands = (place.partition, place.position);
                 place.term == entry.term && slices.iter().any(|(of, at, _)| (*of, *at) == stands)
             };
             let is_own =
-                |place: &stoa_core::Place| (place.partition, place.position) == (*partition, *position);
+                |place: &stoa_core::EntryId| (place.partition, place.position) == (*partition, *position);
             if !part.places().any(|place| is_own(&place)) || !places.all(|place| is_here(&place)) {
                 let what =
                     format!("not all parts of an operation are at {:?}", part.places().collect::<Vec<_>>());

@@ -1,17 +1,17 @@
 //! The leader alone judges sessions, by what the others tell it of whom they have heard; who cannot tell it
 //! sends its clients away before their sessions end.
 
-use super::{Ensemble, server_id};
 use crate::config::Now;
 use crate::connection::{CloseReason, Phase};
 use crate::peer::PeerMessage;
 use crate::planted::Bug;
-use crate::replica::Lead;
 use crate::server::Server;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_timeline::Lead;
 
 /// Messages that say who was heard of, whose arrival is waited for.
-const HEARD_IN_FLIGHT: usize = 8;
+const IN_FLIGHT: usize = 8;
 
 /// Clients learn after so much of their timeout that nobody may hear of them, which leaves them the rest
 /// to find a server that has a leader; microseconds.
@@ -19,7 +19,32 @@ fn look_after_us(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3
 }
 
-impl Ensemble {
+/// What the leader knows of whom this server has heard of.
+pub(crate) struct Liveness {
+    /// The number of the last message that told the leader whom we have heard of, and when the next
+    /// one is due.
+    number: u64,
+    due_us: u64,
+    /// Up to when the leader knows whom we have heard of.
+    known_until_us: u64,
+    /// Such messages, and when they were sent.
+    in_flight: VecDeque<(u64, u64)>,
+    /// When this server last gave up a leader that did not listen any more.
+    forgotten_us: u64,
+}
+
+impl Liveness {
+    pub(crate) fn new(now: Now) -> Self {
+        let now_us = now.mono_us;
+        Self {
+            number: 0,
+            due_us: now_us,
+            known_until_us: now_us,
+            in_flight: VecDeque::new(),
+            forgotten_us: now_us,
+        }
+    }
+
     /// How long the client of a session may stay while this server only reads: there may be a leader
     /// that it could find, and that does not hear of it. `None` when it has to look for one now. A session
     /// that was last here is over, if there is such a leader, when its timeout has passed since that knew
@@ -29,52 +54,65 @@ impl Ensemble {
         let since_us = if was_here && over_us > now.mono_us { self.known_until_us } else { now.mono_us };
         Some(since_us + look_after_us(timeout_ms)).filter(|until| *until > now.mono_us)
     }
+
+    /// This server leads: it hears of its clients itself.
+    pub(crate) fn leads(&mut self, now: Now) {
+        self.known_until_us = now.mono_us;
+    }
+
+    /// Somebody else leads: nobody else's messages arrive there.
+    pub(crate) fn leader_changed(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// A message is due to whoever leads. Returns its number, and since when to say who was heard of.
+    fn begin_message(&mut self, tick_ms: u32, now_us: u64) -> u64 {
+        self.due_us = now_us + u64::from(tick_ms) * 1000 / 2;
+        if self.in_flight.len() >= IN_FLIGHT {
+            self.in_flight.pop_front();
+        }
+        self.number += 1;
+        self.in_flight.push_back((self.number, now_us));
+        self.number
+    }
+
+    /// The leader has such a message.
+    pub(crate) fn arrived(&mut self, number: u64) {
+        while let Some((arrived, at_us)) = self.in_flight.pop_front_if(|(sent, _)| *sent <= number) {
+            if arrived == number {
+                self.known_until_us = at_us;
+            }
+        }
+    }
 }
 
 impl Server {
     /// Tells the leader whom this server has heard of since the last message of this kind that has
     /// arrived there.
-    pub(super) fn tell_whom_we_heard(&mut self) {
+    pub(crate) fn tell_whom_we_heard(&mut self) {
         let now_us = self.now.mono_us;
-        if self.replica.lead == Lead::Active {
-            self.ensemble.known_until_us = now_us;
+        if self.timeline.lead() == Lead::Active {
+            self.liveness.leads(self.now);
             return;
         }
-        let leader = self.replica.leader;
-        if leader == 0 || self.ensemble.heard_at_us > now_us {
+        let leader = self.timeline.leader();
+        if leader == 0 || self.liveness.due_us > now_us {
             return;
         }
-        self.ensemble.heard_at_us = now_us + u64::from(self.config.tick_ms) * 1000 / 2;
         let (connections, limits) = (&self.connections, &self.config.limits);
         let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
-        let mut sessions = self.sessions.heard_since(self.ensemble.known_until_us, self.now, held_up);
+        let mut sessions = self.sessions.heard_since(self.liveness.known_until_us, self.now, held_up);
         if self.planted.is(Bug::HeardIsNotTold) {
             sessions.clear();
         }
-        let in_flight = &mut self.ensemble.in_flight_heard;
-        if in_flight.len() >= HEARD_IN_FLIGHT {
-            in_flight.pop_front();
-        }
-        self.ensemble.heard_number += 1;
-        let number = self.ensemble.heard_number;
-        in_flight.push_back((number, now_us));
-        let heard = PeerMessage::Heard { term: self.replica.term, number, sessions };
-        self.ensemble.send(server_id(leader), &heard);
-    }
-
-    pub(super) fn heard_arrived(&mut self, number: u64) {
-        let ensemble = &mut self.ensemble;
-        while let Some((arrived, at_us)) = ensemble.in_flight_heard.pop_front_if(|(sent, _)| *sent <= number)
-        {
-            if arrived == number {
-                ensemble.known_until_us = at_us;
-            }
-        }
+        let number = self.liveness.begin_message(self.config.tick_ms, now_us);
+        let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
+        self.timeline.send(leader, heard.encode());
     }
 
     /// Clients of a server that is cut off from the leader must learn it before their sessions end.
-    pub(super) fn close_cut_off(&mut self) {
-        let (known_us, now_us) = (self.ensemble.known_until_us, self.now.mono_us);
+    pub(crate) fn close_cut_off(&mut self) {
+        let (known_us, now_us) = (self.liveness.known_until_us, self.now.mono_us);
         let is_due = |timeout_ms: i32| now_us > known_us + look_after_us(timeout_ms);
         let least_ms = self.config.session_timeout_min_ms;
         if !is_due(least_ms) {
@@ -82,11 +120,9 @@ impl Server {
         }
         // A server without a vote waits for no election, and would not find out by itself. Then it takes
         // its time to hear of a leader again.
-        if now_us > self.ensemble.forgotten_us + look_after_us(least_ms) {
-            self.ensemble.forgotten_us = now_us;
-            if let Some(carrier) = &mut self.carrier {
-                carrier.group().forget_leader();
-            }
+        if now_us > self.liveness.forgotten_us + look_after_us(least_ms) {
+            self.liveness.forgotten_us = now_us;
+            self.timeline.forget_leader();
         }
         let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
             Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),

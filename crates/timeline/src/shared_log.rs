@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! entry := payload of the only partition
-//!        | count u8, (partition u8, position u64, length u32, payload)*      where there are several
+//!        | count u16, (partition u8, position u64, length u32, payload)*      where there are several
 //! ```
 //! Integers are little-endian.
 //!
@@ -20,18 +20,14 @@
 //! of the log's files. What the disk refuses for lack of room is undone as if the process had ended and begun
 //! again: that is always safe.
 
-use crate::place::Place;
 use crate::planted::{Bug, Planted};
-use crate::restore::Recovered;
-use crate::state::State;
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use stoa_group::{
-    Config, Coverage, Entry, EntryKind, Group, Mark, Members, Output, Pieces, ProposeError, Role, Status,
-    Store,
+    Config, Coverage, Entry, EntryKind, Group, Mark, Members, Output, Pieces, ProposeError, Restored, Role,
+    Status, Store,
 };
 
 /// Which timeline the log's files are of, with so many partitions. Where there are several that is none that there was
@@ -78,9 +74,20 @@ struct InFlight {
     takes_over: bool,
 }
 
+/// Where a leader has put an entry, or will put it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryId {
+    /// The partition.
+    pub partition: u8,
+    /// The leader's term.
+    pub term: u64,
+    /// The position on the partition's timeline.
+    pub position: u64,
+}
+
 /// What a partition hands over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handed {
+pub struct Proposal {
     /// The term of the leader that has prepared it.
     pub term: u64,
     /// Where it will stand on the partition's timeline.
@@ -88,11 +95,11 @@ pub struct Handed {
     /// The bytes.
     pub payload: Bytes,
     /// What it follows, on other partitions.
-    pub follows: Vec<Place>,
+    pub follows: Vec<EntryId>,
 }
 
 /// Something of the log for one partition.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Delivery {
     /// These are committed.
     Committed(Vec<Entry>),
@@ -113,17 +120,32 @@ pub enum Delivery {
     Snapshot(u64),
     /// The log had no room for what was proposed.
     NoRoom,
-    /// The state is another server's.
-    Replaced {
-        /// It.
-        state: Box<State>,
-        /// Its term.
-        term: u64,
-    },
+}
+
+/// What a snapshot begins with.
+#[derive(Debug, Clone)]
+pub struct SnapshotHead {
+    /// Its first chunk: where it stands, who the members are, and the newest vote.
+    pub head: Store,
+    /// The last record that it covers.
+    pub covered: u64,
+}
+
+/// What a disk holds of the log.
+#[derive(Debug, Clone, Copy)]
+pub struct OnDisk<'a> {
+    /// Where the state stands in it, the vote, and the entries that may not be committed.
+    pub restored: &'a Restored,
+    /// The snapshot that the state was loaded from.
+    pub snapshot: Option<&'a Mark>,
+    /// The last record that the snapshot covers.
+    pub covered: u64,
+    /// The last record.
+    pub record: u64,
 }
 
 /// See the module.
-pub(crate) struct Carrier {
+pub(crate) struct SharedLog {
     config: Config,
     group: Group,
     records: VecDeque<Append>,
@@ -134,7 +156,7 @@ pub(crate) struct Carrier {
     /// The term that the group is in, and whether this server leads it.
     term: u64,
     leads: bool,
-    partitions: Vec<Lane>,
+    partitions: Vec<Queue>,
     /// A batch that the group could not take yet.
     held_up: Option<Bytes>,
     /// Bytes that were handed over and are not in a batch.
@@ -154,33 +176,33 @@ pub(crate) struct Carrier {
 
 /// One partition of several.
 #[derive(Debug, Default)]
-struct Lane {
-    handed: VecDeque<Handed>,
+struct Queue {
+    handed: VecDeque<Proposal>,
     /// Up to which position of its timeline everything is proposed.
     proposed: u64,
     /// And committed.
     delivered: u64,
 }
 
-impl Carrier {
+impl SharedLog {
     /// With what the disk holds; `positions` are those of the partitions, where there are several.
-    pub(crate) fn new(config: Config, recovered: &Recovered, positions: &[u64]) -> Option<Self> {
-        let Recovered { restored, snapshot, record, covered, .. } = recovered;
+    pub(crate) fn new(config: Config, disk: &OnDisk<'_>, positions: &[u64]) -> Option<Self> {
+        let OnDisk { restored, snapshot, record, covered } = *disk;
         let mut group = Group::new(&config, restored)?;
         if let Some(mark) = snapshot {
             group.offer_snapshot(mark.clone());
         }
-        let lane = |position: &u64| Lane { delivered: *position, proposed: *position, ..Lane::default() };
-        let mut carrier = Self {
+        let queue = |position: &u64| Queue { delivered: *position, proposed: *position, ..Queue::default() };
+        let mut log = Self {
             config,
             records: VecDeque::new(),
             in_flight: VecDeque::new(),
             generation: 0,
             next_record: record + 1,
-            coverage: Coverage::new(*covered, *record, restored.last()),
+            coverage: Coverage::new(covered, record, restored.last()),
             term: restored.vote.term,
             leads: false,
-            partitions: positions.iter().map(lane).collect(),
+            partitions: positions.iter().map(queue).collect(),
             held_up: None,
             handed_bytes: 0,
             is_fresh: false,
@@ -191,13 +213,13 @@ impl Carrier {
             planted: Planted::default(),
             group,
         };
-        if *record == 0 && snapshot.is_none() && restored.base.position > 0 {
+        if record == 0 && snapshot.is_none() && restored.base.position > 0 {
             // Who the members are stands at the beginning of the log.
-            let birth = carrier.group.snapshot_head();
-            carrier.store(&birth, None);
+            let birth = log.group.snapshot_head();
+            log.store(&birth, None);
         }
-        carrier.begin();
-        Some(carrier)
+        log.begin();
+        Some(log)
     }
 
     /// Nobody else could be elected: there is nothing to wait for.
@@ -243,20 +265,21 @@ impl Carrier {
     }
 
     /// One of several partitions hands over an entry.
-    pub(crate) fn hand_over(&mut self, partition: u8, handed: Handed) {
+    pub(crate) fn hand_over(&mut self, partition: u8, handed: Proposal) {
         // What an earlier leader had prepared is no news to the partition: it is told who leads.
         if self.leads
             && handed.term == self.term
-            && let Some(lane) = self.partitions.get_mut(usize::from(partition))
+            && let Some(queue) = self.partitions.get_mut(usize::from(partition))
         {
             self.handed_bytes += handed.payload.len();
             self.is_fresh = true;
             self.is_urgent |= !handed.follows.is_empty();
-            lane.handed.push_back(handed);
+            queue.handed.push_back(handed);
         }
     }
 
     /// Bytes that were handed over and may be proposed now. What waits for others is looked at when there is more.
+    #[inline]
     pub(crate) fn handed_bytes(&self) -> usize {
         let handed = if self.is_fresh { self.handed_bytes } else { 0 };
         handed + self.held_up.as_ref().map_or(0, Bytes::len)
@@ -264,6 +287,7 @@ impl Carrier {
 
     /// Whether something that was handed over should not wait for more to go with it: whole partitions stand still
     /// for the parts of an operation.
+    #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.is_urgent
     }
@@ -287,16 +311,16 @@ impl Carrier {
     /// What can be proposed: the most of what each partition has handed over with nothing in it that follows what is
     /// not in it, and not proposed either.
     fn take_batch(&mut self) -> Option<Bytes> {
-        let mut counts: Vec<usize> = self.partitions.iter().map(|lane| lane.handed.len()).collect();
+        let mut counts: Vec<usize> = self.partitions.iter().map(|queue| queue.handed.len()).collect();
         if counts.iter().all(|count| *count == 0) {
             return None;
         }
         let mut is_cut = !self.planted.is(Bug::HalfIsEnough);
         while core::mem::take(&mut is_cut) {
             for at in 0..counts.len() {
-                let lane = &self.partitions[at];
-                let is_loose = |handed: &Handed| handed.follows.iter().any(|it| !self.has(it, &counts));
-                if let Some(first) = lane.handed.iter().take(counts[at]).position(is_loose) {
+                let queue = &self.partitions[at];
+                let is_loose = |handed: &Proposal| handed.follows.iter().any(|it| !self.has(it, &counts));
+                if let Some(first) = queue.handed.iter().take(counts[at]).position(is_loose) {
                     counts[at] = first;
                     is_cut = true;
                 }
@@ -306,11 +330,11 @@ impl Carrier {
     }
 
     /// Whether this is proposed, or would be with so many entries of each partition.
-    fn has(&self, place: &Place, counts: &[usize]) -> bool {
+    fn has(&self, place: &EntryId, counts: &[usize]) -> bool {
         let at = usize::from(place.partition);
-        let Some(lane) = self.partitions.get(at).filter(|_| place.term == self.term) else { return false };
-        let last = counts[at].checked_sub(1).and_then(|last| lane.handed.get(last));
-        place.position <= last.map_or(lane.proposed, |last| last.position)
+        let Some(queue) = self.partitions.get(at).filter(|_| place.term == self.term) else { return false };
+        let last = counts[at].checked_sub(1).and_then(|last| queue.handed.get(last));
+        place.position <= last.map_or(queue.proposed, |last| last.position)
     }
 
     fn encode_batch(&mut self, counts: &[usize]) -> Option<Bytes> {
@@ -319,15 +343,15 @@ impl Carrier {
             return None;
         }
         let taken =
-            self.partitions.iter().zip(counts).flat_map(|(lane, count)| lane.handed.iter().take(*count));
+            self.partitions.iter().zip(counts).flat_map(|(queue, count)| queue.handed.iter().take(*count));
         let bytes = taken.map(|handed| SLICE_HEADER_BYTES + handed.payload.len()).sum::<usize>();
         let mut batch = BytesMut::with_capacity(2 + bytes);
         batch.put_u16_le(u16::try_from(all).unwrap_or(u16::MAX));
         let mut left = usize::from(u16::MAX);
-        for (partition, (lane, count)) in (0_u8..).zip(self.partitions.iter_mut().zip(counts)) {
-            for handed in lane.handed.drain(..(*count).min(left)) {
+        for (partition, (queue, count)) in (0_u8..).zip(self.partitions.iter_mut().zip(counts)) {
+            for handed in queue.handed.drain(..(*count).min(left)) {
                 left -= 1;
-                lane.proposed = handed.position;
+                queue.proposed = handed.position;
                 self.handed_bytes -= handed.payload.len();
                 batch.put_u8(partition);
                 batch.put_u64_le(handed.position);
@@ -361,6 +385,12 @@ impl Carrier {
 
     // ---- what comes out of the log ----
 
+    /// Whether the group wants nothing done.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.group.is_idle()
+    }
+
     /// The next thing that the group wants done besides storing.
     pub(crate) fn poll(&mut self) -> Option<Output> {
         loop {
@@ -379,9 +409,9 @@ impl Carrier {
     fn forget_handed(&mut self) {
         self.held_up = None;
         (self.handed_bytes, self.is_fresh, self.is_urgent) = (0, false, false);
-        for lane in &mut self.partitions {
-            lane.handed.clear();
-            lane.proposed = lane.delivered;
+        for queue in &mut self.partitions {
+            queue.handed.clear();
+            queue.proposed = queue.delivered;
         }
     }
 
@@ -398,10 +428,10 @@ impl Carrier {
             match kind {
                 EntryKind::Change => {}
                 EntryKind::Payload if payload.is_empty() => {
-                    for (lane, of) in self.partitions.iter_mut().zip(&mut divided) {
-                        lane.proposed = lane.proposed.max(lane.delivered);
+                    for (queue, of) in self.partitions.iter_mut().zip(&mut divided) {
+                        queue.proposed = queue.proposed.max(queue.delivered);
                         of.push(Entry {
-                            position: lane.delivered,
+                            position: queue.delivered,
                             term: *term,
                             kind: *kind,
                             payload: Bytes::new(),
@@ -412,15 +442,15 @@ impl Carrier {
                     for slice in Slices::new(payload.clone()) {
                         let (partition, position, payload) =
                             slice.expect("an entry that a leader made can be read");
-                        let lane =
+                        let queue =
                             self.partitions.get_mut(usize::from(partition)).expect("partitions are as many");
                         assert_eq!(
                             position,
-                            lane.delivered + 1,
+                            queue.delivered + 1,
                             "entries of partition {partition} follow each other"
                         );
-                        lane.delivered = position;
-                        lane.proposed = lane.proposed.max(position);
+                        queue.delivered = position;
+                        queue.proposed = queue.proposed.max(position);
                         divided[usize::from(partition)].push(Entry {
                             position,
                             term: *term,
@@ -437,8 +467,8 @@ impl Carrier {
     /// The state is another one, in which the partitions have come so far.
     pub(crate) fn replaced(&mut self, divided: u64, positions: impl Iterator<Item = u64>) {
         self.divided = divided;
-        for (lane, position) in self.partitions.iter_mut().zip(positions) {
-            *lane = Lane { delivered: position, proposed: position, ..Lane::default() };
+        for (queue, position) in self.partitions.iter_mut().zip(positions) {
+            *queue = Queue { delivered: position, proposed: position, ..Queue::default() };
         }
     }
 
@@ -461,15 +491,18 @@ impl Carrier {
         self.in_flight.push_back(InFlight { record, number, end: store.end(), takes_over });
     }
 
+    #[inline]
     pub(crate) fn poll_append(&mut self) -> Option<Append> {
         self.records.pop_front()
     }
 
+    #[inline]
     pub(crate) fn has_appends(&self) -> bool {
         !self.records.is_empty()
     }
 
     /// Records with the log, or on their way to it.
+    #[inline]
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -519,6 +552,7 @@ impl Carrier {
     }
 
     /// Up to here the log was divided among several partitions.
+    #[inline]
     pub(crate) fn divided(&self) -> u64 {
         self.divided
     }
@@ -527,16 +561,11 @@ impl Carrier {
         self.term
     }
 
-    /// What a snapshot of the state as it is now begins with, its mark, and the last record that it
-    /// covers. `learners_count` is a planted bug.
-    pub(crate) fn begin_snapshot(&mut self, learners_count: bool) -> (Vec<u8>, Mark, u64) {
-        let mut head = self.group.snapshot_head();
-        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
-            members.voters.append(&mut members.learners);
-        }
-        let mark = head.snapshot.clone().unwrap_or_default();
-        let covered = self.coverage.covered(mark.position);
-        (head.encode().join().into(), mark, covered)
+    /// What a snapshot begins with that is taken now.
+    pub(crate) fn begin_snapshot(&mut self) -> SnapshotHead {
+        let head = self.group.snapshot_head();
+        let position = head.snapshot.as_ref().map_or(0, |mark| mark.position);
+        SnapshotHead { head, covered: self.coverage.covered(position) }
     }
 }
 
@@ -607,105 +636,107 @@ mod tests {
     /// The first one after that of the first entry, which says who the members are.
     const TERM: u64 = 2;
 
-    fn place(partition: u8, position: u64) -> Place {
-        Place { partition, term: TERM, position }
+    fn place(partition: u8, position: u64) -> EntryId {
+        EntryId { partition, term: TERM, position }
     }
 
-    /// The carrier of a server that stands alone, and leads.
-    fn leading(partitions: usize) -> Carrier {
-        let recovered = Recovered::new(stoa_tree::Tree::new(stoa_tree::Options::default()), &[1]);
-        let mut carrier = Carrier::new(Config::new(1, 7), &recovered, &vec![0; partitions]).unwrap();
-        settle(&mut carrier);
-        assert!(carrier.leads && carrier.term == TERM);
-        carrier
+    /// The log of a server that stands alone, and leads.
+    fn leading(partitions: usize) -> SharedLog {
+        let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1]) };
+        let restored = Restored { base, ..Restored::default() };
+        let disk = OnDisk { restored: &restored, snapshot: None, covered: 0, record: 0 };
+        let mut log = SharedLog::new(Config::new(1, 7), &disk, &vec![0; partitions]).unwrap();
+        settle(&mut log);
+        assert!(log.leads && log.term == TERM);
+        log
     }
 
     /// Everything is stored. Returns what is committed, of each partition.
-    fn settle(carrier: &mut Carrier) -> Vec<(u8, u64)> {
+    fn settle(log: &mut SharedLog) -> Vec<(u8, u64)> {
         let mut committed = Vec::new();
         loop {
-            match carrier.poll() {
+            match log.poll() {
                 Some(Output::Committed(entries)) => {
-                    for (partition, entries) in (0..).zip(carrier.divide(&entries)) {
+                    for (partition, entries) in (0..).zip(log.divide(&entries)) {
                         let entries = entries.into_iter().filter(|entry| !entry.payload.is_empty());
                         committed.extend(entries.map(|entry| (partition, entry.position)));
                     }
                 }
                 Some(_) => {}
-                None => match carrier.poll_append() {
-                    Some(append) => drop(carrier.appended(append.position)),
+                None => match log.poll_append() {
+                    Some(append) => drop(log.appended(append.position)),
                     None => return committed,
                 },
             }
         }
     }
 
-    fn hand_over(carrier: &mut Carrier, partition: u8, position: u64, follows: &[Place]) {
-        let (term, follows) = (carrier.term, follows.into());
+    fn hand_over(log: &mut SharedLog, partition: u8, position: u64, follows: &[EntryId]) {
+        let (term, follows) = (log.term, follows.into());
         let payload = Bytes::from_static(b"something");
-        carrier.hand_over(partition, Handed { term, position, payload, follows });
+        log.hand_over(partition, Proposal { term, position, payload, follows });
     }
 
-    fn propose(carrier: &mut Carrier) -> Vec<(u8, u64)> {
-        carrier.propose_handed();
-        settle(carrier)
+    fn propose(log: &mut SharedLog) -> Vec<(u8, u64)> {
+        log.propose_handed();
+        settle(log)
     }
 
     #[test]
     fn all_that_was_handed_over_is_one_entry() {
-        let mut carrier = leading(3);
-        let before = carrier.group.last();
+        let mut log = leading(3);
+        let before = log.group.last();
         for (partition, position) in [(2, 1), (0, 1), (2, 2)] {
-            hand_over(&mut carrier, partition, position, &[]);
+            hand_over(&mut log, partition, position, &[]);
         }
-        assert_eq!(propose(&mut carrier), [(0, 1), (2, 1), (2, 2)]);
-        assert_eq!(carrier.group.last(), before + 1);
-        assert_eq!(propose(&mut carrier), []);
-        assert_eq!(carrier.group.last(), before + 1, "there is nothing to propose");
+        assert_eq!(propose(&mut log), [(0, 1), (2, 1), (2, 2)]);
+        assert_eq!(log.group.last(), before + 1);
+        assert_eq!(propose(&mut log), []);
+        assert_eq!(log.group.last(), before + 1, "there is nothing to propose");
     }
 
     #[test]
     fn what_follows_something_waits_for_it_and_so_does_what_is_behind_it() {
-        let mut carrier = leading(3);
-        hand_over(&mut carrier, 1, 1, &[]);
-        hand_over(&mut carrier, 1, 2, &[place(0, 2)]);
-        hand_over(&mut carrier, 1, 3, &[]);
-        hand_over(&mut carrier, 2, 1, &[place(1, 3)]);
-        hand_over(&mut carrier, 0, 1, &[]);
-        assert_eq!(propose(&mut carrier), [(0, 1), (1, 1)]);
-        hand_over(&mut carrier, 0, 2, &[place(1, 1)]);
-        assert_eq!(propose(&mut carrier), [(0, 2), (1, 2), (1, 3), (2, 1)]);
+        let mut log = leading(3);
+        hand_over(&mut log, 1, 1, &[]);
+        hand_over(&mut log, 1, 2, &[place(0, 2)]);
+        hand_over(&mut log, 1, 3, &[]);
+        hand_over(&mut log, 2, 1, &[place(1, 3)]);
+        hand_over(&mut log, 0, 1, &[]);
+        assert_eq!(propose(&mut log), [(0, 1), (1, 1)]);
+        hand_over(&mut log, 0, 2, &[place(1, 1)]);
+        assert_eq!(propose(&mut log), [(0, 2), (1, 2), (1, 3), (2, 1)]);
     }
 
     #[test]
     fn parts_that_follow_each_other_come_together() {
-        let mut carrier = leading(3);
-        hand_over(&mut carrier, 0, 1, &[place(1, 1), place(2, 1)]);
-        hand_over(&mut carrier, 2, 1, &[place(0, 1), place(1, 1)]);
-        assert_eq!(propose(&mut carrier), []);
-        hand_over(&mut carrier, 1, 1, &[place(0, 1), place(2, 1)]);
-        let before = carrier.group.last();
-        assert_eq!(propose(&mut carrier), [(0, 1), (1, 1), (2, 1)]);
-        assert_eq!(carrier.group.last(), before + 1);
+        let mut log = leading(3);
+        hand_over(&mut log, 0, 1, &[place(1, 1), place(2, 1)]);
+        hand_over(&mut log, 2, 1, &[place(0, 1), place(1, 1)]);
+        assert_eq!(propose(&mut log), []);
+        hand_over(&mut log, 1, 1, &[place(0, 1), place(2, 1)]);
+        let before = log.group.last();
+        assert_eq!(propose(&mut log), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(log.group.last(), before + 1);
     }
 
     #[test]
     fn what_an_earlier_leader_has_prepared_is_dropped() {
-        let mut carrier = leading(2);
+        let mut log = leading(2);
         let payload = Bytes::from_static(b"old");
-        carrier.hand_over(1, Handed { term: carrier.term - 1, position: 1, payload, follows: Vec::new() });
-        assert_eq!(propose(&mut carrier), []);
-        hand_over(&mut carrier, 1, 1, &[]);
-        carrier.forget_handed();
-        assert_eq!(propose(&mut carrier), []);
+        log.hand_over(1, Proposal { term: log.term - 1, position: 1, payload, follows: Vec::new() });
+        assert_eq!(propose(&mut log), []);
+        hand_over(&mut log, 1, 1, &[]);
+        log.forget_handed();
+        assert_eq!(propose(&mut log), []);
     }
 
     #[test]
     fn a_batch_that_is_cut_short_is_noticed() {
-        let mut carrier = leading(2);
-        hand_over(&mut carrier, 0, 1, &[]);
-        hand_over(&mut carrier, 1, 1, &[]);
-        let batch = carrier.take_batch().unwrap();
+        let mut log = leading(2);
+        hand_over(&mut log, 0, 1, &[]);
+        hand_over(&mut log, 1, 1, &[]);
+        let batch = log.take_batch().unwrap();
         assert_eq!(Slices::new(batch.clone()).filter(Result::is_ok).count(), 2);
         for cut in 0..batch.len() {
             let mut slices = Slices::new(batch.slice(..cut));

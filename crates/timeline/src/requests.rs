@@ -7,20 +7,28 @@
 //! an entry of the next leader's term is applied will never have one by way of the old leader. Then it
 //! is asked again; nothing happens twice, and nobody has to guess.
 
-use crate::connection::ConnectionId;
-use crate::entry::Origin;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// What this server has asked and has no outcome of.
-pub(crate) struct Requests {
+/// A request that came in at some server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The contact server.
+    pub server: u8,
+    /// Its number for the request.
+    pub request: u64,
+}
+
+/// What this server has asked and has no outcome of. `C` names who has asked.
+#[derive(Debug)]
+pub(crate) struct Requests<C> {
     server: u8,
     /// Number of this run's first request: random, so that no two runs use the same numbers.
     stream: u64,
     /// Number of the oldest without outcome.
     first: u64,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<Pending<C>>,
     /// Bytes of what is kept to be asked again.
     bytes: usize,
     /// As many of them, from the oldest, have been given to the leader of this term.
@@ -28,13 +36,14 @@ pub(crate) struct Requests {
     pub(crate) given_at_us: u64,
 }
 
-struct Pending {
-    connection: ConnectionId,
+#[derive(Debug)]
+struct Pending<C> {
+    connection: C,
     /// To ask again; empty when it was prepared here, then it is asked once, and when it is void.
     asked: Bytes,
 }
 
-impl Requests {
+impl<C: Copy + Ord> Requests<C> {
     /// `random` makes the numbers of this run unlike those of any other.
     pub(crate) fn new(server: u8, random: u64) -> Self {
         // Far from where the numbers would wrap.
@@ -71,7 +80,7 @@ impl Requests {
     }
 
     /// The oldest has its outcome, or will have none.
-    fn pop(&mut self) -> Option<Pending> {
+    fn pop(&mut self) -> Option<Pending<C>> {
         let pending = self.pending.pop_front()?;
         self.first += 1;
         self.bytes -= pending.asked.len();
@@ -79,14 +88,14 @@ impl Requests {
     }
 
     /// A request that was prepared here: it is with the leader at once.
-    pub(crate) fn prepared(&mut self, connection: ConnectionId) {
+    pub(crate) fn prepared(&mut self, connection: C) {
         debug_assert!(self.are_given(), "the order of requests is that of their numbers");
         self.pending.push_back(Pending { connection, asked: Bytes::new() });
         self.given += 1;
     }
 
     /// A request for whoever leads.
-    pub(crate) fn ask(&mut self, connection: ConnectionId, asked: Vec<u8>) {
+    pub(crate) fn ask(&mut self, connection: C, asked: Vec<u8>) {
         self.bytes += asked.len();
         self.pending.push_back(Pending { connection, asked: asked.into() });
     }
@@ -118,11 +127,7 @@ impl Requests {
 
     /// An outcome: for which connection, if it is one of ours, and what it had asked if that was kept. Those asked before it have none, and
     /// never will: their connections are handed to `lost`.
-    pub(crate) fn outcome(
-        &mut self,
-        origin: Origin,
-        mut lost: impl FnMut(ConnectionId),
-    ) -> Option<(ConnectionId, Bytes)> {
+    pub(crate) fn outcome(&mut self, origin: Origin, mut lost: impl FnMut(C)) -> Option<(C, Bytes)> {
         let at = origin.request.checked_sub(self.first)?;
         let at =
             usize::try_from(at).ok().filter(|at| origin.server == self.server && *at < self.pending.len())?;
@@ -137,7 +142,7 @@ impl Requests {
     /// asked again. The connections of those that cannot be are handed to `lost`. What such a connection
     /// has asked later must not happen either, and is made void: its number is given all the same, for
     /// numbers have no gaps, and the leader refuses it.
-    pub(crate) fn ask_again(&mut self, mut lost: impl FnMut(ConnectionId)) {
+    pub(crate) fn ask_again(&mut self, mut lost: impl FnMut(C)) {
         self.given = 0;
         let mut closed = BTreeSet::new();
         for pending in &mut self.pending {
@@ -155,7 +160,7 @@ impl Requests {
     }
 
     /// Outcomes may have been missed: nothing is known of any request.
-    pub(crate) fn forget(&mut self, mut lost: impl FnMut(ConnectionId)) {
+    pub(crate) fn forget(&mut self, mut lost: impl FnMut(C)) {
         while let Some(pending) = self.pop() {
             lost(pending.connection);
         }
@@ -184,9 +189,9 @@ impl Stream {
 mod tests {
     use super::*;
 
-    fn asked(requests: &mut Requests, id: u64) -> Origin {
+    fn asked(requests: &mut Requests<u64>, id: u64) -> Origin {
         let origin = requests.next();
-        requests.ask(ConnectionId(id), vec![id as u8; 10]);
+        requests.ask(id, vec![id as u8; 10]);
         origin
     }
 
@@ -197,29 +202,29 @@ mod tests {
         let others = Origin { server: 1, ..origin };
         assert_eq!(requests.outcome(others, |_| panic!("nothing is lost")), None);
         let (connection, _) = requests.outcome(origin, |_| panic!("nothing is lost")).unwrap();
-        assert_eq!(connection, ConnectionId(7));
+        assert_eq!(connection, 7);
         assert_eq!(requests.outcome(origin, |_| panic!("nothing is lost")), None, "it has one outcome");
     }
 
     #[test]
     fn what_has_no_outcome_is_asked_again_and_what_cannot_be_is_lost() {
         let mut requests = Requests::new(1, 0);
-        requests.prepared(ConnectionId(1));
+        requests.prepared(1);
         let second = asked(&mut requests, 2);
         asked(&mut requests, 3);
         assert_eq!(requests.give(15), Some((second.request, vec![Bytes::from(vec![2; 10])])));
         requests.give_again_from(0);
         let mut lost = Vec::new();
         requests.ask_again(|connection| lost.push(connection));
-        assert_eq!(lost, [ConnectionId(1)]);
+        assert_eq!(lost, [1]);
         let (first, again) = requests.give(100).unwrap();
         assert_eq!((first, again.len()), (second.request, 2));
         assert_eq!(requests.give(100), None);
         let mut skipped = Vec::new();
         let third = Origin { request: second.request + 1, ..second };
         let (connection, _) = requests.outcome(third, |lost| skipped.push(lost)).unwrap();
-        assert_eq!(connection, ConnectionId(3));
-        assert_eq!(skipped, [ConnectionId(2)]);
+        assert_eq!(connection, 3);
+        assert_eq!(skipped, [2]);
         assert!(requests.is_empty() && requests.are_given());
         assert_eq!(requests.bytes(), 0);
     }
@@ -231,12 +236,12 @@ mod tests {
         let mut requests = Requests::new(1, 0);
         let first = asked(&mut requests, 1).request;
         requests.give(100).unwrap();
-        requests.prepared(ConnectionId(2));
+        requests.prepared(2);
         asked(&mut requests, 2);
         asked(&mut requests, 3);
         let mut lost = Vec::new();
         requests.ask_again(|connection| lost.push(connection));
-        assert_eq!(lost, [ConnectionId(2)]);
+        assert_eq!(lost, [2]);
         let again = [vec![1; 10], vec![], vec![], vec![3; 10]].map(Bytes::from);
         assert_eq!(requests.give(100), Some((first, again.to_vec())));
     }

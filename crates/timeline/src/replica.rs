@@ -1,12 +1,12 @@
 //! A partition's end of the log that all of them share: what is delivered to it, and what it knows of who leads.
 
-use crate::carrier::{Delivery, is_alone};
+use crate::shared_log::{Delivery, is_alone};
 use alloc::collections::VecDeque;
 use stoa_group::Members;
 
 /// How far this server's lead has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lead {
+pub enum Lead {
     /// It follows, or waits for a leader.
     No,
     /// It is elected; what was proposed before may not all be applied.
@@ -15,6 +15,7 @@ pub(crate) enum Lead {
     Active,
 }
 
+#[derive(Debug)]
 pub(crate) struct Replica {
     id: u64,
     /// Position and term of the last applied entry.
@@ -53,20 +54,24 @@ impl Replica {
     }
 
     /// The server's number.
+    #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
     /// Whether this server alone decides what is committed. (There may be others that listen.)
+    #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
 
     /// Whether there are other members.
+    #[inline]
     pub(crate) fn has_others(&self) -> bool {
         self.others
     }
 
+    #[inline]
     pub(crate) fn members(&self) -> &Members {
         &self.members
     }
@@ -84,20 +89,24 @@ impl Replica {
     }
 
     /// Where the next entry stands that is proposed here.
+    #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.last + 1
     }
 
     /// Position of the last entry, committed or not.
+    #[inline]
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
+    #[inline]
     pub(crate) fn committed(&self) -> u64 {
         self.committed
     }
 
     /// An entry is proposed, and will stand there.
+    #[inline]
     pub(crate) fn proposed(&mut self, position: u64) {
         self.last = position;
     }
@@ -115,6 +124,7 @@ impl Replica {
     }
 
     /// Everything up to there is committed.
+    #[inline]
     pub(crate) fn is_committed(&mut self, position: u64) {
         self.committed = self.committed.max(position);
         self.last = self.last.max(position);
@@ -128,10 +138,18 @@ impl Replica {
         self.delivered.clear();
     }
 
+    #[inline]
     pub(crate) fn deliver(&mut self, delivery: Delivery) {
         self.delivered.push_back(delivery);
     }
 
+    /// Whether everything that was delivered is taken.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.delivered.is_empty()
+    }
+
+    #[inline]
     pub(crate) fn poll(&mut self) -> Option<Delivery> {
         self.delivered.pop_front()
     }

@@ -1,0 +1,41 @@
+//! What a server replicates, as opaque bytes: no znodes, no sessions, no sockets, no clocks.
+//!
+//! A [`Timeline`] is one partition's end of the replicated log that all partitions of a server share. With the
+//! first partition stands the log itself ([`shared_log`]): the Raft group, its records, and what the partitions
+//! propose. Whoever drives a timeline hands in time, messages, proposals and what was stored, and takes out:
+//!
+//! | in | out |
+//! | --- | --- |
+//! | [`Timeline::tick`], [`Timeline::receive`], [`Timeline::peer_connected`], [`Timeline::peer_lost`] | [`Timeline::poll_peer`]: what is for other servers |
+//! | [`Timeline::propose`], [`Timeline::hear`] | [`Timeline::poll_message`]: what is for other partitions of this server |
+//! | [`Timeline::stored`], [`Timeline::refused`] | [`Timeline::poll_append`]: records for the disk |
+//! | [`Timeline::ask`], [`Timeline::barrier`], [`Timeline::applied`] | [`Timeline::poll`]: what is decided, who leads, what the leader is to prepare |
+//!
+//! **Requests find their outcomes by way of the timeline alone** ([`requests`]): a contact server numbers what it
+//! asks, the leader takes each number once, and what is decided carries it.
+//!
+//! What is ordered here are updates that a leader has prepared. A service that orders requests and prepares them
+//! afterwards, on every server, proposes requests instead: nothing here looks into what is proposed.
+#![cfg_attr(not(test), no_std)]
+extern crate alloc;
+
+mod barriers;
+mod message;
+mod peers;
+mod planted;
+mod replica;
+mod requests;
+mod shared_log;
+mod timeline;
+
+pub use barriers::Barrier;
+pub use message::{BadMessage, Forward, Message};
+pub use peers::{Wanted, server_id};
+#[cfg(feature = "planted-bugs")]
+pub use planted::Bug;
+pub use replica::Lead;
+pub use requests::Origin;
+pub use shared_log::{
+    Append, BadBatch, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver, timeline_of,
+};
+pub use timeline::{Config, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline};

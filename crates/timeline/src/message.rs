@@ -1,0 +1,168 @@
+//! What servers say to each other about what they replicate.
+//!
+//! ```text
+//! message := 1, message of stoa-group
+//!          | 2, term, stream, base, first i64, count i32, (request as a buffer)*    forwarded requests
+//!          | 3, term, stream, expected i64                                          some are missing
+//! ```
+//! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
+//! that has ended never come after those of its successor.
+
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_group::Pieces;
+use stoa_wire::{Reader, put};
+
+const GROUP: u8 = 1;
+const FORWARD: u8 = 2;
+const MISSING: u8 = 3;
+
+/// Why bytes are no message of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadMessage;
+
+impl From<stoa_wire::DecodeError> for BadMessage {
+    fn from(_: stoa_wire::DecodeError) -> Self {
+        Self
+    }
+}
+
+/// A message from another server.
+#[derive(Debug)]
+pub enum Message {
+    /// For the Raft group.
+    Group(stoa_group::Message),
+    /// Requests of the sender's clients, for the leader.
+    Forward(Forward),
+    /// To a contact server: the leader lacks the requests from one on.
+    Missing {
+        /// The leader's term.
+        term: u64,
+        /// Which run of the contact server it is about.
+        stream: u64,
+        /// Number of the first request that the leader lacks.
+        expected: u64,
+    },
+}
+
+/// Requests on their way to the leader: a part of the sender's stream of requests.
+#[derive(Debug)]
+pub struct Forward {
+    /// The term of the leader that they are for.
+    pub term: u64,
+    /// Which run of the sender they belong to.
+    pub stream: u64,
+    /// Requests before this one are of no concern any more.
+    pub base: u64,
+    /// Number of the first of `asked`.
+    pub first: u64,
+    /// The requests.
+    pub asked: Vec<Bytes>,
+}
+
+impl Message {
+    /// Whether bytes that begin like this are to be one of these.
+    #[must_use]
+    pub fn is_kind(kind: u8) -> bool {
+        matches!(kind, GROUP | FORWARD | MISSING)
+    }
+
+    /// Its bytes. Those of a Raft message share its entries.
+    #[must_use]
+    pub fn encode(&self) -> Pieces {
+        let mut out = Vec::new();
+        match self {
+            Self::Group(message) => {
+                let mut out = Pieces::default();
+                out.put(&[GROUP]);
+                message.encode(&mut out);
+                return out;
+            }
+            Self::Forward(Forward { term, stream, base, first, asked }) => {
+                put_numbers(&mut out, FORWARD, &[*term, *stream, *base, *first]);
+                out.reserve(asked.iter().map(|asked| 4 + asked.len()).sum::<usize>() + 4);
+                put::len(&mut out, asked.len());
+                asked.iter().for_each(|asked| put::buffer(&mut out, asked));
+            }
+            Self::Missing { term, stream, expected } => {
+                put_numbers(&mut out, MISSING, &[*term, *stream, *expected]);
+            }
+        }
+        Bytes::from(out).into()
+    }
+
+    /// Whether it is what a leader says to those who follow it.
+    #[must_use]
+    pub fn is_of_leader(&self) -> bool {
+        match self {
+            Self::Group(message) => message.is_of_leader(),
+            Self::Missing { .. } => true,
+            Self::Forward(_) => false,
+        }
+    }
+
+    /// Reads what [`Message::encode`] wrote; what it takes is in proportion to the bytes.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn decode(mut bytes: Bytes) -> Result<Self, BadMessage> {
+        let all = bytes.clone();
+        let mut reader = Reader::new(&all);
+        let [kind] = *reader.take(1)? else { return Err(BadMessage) };
+        let message = match kind {
+            GROUP => {
+                let _ = bytes.split_to(1);
+                return stoa_group::Message::decode(bytes).map(Self::Group).map_err(|_| BadMessage);
+            }
+            FORWARD => {
+                let (term, stream) = (number(&mut reader)?, number(&mut reader)?);
+                let (base, first) = (number(&mut reader)?, number(&mut reader)?);
+                let count = reader.count(4)?;
+                let mut asked = Vec::with_capacity(count);
+                for _ in 0..count {
+                    asked.push(all.slice_ref(reader.buffer()?.ok_or(BadMessage)?));
+                }
+                Self::Forward(Forward { term, stream, base, first, asked })
+            }
+            MISSING => Self::Missing {
+                term: number(&mut reader)?,
+                stream: number(&mut reader)?,
+                expected: number(&mut reader)?,
+            },
+            _ => return Err(BadMessage),
+        };
+        if reader.rest().is_empty() { Ok(message) } else { Err(BadMessage) }
+    }
+}
+
+fn number(reader: &mut Reader<'_>) -> Result<u64, BadMessage> {
+    Ok(reader.i64()?.cast_unsigned())
+}
+
+fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.push(kind);
+    numbers.iter().for_each(|number| put::i64(out, number.cast_signed()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_cuts_are_refused() {
+        let asked = vec![Bytes::from_static(b"one"), Bytes::new()];
+        for message in [
+            Message::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),
+            Message::Missing { term: 1, stream: 2, expected: u64::MAX },
+        ] {
+            let bytes = message.encode().join();
+            assert!(Message::is_kind(bytes[0]));
+            let read = Message::decode(bytes.clone()).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{message:?}"));
+            for len in 0..bytes.len() {
+                assert!(Message::decode(bytes.slice(..len)).is_err(), "cut at {len}");
+            }
+            assert!(Message::decode([&bytes[..], &[0]].concat().into()).is_err(), "something follows it");
+        }
+    }
+}

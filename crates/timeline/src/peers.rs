@@ -1,0 +1,214 @@
+//! The other servers: who is connected, whose disk is another one, and who may join or leave next.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use stoa_group::{Change, Status};
+
+/// A server that has something, and is behind by fewer entries than this, has caught up.
+const CAUGHT_UP_ENTRIES: u64 = 1000;
+
+/// The server that a member of the group is; 0 for none.
+#[must_use]
+pub fn server_id(member: u64) -> u8 {
+    u8::try_from(member).unwrap_or(0)
+}
+
+/// Who should belong to the ensemble.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Those who should vote.
+    pub voters: BTreeSet<u8>,
+    /// Those who should follow without a vote.
+    pub observers: BTreeSet<u8>,
+}
+
+impl Wanted {
+    fn contains(&self, server: u8) -> bool {
+        self.voters.contains(&server) || self.observers.contains(&server)
+    }
+}
+
+/// What this server knows of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Those with whom there is a connection.
+    connected: BTreeSet<u8>,
+    /// Members that have come back with another disk, with the term that they led with the one before, as far as
+    /// was known then, or 0.
+    emptied: BTreeMap<u8, u64>,
+}
+
+impl Peers {
+    pub(crate) fn is_connected(&self, peer: u8) -> bool {
+        self.connected.contains(&peer)
+    }
+
+    /// Whether it has come back with another disk, and has to join anew.
+    pub(crate) fn is_emptied(&self, peer: u8) -> bool {
+        self.emptied.contains_key(&peer)
+    }
+
+    /// There is a connection (again).
+    pub(crate) fn connect(&mut self, peer: u8) {
+        self.connected.insert(peer);
+        // Whatever it was taken for: it shows the disk that it is known with, or may have any.
+        self.emptied.remove(&peer);
+    }
+
+    pub(crate) fn disconnect(&mut self, peer: u8) {
+        self.connected.remove(&peer);
+    }
+
+    /// A member has come back with another disk; it may do so several times, and be known to have led only at first.
+    pub(crate) fn empty(&mut self, peer: u8, led: u64) {
+        let known = self.emptied.entry(peer).or_default();
+        *known = led.max(*known);
+    }
+
+    /// A majority has elected this server with the disk that it has, unless it has led this term with the one that is
+    /// lost. Returns whether it did not.
+    pub(crate) fn accept(&mut self, leader: u8, term: u64) -> bool {
+        if self.emptied.get(&leader) == Some(&term) {
+            return false;
+        }
+        if self.emptied.remove(&leader).is_some() {
+            self.connected.insert(leader);
+        }
+        true
+    }
+
+    /// What can be changed of the members now, so that they become those that are wanted; `me` is this server, which
+    /// leads.
+    pub(crate) fn changes(&self, me: u8, wanted: &Wanted, status: &Status) -> Vec<Change> {
+        let mut changes = Vec::new();
+        // Some of those who join may not have come yet: as many stay as are a majority of what is wanted.
+        let mut voters: BTreeSet<u64> = status.members.voters.iter().copied().collect();
+        self.removals(me, wanted, status, &mut voters, &mut changes);
+        let wanted_here = wanted.voters.iter().map(|id| (*id, false));
+        let mut all: Vec<_> = wanted_here.chain(wanted.observers.iter().map(|id| (*id, true))).collect();
+        all.sort_unstable();
+        for (id, is_observer) in all.into_iter().filter(|(id, _)| !self.is_emptied(*id)) {
+            let member = u64::from(id);
+            if status.members.voters.contains(&member) {
+                if is_observer && id != me && self.take_vote(me, member, &mut voters) {
+                    changes.push(Change::AddLearner(member));
+                }
+            } else if status.members.learners.contains(&member) {
+                if !is_observer && has_caught_up(member, status) {
+                    changes.push(Change::AddVoter(member));
+                }
+            } else if self.connected.contains(&id) {
+                changes.push(Change::AddLearner(member));
+            }
+        }
+        changes
+    }
+
+    /// Those who are not wanted, or have another disk.
+    fn removals(
+        &self,
+        me: u8,
+        wanted: &Wanted,
+        status: &Status,
+        voters: &mut BTreeSet<u64>,
+        changes: &mut Vec<Change>,
+    ) {
+        let members = &status.members;
+        let mut spare = members.voters.len().saturating_sub(wanted.voters.len() / 2 + 1);
+        for member in members.learners.iter().chain(&members.voters) {
+            let id = server_id(*member);
+            if id == me || (!self.is_emptied(id) && wanted.contains(id)) {
+                continue;
+            }
+            if self.is_emptied(id) || members.learners.contains(member) {
+                voters.remove(member);
+                changes.push(Change::Remove(*member));
+            } else if spare > 0 && self.take_vote(me, *member, voters) {
+                spare -= 1;
+                changes.push(Change::Remove(*member));
+            }
+        }
+    }
+
+    /// Takes a server out of those that will have a vote, if the others can do without: a majority of them has to be
+    /// connected. Returns whether it did. A server may belong to the group of which the leader has never heard, since
+    /// it missed the list that named it, and with which it would wait for ever. Who is not connected helps nobody.
+    fn take_vote(&self, me: u8, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
+        let is_here = |id: u8| id == me || self.connected.contains(&id);
+        let left = voters.iter().filter(|other| **other != voter);
+        let here = left.clone().filter(|other| is_here(server_id(**other))).count();
+        let can_spare = !is_here(server_id(voter)) || here > left.count() / 2;
+        if can_spare {
+            voters.remove(&voter);
+        }
+        can_spare
+    }
+}
+
+fn has_caught_up(member: u64, status: &Status) -> bool {
+    let matched = status.matched.iter().find(|(of, _)| *of == member);
+    matched.is_some_and(|(_, matched)| *matched > 0 && matched + CAUGHT_UP_ENTRIES >= status.last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_led_has_led_however_often_its_server_comes_back_without_it() {
+        let mut peers = Peers::default();
+        peers.empty(3, 7);
+        peers.empty(3, 0);
+        peers.empty(2, 0);
+        assert_eq!(peers.emptied, [(2, 0), (3, 7)].into());
+        assert!(
+            !peers.accept(3, 7) && peers.is_emptied(3),
+            "it has led this term with the disk that is lost"
+        );
+        assert!(peers.accept(3, 8) && !peers.is_emptied(3) && peers.is_connected(3));
+    }
+
+    fn status(voters: &[u64], learners: &[u64], matched: &[(u64, u64)]) -> Status {
+        let mut members = stoa_group::Members::of_voters(voters);
+        members.learners = learners.into();
+        Status {
+            term: 2,
+            leader: 1,
+            role: stoa_group::Role::Leader,
+            last: 5000,
+            committed: 5000,
+            members,
+            matched: matched.into(),
+        }
+    }
+
+    fn wanted(voters: &[u8]) -> Wanted {
+        Wanted { voters: voters.iter().copied().collect(), observers: BTreeSet::new() }
+    }
+
+    #[test]
+    fn who_joins_follows_first_and_votes_when_it_has_caught_up() {
+        let mut peers = Peers::default();
+        assert_eq!(peers.changes(1, &wanted(&[1, 2]), &status(&[1], &[], &[])), [], "it is not there");
+        peers.connect(2);
+        assert_eq!(peers.changes(1, &wanted(&[1, 2]), &status(&[1], &[], &[])), [Change::AddLearner(2)]);
+        let late = status(&[1], &[2], &[(2, 3000)]);
+        assert_eq!(peers.changes(1, &wanted(&[1, 2]), &late), []);
+        let there = status(&[1], &[2], &[(2, 4500)]);
+        assert_eq!(peers.changes(1, &wanted(&[1, 2]), &there), [Change::AddVoter(2)]);
+    }
+
+    #[test]
+    fn a_vote_is_taken_only_where_the_others_can_do_without() {
+        let mut peers = Peers::default();
+        peers.connect(2);
+        // Without 2, of which a majority needs one, nobody reachable would be left but this server.
+        let three = status(&[1, 2, 3], &[], &[]);
+        assert_eq!(peers.changes(1, &wanted(&[1, 3]), &three), []);
+        peers.connect(3);
+        assert_eq!(peers.changes(1, &wanted(&[1, 3]), &three), [Change::Remove(2)]);
+        peers.empty(3, 0);
+        peers.disconnect(3);
+        assert_eq!(peers.changes(1, &wanted(&[1, 2, 3]), &three), [Change::Remove(3)], "it joins anew");
+    }
+}

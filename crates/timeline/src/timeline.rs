@@ -1,0 +1,504 @@
+//! A partition's end of the log, with everything that belongs to it.
+
+mod asked;
+mod log;
+mod outputs;
+mod servers;
+
+use crate::barriers::Barriers;
+use crate::message::Message;
+use crate::peers::{Peers, server_id};
+use crate::planted::{Bug, Planted};
+use crate::replica::{Lead, Replica};
+use crate::requests::{Requests, Stream};
+use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+pub use outputs::{NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled};
+use stoa_group::{Members, Output as GroupOutput, Role, Status};
+
+/// The partition with which the log stands.
+const FIRST: u8 = 0;
+
+/// How a timeline works.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The server's number.
+    pub server: u8,
+    /// The partition, from 0.
+    pub partition: u8,
+    /// How many there are.
+    pub partitions: u8,
+    /// Time between two messages of a leader to the others, milliseconds.
+    pub heartbeat_ms: u32,
+    /// Who has not heard of a leader for about so many heartbeats tries to lead.
+    pub election_heartbeats: u32,
+    /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
+    pub kept_bytes: u64,
+    /// Whether there should be other servers, whoever belongs to the group now.
+    pub expects_others: bool,
+    /// Random numbers that have nothing to do with each other: for election timeouts, the numbers of requests, and
+    /// those of questions.
+    pub seeds: [u64; 3],
+}
+
+/// An attempt to lead that does not wait for the election timeout.
+#[derive(Debug, Clone, Copy)]
+struct Campaign {
+    at_us: u64,
+    /// How long after it the next attempt is made.
+    again_us: u64,
+}
+
+/// See the crate. `C` names who asks.
+pub struct Timeline<C> {
+    config: Config,
+    heartbeat_us: u64,
+    /// At the first partition: the log that all of them share.
+    log: Option<Box<SharedLog>>,
+    replica: Replica,
+    requests: Requests<C>,
+    barriers: Barriers<C>,
+    peers: Peers,
+    /// At the leader: what it has taken of each contact server's requests.
+    streams: BTreeMap<u8, Stream>,
+    /// The term whose leader has been given what this server had asked before.
+    settled_in: u64,
+    /// The term in which the first partition prepares requests here, as far as the others were told; 0 when it does
+    /// not.
+    prepares_in: u64,
+    /// The lead is being handed over: nothing is prepared meanwhile.
+    handing_over_until_us: Option<u64>,
+    /// When to try to lead, because the leader is gone.
+    campaign: Option<Campaign>,
+    tick_at_us: u64,
+    now_us: u64,
+    to_peers: VecDeque<PeerOutput>,
+    to_partitions: VecDeque<(u8, PartitionMessage)>,
+    planted: Planted,
+}
+
+impl<C> core::fmt::Debug for Timeline<C> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { config, replica, peers, .. } = self;
+        f.debug_struct("Timeline")
+            .field("of", config)
+            .field("replica", replica)
+            .field("peers", peers)
+            .finish()
+    }
+}
+
+impl<C: Copy + Ord> Timeline<C> {
+    /// With what the disk holds. `position` is where this partition stands on its own timeline, and `positions` where
+    /// all do, where there are several. `None` when the disk cannot hold that: its vote speaks of entries that are
+    /// missing, or its members of nobody who could vote.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        disk: &OnDisk<'_>,
+        position: u64,
+        positions: &[u64],
+        now_us: u64,
+    ) -> Option<Self> {
+        let [election, stream, question] = config.seeds;
+        let log = match config.partition {
+            FIRST => Some(Box::new(SharedLog::new(config.group(election), disk, positions)?)),
+            _ => None,
+        };
+        let stoa_group::Restored { base, vote, .. } = disk.restored;
+        let position = if config.partitions > 1 { position } else { base.position };
+        let members = log.as_ref().map_or_else(|| base.members.clone(), |log| log.members());
+        let heartbeat_us = u64::from(config.heartbeat_ms.max(1)) * 1000;
+        Some(Self {
+            replica: Replica::new(config.server.into(), (position, base.term), vote.term, members),
+            requests: Requests::new(config.server, stream),
+            barriers: Barriers::new(config.server, question),
+            log,
+            config,
+            heartbeat_us,
+            peers: Peers::default(),
+            streams: BTreeMap::new(),
+            settled_in: 0,
+            prepares_in: 0,
+            handing_over_until_us: None,
+            campaign: None,
+            tick_at_us: now_us + heartbeat_us,
+            now_us,
+            to_peers: VecDeque::new(),
+            to_partitions: VecDeque::new(),
+            planted: Planted::default(),
+        })
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Planted::of(bug);
+        if let Some(log) = &mut self.log {
+            log.planted = self.planted;
+        }
+    }
+
+    fn is_only_partition(&self) -> bool {
+        self.config.partitions <= 1
+    }
+
+    // ---- who leads, and where it stands ----
+
+    /// Whether the log stands here: whether it is the first partition's.
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The term.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.replica.term
+    }
+
+    /// Who leads; 0 when that is not known.
+    #[must_use]
+    pub fn leader(&self) -> u8 {
+        server_id(self.replica.leader)
+    }
+
+    /// How far this server's lead has come.
+    #[must_use]
+    pub fn lead(&self) -> Lead {
+        self.replica.lead
+    }
+
+    /// Whether this server leads, and may prepare requests: whether the first partition does so, and the lead is not
+    /// being handed over.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        let may_prepare = self.config.partition == FIRST || self.prepares_in == self.replica.term;
+        self.replica.lead == Lead::Active && self.handing_over_until_us.is_none() && may_prepare
+    }
+
+    /// Whether a leader is known, and everything is applied that was committed before its time: then
+    /// this server takes part in the ensemble.
+    #[must_use]
+    pub fn is_in_quorum(&self) -> bool {
+        self.replica.term > 0 && self.replica.leader != 0 && self.is_settled()
+    }
+
+    /// Whether everything is applied that was committed before the present leader's time.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled_in == self.replica.term
+    }
+
+    /// Whether another server is about to take the lead from this one.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        self.handing_over_until_us.is_some()
+    }
+
+    /// Whether this server alone decides what is committed. (There may be others that listen.)
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.replica.is_alone()
+    }
+
+    /// Whether there are other members.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        self.replica.has_others()
+    }
+
+    /// Whether there are other servers, or should be.
+    #[must_use]
+    pub fn is_ensemble(&self) -> bool {
+        self.replica.has_others() || self.config.expects_others
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        self.replica.members()
+    }
+
+    /// The numbers of all who belong to the group, those among them whose votes a change still needs.
+    #[must_use]
+    pub fn member_ids(&self) -> Vec<u8> {
+        let members = self.replica.members();
+        let all = [&members.voters, &members.learners, &members.outgoing];
+        all.into_iter().flatten().map(|member| server_id(*member)).collect()
+    }
+
+    /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
+    /// never hears what becomes of its requests.
+    #[must_use]
+    pub fn is_member(&self, server: u8) -> bool {
+        self.planted.is(Bug::OutsiderIsHeard) || self.replica.has_member(u64::from(server))
+    }
+
+    /// Position and term of the last applied entry.
+    #[must_use]
+    pub fn applied_at(&self) -> (u64, u64) {
+        self.replica.applied
+    }
+
+    /// Position of the last entry that is proposed here, or committed.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.replica.last()
+    }
+
+    /// Position up to which entries are known to be committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.replica.committed()
+    }
+
+    /// Which entry the next one is that is proposed here.
+    #[must_use]
+    pub fn next_entry(&self) -> EntryId {
+        let Replica { term, .. } = self.replica;
+        EntryId { partition: self.config.partition, term, position: self.replica.next() }
+    }
+
+    /// At the first partition: what the group says of itself, in positions of the log.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        self.log.as_ref().map(|log| log.status())
+    }
+
+    /// At the leader: questions of all servers where the log ends that are not answered yet.
+    #[must_use]
+    pub fn pending_reads(&self) -> usize {
+        self.log.as_ref().map_or(0, |log| log.pending_reads())
+    }
+
+    // ---- what is decided, and what is to be done ----
+
+    /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
+    #[inline]
+    pub fn poll(&mut self, prepares: bool) -> Option<Output> {
+        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.replica.is_idle();
+        if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
+            return None;
+        }
+        self.poll_busy(prepares)
+    }
+
+    fn poll_busy(&mut self, prepares: bool) -> Option<Output> {
+        self.ask_barriers();
+        loop {
+            if let Some(asked) = self.give_requests(prepares) {
+                return Some(asked);
+            }
+            let output = if let Some(delivery) = self.replica.poll() {
+                Some(self.take_delivery(delivery))
+            } else {
+                let output = self.log.as_mut()?.poll()?;
+                self.carry_out(output)
+            };
+            if output.is_some() {
+                return output;
+            }
+        }
+    }
+
+    /// At the first partition: what the group wants done, or has for the partitions.
+    fn carry_out(&mut self, output: GroupOutput) -> Option<Output> {
+        match output {
+            GroupOutput::Send(message) => {
+                let to = server_id(message.to());
+                self.send(to, Message::Group(message).encode());
+            }
+            GroupOutput::SendSnapshot(message) => {
+                let position = message.snapshot().map_or(0, |mark| mark.position);
+                let to = server_id(message.to());
+                let message = Message::Group(message).encode().join().into();
+                self.to_peers.push_back(PeerOutput::Snapshot { to, position, message });
+            }
+            GroupOutput::Committed(entries) if self.is_only_partition() => {
+                return Some(self.take_delivery(Delivery::Committed(entries)));
+            }
+            GroupOutput::Committed(entries) => {
+                let log = self.log.as_mut()?;
+                let divided = log.divide(&entries);
+                for (partition, entries) in (0..).zip(divided).filter(|(_, entries)| !entries.is_empty()) {
+                    self.deliver(partition, Delivery::Committed(entries));
+                }
+                self.deliver_answers();
+                self.compact_log(entries.last().map_or(0, |last| last.position));
+            }
+            GroupOutput::Read { id, position } if self.is_only_partition() => {
+                return self.barriers.answered(id, position).then_some(Output::Answered);
+            }
+            GroupOutput::Read { id, position } => {
+                self.log.as_mut()?.answered(id, position);
+                self.deliver_answers();
+            }
+            GroupOutput::Leader { term, leader, role } => {
+                self.deliver_to_all(&Delivery::Leader { term, leader, leads: role == Role::Leader });
+            }
+            GroupOutput::SnapshotWanted(_) => return Some(Output::SnapshotWanted),
+            GroupOutput::Members(members) => self.deliver_to_all(&Delivery::Members(members)),
+            // It has become a record.
+            GroupOutput::Store(_) => {}
+        }
+        None
+    }
+
+    fn deliver_answers(&mut self) {
+        let answers = self.log.as_mut().map(|log| log.take_answers()).unwrap_or_default();
+        for (partition, question) in answers {
+            self.deliver(partition, Delivery::Read(question));
+        }
+    }
+
+    fn deliver_to_all(&mut self, delivery: &Delivery) {
+        for partition in 0..self.config.partitions.max(1) {
+            self.deliver(partition, delivery.clone());
+        }
+    }
+
+    /// At the first partition: something of the log for a partition.
+    fn deliver(&mut self, partition: u8, delivery: Delivery) {
+        if partition == self.config.partition {
+            self.replica.deliver(delivery);
+        } else {
+            self.to_partitions.push_back((partition, PartitionMessage::Deliver(delivery)));
+        }
+    }
+
+    fn take_delivery(&mut self, delivery: Delivery) -> Output {
+        match delivery {
+            Delivery::Committed(entries) => {
+                if let Some(last) = entries.last() {
+                    self.replica.is_committed(last.position);
+                }
+                Output::Committed(entries)
+            }
+            Delivery::Leader { term, leader, leads } => {
+                self.leader_is(term, leader, leads);
+                Output::Leader
+            }
+            Delivery::Read(question) => {
+                self.barriers.answered(question, self.replica.committed());
+                Output::Answered
+            }
+            Delivery::Members(members) => {
+                self.replica.members_are(members);
+                Output::Members
+            }
+            Delivery::Snapshot(number) => Output::Snapshot(number),
+            Delivery::NoRoom => Output::NoRoom,
+        }
+    }
+
+    fn leader_is(&mut self, term: u64, leader: u64, leads: bool) {
+        self.replica.leader_is(term, leader, leads);
+        // That the leader is lost is no reason not to follow it up.
+        if leader != 0 {
+            self.campaign = None;
+        }
+        if !leads {
+            self.stop_leading();
+        }
+    }
+
+    fn stop_leading(&mut self) {
+        self.handing_over_until_us = None;
+        self.streams.clear();
+    }
+
+    /// This entry is applied. What follows from that is in [`Timeline::settle`].
+    #[inline]
+    pub fn applied(&mut self, position: u64, term: u64) {
+        self.replica.applied = (position, term);
+    }
+
+    /// An entry of the term that the group is in has been applied, by whose leader everything
+    /// committed before is before it: what has no outcome yet has none. `None` where nothing follows.
+    #[inline]
+    pub fn settle(&mut self) -> Option<Settled<C>> {
+        let Replica { term, applied, leader, lead, .. } = self.replica;
+        let is_news = self.settled_in != term || lead == Lead::Elected;
+        let is_there = applied.1 == term || self.planted.is(Bug::AskedAgainAtOnce);
+        (is_news && is_there && leader != 0).then(|| self.settle_term())
+    }
+
+    fn settle_term(&mut self) -> Settled<C> {
+        let term = self.replica.term;
+        let mut lost = Vec::new();
+        if self.settled_in != term {
+            self.settled_in = term;
+            self.accept_leader();
+            self.tell_members();
+            self.requests.ask_again(|who| lost.push(who));
+        }
+        let is_elected = self.replica.lead == Lead::Elected && self.replica.applied.1 == term;
+        Settled { lost, is_elected }
+    }
+
+    /// Another server or this one leads, and what it leads with is committed here: if it is one that has
+    /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
+    fn accept_leader(&mut self) {
+        let leader = self.leader();
+        if self.planted.is(Bug::StrangerStays) || !self.peers.accept(leader, self.replica.term) {
+            return;
+        }
+        if self.replica.has_others() {
+            self.tell(PeerOutput::Leads(leader));
+        }
+    }
+
+    /// Tells who belongs to the ensemble, as far as this server knows. Who does not, and has come back with
+    /// another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
+    pub fn tell_members(&mut self) {
+        let members = self.member_ids();
+        self.tell(PeerOutput::Members(members));
+    }
+
+    /// It prepares requests from now on.
+    pub fn begin_to_lead(&mut self) {
+        self.replica.lead = Lead::Active;
+        self.streams.clear();
+    }
+
+    /// At the first partition: in which term the others may prepare requests, or 0 when they may not; `None` when
+    /// they know.
+    pub fn prepares_in(&mut self) -> Option<u64> {
+        let prepares = self.replica.lead == Lead::Active && !self.is_handing_over();
+        let term = if prepares { self.replica.term } else { 0 };
+        (core::mem::replace(&mut self.prepares_in, term) != term).then_some(term)
+    }
+
+    /// At the other partitions: what the first one says of that.
+    pub fn may_prepare_in(&mut self, term: u64) {
+        self.prepares_in = term;
+    }
+
+    /// The log need not be kept in memory up to what is applied, but for those who lag behind.
+    pub fn compact(&mut self) {
+        if self.is_only_partition() {
+            self.compact_log(self.replica.applied.0);
+        }
+    }
+
+    fn compact_log(&mut self, position: u64) {
+        let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
+        if let Some(log) = &mut self.log {
+            log.group().compact(position, keep);
+        }
+    }
+}
+
+impl Config {
+    fn group(&self, seed: u64) -> stoa_group::Config {
+        stoa_group::Config {
+            heartbeat_ticks: 1,
+            // The engine asks for more than one heartbeat.
+            election_ticks: self.election_heartbeats.max(2) as usize,
+            ..stoa_group::Config::new(u64::from(self.server), seed)
+        }
+    }
+}

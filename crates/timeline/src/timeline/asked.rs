@@ -1,0 +1,152 @@
+//! What is asked: requests for the leader, and where the log ends.
+
+use super::{FIRST, Output, PartitionMessage, Timeline};
+use crate::barriers::Barrier;
+use crate::message::{Forward, Message};
+use crate::planted::Bug;
+use crate::replica::Lead;
+use crate::requests::{Origin, Stream};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// About how many bytes of requests one message carries.
+const FORWARD_BYTES: usize = 1 << 20;
+
+impl<C: Copy + Ord> Timeline<C> {
+    // ---- barriers ----
+
+    /// A question where the timeline ends, on behalf of somebody; returns its number.
+    pub fn barrier(&mut self, who: C) -> u64 {
+        let barrier = self.barriers.next(self.now_us);
+        barrier.waiting.push(who);
+        barrier.id()
+    }
+
+    /// The same on behalf of the server's first partition.
+    pub fn barrier_for_first(&mut self) {
+        self.barriers.next(self.now_us).is_for_first = true;
+    }
+
+    /// A barrier that falls when this position has been applied.
+    pub fn barrier_at(&mut self, who: C, position: u64) -> u64 {
+        self.barriers.at(position, who, self.now_us)
+    }
+
+    /// Whether the answer to this question has not come, or not been reached.
+    #[must_use]
+    pub fn is_waiting(&self, barrier: u64) -> bool {
+        self.barriers.is_waiting(barrier)
+    }
+
+    /// The next barrier, from `at` on, that falls with what is applied now; `at` moves on to where to look next.
+    pub fn fallen_barrier(&mut self, at: &mut usize) -> Option<Barrier<C>> {
+        self.barriers.fallen(self.replica.applied.0, at)
+    }
+
+    pub(super) fn ask_barriers(&mut self) {
+        if let Some(question) = self.barriers.take_unasked(self.now_us) {
+            self.ask_log(question);
+        }
+    }
+
+    pub(super) fn ask_log(&mut self, question: u64) {
+        match &mut self.log {
+            Some(log) => log.ask(FIRST, question),
+            None => self.to_partitions.push_back((FIRST, PartitionMessage::Ask(question))),
+        }
+    }
+
+    // ---- requests ----
+
+    /// What the next request is called that is asked here.
+    #[must_use]
+    pub fn next_request(&self) -> Origin {
+        self.requests.next()
+    }
+
+    /// Number of the oldest request without outcome.
+    #[must_use]
+    pub fn first_request(&self) -> u64 {
+        self.requests.first()
+    }
+
+    /// A request for whoever leads.
+    pub fn ask(&mut self, who: C, asked: Vec<u8>) {
+        self.requests.ask(who, asked);
+    }
+
+    /// A request that was prepared here, because this server leads.
+    pub fn prepared(&mut self, who: C) {
+        self.requests.prepared(who);
+    }
+
+    /// Whether all requests are with the leader.
+    #[must_use]
+    pub fn are_given(&self) -> bool {
+        self.requests.are_given()
+    }
+
+    /// Bytes of requests that are kept until they have an outcome.
+    #[must_use]
+    pub fn asked_bytes(&self) -> usize {
+        self.requests.bytes()
+    }
+
+    /// An outcome: whose request it was, if it was asked here, and the request if that was kept. Those asked before it
+    /// have none, and never will: who asked them is handed to `lost`.
+    pub fn outcome(&mut self, origin: Origin, lost: impl FnMut(C)) -> Option<(C, Bytes)> {
+        self.requests.outcome(origin, lost)
+    }
+
+    /// Nothing is known of any request, and never will be.
+    pub fn forget_requests(&mut self, lost: impl FnMut(C)) {
+        self.requests.forget(lost);
+    }
+
+    /// Gives what was asked here to whoever leads.
+    pub(super) fn give_requests(&mut self, prepares: bool) -> Option<Output> {
+        if self.requests.are_given() || !self.is_settled() {
+            return None;
+        }
+        if prepares {
+            let (first, asked) = self.requests.give(FORWARD_BYTES)?;
+            return Some(Output::Asked { server: self.config.server, first, asked });
+        }
+        let (leader, term) = (self.leader(), self.replica.term);
+        if leader == 0 || self.replica.lead != Lead::No {
+            return None;
+        }
+        self.requests.given_at_us = self.now_us;
+        while let Some((first, asked)) = self.requests.give(FORWARD_BYTES) {
+            let (stream, base) = (self.requests.stream(), self.requests.first());
+            let forward = Message::Forward(Forward { term, stream, base, first, asked });
+            self.send(leader, forward.encode());
+        }
+        None
+    }
+
+    /// At the leader: requests of another server's clients. Returns those that are new.
+    pub(super) fn take_forwarded(&mut self, from: u8, forward: Forward) -> Option<(u64, Vec<Bytes>)> {
+        let Forward { term, stream, base, first, mut asked } = forward;
+        if !self.leads() || term != self.replica.term || !self.is_member(from) {
+            // The sender gives them again, to whoever leads then.
+            return None;
+        }
+        let taken = self.streams.entry(from).or_insert(Stream { stream, expected: base });
+        if taken.stream != stream {
+            *taken = Stream { stream, expected: base };
+        }
+        taken.expected = taken.expected.max(base);
+        let Some(known) = taken.taken_of(first) else {
+            let (stream, expected) = (taken.stream, taken.expected);
+            self.send(from, Message::Missing { term, stream, expected }.encode());
+            return None;
+        };
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(asked.len());
+        let known = if self.planted.is(Bug::TakenTwice) { 0 } else { known };
+        asked.drain(..known);
+        let first = first + known as u64;
+        taken.expected = taken.expected.max(first + asked.len() as u64);
+        Some((first, asked))
+    }
+}

@@ -1,0 +1,203 @@
+//! Proposals, records, snapshots: what goes into the log, and what this server keeps of it.
+
+use super::{FIRST, NotTaken, PartitionMessage, Timeline};
+use crate::message::Message;
+use crate::shared_log::{Append, Delivery, EntryId, Proposal, SnapshotHead};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_group::{Mark, ProposeError};
+
+impl<C: Copy + Ord> Timeline<C> {
+    // ---- proposals ----
+
+    /// Proposes an entry, which follows these of other partitions. Returns where it will stand.
+    ///
+    /// # Errors
+    /// When the log cannot take it now, or this server does not lead.
+    pub fn propose(&mut self, payload: Bytes, follows: Vec<EntryId>) -> Result<u64, ProposeError> {
+        if let Some(log) = self.log.as_mut().filter(|_| self.config.partitions <= 1) {
+            return log.propose(payload);
+        }
+        let EntryId { term, position, .. } = self.next_entry();
+        self.replica.proposed(position);
+        let proposal = Proposal { term, position, payload, follows };
+        match &mut self.log {
+            Some(log) => log.hand_over(FIRST, proposal),
+            None => self.to_partitions.push_back((FIRST, PartitionMessage::Propose(proposal))),
+        }
+        Ok(position)
+    }
+
+    /// At the first partition: everything that partitions have proposed goes into the log, as one entry.
+    pub fn propose_batch(&mut self) {
+        if let Some(log) = self.log.as_mut().filter(|_| self.config.partitions > 1) {
+            log.propose_handed();
+        }
+    }
+
+    /// Whether something that was proposed should not wait for more to go with it.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_urgent())
+    }
+
+    /// Bytes that partitions have proposed and [`Timeline::propose_batch`] would take.
+    #[must_use]
+    pub fn proposed_bytes(&self) -> usize {
+        self.log.as_ref().map_or(0, |log| log.handed_bytes())
+    }
+
+    // ---- the other partitions of this server ----
+
+    /// The timeline of another partition says something.
+    pub fn hear(&mut self, from: u8, message: PartitionMessage) {
+        match (message, &mut self.log) {
+            (PartitionMessage::Propose(proposal), Some(log)) => log.hand_over(from, proposal),
+            (PartitionMessage::Ask(question), Some(log)) => log.ask(from, question),
+            (PartitionMessage::Deliver(delivery), None) => self.replica.deliver(delivery),
+            _ => debug_assert!(false, "the log stands with the first partition alone"),
+        }
+    }
+
+    /// The next thing for another partition.
+    pub fn poll_message(&mut self) -> Option<(u8, PartitionMessage)> {
+        self.to_partitions.pop_front()
+    }
+
+    // ---- records ----
+
+    /// The next record for the disk.
+    pub fn poll_append(&mut self) -> Option<Append> {
+        self.log.as_mut()?.poll_append()
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has_appends(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.has_appends())
+    }
+
+    /// Records with the disk, or on their way to it.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.log.as_ref().map_or(0, |log| log.in_flight())
+    }
+
+    /// The disk holds the records up to this one. Returns whether the state is now that of the snapshot which was
+    /// being taken over: see [`Timeline::replaced`].
+    pub fn stored(&mut self, record: u64) -> bool {
+        self.log.as_mut().is_some_and(|log| log.appended(record))
+    }
+
+    /// The disk has refused the records of this generation. `None` when that is known already, else
+    /// whether the group goes on, with what is durable.
+    pub fn refused(&mut self, generation: u64) -> Option<bool> {
+        let goes_on = self.log.as_mut()?.refused(generation)?;
+        for partition in 1..self.config.partitions {
+            self.deliver(partition, Delivery::NoRoom);
+        }
+        Some(goes_on)
+    }
+
+    /// What was proposed is not in the log: this server leads no more, and follows nobody until it hears of a leader.
+    pub fn has_no_room(&mut self) {
+        let term = self.log.as_ref().map_or(self.replica.term, |log| log.term());
+        self.leader_is(term, 0, false);
+    }
+
+    /// Tries to lead, if nobody else could.
+    pub fn lead_if_alone(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.lead_if_alone();
+        }
+    }
+
+    // ---- snapshots ----
+
+    /// At the first partition: what a snapshot of all that is divided by now begins with. `None` while one from
+    /// another server is being taken over.
+    pub fn begin_snapshot(&mut self) -> Option<SnapshotHead> {
+        self.log.as_mut().filter(|log| !log.is_taking_over()).map(|log| log.begin_snapshot())
+    }
+
+    /// Where there are several partitions: each comes to where the snapshot with this number is taken.
+    pub fn snapshot_is_here(&mut self, number: u64) {
+        self.deliver_to_all(&Delivery::Snapshot(number));
+    }
+
+    /// A snapshot is durable: others may be sent it.
+    pub fn offer_snapshot(&mut self, mark: Mark) {
+        if let Some(log) = &mut self.log {
+            log.group().offer_snapshot(mark);
+        }
+    }
+
+    /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, or was given up. That it is
+    /// taken over there shows in what the receiver says next; if it is not, it is sent again.
+    pub fn snapshot_sent(&mut self, to: u8, arrived: bool) {
+        if let Some(log) = &mut self.log {
+            log.group().snapshot_sent(u64::from(to), arrived);
+        }
+    }
+
+    /// Whether a snapshot that another server offers with this message is of use here.
+    #[must_use]
+    pub fn wants_snapshot(&self, message: Bytes) -> bool {
+        let committed = self.log.as_ref().map_or(u64::MAX, |log| log.status().committed);
+        matches!(Message::decode(message), Ok(Message::Group(message))
+            if message.snapshot().is_some_and(|mark| mark.position > committed))
+    }
+
+    /// A snapshot has come from another server, with this message, and is whole. Returns where in the log it stands,
+    /// position and term. It is taken over when the record with it is durable: see [`Timeline::stored`].
+    ///
+    /// # Errors
+    /// When it is of no use.
+    pub fn receive_snapshot(&mut self, from: u8, message: Bytes) -> Result<(u64, u64), NotTaken> {
+        let Ok(Message::Group(message)) = Message::decode(message) else { return Err(NotTaken::Bad) };
+        let mark = message.snapshot().filter(|_| message.from() == u64::from(from)).ok_or(NotTaken::Bad)?;
+        let log = self.log.as_mut().ok_or(NotTaken::Bad)?;
+        log.group().step(message).map_err(|error| {
+            NotTaken::Refused(alloc::format!("the snapshot of server {from} was refused: {error}"))
+        })?;
+        Ok((mark.position, mark.term))
+    }
+
+    /// Whether a snapshot from another server is being taken over.
+    #[must_use]
+    pub fn is_taking_over(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_taking_over())
+    }
+
+    /// At the first partition: the log goes on from a snapshot of another server, at this position of the log, in
+    /// which the partitions stand here. Tells them who the members are; what their states are then, and
+    /// [`Timeline::replaced`], is for whoever has loaded them.
+    pub fn log_replaced(&mut self, position: u64, positions: impl Iterator<Item = u64>) {
+        let Some(log) = &mut self.log else { return };
+        let members = log.members();
+        log.replaced(position, positions);
+        for partition in 1..self.config.partitions {
+            self.deliver(partition, Delivery::Members(members.clone()));
+        }
+        self.replica.members_are(members);
+    }
+
+    /// The state is another server's, at this position and term. What was asked before has no outcome that could be
+    /// known here.
+    pub fn replaced(&mut self, position: u64, term: u64) {
+        self.requests.forget(|_| ());
+        self.barriers.forget();
+        self.replica.replaced((position, term));
+        self.settled_in = 0;
+    }
+
+    /// Up to which position of the log everything is divided among the partitions, at the first one; with one
+    /// partition, is applied.
+    #[must_use]
+    pub fn divided(&self) -> u64 {
+        match &self.log {
+            Some(log) if self.config.partitions > 1 => log.divided(),
+            _ => self.replica.applied.0,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What comes out of a timeline.
+
+use crate::shared_log::{Delivery, Proposal};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_group::{Entry, Pieces};
+
+/// Something for another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerOutput {
+    /// A message. It may be lost; the order is worth keeping, not more.
+    Send {
+        /// Whom it is for.
+        to: u8,
+        /// Its bytes.
+        message: Pieces,
+    },
+    /// The newest snapshot, which is at this position of the log, and with it a message that goes to
+    /// [`Timeline::receive_snapshot`] there. Say what became of it with [`Timeline::snapshot_sent`].
+    Snapshot {
+        /// Whom it is for.
+        to: u8,
+        /// Which snapshot.
+        position: u64,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// These belong to the ensemble now. Whoever else was known is a stranger, welcome with any disk. It
+    /// comes when that changes, and when a term begins: what has changed before is not told one by one.
+    Members(Vec<u8>),
+    /// This server leads in a new term, and what it leads with is committed here. If it has come back with
+    /// another disk, a majority has elected it with that, so it has joined anew without our knowing.
+    Leads(u8),
+    /// There is another list of servers: connect to those in it, and be connected to by them.
+    Servers,
+}
+
+/// From the timeline of one partition to that of another one of the same server. They arrive in the order in which
+/// they were said.
+#[derive(Debug)]
+pub enum PartitionMessage {
+    /// To the first partition: an entry for the log.
+    Propose(Proposal),
+    /// To the first partition: where does the log end?
+    Ask(u64),
+    /// From the first partition: something of the log.
+    Deliver(Delivery),
+}
+
+/// What has come of a timeline, for whoever owns the state that it decides about.
+#[derive(Debug)]
+pub enum Output {
+    /// These are decided: apply them, and say so with [`Timeline::applied`] and [`Timeline::compact`].
+    Committed(Vec<Entry>),
+    /// Who leads has changed, or what this server is.
+    Leader,
+    /// The members are others.
+    Members,
+    /// A question is answered: some barriers may have fallen.
+    Answered,
+    /// The snapshot with this number is of the state behind what came before.
+    Snapshot(u64),
+    /// A snapshot is wanted for a server that lags behind.
+    SnapshotWanted,
+    /// The log had no room for what was proposed.
+    NoRoom,
+    /// At the leader: prepare these requests, in their order. They follow one another without a gap.
+    Asked {
+        /// The contact server.
+        server: u8,
+        /// Its number for the first of them.
+        first: u64,
+        /// They.
+        asked: Vec<Bytes>,
+    },
+}
+
+/// What a message of another server has led to.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// At the leader: requests to prepare, with the number of the first.
+    pub asked: Option<(u64, Vec<Bytes>)>,
+    /// Why it was refused, for the log of whoever drives the server.
+    pub refused: Option<String>,
+}
+
+/// Why a snapshot of another server is not taken over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotTaken {
+    /// Its message is none.
+    Bad,
+    /// The group refuses it, and says why.
+    Refused(String),
+}
+
+/// What follows when everything is applied that was committed before the present leader's time.
+#[derive(Debug)]
+pub struct Settled<C> {
+    /// Who has asked what will have no outcome.
+    pub lost: Vec<C>,
+    /// This server is elected, and may begin to lead: see [`Timeline::begin_to_lead`].
+    pub is_elected: bool,
+}

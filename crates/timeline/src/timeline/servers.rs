@@ -1,0 +1,238 @@
+//! The other servers: their messages, elections, who belongs to the ensemble, and time.
+
+use super::{Campaign, PeerOutput, Received, Timeline};
+use crate::message::{BadMessage, Message};
+use crate::peers::{Wanted, server_id};
+use crate::planted::Bug;
+use crate::replica::Lead;
+use alloc::vec::Vec;
+use stoa_group::{Change, Pieces};
+
+/// Requests without outcome are given again after so many heartbeats: some may have been lost.
+const GIVE_AGAIN_HEARTBEATS: u64 = 5;
+/// Between the servers that could replace a leader whose end was noticed, so that they do not split
+/// the votes, microseconds.
+const CAMPAIGN_STAGGER_US: u64 = 20_000;
+
+impl<C: Copy + Ord> Timeline<C> {
+    // ---- the other servers ----
+
+    /// Whether anything is taken from another server: not from one that has come back with another disk, but what a
+    /// leader says, for a majority has elected it with the disk that it has.
+    #[must_use]
+    pub fn listens_to(&self, from: u8, is_of_leader: bool) -> bool {
+        !self.peers.is_emptied(from) || (is_of_leader && !self.planted.is(Bug::StrangerStays))
+    }
+
+    /// A message of another server, whose name is proved.
+    ///
+    /// # Errors
+    /// When it is none of that server's. Whoever sends that is broken, or of another release.
+    pub fn receive(&mut self, from: u8, message: Message) -> Result<Received, BadMessage> {
+        let mut received = Received::default();
+        match message {
+            Message::Group(message) => {
+                if message.from() != u64::from(from) || message.snapshot().is_some() {
+                    return Err(BadMessage);
+                }
+                if let Err(error) = self.log.as_mut().ok_or(BadMessage)?.group().step(message) {
+                    received.refused =
+                        Some(alloc::format!("a message of server {from} was refused: {error}"));
+                }
+            }
+            Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
+            Message::Missing { term, stream, expected } => {
+                if term == self.replica.term && stream == self.requests.stream() {
+                    self.requests.give_again_from(expected);
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// A message for another server.
+    pub fn send(&mut self, to: u8, message: Pieces) {
+        self.to_peers.push_back(PeerOutput::Send { to, message });
+    }
+
+    /// Something else for the other servers.
+    pub fn tell(&mut self, output: PeerOutput) {
+        self.to_peers.push_back(output);
+    }
+
+    /// What is to be sent to other servers, oldest first.
+    pub fn poll_peer(&mut self) -> Option<PeerOutput> {
+        self.to_peers.pop_front()
+    }
+
+    /// Whether there is a connection to another server.
+    #[must_use]
+    pub fn is_connected(&self, peer: u8) -> bool {
+        self.peers.is_connected(peer)
+    }
+
+    /// A connection to another server is there (again): what was sent before may be lost.
+    pub fn peer_connected(&mut self, peer: u8) {
+        self.peers.connect(peer);
+        self.campaign_when_met();
+        if u64::from(peer) == self.replica.leader {
+            self.requests.give_again_from(0);
+        }
+    }
+
+    /// A member has come back with another disk than it had: it has to join anew. Until then it is
+    /// only listened to if it leads.
+    pub fn peer_emptied(&mut self, peer: u8) {
+        debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
+        self.peers.disconnect(peer);
+        if !self.planted.is(Bug::EmptiedStays) {
+            let leads = self.replica.leader == u64::from(peer);
+            self.peers.empty(peer, if leads { self.replica.term } else { 0 });
+        }
+    }
+
+    /// The connection to another server has ended, most likely with the server. Returns whether it has led: then
+    /// [`Timeline::follow_up`] comes when that is dealt with.
+    pub fn peer_lost(&mut self, peer: u8) -> bool {
+        let member = u64::from(peer);
+        self.peers.disconnect(peer);
+        let Some(log) = &mut self.log else { return false };
+        log.group().unreachable(member);
+        if member != self.replica.leader || self.replica.lead != Lead::No {
+            return false;
+        }
+        log.group().forget_leader();
+        true
+    }
+
+    /// Forgets a leader that does not listen any more.
+    pub fn forget_leader(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.group().forget_leader();
+        }
+    }
+
+    // ---- elections that do not wait for a timeout ----
+
+    /// Nobody leads, as far as this server knows, and it has met enough others to be elected: there is
+    /// no need to wait for the leader that may be there. If there is one, they refuse.
+    fn campaign_when_met(&mut self) {
+        let voters = &self.replica.members().voters;
+        let met = |member: &&u64| self.peers.is_connected(server_id(**member));
+        let is_enough = voters.iter().filter(met).count() == voters.len() / 2;
+        if self.log.is_some() && self.replica.leader == 0 && is_enough {
+            self.follow_up(0);
+        }
+    }
+
+    /// Wants to lead in place of a server that is lost, behind the voters with smaller numbers, so that they do not
+    /// split the votes.
+    pub fn follow_up(&mut self, lost: u8) {
+        let (members, id) = (self.replica.members(), self.replica.id());
+        let rank = members.voters.iter().filter(|voter| **voter != u64::from(lost) && **voter < id).count();
+        if members.voters.contains(&id) {
+            let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
+            self.campaign = Some(Campaign { at_us, again_us: self.heartbeat_us / 2 });
+        }
+    }
+
+    /// The others refuse a candidate as long as they have not noticed that the leader is gone, and
+    /// one whose timeline ends before theirs; then it may be that nobody else tries who could win.
+    /// So an attempt is repeated, more and more seldom until the election timeout has its turn.
+    fn campaign(&mut self) {
+        let now_us = self.now_us;
+        let Some(Campaign { at_us, again_us }) = self.campaign.filter(|due| due.at_us <= now_us) else {
+            return;
+        };
+        let again = Campaign { at_us: at_us.max(now_us) + again_us, again_us: again_us * 2 };
+        self.campaign = Some(again).filter(|_| again_us < self.election_us() && self.replica.leader == 0);
+        if let Some(log) = self.log.as_mut().filter(|_| self.replica.leader == 0) {
+            log.group().campaign();
+        }
+    }
+
+    fn election_us(&self) -> u64 {
+        self.heartbeat_us * u64::from(self.config.election_heartbeats)
+    }
+
+    // ---- members ----
+
+    /// At the leader: who may join, leave or vote next, so that the members become those that are wanted. `None`
+    /// where a change is under way, or the log stands elsewhere.
+    #[must_use]
+    pub fn next_changes(&self, wanted: &Wanted) -> Option<Vec<Change>> {
+        let status = self.status().filter(|status| status.members.outgoing.is_empty())?;
+        Some(self.peers.changes(self.config.server, wanted, &status))
+    }
+
+    /// Proposes changes of the members. What cannot be done now is tried again at the next heartbeat.
+    pub fn propose_changes(&mut self, changes: &[Change]) {
+        if let Some(log) = &mut self.log {
+            // Refused where the leader changes meanwhile: then the next one looks what is to be changed.
+            let _ = log.group().propose_changes(changes);
+        }
+    }
+
+    /// At the leader: who has the most of those that could take the lead; rather one of `voters`, who are to stay.
+    #[must_use]
+    pub fn successor(&self, wanted: &Wanted) -> Option<u8> {
+        let status = self.status()?;
+        let could = status.matched.iter().map(|(member, matched)| (*member, server_id(*member), *matched));
+        let could =
+            could.filter(|(member, id, _)| status.members.voters.contains(member) && self.is_connected(*id));
+        could.max_by_key(|(_, id, matched)| (wanted.voters.contains(id), *matched)).map(|(_, id, _)| id)
+    }
+
+    /// Hands the lead to another server, as soon as it has everything that is proposed. Nothing is prepared meanwhile.
+    pub fn hand_over(&mut self, to: u8) {
+        self.propose_batch();
+        let Some(log) = &mut self.log else { return };
+        log.group().transfer(u64::from(to));
+        self.handing_over_until_us = Some(self.now_us + self.election_us());
+    }
+
+    // ---- time ----
+
+    /// The time, microseconds of a clock that never goes back. Whatever is handed in afterwards happens then.
+    #[inline]
+    pub fn at(&mut self, now_us: u64) {
+        self.now_us = now_us;
+    }
+
+    /// What is due by now: an attempt to lead, a heartbeat. Returns whether there was a heartbeat.
+    pub fn tick(&mut self) -> bool {
+        let now_us = self.now_us;
+        self.campaign();
+        self.handing_over_until_us = self.handing_over_until_us.filter(|until| *until > now_us);
+        if !self.is_ensemble() || self.tick_at_us > now_us {
+            return false;
+        }
+        // After a pause one tick is enough: the others' messages come first.
+        self.tick_at_us = now_us + self.heartbeat_us;
+        if let Some(log) = &mut self.log {
+            log.group().tick();
+        }
+        true
+    }
+
+    /// Gives and asks again what may have been lost.
+    pub fn repeat(&mut self) {
+        let now_us = self.now_us;
+        let again_us = self.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
+        // What a leader has given to itself is not lost.
+        let follows = self.is_ensemble() && self.replica.lead == Lead::No;
+        if follows && !self.requests.is_empty() && self.requests.given_at_us + again_us <= now_us {
+            self.requests.give_again_from(0);
+        }
+        let mut again = Vec::new();
+        self.barriers.ask_again(self.heartbeat_us * 2, now_us, |question| again.push(question));
+        again.into_iter().for_each(|question| self.ask_log(question));
+    }
+
+    /// When [`Timeline::tick`] is next needed.
+    #[must_use]
+    pub fn next_wake_us(&self) -> Option<u64> {
+        let tick = self.is_ensemble().then_some(self.tick_at_us);
+        [tick, self.campaign.map(|due| due.at_us)].into_iter().flatten().min()
+    }
+}
