@@ -4,6 +4,7 @@ use std::future::Future;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stoa_client_core::{Acl, Call, Identity, Operation, OperationResult, ReadOperation, ReadResult, Reply};
 use stoa_wire::{AddWatchMode, ErrorCode, Stat, WatcherKind};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -11,16 +12,17 @@ use tokio::sync::oneshot;
 use crate::client::{self, ConnectError, CreateOptions, MultiError};
 use crate::driver::Status;
 use crate::options::Options;
-use crate::protocol::{Call, Reply};
-use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult};
 use crate::watch::Watch;
 
 /// How long dropping the client waits for its session to be closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// [`BlockingClient`], by the name that it shares with the async one.
+pub type Client = BlockingClient;
+
 /// A [`crate::Client`] whose calls block. Its session is closed when it is dropped.
 #[derive(Debug)]
-pub struct Client {
+pub struct BlockingClient {
     client: Option<client::Client>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -30,7 +32,7 @@ pub struct Client {
 /// Methods that do what the method of the same name of the async client does.
 macro_rules! blocking {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        impl Client {
+        impl BlockingClient {
             $(
                 $(#[$doc])*
                 ///
@@ -97,7 +99,7 @@ blocking! {
     fn close() -> Result<()>;
 }
 
-impl Client {
+impl BlockingClient {
     /// Opens a session.
     ///
     /// # Errors
@@ -155,7 +157,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for BlockingClient {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             let closed = async {

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use stoa_client_core::{
+    Acl, Call, Identity, Operation, OperationResult, ReadOperation, ReadResult, Reply, State, WatchId,
+};
 use stoa_wire::{AddWatchMode, CreateMode, ErrorCode, Stat, WatcherKind};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,10 +18,8 @@ use tokio::time::timeout;
 use crate::driver::{Command, Driver, Status};
 use crate::fast::Fast;
 use crate::options::Options;
-use crate::protocol::{Call, Reply, WatchId};
 use crate::reads::Reads;
 use crate::recipes::{Service, Situation};
-use crate::types::{Acl, Identity, Operation, OperationResult, ReadOperation, ReadResult, State};
 use crate::watch::Watch;
 
 /// Calls on their way to the task that talks to the server.

@@ -14,10 +14,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::options::Options;
-use crate::protocol::{Call, Fault, Output, Protocol, Reply, SideWish, Token, WatchId};
 use crate::sides::{SideTurn, Sides};
-use crate::types::{State, WatchEnd};
 use crate::watch::Sink;
+use stoa_client_core::{Call, Fault, Output, Protocol, Reply, SideWish, State, Token, WatchEnd, WatchId};
 use stoa_wire::ErrorCode;
 
 /// Calls that the core holds at a time; further ones wait in the channel, and then their callers do.

@@ -1,11 +1,10 @@
 //! Reads and watches that wait for nothing.
 
+use stoa_client_core::{Acl, Call};
 use stoa_wire::{AddWatchMode, ErrorCode, Stat};
 
 use crate::client::Client;
-use crate::protocol::Call;
 use crate::reads::Reads;
-use crate::types::Acl;
 use crate::watch::Watch;
 
 type Result<T> = std::result::Result<T, ErrorCode>;

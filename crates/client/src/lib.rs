@@ -21,9 +21,14 @@
 #![cfg_attr(not(any(test, feature = "net")), no_std)]
 extern crate alloc;
 
-pub mod protocol;
 pub mod recipes;
-mod types;
+
+/// The protocol core, for those who bring sockets of their own.
+pub mod protocol {
+    pub use stoa_client_core::{
+        Call, Chroot, Fault, Output, Protocol, Reply, Settings, SideWish, Token, WatchId,
+    };
+}
 
 /// The examples of the guide, so that they are compiled.
 #[cfg(all(doctest, feature = "net"))]
@@ -47,10 +52,10 @@ mod sides;
 #[cfg(feature = "net")]
 mod watch;
 
-pub use stoa_wire::{AddWatchMode, CreateMode, ErrorCode, EventKind, Stat, WatcherKind, perms};
-pub use types::{
+pub use stoa_client_core::{
     Acl, Event, Identity, Operation, OperationResult, ReadOperation, ReadResult, State, WatchEnd,
 };
+pub use stoa_wire::{AddWatchMode, CreateMode, ErrorCode, EventKind, Stat, WatcherKind, perms};
 
 #[cfg(feature = "net")]
 pub use client::{Client, ConnectError, CreateOptions, MultiError};

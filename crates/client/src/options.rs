@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Chroot, Settings};
+use stoa_client_core::{Chroot, Settings};
 
 const PORT: u16 = 2181;
 /// What ZooKeeper's own limit (`jute.maxbuffer`) allows a server to answer, and room to spare: lists

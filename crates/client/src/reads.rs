@@ -1,10 +1,9 @@
 //! Reads of znodes, each as a call and what its answer is taken for.
 
+use stoa_client_core::{Acl, Call, Reply, WatchId};
 use stoa_wire::{ErrorCode, Stat};
 
 use crate::client::{Client, children, data, found};
-use crate::protocol::{Call, Reply, WatchId};
-use crate::types::Acl;
 use crate::watch::Watch;
 
 type Result<T> = std::result::Result<T, ErrorCode>;

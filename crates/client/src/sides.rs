@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use stoa_client_core::{Fault, Protocol};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-
-use crate::protocol::{Fault, Protocol};
 
 /// How long opening one may take; the protocol core itself gives up about then.
 const PATIENCE: Duration = Duration::from_secs(1);

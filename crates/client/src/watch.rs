@@ -1,9 +1,9 @@
 //! Watches as their owner sees them.
 
+use stoa_client_core::{Event, WatchEnd};
 use tokio::sync::mpsc;
 
 use crate::recipes::Events;
-use crate::types::{Event, WatchEnd};
 
 /// Events that wait for their reader, at most. A watch that falls further behind ends with
 /// [`WatchEnd::Lagged`], rather than to hold up everybody else or to grow without bound.

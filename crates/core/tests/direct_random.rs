@@ -11,9 +11,12 @@ mod threads;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use stoa_client::protocol::{Call, Chroot, Fault, Output, Protocol, Reply, Settings, SideWish, WatchId};
-use stoa_client::{AddWatchMode, ErrorCode, Event, Operation, OperationResult, Stat, State};
+use stoa_client_core::{
+    Call, Chroot, Event, Fault, Operation, OperationResult, Output, Protocol, Reply, Settings, SideWish,
+    State, WatchId,
+};
 use stoa_core::ConnectionId;
+use stoa_wire::{AddWatchMode, ErrorCode, Stat};
 use threads::*;
 
 const PARTITIONS: usize = 4;

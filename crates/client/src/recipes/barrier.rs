@@ -4,13 +4,13 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::Acl;
 use stoa_wire::CreateMode;
 
 use super::error::Error;
 use super::planted::{Bug, has};
 use super::service::{Events, Service};
 use super::znodes::Znodes;
-use crate::types::Acl;
 
 /// A barrier: while it is set, everybody waits. It is a znode at its path.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use stoa_client_core::Call;
 use stoa_wire::{AddWatchMode, Stat};
 
 use super::error::Error;
@@ -173,7 +174,7 @@ impl<S: Service> Znodes<S> {
     /// A watch of everything at a path and below.
     async fn watch_all(&self, path: &str) -> Result<S::Watch, Error> {
         let mode = AddWatchMode::PersistentRecursive;
-        let call = |watch| crate::protocol::Call::AddWatch { path: path.to_owned(), mode, watch };
+        let call = |watch| Call::AddWatch { path: path.to_owned(), mode, watch };
         match self.ask_and_watch(call).await {
             (Ok(_), watch) => Ok(watch),
             (Err(code), _) => Err(Error::of(path, code)),

@@ -6,13 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use stoa_client_core::{Call, Reply};
 use stoa_wire::{CreateMode, ErrorCode, Stat};
 
 use super::error::Error;
 use super::planted::{Bug, has};
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
-use crate::protocol::{Call, Reply};
 
 /// The name of a contender's znode: `ID-KIND-NUMBER`.
 #[derive(Debug, Clone, PartialEq, Eq)]

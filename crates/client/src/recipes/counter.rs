@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use stoa_client_core::{Acl, Call, Operation};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
@@ -13,8 +14,6 @@ use super::program::{ATTEMPTS, Program};
 use super::service::Service;
 use super::witness::{Outcome, Witness};
 use super::znodes::{Znodes, is_lost};
-use crate::protocol::Call;
-use crate::types::{Acl, Operation};
 
 /// A counter that many clients share: the data of its znode is a number, as text. It begins with 0.
 ///

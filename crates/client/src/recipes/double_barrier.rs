@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::{Acl, Call, Operation, Reply};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
@@ -14,8 +15,6 @@ use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::refusal;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
-use crate::protocol::{Call, Reply};
-use crate::types::{Acl, Operation};
 
 /// What the barrier's znode says while a round goes on that has enough.
 const FULL: &[u8] = b"full";
@@ -110,18 +109,19 @@ impl<S: Service> DoubleBarrier<S> {
                 self.znodes.make(&self.path, b"", CreateMode::Persistent).await?;
                 continue;
             };
-            let said = Said::parse(&said).ok_or_else(|| self.foreign("its program says something else"))?;
+            let said =
+                Admission::parse(&said).ok_or_else(|| self.foreign("its program says something else"))?;
             let round = match said {
-                Said::Later => {
+                Admission::Later => {
                     own.never_was();
                     self.wait_for_next(program, None).await?;
                     continue;
                 }
-                Said::In { round, session } => {
+                Admission::In { round, session } => {
                     own.session = session;
                     round
                 }
-                Said::Wait { session } => {
+                Admission::Wait { session } => {
                     own.session = session;
                     self.wait_to_be_let_in(program, &own).await?
                 }
@@ -265,13 +265,13 @@ impl<S: Service> DoubleBarrier<S> {
 }
 
 /// What the program says to who enters.
-enum Said {
+enum Admission {
     In { round: i32, session: i64 },
     Wait { session: i64 },
     Later,
 }
 
-impl Said {
+impl Admission {
     fn parse(data: &[u8]) -> Option<Self> {
         let mut words = core::str::from_utf8(data).ok()?.split(' ');
         Some(match (words.next()?, words.next(), words.next()) {

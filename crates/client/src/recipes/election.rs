@@ -4,6 +4,8 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
 
+use stoa_client_core::Acl;
+
 use super::contender::{Contender, nearest, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
@@ -11,7 +13,6 @@ use super::lock::{LetIn, PROGRAM, Slot, Wanted, Wish};
 use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};
-use crate::types::Acl;
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,12 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::Acl;
+
 use super::error::Error;
 use super::own::Own;
 use super::service::{Events, Service};
 use super::znodes::Znodes;
-use crate::types::Acl;
 
 /// A group whose members know of each other.
 ///

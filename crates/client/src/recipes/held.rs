@@ -2,11 +2,12 @@
 
 use core::fmt;
 
+use stoa_client_core::State;
+
 use super::contender::Contender;
 use super::error::Error;
 use super::lock::Leaf;
 use super::service::Service;
-use crate::types::State;
 
 /// A number that grows from one holder to the next.
 ///
@@ -39,55 +40,57 @@ pub enum Standing {
 /// [`Held::release`], and in the background when it is dropped.
 #[derive(Debug)]
 pub struct Held<S: Service> {
-    place: Place<S>,
+    by: HeldBy<S>,
 }
 
 /// The znode that it is held by.
 #[derive(Debug)]
-enum Place<S: Service> {
+enum HeldBy<S: Service> {
     Contender(Contender<S>),
     Leaf(Leaf<S>),
 }
 
 impl<S: Service> Held<S> {
     pub(super) fn new(contender: Contender<S>) -> Self {
-        Self { place: Place::Contender(contender) }
+        Self { by: HeldBy::Contender(contender) }
     }
 
     pub(super) fn by_leaf(leaf: Leaf<S>) -> Self {
-        Self { place: Place::Leaf(leaf) }
+        Self { by: HeldBy::Leaf(leaf) }
     }
 
     /// The place in this directory's queue that it is held by; it is given back if it is something else.
     pub(super) fn into_contender(self, directory: &str) -> Option<Contender<S>> {
-        match self.place {
-            Place::Contender(contender) => Some(contender).filter(|contender| contender.stands_in(directory)),
-            Place::Leaf(_) => None,
+        match self.by {
+            HeldBy::Contender(contender) => {
+                Some(contender).filter(|contender| contender.stands_in(directory))
+            }
+            HeldBy::Leaf(_) => None,
         }
     }
 
     fn service(&self) -> &S {
-        match &self.place {
-            Place::Contender(contender) => contender.service(),
-            Place::Leaf(leaf) => leaf.service(),
+        match &self.by {
+            HeldBy::Contender(contender) => contender.service(),
+            HeldBy::Leaf(leaf) => leaf.service(),
         }
     }
 
     /// Larger than those of all who held it before.
     #[must_use]
     pub fn token(&self) -> Token {
-        Token(match &self.place {
-            Place::Contender(contender) => contender.created(),
-            Place::Leaf(leaf) => leaf.created(),
+        Token(match &self.by {
+            HeldBy::Contender(contender) => contender.created(),
+            HeldBy::Leaf(leaf) => leaf.created(),
         })
     }
 
     /// The session that it ends with.
     #[must_use]
     pub fn session(&self) -> i64 {
-        match &self.place {
-            Place::Contender(contender) => contender.session(),
-            Place::Leaf(leaf) => leaf.session(),
+        match &self.by {
+            HeldBy::Contender(contender) => contender.session(),
+            HeldBy::Leaf(leaf) => leaf.session(),
         }
     }
 
@@ -132,9 +135,9 @@ impl<S: Service> Held<S> {
     /// [`Error::SessionLost`] or [`Error::Removed`] when this was not held any more, and otherwise when the
     /// service refuses.
     pub async fn release(self) -> Result<(), Error> {
-        match self.place {
-            Place::Contender(contender) => contender.leave().await,
-            Place::Leaf(leaf) => leaf.leave().await,
+        match self.by {
+            HeldBy::Contender(contender) => contender.leave().await,
+            HeldBy::Leaf(leaf) => leaf.leave().await,
         }
     }
 }

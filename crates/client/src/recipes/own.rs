@@ -2,13 +2,13 @@
 
 use alloc::string::String;
 
+use stoa_client_core::Reply;
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::error::Error;
 use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
-use crate::protocol::Reply;
 
 /// An ephemeral znode of ours. It is deleted when this is dropped.
 ///

@@ -7,13 +7,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use core::time::Duration;
 
+use stoa_client_core::Call;
 use stoa_wire::{CreateMode, ErrorCode, EventKind};
 
 use super::error::Error;
 use super::race::{First, first};
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost};
-use crate::protocol::Call;
 
 /// How often a program is registered anew before that is given up.
 pub(super) const ATTEMPTS: usize = 5;

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::{Acl, Call, Operation};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
@@ -13,8 +14,6 @@ use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::{Outcome, Witness};
 use super::znodes::{PAUSE_MIN, Znodes};
-use crate::protocol::Call;
-use crate::types::{Acl, Operation};
 
 /// A queue of elements, the oldest of which is taken first.
 ///

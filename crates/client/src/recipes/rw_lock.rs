@@ -4,13 +4,14 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::Acl;
+
 use super::contender::{Before, Contender, Rival, nearest};
 use super::error::Error;
 use super::held::Held;
 use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::Znodes;
-use crate::types::Acl;
 
 const READ: &str = "read";
 const WRITE: &str = "write";

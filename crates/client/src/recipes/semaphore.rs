@@ -4,13 +4,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::Acl;
+
 use super::contender::Contender;
 use super::error::Error;
 use super::held::Held;
 use super::lock::{Lock, Primitive};
 use super::service::{Events, Service};
 use super::znodes::Znodes;
-use crate::types::Acl;
 
 /// A semaphore: so many clients at most hold a lease of it, as far as the service knows.
 ///

@@ -3,10 +3,8 @@
 use core::future::Future;
 use core::time::Duration;
 
+use stoa_client_core::{Call, Event, Reply, State, WatchEnd, WatchId};
 use stoa_wire::ErrorCode;
-
-use crate::protocol::{Call, Reply, WatchId};
-use crate::types::{Event, State, WatchEnd};
 
 /// How a client stands with its servers, as far as recipes care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,10 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
+use stoa_client_core::{Call, Event, Operation, OperationResult, Reply, State, WatchEnd, WatchId};
 use stoa_wire::{ErrorCode, EventKind, Stat};
 
 use super::*;
-use crate::protocol::{Call, Reply, WatchId};
-use crate::types::{Event, Operation, OperationResult, State, WatchEnd};
 
 type Answer = Result<Reply, ErrorCode>;
 

@@ -5,14 +5,13 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use stoa_client_core::{Call, Operation, OperationResult, Reply};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
 use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
-use crate::protocol::{Call, Reply};
-use crate::types::{Operation, OperationResult};
 
 /// An ephemeral znode of ours whose version counts the updates that we have made.
 ///

@@ -6,14 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use stoa_client_core::{Acl, Call, Operation, Reply, WatchId};
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::error::Error;
 use super::planted::{Bug, has};
 use super::service::Service;
 use super::witness::refusal;
-use crate::protocol::{Call, Reply};
-use crate::types::{Acl, Operation};
 
 /// How long to wait before something that has failed is tried again.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -83,7 +82,7 @@ impl<S: Service> Znodes<S> {
     /// The same, with a watch. One that is set by a request whose answer is lost is dropped.
     pub(super) async fn ask_and_watch(
         &self,
-        call: impl Fn(crate::protocol::WatchId) -> Call + Send + Sync,
+        call: impl Fn(WatchId) -> Call + Send + Sync,
     ) -> (Result<Reply, ErrorCode>, S::Watch) {
         let mut pause = PAUSE_MIN;
         loop {

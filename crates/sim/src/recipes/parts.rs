@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoa_client::ErrorCode;
-use stoa_client::protocol::Call;
 use stoa_client::recipes::{
     Barrier, Cache, Counter, DoubleBarrier, Election, Error, Group, Held, Lock, Primitive, Queue, RwLock,
     Semaphore, Service as _, Token,
 };
 use stoa_client::{Acl, CreateMode};
+use stoa_client_core::Call;
 
 use super::book::{
     self, BARRIER, Book, COUNTER, DATA, ELECTION, GROUP, Holding, LOCK, MEETING, QUEUE, SEMAPHORE, element,

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use stoa_client::State;
-use stoa_client::protocol::{Chroot, Output, Protocol, Settings as Protocols};
+use stoa_client_core::{Chroot, Output, Protocol, Settings as Protocols, State};
 
 use super::book::{self, Book};
 use super::executor::Executor;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use stoa_client::protocol::{Call, Reply, Token, WatchId};
+use stoa_client::ErrorCode;
 use stoa_client::recipes::{Events, Service, Situation};
-use stoa_client::{ErrorCode, Event, State, WatchEnd};
+use stoa_client_core::{Call, Event, Reply, State, Token, WatchEnd, WatchId};
 
 use super::executor::Task;
 use super::settings::Settings;

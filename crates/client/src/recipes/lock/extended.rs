@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
+use stoa_client_core::{Call, Reply};
 use stoa_wire::{CreateMode, ErrorCode, WatcherKind};
 
 use super::super::contender::Contender;
@@ -15,7 +16,6 @@ use super::super::race::with;
 use super::super::service::Service;
 use super::super::znodes::{PAUSE_MIN, done, is_lost, unexpected};
 use super::slot::{Seen, Slot};
-use crate::protocol::{Call, Reply};
 
 pub(in super::super) const PROGRAM: &str = include_str!("../programs/places.rhai");
 
@@ -50,8 +50,8 @@ pub(in super::super) enum LetIn {
     Unable,
 }
 
-/// What the program has said.
-enum Said<W> {
+/// What the program has answered.
+enum Answer<W> {
     /// There is a place.
     Place {
         /// Nobody was before it when it was taken.
@@ -119,8 +119,8 @@ impl<S: Service> Slot<S> {
                 return Err(gone);
             }
             match said {
-                Some(Said::Place { was_first: true, .. }) => return Ok(LetIn::First),
-                Some(Said::Place { was_first: false, is_repeated, watch }) => {
+                Some(Answer::Place { was_first: true, .. }) => return Ok(LetIn::First),
+                Some(Answer::Place { was_first: false, is_repeated, watch }) => {
                     ear.is_waiting = true;
                     // What was told before there was this watch is not told again.
                     let is_planted = has(&self.znodes.service, Bug::PlaceIsNotLookedAt);
@@ -133,10 +133,10 @@ impl<S: Service> Slot<S> {
                         return Ok(LetIn::First);
                     }
                 }
-                Some(Said::Taken) => return Ok(LetIn::Taken),
-                Some(Said::Leaf) if wish.place == Wanted::First => return Ok(LetIn::Taken),
-                Some(Said::Leaf) => drop(self.look_behind_leaf().await?),
-                Some(Said::Failed) => return Ok(LetIn::Unable),
+                Some(Answer::Taken) => return Ok(LetIn::Taken),
+                Some(Answer::Leaf) if wish.place == Wanted::First => return Ok(LetIn::Taken),
+                Some(Answer::Leaf) => drop(self.look_behind_leaf().await?),
+                Some(Answer::Failed) => return Ok(LetIn::Unable),
                 // The program is missing, or the directory.
                 None => {
                     program.is_missing();
@@ -159,7 +159,7 @@ impl<S: Service> Slot<S> {
         path: &str,
         told: &str,
         data: &[u8],
-    ) -> Result<Option<Said<S::Watch>>, Error> {
+    ) -> Result<Option<Answer<S::Watch>>, Error> {
         let service = &self.znodes.service;
         let (mut pause, mut is_repeated) = (PAUSE_MIN, false);
         loop {
@@ -173,15 +173,15 @@ impl<S: Service> Slot<S> {
                     self.estimates.took(service.now().saturating_sub(since));
                     self.sees(Seen::Directory);
                     if place == path {
-                        return Ok(Some(Said::Taken));
+                        return Ok(Some(Answer::Taken));
                     }
                     let name = place.rsplit('/').next().unwrap_or_default();
                     contender.stands(name, stat)?;
-                    return Ok(Some(Said::Place { was_first: stat.version > 0, is_repeated, watch }));
+                    return Ok(Some(Answer::Place { was_first: stat.version > 0, is_repeated, watch }));
                 }
                 Err(ErrorCode::NoChildrenForEphemerals) => {
                     self.sees(Seen::Leaf);
-                    return Ok(Some(Said::Leaf));
+                    return Ok(Some(Answer::Leaf));
                 }
                 Err(ErrorCode::NoNode) => {
                     self.sees(Seen::Nothing);
@@ -195,7 +195,7 @@ impl<S: Service> Slot<S> {
                     is_repeated = true;
                     self.znodes.pause(&mut pause).await;
                 }
-                Err(ErrorCode::SystemError) => return Ok(Some(Said::Failed)),
+                Err(ErrorCode::SystemError) => return Ok(Some(Answer::Failed)),
                 other => return Err(unexpected(&self.path, other)),
             }
         }

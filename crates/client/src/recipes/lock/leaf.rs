@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::time::Duration;
 
+use stoa_client_core::{Call, Reply};
 use stoa_wire::{CreateMode, ErrorCode, Stat};
 
 use super::super::error::Error;
@@ -11,7 +12,6 @@ use super::super::planted::{Bug, has};
 use super::super::service::Service;
 use super::super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 use super::slot::Slot;
-use crate::protocol::{Call, Reply};
 
 /// An ephemeral znode at the path of the lock itself. It is deleted when this is dropped.
 ///

@@ -11,12 +11,13 @@ mod tas;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use stoa_client_core::Acl;
+
 use super::contender::Contender;
 use super::error::Error;
 use super::held::Held;
 use super::program::Program;
 use super::service::Service;
-use crate::types::Acl;
 pub use choice::{Choice, Reason};
 pub(super) use extended::{LetIn, PROGRAM, Wanted, Wish};
 pub(super) use leaf::Leaf;

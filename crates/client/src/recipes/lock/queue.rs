@@ -8,6 +8,7 @@ use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
 
+use stoa_client_core::Event;
 use stoa_wire::{ErrorCode, EventKind, Stat};
 
 use super::super::contender::{Contender, Rival};
@@ -18,7 +19,6 @@ use super::super::race::{First, first, with};
 use super::super::service::{Events, Service};
 use super::super::znodes::{PAUSE_MIN, done, is_lost};
 use super::slot::{Seen, Slot};
-use crate::types::Event;
 
 pub(super) const KIND: &str = "lock";
 

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use core::time::Duration;
 
+use stoa_client_core::{Call, Operation};
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::super::error::Error;
@@ -14,8 +15,6 @@ use super::super::planted::{Bug, has};
 use super::super::service::{Events, Service};
 use super::super::znodes::{Znodes, is_lost};
 use super::choice::Estimates;
-use crate::protocol::Call;
-use crate::types::Operation;
 
 /// The version of the data of a directory that the lock has made. The leaf of a holder has version 0, since nobody
 /// sets its data: so who deletes an empty directory, and is late, deletes nobody's leaf.

@@ -3,6 +3,7 @@
 use core::future::poll_fn;
 use core::time::Duration;
 
+use stoa_client_core::{Call, Reply};
 use stoa_wire::ErrorCode;
 
 use super::super::error::Error;
@@ -12,7 +13,6 @@ use super::super::service::Service;
 use super::super::znodes::{PAUSE_MIN, is_lost};
 use super::leaf::Leaf;
 use super::slot::{Seen, Slot};
-use crate::protocol::{Call, Reply};
 
 type Answer = Result<Reply, ErrorCode>;
 

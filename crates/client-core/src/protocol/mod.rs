@@ -1,16 +1,4 @@
-//! The protocol core: one session over one connection after another, without any I/O.
-//!
-//! Whoever drives it opens a connection, calls [`Protocol::connected`], moves bytes
-//! ([`Protocol::receive`], [`Protocol::take_output`]), tells the time ([`Protocol::tick`],
-//! [`Protocol::next_tick_ms`]), reports the end of the connection ([`Protocol::disconnected`]), and
-//! drains [`Protocol::poll`]. Calls may be submitted at any time: they wait for a connection. Calls
-//! that were sent on a connection that ends fail with `ConnectionLoss`, because nobody knows whether
-//! the server carried them out.
-//!
-//! A direct client ([`Settings::direct`]) has that connection to a server and, when the server has several
-//! partitions, side connections besides: [`Output::Side`] says which are wanted. Calls go to the partition
-//! where their znode lives. Those to one partition follow one another there; before the first one to
-//! another partition everything before it is answered (AGORA, section IV-D).
+//! The state machine itself.
 
 mod call;
 mod chroot;
@@ -189,7 +177,7 @@ struct Waiting {
     returns: u8,
 }
 
-/// The core. See the module's documentation.
+/// The protocol core. See the crate's documentation.
 #[derive(Debug)]
 pub struct Protocol {
     settings: Settings,

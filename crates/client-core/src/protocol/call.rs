@@ -98,8 +98,8 @@ pub enum Call {
     },
     WhoAmI,
     Close,
-    /// A read that waits for nothing else, or a watch whose events do not: see [`crate::Fast`]. Servers
-    /// and connections that know no fast reads take it for the call that it is.
+    /// A read that waits for nothing else, or a watch whose events do not: those of AGORA (sections IV-D and
+    /// IV-G). Servers and connections that know no fast reads take it for the call that it is.
     Fast(Box<Call>),
     /// A call that is meant for one session alone: in another one it fails with
     /// [`ErrorCode::SessionExpired`], and is not sent.

@@ -1,8 +1,8 @@
 //! A direct client of a server with three partitions, of which the main connection leads to the first.
 
+use super::lane::MAIN;
 use super::tests::{completed, data_reply, frame, outputs, reply};
 use super::*;
-use crate::protocol::lane::MAIN;
 use alloc::vec;
 use stoa_wire::{
     AddWatchMode, KeeperState, Opcode, PREAMBLE, RequestHeader, SideHello, Stamped, TAG_LEN, Table,

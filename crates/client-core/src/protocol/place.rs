@@ -90,7 +90,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::WatchId;
+    use crate::WatchId;
     use alloc::borrow::ToOwned;
     use alloc::vec;
     use stoa_wire::{CreateMode, partition_of};
