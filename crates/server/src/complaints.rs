@@ -12,11 +12,11 @@ const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) struct Complaints {
     /// What has happened more often than is told.
     what: &'static str,
-    said: Mutex<Said>,
+    said: Mutex<Period>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct Period {
     since: Instant,
     count: u32,
     unsaid: u64,
@@ -25,7 +25,7 @@ struct Said {
 impl Complaints {
     /// `what` has happened more often than is told, in words that fit behind "7 more times".
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, said: Mutex::new(Said { since: Instant::now(), count: 0, unsaid: 0 }) }
+        Self { what, said: Mutex::new(Period { since: Instant::now(), count: 0, unsaid: 0 }) }
     }
 
     /// Says it, unless too much was said already.
@@ -33,7 +33,7 @@ impl Complaints {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.since.elapsed() >= COMPLAINTS_PERIOD {
             let unsaid = said.unsaid;
-            *said = Said { since: Instant::now(), count: 0, unsaid: 0 };
+            *said = Period { since: Instant::now(), count: 0, unsaid: 0 };
             if unsaid > 0 {
                 tracing::warn!("{unsaid} more times {}", self.what);
             }

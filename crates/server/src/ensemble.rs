@@ -17,7 +17,7 @@ use crate::file_disk::FileDisk;
 use crate::known_disks::{Acquaintance, DiskId, KnownDisks};
 use crate::listen;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
-use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, Port};
+use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers};
 
 /// A snapshot of this server that can be sent.
 #[derive(Clone, Debug)]
@@ -62,11 +62,11 @@ impl Meeting {
         settings: &Settings,
         listener: TcpListener,
         home: Home<'_>,
-    ) -> Result<(Port, Vec<Self>), String> {
+    ) -> Result<(PeerPort, Vec<Self>), String> {
         let Home { disk, disk_id, tree_options, mut newest, partitions } = home;
         let common = Common::new(disk.folder())?;
         let tls = tls(settings)?;
-        let (port, callers) = Port::new(listener, partitions, &common);
+        let (port, callers) = PeerPort::new(listener, partitions, &common);
         let meetings = (0..).zip(callers).map(|(partition, callers)| {
             let options = PeerOptions {
                 me: settings.server_id.unwrap_or_default(),

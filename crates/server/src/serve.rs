@@ -24,7 +24,7 @@ use crate::file_disk::FileDisk;
 use crate::inbox::inbox;
 use crate::log_thread::{LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
-use crate::peers::Port;
+use crate::peers::PeerPort;
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
 use crate::snapshot_thread::SnapshotThread;
@@ -103,7 +103,7 @@ struct Recovered {
     disk: FileDisk,
     report: RestoreReport,
     /// Where there are other servers: the port for them, and what each partition begins with.
-    meeting: Option<(Port, Vec<Meeting>)>,
+    meeting: Option<(PeerPort, Vec<Meeting>)>,
 }
 
 impl Recovered {
@@ -332,7 +332,7 @@ async fn partition(
     beginning: Beginning,
     listener: std::net::TcpListener,
     mut questions: UnboundedReceiver<Question>,
-    port: Option<Port>,
+    port: Option<PeerPort>,
     others: Others,
 ) -> Result<(), String> {
     let process = Arc::clone(&beginning.process);

@@ -55,7 +55,7 @@ impl Driver {
 }
 
 impl Driver {
-    fn ensemble_view(&self, standing: &Standing, leaders_found: u64) -> view::Ensemble {
+    fn ensemble_view(&self, standing: &Standing, leaders_found: u64) -> view::EnsembleStatus {
         let timeline = timeline(standing);
         let view::Timeline { leader, term, last, committed, applied, .. } = timeline;
         let id = standing.id;
@@ -67,10 +67,10 @@ impl Driver {
         let joining = self.server.borrow().joining();
         let member = |id| {
             let joins = joining.contains(&id);
-            view::Member { joins, ..self.member_view(id, standing, &links) }
+            view::MemberStatus { joins, ..self.member_view(id, standing, &links) }
         };
         let members = ids.into_iter().map(member).collect();
-        view::Ensemble {
+        view::EnsembleStatus {
             id: id.into(),
             leader,
             term,
@@ -126,13 +126,13 @@ impl Driver {
         quotas.collect()
     }
 
-    fn member_view(&self, id: u8, standing: &Standing, links: &[PeerStatus]) -> view::Member {
+    fn member_view(&self, id: u8, standing: &Standing, links: &[PeerStatus]) -> view::MemberStatus {
         let number = u64::from(id);
         let named = self.process.settings.servers.iter().find(|member| member.id == number);
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
         let matched = matched.map(|(_, position)| *position);
         let votes = standing.voters.contains(&id);
-        view::Member {
+        view::MemberStatus {
             id: number,
             belongs: votes || standing.observers.contains(&id),
             votes,
@@ -154,8 +154,8 @@ fn watchers(of: &stoa_core::Watchers) -> view::Watchers {
     }
 }
 
-fn link(of: &PeerStatus) -> view::Link {
-    view::Link {
+fn link(of: &PeerStatus) -> view::LinkStatus {
+    view::LinkStatus {
         connected_ms: of.connected_ms,
         software: of.identity.as_ref().map(|identity| identity.software.clone()),
         last_error: of.last_error.clone(),

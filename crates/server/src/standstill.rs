@@ -44,11 +44,11 @@ pub(crate) async fn watch(process: Arc<Process>, questions: UnboundedSender<Ques
 #[derive(Debug, Default)]
 struct Standstill {
     since: Option<Instant>,
-    said: Option<Said>,
+    said: Option<Reminder>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct Reminder {
     next_at: Instant,
     interval: Duration,
 }
@@ -70,7 +70,7 @@ impl Standstill {
         let lasts = now - self.since.unwrap_or(now);
         tracing::warn!("this server has not been ready for clients for {} s: {why}", lasts.as_secs());
         let interval = self.said.as_ref().map_or(FIRST, |said| (said.interval * 2).min(INTERVAL_MAX));
-        self.said = Some(Said { next_at: now + interval, interval });
+        self.said = Some(Reminder { next_at: now + interval, interval });
     }
 }
 

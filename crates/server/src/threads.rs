@@ -271,7 +271,7 @@ enum Order {
 
 /// How far a thread is that stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
+enum StopStage {
     None,
     Settled,
     Dismissed,
@@ -280,7 +280,7 @@ enum Progress {
 /// The threads besides the first, as that one holds them. They end with it.
 pub(crate) struct Others {
     order: watch::Sender<Order>,
-    /// Each one's [`Progress`].
+    /// Each one's [`StopStage`].
     progress: Vec<Arc<AtomicU8>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -293,7 +293,7 @@ impl Others {
 
     /// Starts one more thread.
     pub(crate) fn start(&mut self, beginning: Beginning) -> std::io::Result<()> {
-        let progress = Arc::new(AtomicU8::new(Progress::None as u8));
+        let progress = Arc::new(AtomicU8::new(StopStage::None as u8));
         self.progress.push(Arc::clone(&progress));
         let order = self.order.subscribe();
         let name = format!("partition-{}", beginning.surroundings.partition);
@@ -314,7 +314,7 @@ impl Others {
 
     /// Whether each of them had nothing under way at some moment since.
     pub(crate) fn are_settled(&self) -> bool {
-        self.have_come_to(Progress::Settled)
+        self.have_come_to(StopStage::Settled)
     }
 
     /// Their clients are let go; true when none is left.
@@ -323,10 +323,10 @@ impl Others {
             let dismiss = Order::Dismiss { at_once };
             std::mem::replace(order, dismiss) != dismiss
         });
-        self.have_come_to(Progress::Dismissed)
+        self.have_come_to(StopStage::Dismissed)
     }
 
-    fn have_come_to(&self, aim: Progress) -> bool {
+    fn have_come_to(&self, aim: StopStage) -> bool {
         self.progress.iter().all(|progress| progress.load(Ordering::Acquire) >= aim as u8)
     }
 }
@@ -427,12 +427,12 @@ async fn serve(
         }
         // The lead goes where the first partition's goes.
         if current == Order::Settle && driver.is_settled() && !driver.leads_though_others_could() {
-            progress.store(Progress::Settled as u8, Ordering::Release);
+            progress.store(StopStage::Settled as u8, Ordering::Release);
         }
         if let Order::Dismiss { at_once } = current
             && driver.dismiss(at_once)
         {
-            progress.store(Progress::Dismissed as u8, Ordering::Release);
+            progress.store(StopStage::Dismissed as u8, Ordering::Release);
         }
     }
     Ok(())

@@ -59,26 +59,26 @@ fn look(folder: &Path) -> Result<Option<String>, String> {
         }
         Err(error) => return Err(failed(&error)),
     };
-    let (mut snapshots, mut logs) = (Kind::new("snapshot"), Kind::new("log"));
+    let (mut snapshots, mut logs) = (FileSet::new("snapshot"), FileSet::new("log"));
     for entry in entries {
         let name = entry.map_err(|error| failed(&error))?.file_name();
         let Some(name) = name.to_str() else { continue };
         let _ = snapshots.count(name) || logs.count(name);
     }
-    let found: Vec<String> = [snapshots, logs].iter().filter_map(Kind::describe).collect();
+    let found: Vec<String> = [snapshots, logs].iter().filter_map(FileSet::describe).collect();
     Ok((!found.is_empty()).then(|| found.join(" and ")))
 }
 
 /// Files of one kind: its name, a point, and the zxid in hexadecimal, and the name of a compression if any.
-struct Kind {
+struct FileSet {
     name: &'static str,
     count: u64,
     newest: (u64, String),
 }
 
-impl Kind {
+impl FileSet {
     fn new(name: &'static str) -> Self {
-        Kind { name, count: 0, newest: (0, String::new()) }
+        FileSet { name, count: 0, newest: (0, String::new()) }
     }
 
     fn count(&mut self, file: &str) -> bool {

@@ -7,8 +7,8 @@ use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
-    Balance, Connection, Digest, Ensemble, Member, Mode, Moved, Partition, Session, SessionWatches, Sizes,
-    Stats, Subtree, WatchSummary,
+    Balance, Connection, Digest, EnsembleStatus, MemberStatus, Mode, Moved, Partition, Session,
+    SessionWatches, Sizes, Stats, Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -214,12 +214,12 @@ fn address((host, port): (&str, u16)) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-fn peer_address(member: &Member) -> Option<String> {
+fn peer_address(member: &MemberStatus) -> Option<String> {
     member.address.as_ref().map(|(host, port)| address((host, *port)))
 }
 
 pub(super) fn leader(stats: &Stats) -> Map<String, Value> {
-    let Ensemble { leader, members, .. } = &stats.ensemble;
+    let EnsembleStatus { leader, members, .. } = &stats.ensemble;
     if stats.mode == Mode::Standalone {
         return fields(json!({ "error": "server is not initialized" }));
     }
@@ -270,7 +270,7 @@ pub(super) fn observers(stats: &Stats) -> Map<String, Value> {
             }))
         })
         .collect();
-    fields(json!({ "synced_observers": ensemble.synced(Member::observes), "observers": list }))
+    fields(json!({ "synced_observers": ensemble.synced(MemberStatus::observes), "observers": list }))
 }
 
 pub(super) fn zab_state(stats: &Stats) -> Map<String, Value> {
@@ -295,7 +295,7 @@ pub(super) fn no_zab_state() -> Map<String, Value> {
 }
 
 pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
-    let Ensemble { id, leader, term, last, committed, applied, leaders_found, .. } = stats.ensemble;
+    let EnsembleStatus { id, leader, term, last, committed, applied, leaders_found, .. } = stats.ensemble;
     let members: Vec<Value> =
         stats.ensemble.members.iter().map(|member| of_member(&stats.ensemble, member)).collect();
     fields(json!({
@@ -367,10 +367,10 @@ pub(super) fn moved(of: &Moved) -> Value {
     json!({ "path": of.path, "to": of.to, "refused": of.refused, "time": of.at_ms })
 }
 
-fn of_member(ensemble: &Ensemble, member: &Member) -> Value {
+fn of_member(ensemble: &EnsembleStatus, member: &MemberStatus) -> Value {
     let link = member.link.as_ref();
     let kind = member.belongs.then_some(if member.votes { "participant" } else { "observer" });
-    let number = |pick: fn(&crate::view::Link) -> u64| link.map(pick);
+    let number = |pick: fn(&crate::view::LinkStatus) -> u64| link.map(pick);
     json!({
         "server_id": member.id,
         "is_self": member.id == ensemble.id,

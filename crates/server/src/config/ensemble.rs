@@ -15,14 +15,14 @@ use super::settings::Settings;
 const MY_ID: &str = "myid";
 
 /// The settings under way, with the place where each was found.
-pub(super) struct Ensemble<'a> {
+pub(super) struct EnsembleSettings<'a> {
     pub(super) settings: &'a mut Settings,
     /// In the order of the table of settings.
     pub(super) places: &'a mut [Place],
     pub(super) read: &'a ReadFile,
 }
 
-impl Ensemble<'_> {
+impl EnsembleSettings<'_> {
     /// Fills in what follows from files and from this server's own line, and checks the rest.
     pub(super) fn complete(mut self) -> Result<Vec<String>, ConfigError> {
         self.read_secret()?;

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::args::{CONFIG_ENVIRONMENT, ServeArgs};
-use super::ensemble::Ensemble;
+use super::ensemble::EnsembleSettings;
 use super::error::{ConfigError, Place, Problem};
 use super::settings::{SETTINGS, Settings};
 use super::{toml_file, zoo};
@@ -160,7 +160,7 @@ pub(super) fn resolve(
         }
         places[index] = place;
     }
-    let ensemble = Ensemble { settings: &mut settings, places: &mut places, read };
+    let ensemble = EnsembleSettings { settings: &mut settings, places: &mut places, read };
     warnings.extend(ensemble.complete()?);
     warnings.extend(is_zoo_cfg.then(|| shorten(&mut settings, &places)).flatten());
     warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));

@@ -60,7 +60,7 @@ pub struct Member {
 }
 
 /// What stands between two `|` of a line.
-struct Address {
+struct ServerAddress {
     host: String,
     peer_port: u16,
     election_port: Option<u16>,
@@ -82,14 +82,14 @@ impl Member {
             Some((server, client)) => (server, Some(parse_client(client.trim())?)),
             None => (text, None),
         };
-        let addresses: Vec<Address> =
+        let addresses: Vec<ServerAddress> =
             server.split('|').map(|address| parse_address(address.trim())).collect::<Option<_>>()?;
         let mut roles = addresses.iter().filter_map(|address| address.role);
         let role = roles.next().unwrap_or(MemberRole::Participant);
         if roles.any(|other| other != role) {
             return None;
         }
-        let Address { host, peer_port, election_port, .. } = addresses.into_iter().next()?;
+        let ServerAddress { host, peer_port, election_port, .. } = addresses.into_iter().next()?;
         Some(Member { id, host, peer_port, role, client, election_port })
     }
 
@@ -106,7 +106,7 @@ impl Member {
     }
 }
 
-fn parse_address(text: &str) -> Option<Address> {
+fn parse_address(text: &str) -> Option<ServerAddress> {
     let (host, rest) = split_host(text)?;
     let parts: Vec<&str> = rest.split(':').map(str::trim).collect();
     let (peer_port, election_port, role) = match parts[..] {
@@ -122,7 +122,7 @@ fn parse_address(text: &str) -> Option<Address> {
         return None;
     }
     let role = role.map(|role| MemberRole::parse(role).ok_or(())).transpose().ok()?;
-    Some(Address { host, peer_port, election_port, role })
+    Some(ServerAddress { host, peer_port, election_port, role })
 }
 
 fn parse_client(text: &str) -> Option<(Option<String>, u16)> {

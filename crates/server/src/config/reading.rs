@@ -81,7 +81,7 @@ enum Instead {
 
 /// What a value says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Meaning {
     /// The setting, as it would be written here.
     Text(String),
     /// This counts, or the default if it is nothing; and why that is not what was written.
@@ -157,31 +157,31 @@ impl Reading {
     }
 
     /// What a value says.
-    pub(super) fn read(self, value: &str) -> Said {
+    pub(super) fn read(self, value: &str) -> Meaning {
         match self {
             Reading::Strict => match boolean(value) {
-                Some(value) => Said::Text(value.to_string()),
-                None => Said::Expected("true or false".to_owned()),
+                Some(value) => Meaning::Text(value.to_string()),
+                None => Meaning::Expected("true or false".to_owned()),
             },
             Reading::True => match boolean(value) {
-                Some(value) => Said::Text(value.to_string()),
-                None => Said::Instead(Some("false".to_owned()), "only true is true"),
+                Some(value) => Meaning::Text(value.to_string()),
+                None => Meaning::Instead(Some("false".to_owned()), "only true is true"),
             },
-            Reading::Word { word, means, .. } if value == word => Said::Text(means.to_owned()),
-            Reading::Word { opposite, .. } if value == opposite => Said::Nothing,
-            Reading::Word { word: "yes", .. } => Said::Instead(None, "only yes, in small letters, is yes"),
-            Reading::Word { .. } => Said::Instead(None, "only no, in small letters, is no"),
+            Reading::Word { word, means, .. } if value == word => Meaning::Text(means.to_owned()),
+            Reading::Word { opposite, .. } if value == opposite => Meaning::Nothing,
+            Reading::Word { word: "yes", .. } => Meaning::Instead(None, "only yes, in small letters, is yes"),
+            Reading::Word { .. } => Meaning::Instead(None, "only no, in small letters, is no"),
             Reading::Number(number) => number.read(value),
             Reading::Address => match java::address(value) {
-                Some(address) => Said::Text(address.to_string()),
-                None => Said::Expected("an address, or a name that can be looked up".to_owned()),
+                Some(address) => Meaning::Text(address.to_string()),
+                None => Meaning::Expected("an address, or a name that can be looked up".to_owned()),
             },
             Reading::Words => words(value),
             Reading::Digest if Credential::parse(value).is_none() => {
-                Said::Instead(None, "it is not user:base64(hash(user:password)), so that it is nobody's")
+                Meaning::Instead(None, "it is not user:base64(hash(user:password)), so that it is nobody's")
             }
             Reading::Path | Reading::Digest | Reading::Hash | Reading::Server | Reading::Own => {
-                Said::Text(value.to_owned())
+                Meaning::Text(value.to_owned())
             }
         }
     }
@@ -205,7 +205,7 @@ impl Reading {
 }
 
 impl Number {
-    fn read(self, value: &str) -> Said {
+    fn read(self, value: &str) -> Meaning {
         let number = match self.parser {
             Parser::ParseInt => java::parse_int(value),
             Parser::GetInteger => java::decode_int(value),
@@ -213,19 +213,19 @@ impl Number {
         };
         let Some(number) = number else {
             return match self.parser {
-                Parser::ParseInt => Said::Expected("a whole number, in decimal".to_owned()),
-                Parser::GetInteger | Parser::GetLong => Said::Instead(None, "it is not a whole number"),
+                Parser::ParseInt => Meaning::Expected("a whole number, in decimal".to_owned()),
+                Parser::GetInteger | Parser::GetLong => Meaning::Instead(None, "it is not a whole number"),
             };
         };
         let instead =
             self.instead.iter().find(|(range, _)| range.contains(&number)).map(|(_, instead)| *instead);
         match instead {
-            None => Said::Text(format!("{number}{}", self.unit)),
-            Some(Instead::Means(text)) => Said::Text(text.to_owned()),
-            Some(Instead::MeansDefault) => Said::Nothing,
-            Some(Instead::Counts(text)) => Said::Instead(Some(text.to_owned()), OUT_OF_RANGE),
-            Some(Instead::Default) => Said::Instead(None, OUT_OF_RANGE),
-            Some(Instead::Refused(expected)) => Said::Expected(expected.to_owned()),
+            None => Meaning::Text(format!("{number}{}", self.unit)),
+            Some(Instead::Means(text)) => Meaning::Text(text.to_owned()),
+            Some(Instead::MeansDefault) => Meaning::Nothing,
+            Some(Instead::Counts(text)) => Meaning::Instead(Some(text.to_owned()), OUT_OF_RANGE),
+            Some(Instead::Default) => Meaning::Instead(None, OUT_OF_RANGE),
+            Some(Instead::Refused(expected)) => Meaning::Expected(expected.to_owned()),
         }
     }
 
@@ -251,21 +251,21 @@ pub(super) fn boolean(value: &str) -> Option<bool> {
 }
 
 /// The words that there are; ZooKeeper allows others too, and never answers them.
-fn words(value: &str) -> Said {
+fn words(value: &str) -> Meaning {
     let mut known = Vec::new();
     let mut unknown = false;
     for name in value.split(',').map(java::trim).filter(|name| !name.is_empty()) {
         match Word::from_name(name) {
-            _ if name == "*" => return Said::Text("*".to_owned()),
+            _ if name == "*" => return Meaning::Text("*".to_owned()),
             Some(word) => known.push(word.name()),
             None => unknown = true,
         }
     }
     let text = known.join(",");
     if unknown {
-        Said::Instead(Some(text), "not all of them are four-letter words")
+        Meaning::Instead(Some(text), "not all of them are four-letter words")
     } else {
-        Said::Text(text)
+        Meaning::Text(text)
     }
 }
 
@@ -273,26 +273,26 @@ fn words(value: &str) -> Said {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Said {
-        Said::Text(text.to_owned())
+    fn text(text: &str) -> Meaning {
+        Meaning::Text(text.to_owned())
     }
 
-    fn counts(text: Option<&str>) -> impl Fn(&Said) -> bool {
-        move |said| matches!(said, Said::Instead(found, _) if found.as_deref() == text)
+    fn counts(text: Option<&str>) -> impl Fn(&Meaning) -> bool {
+        move |said| matches!(said, Meaning::Instead(found, _) if found.as_deref() == text)
     }
 
     #[test]
     fn words_for_yes_and_no_are_those_of_the_key() {
         assert_eq!(Reading::SKIP_ACL.read("yes"), text("true"));
-        assert_eq!(Reading::SKIP_ACL.read("no"), Said::Nothing);
+        assert_eq!(Reading::SKIP_ACL.read("no"), Meaning::Nothing);
         assert_eq!(Reading::FORCE_SYNC.read("no"), text("false"));
-        assert_eq!(Reading::FORCE_SYNC.read("yes"), Said::Nothing);
+        assert_eq!(Reading::FORCE_SYNC.read("yes"), Meaning::Nothing);
         for other in ["true", "Yes", "on", "", "1", "NO", "false", "yes\u{a0}"] {
             assert!(counts(None)(&Reading::SKIP_ACL.read(other)), "{other}");
             assert!(counts(None)(&Reading::FORCE_SYNC.read(other)), "{other}");
             assert!(other == "true" || other == "false" || counts(Some("false"))(&Reading::True.read(other)));
             let strict = Reading::Strict.read(other);
-            assert_eq!(matches!(strict, Said::Expected(_)), boolean(other).is_none(), "{other}");
+            assert_eq!(matches!(strict, Meaning::Expected(_)), boolean(other).is_none(), "{other}");
         }
         for reading in [Reading::Strict, Reading::True] {
             assert_eq!(reading.read("TRUE"), text("true"));
@@ -303,14 +303,14 @@ mod tests {
     #[test]
     fn numbers_out_of_range_say_what_zookeeper_makes_of_them() {
         assert_eq!(Reading::CONNECTIONS_PER_ADDRESS.read("-1"), text("0"));
-        assert_eq!(Reading::SESSION_TIMEOUT.read("-1"), Said::Nothing);
+        assert_eq!(Reading::SESSION_TIMEOUT.read("-1"), Meaning::Nothing);
         assert!(counts(Some("1"))(&Reading::SESSION_TIMEOUT.read("0")));
         assert!(counts(Some("3"))(&Reading::SNAPSHOTS_KEPT.read("1")));
         assert!(counts(Some("2"))(&Reading::SNAPSHOT_UPDATES.read("0x0")));
         assert_eq!(Reading::FRAME.read("0x10"), text("16"));
         assert!(counts(None)(&Reading::FRAME.read("1 MB")));
-        assert!(matches!(Reading::TICK.read("0x10"), Said::Expected(_)));
-        assert!(matches!(Reading::CONTAINER_CHECK.read("0"), Said::Expected(_)));
+        assert!(matches!(Reading::TICK.read("0x10"), Meaning::Expected(_)));
+        assert!(matches!(Reading::CONTAINER_CHECK.read("0"), Meaning::Expected(_)));
     }
 
     #[test]

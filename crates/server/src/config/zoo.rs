@@ -22,7 +22,7 @@ use super::kind::{File, Kind};
 use super::load::{Entry, FileEntries, ONE_ADDRESS, ReadFile, by_key};
 use super::member::{Member, Members};
 use super::properties::{Property, parse};
-use super::reading::{Reading, Said, boolean};
+use super::reading::{Meaning, Reading, boolean};
 use super::settings::{SETTINGS, Setting, Settings};
 
 /// Keys without effect: a key, or the beginning of one when it ends in `*`, and why.
@@ -185,13 +185,13 @@ pub(super) fn read(path: &Path, text: &str, read: &ReadFile) -> Result<FileEntri
         lines.extend(lines_of(&file, &text)?.into_iter().filter(|line| line.name != "version"));
         lines = last_of_each(lines, &mut found.warnings);
     }
-    let peer_tls = PeerTls::of(&lines)?;
-    peer_tls.set(&mut found)?;
+    let quorum_ssl = QuorumSsl::of(&lines)?;
+    quorum_ssl.set(&mut found)?;
     let mut servers = Vec::new();
     for line in &lines {
         if let Some(id) = line.name.strip_prefix(SERVER) {
             servers.push((line, server(id, line, &mut found.warnings)?));
-        } else if !peer_tls.uses(&line.name) && line.name != DYNAMIC_FILE {
+        } else if !quorum_ssl.uses(&line.name) && line.name != DYNAMIC_FILE {
             one_line(line, &mut found)?;
         }
     }
@@ -335,16 +335,16 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
 }
 
 /// What a file asks for between servers. ZooKeeper takes the key and its certificates from one file.
-struct PeerTls<'a> {
+struct QuorumSsl<'a> {
     asked: Option<&'a Line>,
     lines: &'a [Line],
 }
 
-impl<'a> PeerTls<'a> {
+impl<'a> QuorumSsl<'a> {
     fn of(lines: &'a [Line]) -> Result<Self, ConfigError> {
         let line = find(lines, "sslQuorum");
         let is_asked = line.map(|line| is_true(Reading::Strict, line)).transpose()?;
-        Ok(PeerTls { asked: line.filter(|_| is_asked == Some(true)), lines })
+        Ok(QuorumSsl { asked: line.filter(|_| is_asked == Some(true)), lines })
     }
 
     /// Whether a line has been looked at here.
@@ -410,9 +410,9 @@ fn expected<T>(line: &Line, expected: &str) -> Result<T, ConfigError> {
 /// Whether a line says yes, read in one of the ways that end in yes or no.
 fn is_true(reading: Reading, line: &Line) -> Result<bool, ConfigError> {
     match reading.read(&line.value) {
-        Said::Text(text) => Ok(text == "true"),
-        Said::Instead(..) | Said::Nothing => Ok(false),
-        Said::Expected(what) => expected(line, &what),
+        Meaning::Text(text) => Ok(text == "true"),
+        Meaning::Instead(..) | Meaning::Nothing => Ok(false),
+        Meaning::Expected(what) => expected(line, &what),
     }
 }
 
@@ -446,10 +446,10 @@ fn plain(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
 /// A line for a setting.
 fn set(line: &Line, setting: usize, reading: Reading, found: &mut FileEntries) -> Result<(), ConfigError> {
     let text = match reading.read(&line.value) {
-        Said::Expected(what) => return expected(line, &what),
-        Said::Nothing => return Ok(()),
-        Said::Text(text) => text,
-        Said::Instead(text, why) => {
+        Meaning::Expected(what) => return expected(line, &what),
+        Meaning::Nothing => return Ok(()),
+        Meaning::Text(text) => text,
+        Meaning::Instead(text, why) => {
             found.warnings.push(instead(line, &SETTINGS[setting], text.as_deref(), why));
             let Some(text) = text else { return Ok(()) };
             text

@@ -4,7 +4,9 @@ use stoa_wire::Opcode;
 
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
-use crate::view::{Ensemble, Extension, Histogram, Link, Member, Mode, Quota, Sizes, Stats};
+use crate::view::{
+    EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, Quota, Sizes, Stats,
+};
 
 use MetricKind::{Counter, Gauge, Quantiles, Summary};
 
@@ -332,7 +334,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// Something that only a server has that does not stand alone.
-fn of_ensemble(stats: &Stats, value: impl Fn(&Ensemble) -> Value) -> Value {
+fn of_ensemble(stats: &Stats, value: impl Fn(&EnsembleStatus) -> Value) -> Value {
     if stats.mode == Mode::Standalone { Value::Absent } else { value(&stats.ensemble) }
 }
 
@@ -345,14 +347,14 @@ fn at_leader(stats: &Stats, value: impl Fn(&Stats) -> Value) -> Value {
     if stats.mode == Mode::Leader { value(stats) } else { Value::Absent }
 }
 
-fn connected(ensemble: &Ensemble, which: impl Fn(&Member) -> bool) -> Value {
+fn connected(ensemble: &EnsembleStatus, which: impl Fn(&MemberStatus) -> bool) -> Value {
     let connected = ensemble.members.iter().filter(|member| member.is_connected() && which(member));
     Value::Whole(connected.count() as u64)
 }
 
 fn synced_observers(stats: &Stats) -> Value {
     match stats.mode {
-        Mode::Leader => Value::Whole(stats.ensemble.synced(Member::observes)),
+        Mode::Leader => Value::Whole(stats.ensemble.synced(MemberStatus::observes)),
         Mode::Follower => Value::Whole(0),
         _ => Value::Absent,
     }
@@ -363,13 +365,13 @@ fn role(mode: Mode, of_server: Mode) -> (String, Value) {
 }
 
 /// A number for each of the others of whom there is one.
-fn by_member(ensemble: &Ensemble, number: impl Fn(&Member) -> Option<u64>) -> Value {
+fn by_member(ensemble: &EnsembleStatus, number: impl Fn(&MemberStatus) -> Option<u64>) -> Value {
     let numbers = ensemble.members.iter().filter_map(|member| Some((member.id, number(member)?)));
     let values: Vec<_> = numbers.map(|(id, number)| (id.to_string(), Value::Whole(number))).collect();
     if values.is_empty() { Value::Absent } else { Value::Each("server", values) }
 }
 
-fn by_peer(stats: &Stats, number: impl Fn(&Link) -> u64) -> Value {
+fn by_peer(stats: &Stats, number: impl Fn(&LinkStatus) -> u64) -> Value {
     by_member(&stats.ensemble, |member| member.link.as_ref().map(&number))
 }
 

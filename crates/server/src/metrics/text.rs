@@ -161,7 +161,7 @@ fn real(number: f64) -> serde_json::Number {
 mod tests {
     use super::*;
     use crate::view::tests::{follower, leader, looking, stats};
-    use crate::view::{Following, Member, Quota, Service, Sizes, Watchers};
+    use crate::view::{Following, MemberStatus, Quota, Service, Sizes, Watchers};
 
     fn figures() -> Figures {
         Figures { stats: stats(), files: (12, 1024), ..Figures::default() }
@@ -310,7 +310,7 @@ min_proposal_size 100
         assert!(prometheus(&counted(follower())).contains("\nsynced_observers 0\n"));
         let mut joining = leader();
         joining.ensemble.members[3] =
-            Member { votes: false, joins: true, ..joining.ensemble.members[1].clone() };
+            MemberStatus { votes: false, joins: true, ..joining.ensemble.members[1].clone() };
         assert!(prometheus(&counted(joining)).contains("\nsynced_non_voting_followers 1\n"));
         let nothing = Stats { mode: Mode::Leader, ..Stats::default() };
         let text = prometheus(&Figures { stats: nothing, ..Figures::default() });

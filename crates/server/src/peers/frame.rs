@@ -14,7 +14,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// Who speaks: the first frame of either side.
     Hello = 1,
     /// The initiator's proof that it knows the secret.
@@ -41,21 +41,21 @@ pub(super) enum Kind {
     Failed = 12,
 }
 
-impl Kind {
+impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 12] = [
-            Kind::Hello,
-            Kind::Proof,
-            Kind::Accepted,
-            Kind::Refused,
-            Kind::Ping,
-            Kind::Message,
-            Kind::Begin,
-            Kind::Resume,
-            Kind::Chunk,
-            Kind::End,
-            Kind::Done,
-            Kind::Failed,
+        const ALL: [FrameKind; 12] = [
+            FrameKind::Hello,
+            FrameKind::Proof,
+            FrameKind::Accepted,
+            FrameKind::Refused,
+            FrameKind::Ping,
+            FrameKind::Message,
+            FrameKind::Begin,
+            FrameKind::Resume,
+            FrameKind::Chunk,
+            FrameKind::End,
+            FrameKind::Done,
+            FrameKind::Failed,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -109,11 +109,11 @@ impl Header {
     }
 
     /// The frame's kind, if its payload is what was sent.
-    pub(super) fn check(&self, payload: &[u8]) -> Result<Kind, FrameError> {
+    pub(super) fn check(&self, payload: &[u8]) -> Result<FrameKind, FrameError> {
         if checksum(self.kind, core::iter::once(payload)).1 != self.crc {
             return Err(FrameError::Damaged { len: self.len });
         }
-        Kind::from_byte(self.kind).ok_or(FrameError::Unknown(self.kind))
+        FrameKind::from_byte(self.kind).ok_or(FrameError::Unknown(self.kind))
     }
 }
 
@@ -129,7 +129,7 @@ fn checksum<'a>(kind: u8, parts: impl Iterator<Item = &'a [u8]>) -> (usize, u32)
 }
 
 /// The header of a frame whose payload is these parts together.
-pub(super) fn header<'a>(kind: Kind, parts: impl Iterator<Item = &'a [u8]>) -> [u8; HEADER_BYTES] {
+pub(super) fn header<'a>(kind: FrameKind, parts: impl Iterator<Item = &'a [u8]>) -> [u8; HEADER_BYTES] {
     let (len, crc) = checksum(kind as u8, parts);
     let len = u32::try_from(len).expect("payloads are bounded where they are made");
     let mut header = [0; HEADER_BYTES];
@@ -140,7 +140,7 @@ pub(super) fn header<'a>(kind: Kind, parts: impl Iterator<Item = &'a [u8]>) -> [
 }
 
 /// A whole frame.
-pub(super) fn encode(kind: Kind, parts: &[&[u8]]) -> BytesMut {
+pub(super) fn encode(kind: FrameKind, parts: &[&[u8]]) -> BytesMut {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = BytesMut::with_capacity(HEADER_BYTES + len);
     frame.put_slice(&header(kind, parts.iter().copied()));
@@ -152,7 +152,7 @@ pub(super) fn encode(kind: Kind, parts: &[&[u8]]) -> BytesMut {
 
 /// Takes the next frame off the front of `buffer`; `None` when it is not whole yet, and then there is
 /// room for the rest of it.
-pub(super) fn take(buffer: &mut BytesMut, max: usize) -> Result<Option<(Kind, Bytes)>, FrameError> {
+pub(super) fn take(buffer: &mut BytesMut, max: usize) -> Result<Option<(FrameKind, Bytes)>, FrameError> {
     let Some(first) = buffer.first_chunk() else { return Ok(None) };
     let header = Header::read(first, max)?;
     let whole = HEADER_BYTES + header.len;
@@ -166,7 +166,7 @@ pub(super) fn take(buffer: &mut BytesMut, max: usize) -> Result<Option<(Kind, By
 
 /// Whether the next frame is a message; its payload need not be there yet.
 pub(super) fn is_message(buffer: &BytesMut) -> bool {
-    buffer.get(HEADER_BYTES - 1) == Some(&(Kind::Message as u8))
+    buffer.get(HEADER_BYTES - 1) == Some(&(FrameKind::Message as u8))
 }
 
 #[cfg(test)]
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_wherever_they_are_cut() {
-        let mut sent = encode(Kind::Message, &[b"one ", b"message"]);
-        sent.extend_from_slice(&encode(Kind::Ping, &[]));
+        let mut sent = encode(FrameKind::Message, &[b"one ", b"message"]);
+        sent.extend_from_slice(&encode(FrameKind::Ping, &[]));
         for cut in 0..=sent.len() {
             let mut buffer = BytesMut::from(&sent[..cut]);
             let mut got = Vec::new();
@@ -187,7 +187,8 @@ mod tests {
             while let Some(frame) = take(&mut buffer, 11).unwrap() {
                 got.push(frame);
             }
-            let expected = [(Kind::Message, Bytes::from_static(b"one message")), (Kind::Ping, Bytes::new())];
+            let expected =
+                [(FrameKind::Message, Bytes::from_static(b"one message")), (FrameKind::Ping, Bytes::new())];
             assert_eq!(got, expected);
             assert!(buffer.is_empty());
         }
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let sent = encode(Kind::Message, &[b"payload"]);
+        let sent = encode(FrameKind::Message, &[b"payload"]);
         for bit in 0..sent.len() * 8 {
             let mut buffer = sent.clone();
             buffer[bit / 8] ^= 1 << (bit % 8);
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_length_over_the_limit_is_refused_before_anything_is_held_for_it() {
-        let mut buffer = encode(Kind::Message, &[&[7; 12]]);
+        let mut buffer = encode(FrameKind::Message, &[&[7; 12]]);
         let before = buffer.capacity();
         assert_eq!(take(&mut buffer, 11), Err(FrameError::TooLong { len: 12, max: 11 }));
         assert_eq!(buffer.capacity(), before);
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused() {
-        let mut frame = encode(Kind::Ping, &[]);
+        let mut frame = encode(FrameKind::Ping, &[]);
         frame[8] = 13;
         frame[4..8].copy_from_slice(&checksum(13, core::iter::empty()).1.to_le_bytes());
         assert_eq!(take(&mut frame, 0), Err(FrameError::Unknown(13)));

@@ -11,7 +11,7 @@ use sha2::Sha256;
 use stoa_core::Share;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::frame::{self, HEADER_BYTES, Header, Kind};
+use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
 use crate::random;
 
@@ -260,8 +260,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let ours = local.hello(to, purpose)?;
-    send(stream, Kind::Hello, &ours).await?;
-    let theirs = Hello::parse(receive(stream, Kind::Hello).await?)?;
+    send(stream, FrameKind::Hello, &ours).await?;
+    let theirs = Hello::parse(receive(stream, FrameKind::Hello).await?)?;
     if theirs.identity.id != to {
         return Err(format!(
             "this is server {}, not {to}: see server-id (or myid) there, and the address of server {to} in servers here",
@@ -272,8 +272,8 @@ where
         return Err("it answers for another purpose".into());
     }
     local.check(&theirs)?;
-    send(stream, Kind::Proof, &local.proof(Role::Initiator, &ours, &theirs.bytes)).await?;
-    let proof = receive(stream, Kind::Accepted).await?;
+    send(stream, FrameKind::Proof, &local.proof(Role::Initiator, &ours, &theirs.bytes)).await?;
+    let proof = receive(stream, FrameKind::Accepted).await?;
     if !local.is_proven(Role::Acceptor, &ours, &theirs.bytes, &proof) {
         return Err(format!("it {WRONG_SECRET}"));
     }
@@ -285,7 +285,7 @@ pub(super) async fn greeting<S>(stream: &mut S, local: &Local) -> Result<Hello, 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let theirs = Hello::parse(receive(stream, Kind::Hello).await?)?;
+    let theirs = Hello::parse(receive(stream, FrameKind::Hello).await?)?;
     local.check(&theirs)?;
     Ok(theirs)
 }
@@ -296,12 +296,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let ours = local.hello(theirs.identity.id, theirs.purpose)?;
-    send(stream, Kind::Hello, &ours).await?;
-    let proof = receive(stream, Kind::Proof).await?;
+    send(stream, FrameKind::Hello, &ours).await?;
+    let proof = receive(stream, FrameKind::Proof).await?;
     if !local.is_proven(Role::Initiator, &theirs.bytes, &ours, &proof) {
         return Err(format!("server {} {WRONG_SECRET}", theirs.identity.id));
     }
-    send(stream, Kind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await
+    send(stream, FrameKind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await
 }
 
 /// Tells the other side why it is refused, as far as it listens.
@@ -310,12 +310,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let why = &why.as_bytes()[..why.len().min(FRAME_BYTES_MAX)];
-    if send(stream, Kind::Refused, why).await.is_ok() {
+    if send(stream, FrameKind::Refused, why).await.is_ok() {
         let _ = stream.shutdown().await;
     }
 }
 
-async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: Kind, payload: &[u8]) -> Result<(), String> {
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: FrameKind, payload: &[u8]) -> Result<(), String> {
     let frame = frame::encode(kind, &[payload]);
     let sent = async {
         stream.write_all(&frame).await?;
@@ -325,7 +325,7 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: Kind, payload: &[u8])
 }
 
 /// The payload of the next frame, which must be of this kind. Reads not a byte beyond it.
-async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: Kind) -> Result<Vec<u8>, String> {
+async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: FrameKind) -> Result<Vec<u8>, String> {
     let frame = async {
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;
@@ -339,7 +339,7 @@ async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: Kind) -> Result
     };
     match frame.await {
         Ok((kind, payload)) if kind == expected => Ok(payload),
-        Ok((Kind::Refused, why)) => Err(format!("refused: {}", printable(&why))),
+        Ok((FrameKind::Refused, why)) => Err(format!("refused: {}", printable(&why))),
         Ok((kind, _)) => Err(format!("{kind:?} instead of {expected:?} in the handshake")),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             Err("closed in the handshake".to_owned())
@@ -447,8 +447,8 @@ mod tests {
         let (mut near, mut far) = tokio::io::duplex(1024);
         let (one, two) = (local(1, None), of(local(2, None), 0, 4));
         let acting = async {
-            receive(&mut far, Kind::Hello).await.unwrap();
-            send(&mut far, Kind::Hello, &two.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+            receive(&mut far, FrameKind::Hello).await.unwrap();
+            send(&mut far, FrameKind::Hello, &two.hello(1, Purpose::Messages).unwrap()).await.unwrap();
         };
         let (result, ()) = tokio::join!(initiate(&mut near, &one, 2, Purpose::Messages), acting);
         assert_eq!(result.unwrap_err(), "its connection is for partition 0, this is partition 1");
@@ -462,9 +462,9 @@ mod tests {
         let poses = local(2, Some("guess"));
         let acting = async {
             greeting(&mut far, &poses).await.unwrap();
-            send(&mut far, Kind::Hello, &poses.hello(1, Purpose::Messages).unwrap()).await.unwrap();
-            let proof = receive(&mut far, Kind::Proof).await.unwrap();
-            send(&mut far, Kind::Accepted, &proof).await.unwrap();
+            send(&mut far, FrameKind::Hello, &poses.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+            let proof = receive(&mut far, FrameKind::Proof).await.unwrap();
+            send(&mut far, FrameKind::Accepted, &proof).await.unwrap();
         };
         let (result, ()) = tokio::join!(initiate(&mut near, &knows, 2, Purpose::Messages), acting);
         assert!(result.unwrap_err().contains("does not know the secret"));

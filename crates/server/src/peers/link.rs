@@ -14,7 +14,7 @@ use stoa_core::Pieces;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::frame::{self, HEADER_BYTES, Kind, MESSAGE_BYTES_MAX};
+use super::frame::{self, FrameKind, HEADER_BYTES, MESSAGE_BYTES_MAX};
 use super::stream::Stream;
 
 /// What may wait to be sent to one peer: the longest message always fits when nothing waits.
@@ -67,7 +67,7 @@ fn add(to: &Cell<u64>, more: usize) {
 
 /// How many bytes of a peer's messages are handed out and not given back.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct ReceiveWindow {
     bytes: Cell<usize>,
     /// The link that waits for room.
     waker: RefCell<Option<Waker>>,
@@ -80,13 +80,13 @@ pub(crate) struct Messages {
     /// Each shares its memory with the others of its read: copy what is kept for long.
     pub(crate) list: Vec<Bytes>,
     bytes: usize,
-    inbox: Rc<Inbox>,
+    window: Rc<ReceiveWindow>,
 }
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        self.inbox.bytes.set(self.inbox.bytes.get() - self.bytes);
-        if let Some(waker) = self.inbox.waker.borrow_mut().take() {
+        self.window.bytes.set(self.window.bytes.get() - self.bytes);
+        if let Some(waker) = self.window.waker.borrow_mut().take() {
             waker.wake();
         }
     }
@@ -102,7 +102,7 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn push(&mut self, kind: Kind, payload: Pieces) {
+    fn push(&mut self, kind: FrameKind, payload: Pieces) {
         let header = frame::header(kind, payload.iter());
         self.bytes += header.len() + payload.len();
         self.tail.put_slice(&header);
@@ -143,7 +143,7 @@ pub(super) struct Link {
     direction: Direction,
     stream: RefCell<Stream>,
     outbox: RefCell<Outbox>,
-    inbox: Rc<Inbox>,
+    window: Rc<ReceiveWindow>,
     meter: Rc<Meter>,
     /// Messages may be handed out.
     open: Cell<bool>,
@@ -166,12 +166,17 @@ struct Task<'a, F> {
 }
 
 impl Link {
-    pub(super) fn new(direction: Direction, stream: Stream, inbox: Rc<Inbox>, meter: Rc<Meter>) -> Self {
+    pub(super) fn new(
+        direction: Direction,
+        stream: Stream,
+        window: Rc<ReceiveWindow>,
+        meter: Rc<Meter>,
+    ) -> Self {
         Self {
             direction,
             stream: RefCell::new(stream),
             outbox: RefCell::default(),
-            inbox,
+            window,
             meter,
             // Where nothing is handed out, nothing is held back.
             open: Cell::new(direction == Direction::To),
@@ -190,7 +195,7 @@ impl Link {
             return false;
         }
         add(&self.meter.messages_out, 1);
-        outbox.push(Kind::Message, message);
+        outbox.push(FrameKind::Message, message);
         true
     }
 
@@ -269,7 +274,7 @@ impl Link {
 
     /// Nothing is read until some of what was handed out is given back.
     fn is_paused(&self) -> bool {
-        self.direction == Direction::From && self.inbox.bytes.get() >= INBOX_BYTES_MAX
+        self.direction == Direction::From && self.window.bytes.get() >= INBOX_BYTES_MAX
     }
 
     fn check_end(&self) -> Result<(), String> {
@@ -288,7 +293,7 @@ impl Link {
         while !task.held {
             if self.is_paused() {
                 // What is given back wakes us.
-                *self.inbox.waker.borrow_mut() = Some(context.waker().clone());
+                *self.window.waker.borrow_mut() = Some(context.waker().clone());
                 return Ok(());
             }
             if turn_bytes >= TURN_BYTES {
@@ -327,7 +332,7 @@ impl Link {
                 break Ok(());
             }
             match frame::take(&mut task.buffer, MESSAGE_BYTES_MAX) {
-                Ok(Some((Kind::Message, message))) if self.direction == Direction::From => {
+                Ok(Some((FrameKind::Message, message))) if self.direction == Direction::From => {
                     bytes += HEADER_BYTES + message.len();
                     if message.len() > READ_BYTES {
                         // A buffer that had to grow goes with its message.
@@ -335,7 +340,7 @@ impl Link {
                     }
                     list.push(message);
                 }
-                Ok(Some((Kind::Ping, _))) => {}
+                Ok(Some((FrameKind::Ping, _))) => {}
                 Ok(Some((kind, _))) => break Err(format!("it sent {kind:?} where that has no meaning")),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(format!("it sent {error}")),
@@ -344,8 +349,8 @@ impl Link {
         // What came before a bad frame was sent as it is.
         if !list.is_empty() {
             add(&self.meter.messages_in, list.len());
-            self.inbox.bytes.set(self.inbox.bytes.get() + bytes);
-            (task.deliver)(Messages { list, bytes, inbox: Rc::clone(&self.inbox) });
+            self.window.bytes.set(self.window.bytes.get() + bytes);
+            (task.deliver)(Messages { list, bytes, window: Rc::clone(&self.window) });
         }
         result
     }
@@ -361,7 +366,7 @@ impl Link {
         }
         self.idle_ticks.set(self.idle_ticks.get() + 1);
         if self.idle_ticks.get() >= TICKS_TO_PING && self.queued_bytes() == 0 {
-            self.outbox.borrow_mut().push(Kind::Ping, Pieces::default());
+            self.outbox.borrow_mut().push(FrameKind::Ping, Pieces::default());
         }
         Ok(())
     }

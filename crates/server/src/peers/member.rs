@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::hello::Identity;
-use super::link::{Direction, Inbox, Link, Meter};
+use super::link::{Direction, Link, Meter, ReceiveWindow};
 use crate::{clock, random};
 
 /// A member of the ensemble, and where it listens for the others.
@@ -63,7 +63,7 @@ pub(super) struct Up {
 }
 
 /// One other member.
-pub(super) struct Member {
+pub(super) struct PeerMember {
     pub(super) address: PeerAddress,
     to: RefCell<Option<Up>>,
     from: RefCell<Option<Up>>,
@@ -73,7 +73,7 @@ pub(super) struct Member {
     /// The process that has connected last, and the one before it.
     processes: Cell<[Option<u64>; 2]>,
     pub(super) meter: Rc<Meter>,
-    pub(super) inbox: Rc<Inbox>,
+    pub(super) window: Rc<ReceiveWindow>,
     /// Something is queued since the last flush.
     pub(super) unsent: Cell<bool>,
     /// The peer is up: there is no need to wait before the next attempt.
@@ -85,7 +85,7 @@ pub(super) struct Member {
     pub(super) watching: RefCell<Option<AbortHandle>>,
 }
 
-impl Member {
+impl PeerMember {
     pub(super) fn new(address: PeerAddress) -> Self {
         Self {
             address,
@@ -95,7 +95,7 @@ impl Member {
             last_error: RefCell::default(),
             processes: Cell::default(),
             meter: Rc::default(),
-            inbox: Rc::default(),
+            window: Rc::default(),
             unsent: Cell::default(),
             redial: Notify::new(),
             dialer: RefCell::default(),

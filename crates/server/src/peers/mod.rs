@@ -44,7 +44,7 @@ use tokio::time::{Instant, timeout};
 pub(crate) use hello::Identity;
 pub(crate) use link::Messages;
 pub(crate) use member::{PeerAddress, PeerStatus};
-pub(crate) use port::{Callers, Port};
+pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
 
 use crate::complaints::Complaints;
@@ -52,7 +52,7 @@ use crate::random;
 use hello::{Hello, Local, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link};
-use member::{Backoff, Member, Up};
+use member::{Backoff, PeerMember, Up};
 use port::Caller;
 use snapshot::{Arrival, Place};
 use strangers::Unproven;
@@ -156,9 +156,9 @@ struct Inner {
     common: Common,
     folder: PathBuf,
     events: UnboundedSender<PeerEvent>,
-    members: RefCell<BTreeMap<u64, Rc<Member>>>,
+    members: RefCell<BTreeMap<u64, Rc<PeerMember>>>,
     /// Members with something queued since the last flush.
-    unsent: RefCell<Vec<Rc<Member>>>,
+    unsent: RefCell<Vec<Rc<PeerMember>>>,
     /// What has come of each peer's snapshot; it outlives a change of the peer's address.
     places: RefCell<BTreeMap<u64, Place>>,
     /// Connections that have not proven who speaks.
@@ -222,7 +222,7 @@ impl Peers {
             if id == inner.local.me || inner.members.borrow().contains_key(&id) {
                 continue;
             }
-            let member = Rc::new(Member::new(address));
+            let member = Rc::new(PeerMember::new(address));
             inner.members.borrow_mut().insert(id, Rc::clone(&member));
             let dialer = inner.spawn(Rc::clone(inner).dial(Rc::clone(&member)));
             member.dialer.replace(Some(dialer));
@@ -318,12 +318,12 @@ impl Inner {
         self.local.share.partition
     }
 
-    fn is_member(&self, member: &Rc<Member>) -> bool {
+    fn is_member(&self, member: &Rc<PeerMember>) -> bool {
         self.members.borrow().get(&member.address.id).is_some_and(|known| Rc::ptr_eq(known, member))
     }
 
     /// Keeps the connection to a member, for ever.
-    async fn dial(self: Rc<Self>, member: Rc<Member>) {
+    async fn dial(self: Rc<Self>, member: Rc<PeerMember>) {
         let mut backoff = Backoff::new();
         loop {
             match self.connect(&member).await {
@@ -349,7 +349,7 @@ impl Inner {
     }
 
     /// Has a lifeline to a member while the connection to it is up.
-    async fn keep_lifeline(&self, member: &Member) -> Infallible {
+    async fn keep_lifeline(&self, member: &PeerMember) -> Infallible {
         let id = member.address.id;
         if let Some(lifelines) = &self.common.lifelines {
             let kept = async {
@@ -365,7 +365,7 @@ impl Inner {
         std::future::pending().await
     }
 
-    async fn connect(&self, member: &Member) -> Result<(Stream, Identity), String> {
+    async fn connect(&self, member: &PeerMember) -> Result<(Stream, Identity), String> {
         let socket = tokio::select! {
             biased;
             socket = stream::open(&member.address) => socket?,
@@ -378,7 +378,7 @@ impl Inner {
     /// The handshake on a connection that this server has opened.
     async fn meet(
         &self,
-        member: &Member,
+        member: &PeerMember,
         mut socket: TcpStream,
         purpose: Purpose,
     ) -> Result<(Stream, Identity), String> {
@@ -397,9 +397,9 @@ impl Inner {
     }
 
     /// Runs a connection whose other side is proven, until it ends.
-    async fn run(&self, member: &Rc<Member>, direction: Direction, stream: Stream, identity: Identity) {
+    async fn run(&self, member: &Rc<PeerMember>, direction: Direction, stream: Stream, identity: Identity) {
         let id = member.address.id;
-        let link = Rc::new(Link::new(direction, stream, Rc::clone(&member.inbox), Rc::clone(&member.meter)));
+        let link = Rc::new(Link::new(direction, stream, Rc::clone(&member.window), Rc::clone(&member.meter)));
         if !self.is_member(member) {
             return;
         }
@@ -410,7 +410,7 @@ impl Inner {
         }
     }
 
-    fn up(&self, member: &Rc<Member>, up: Up, direction: Direction) {
+    fn up(&self, member: &Rc<PeerMember>, up: Up, direction: Direction) {
         self.lose(member, direction, "replaced by a newer one");
         let other = direction.other();
         if member.incarnation(other).is_some_and(|known| known != up.identity.incarnation) {
@@ -439,7 +439,7 @@ impl Inner {
     }
 
     /// Closes a connection, and if the peer was connected the other one too.
-    fn lose(&self, member: &Member, direction: Direction, why: &str) {
+    fn lose(&self, member: &PeerMember, direction: Direction, why: &str) {
         if !self.close(member, direction, why) {
             return;
         }
@@ -457,7 +457,7 @@ impl Inner {
     }
 
     /// Closes one connection, and the lifeline that came after it.
-    fn close(&self, member: &Member, direction: Direction, why: &str) -> bool {
+    fn close(&self, member: &PeerMember, direction: Direction, why: &str) -> bool {
         let Some(up) = member.links(direction).take() else { return false };
         up.link.end(why.to_owned());
         match direction {
@@ -514,7 +514,7 @@ impl Inner {
     }
 
     /// Loses a peer when its lifeline ends; a newer one replaces an older one.
-    fn watch(self: Rc<Self>, mut stream: Stream, member: &Rc<Member>, incarnation: u64) {
+    fn watch(self: Rc<Self>, mut stream: Stream, member: &Rc<PeerMember>, incarnation: u64) {
         if !self.is_member(member) || member.incarnation(Direction::From) != Some(incarnation) {
             return;
         }
@@ -533,7 +533,7 @@ impl Inner {
         &self,
         socket: TcpStream,
         address: SocketAddr,
-    ) -> Result<(Stream, Hello, Rc<Member>), String> {
+    ) -> Result<(Stream, Hello, Rc<PeerMember>), String> {
         let mut socket = socket;
         if let Err(why) = stream::check_tls(&socket, self.tls.is_some()).await {
             if self.tls.is_some() {
@@ -563,7 +563,12 @@ impl Inner {
 
     /// With TLS a member must show a certificate for its host; without TLS and secret all that is
     /// known of it is where it connects from.
-    async fn check_origin(&self, stream: &Stream, member: &Member, from: SocketAddr) -> Result<(), String> {
+    async fn check_origin(
+        &self,
+        stream: &Stream,
+        member: &PeerMember,
+        from: SocketAddr,
+    ) -> Result<(), String> {
         let PeerAddress { id, host, .. } = &member.address;
         if self.tls.is_some() {
             return match stream.certifies(host)? {
@@ -585,7 +590,7 @@ impl Inner {
     }
 
     /// Receives a snapshot; a newer connection replaces an older one.
-    fn receive_snapshot(self: Rc<Self>, stream: Stream, member: &Rc<Member>) {
+    fn receive_snapshot(self: Rc<Self>, stream: Stream, member: &Rc<PeerMember>) {
         if !self.is_member(member) {
             return;
         }

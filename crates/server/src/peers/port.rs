@@ -30,13 +30,13 @@ pub(crate) struct Caller {
 pub(crate) type Callers = Receiver<Caller>;
 
 /// The port, and where each partition's callers go.
-pub(crate) struct Port {
+pub(crate) struct PeerPort {
     listener: std::net::TcpListener,
     partitions: Vec<Sender<Caller>>,
     complaints: Arc<Complaints>,
 }
 
-impl Port {
+impl PeerPort {
     /// The port of a server with so many partitions, and the callers of each.
     pub(crate) fn new(
         listener: std::net::TcpListener,

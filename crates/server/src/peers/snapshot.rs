@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::frame::{self, Kind};
+use super::frame::{self, FrameKind};
 use super::hello::printable;
 use super::stream::Stream;
 use crate::priority::step_back;
@@ -128,11 +128,11 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 
     /// The next frame that is more than a sign of life.
-    async fn next(&mut self) -> Result<(Kind, Bytes), String> {
+    async fn next(&mut self) -> Result<(FrameKind, Bytes), String> {
         loop {
             match frame::take(&mut self.buffer, FRAME_BYTES_MAX) {
-                Ok(Some((Kind::Ping, _))) => {}
-                Ok(Some((Kind::Failed, why))) => {
+                Ok(Some((FrameKind::Ping, _))) => {}
+                Ok(Some((FrameKind::Failed, why))) => {
                     return Err(format!("the receiver gave up: {}", printable(&why)));
                 }
                 Ok(Some(frame)) => return Ok(frame),
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    async fn expect(&mut self, expected: Kind) -> Result<Bytes, String> {
+    async fn expect(&mut self, expected: FrameKind) -> Result<Bytes, String> {
         match self.next().await? {
             (kind, payload) if kind == expected => Ok(payload),
             (kind, _) => Err(format!("it sent {kind:?} instead of {expected:?}")),
@@ -179,7 +179,7 @@ where
     loop {
         match timeout(PING, &mut slow).await {
             Ok(output) => return Ok(output),
-            Err(_) => write(writer, &frame::encode(Kind::Ping, &[])).await?,
+            Err(_) => write(writer, &frame::encode(FrameKind::Ping, &[])).await?,
         }
     }
 }
@@ -202,8 +202,8 @@ pub(super) async fn send(stream: Stream, header: &[u8], file: PathBuf) -> Result
     thread("snapshot-send", move || read_chunks(&file, len_in, resume_at, &chunks_in))?;
     let gone = || "its thread has failed".to_owned();
     let len = alive(&mut writer, len).await?.map_err(|_| gone())??;
-    write(&mut writer, &frame::encode(Kind::Begin, &[&len.to_le_bytes(), header])).await?;
-    let at = frames.expect(Kind::Resume).await?;
+    write(&mut writer, &frame::encode(FrameKind::Begin, &[&len.to_le_bytes(), header])).await?;
+    let at = frames.expect(FrameKind::Resume).await?;
     let at = at.as_ref().try_into().map(u64::from_le_bytes).ok().filter(|at| *at <= len);
     let at = at.ok_or("it wants the snapshot from a place that is not in it")?;
     resume.send(at).map_err(|_| gone())?;
@@ -215,10 +215,10 @@ pub(super) async fn send(stream: Stream, header: &[u8], file: PathBuf) -> Result
                 None => break,
             }
         }
-        write(&mut writer, &frame::encode(Kind::End, &[])).await?;
+        write(&mut writer, &frame::encode(FrameKind::End, &[])).await?;
         alive(&mut writer, std::future::pending::<()>()).await
     };
-    let mut done = std::pin::pin!(frames.expect(Kind::Done));
+    let mut done = std::pin::pin!(frames.expect(FrameKind::Done));
     tokio::select! {
         biased;
         done = &mut done => done.map(|_| len),
@@ -258,7 +258,7 @@ fn read_chunks(
     };
     while at < len {
         let result = read(at).map(|chunk| {
-            let frame = frame::encode(Kind::Chunk, &[&at.to_le_bytes(), &chunk]).freeze();
+            let frame = frame::encode(FrameKind::Chunk, &[&at.to_le_bytes(), &chunk]).freeze();
             at += chunk.len() as u64;
             frame
         });
@@ -282,8 +282,8 @@ pub(super) async fn receive(
     let mut frames = Frames::new(reader);
     let result = receive_parts(&mut frames, &mut writer, from, whole, place).await;
     let answer = match &result {
-        Ok(_) => frame::encode(Kind::Done, &[]),
-        Err(why) => frame::encode(Kind::Failed, &[why.as_bytes()]),
+        Ok(_) => frame::encode(FrameKind::Done, &[]),
+        Err(why) => frame::encode(FrameKind::Failed, &[why.as_bytes()]),
     };
     report(result);
     // A socket that is closed with something unread is reset, and the reset may overtake our answer:
@@ -309,7 +309,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let begin = frames.expect(Kind::Begin).await?;
+    let begin = frames.expect(FrameKind::Begin).await?;
     let len = begin.first_chunk().copied().map(u64::from_le_bytes).ok_or("its offer is cut short")?;
     let header = Bytes::copy_from_slice(&begin[8..]);
     if header.len() > HEADER_BYTES_MAX {
@@ -329,9 +329,9 @@ where
     thread("snapshot-receive", move || {
         let _ = result_in.send(target.write(chunks_out));
     })?;
-    write(writer, &frame::encode(Kind::Resume, &[&at.to_le_bytes()])).await?;
+    write(writer, &frame::encode(FrameKind::Resume, &[&at.to_le_bytes()])).await?;
     while at < len {
-        let chunk = alive_frame(frames, writer, Kind::Chunk).await?;
+        let chunk = alive_frame(frames, writer, FrameKind::Chunk).await?;
         let (offset, bytes) = chunk.split_first_chunk().ok_or("a chunk is cut short")?;
         if u64::from_le_bytes(*offset) != at || bytes.is_empty() || bytes.len() as u64 > len - at {
             return Err(format!("a chunk does not follow on byte {at} of {len}"));
@@ -343,14 +343,14 @@ where
     }
     // The thread may have failed, and then says why.
     if at == len && !chunks.is_closed() {
-        alive_frame(frames, writer, Kind::End).await?;
+        alive_frame(frames, writer, FrameKind::End).await?;
         let _ = alive(writer, chunks.send(Piece::All)).await?;
     }
     let file = alive(writer, &mut result).await?.map_err(|_| "its thread has failed")??;
     Ok(Arrival { header, file })
 }
 
-async fn alive_frame<R, W>(frames: &mut Frames<R>, writer: &mut W, kind: Kind) -> Result<Bytes, String>
+async fn alive_frame<R, W>(frames: &mut Frames<R>, writer: &mut W, kind: FrameKind) -> Result<Bytes, String>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -377,8 +377,8 @@ impl Target {
         let path = partial_path(&self.whole);
         match self.write_to(&path, &mut chunks) {
             Ok(file) => Ok(file),
-            Err(Stop::Interrupted) => Err("the snapshot was interrupted".into()),
-            Err(Stop::Failed(error)) => {
+            Err(Unfinished::Interrupted) => Err("the snapshot was interrupted".into()),
+            Err(Unfinished::Failed(error)) => {
                 // Nobody knows what is good now, and on a full disk the room is needed.
                 *self.place = None;
                 let _ = fs::remove_file(&path);
@@ -387,14 +387,14 @@ impl Target {
         }
     }
 
-    fn write_to(&mut self, path: &Path, chunks: &mut mpsc::Receiver<Piece>) -> Result<PathBuf, Stop> {
-        let Some(partial) = self.place.as_mut() else { return Err(Stop::Interrupted) };
+    fn write_to(&mut self, path: &Path, chunks: &mut mpsc::Receiver<Piece>) -> Result<PathBuf, Unfinished> {
+        let Some(partial) = self.place.as_mut() else { return Err(Unfinished::Interrupted) };
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         // What is not known to be good goes.
         file.set_len(partial.good)?;
         file.seek(SeekFrom::Start(partial.good))?;
         let mut unsynced = 0;
-        while let Piece::Chunk(chunk) = chunks.blocking_recv().ok_or(Stop::Interrupted)? {
+        while let Piece::Chunk(chunk) = chunks.blocking_recv().ok_or(Unfinished::Interrupted)? {
             file.write_all(&chunk)?;
             partial.good += chunk.len() as u64;
             unsynced += chunk.len() as u64;
@@ -414,12 +414,12 @@ impl Target {
 }
 
 /// Why a snapshot's file is not finished.
-enum Stop {
+enum Unfinished {
     Interrupted,
     Failed(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for Unfinished {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }

@@ -64,7 +64,7 @@ pub const LAG_ENTRIES_MAX: u64 = 1000;
 /// Where a server stands among the others. Positions are those of entries on the timeline; those of several
 /// partitions are added.
 #[derive(Clone, Debug, Default)]
-pub struct Ensemble {
+pub struct EnsembleStatus {
     /// The server's own number.
     pub id: u64,
     /// Who leads the first partition, if it is known of all who leads them.
@@ -90,7 +90,7 @@ pub struct Ensemble {
     /// Snapshots that have come from other servers.
     pub snapshots_received: u64,
     /// Everybody, this server among them, by number; also who is only named by the settings.
-    pub members: Vec<Member>,
+    pub members: Vec<MemberStatus>,
     /// Each partition by itself.
     pub timelines: Vec<Timeline>,
 }
@@ -114,7 +114,7 @@ pub struct Timeline {
 
 /// One server of an ensemble.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct MemberStatus {
     /// Its number.
     pub id: u64,
     /// Whether the servers have agreed that it belongs to them; if not, only the settings name it.
@@ -130,10 +130,10 @@ pub struct Member {
     /// At the leader: how many entries of the log it is not known to have.
     pub lag: Option<u64>,
     /// The connection with it; none with the server itself.
-    pub link: Option<Link>,
+    pub link: Option<LinkStatus>,
 }
 
-impl Member {
+impl MemberStatus {
     /// Whether it follows without a vote, and is to stay so.
     pub fn observes(&self) -> bool {
         !self.votes && !self.joins
@@ -147,7 +147,7 @@ impl Member {
 
 /// The connection between two servers, counted from the start of this one.
 #[derive(Clone, Debug, Default)]
-pub struct Link {
+pub struct LinkStatus {
     /// Since when it has been up, milliseconds since the epoch; `None` when it is not.
     pub connected_ms: Option<i64>,
     /// Name and version of the other's program, while it is up.
@@ -166,9 +166,9 @@ pub struct Link {
     pub queued_bytes: u64,
 }
 
-impl Ensemble {
+impl EnsembleStatus {
     /// At the leader: how many of the others are connected, lack little, and are such.
-    pub fn synced(&self, such: impl Fn(&Member) -> bool) -> u64 {
+    pub fn synced(&self, such: impl Fn(&MemberStatus) -> bool) -> u64 {
         let synced = self.members.iter().filter(|member| {
             let is_near = member.lag.is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
             member.is_connected() && is_near && such(member)

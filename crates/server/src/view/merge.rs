@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Digest, Ensemble, Histogram, Link, Member, Mode, Op, Quota, SessionWatches, Sizes, Snapshots, Stats,
-    WatchSummary,
+    Digest, EnsembleStatus, Histogram, LinkStatus, MemberStatus, Mode, Op, Quota, SessionWatches, Sizes,
+    Snapshots, Stats, WatchSummary,
 };
 
 impl Stats {
@@ -106,8 +106,8 @@ impl Mode {
     }
 }
 
-impl Ensemble {
-    fn add(&mut self, other: &Ensemble) {
+impl EnsembleStatus {
+    fn add(&mut self, other: &EnsembleStatus) {
         self.leader = self.leader.filter(|_| other.leader.is_some());
         self.behind = self.behind.max(other.behind);
         self.out_of_room |= other.out_of_room;
@@ -131,7 +131,7 @@ impl Ensemble {
         }
         for member in &other.members {
             if !self.members.iter().any(|it| it.id == member.id) {
-                self.members.push(Member { belongs: false, ..member.clone() });
+                self.members.push(MemberStatus { belongs: false, ..member.clone() });
             }
         }
         self.members.sort_unstable_by_key(|member| member.id);
@@ -139,8 +139,8 @@ impl Ensemble {
     }
 }
 
-impl Member {
-    fn add(&mut self, other: &Member) {
+impl MemberStatus {
+    fn add(&mut self, other: &MemberStatus) {
         self.belongs &= other.belongs;
         self.joins |= other.joins;
         self.votes &= other.votes;
@@ -155,9 +155,9 @@ impl Member {
     }
 }
 
-impl Link {
+impl LinkStatus {
     /// Two servers are connected when all of their partitions are.
-    fn add(&mut self, other: &Link) {
+    fn add(&mut self, other: &LinkStatus) {
         self.connected_ms = self.connected_ms.zip(other.connected_ms).map(|(one, other)| one.max(other));
         self.software = self.software.take().or(other.software.clone());
         self.last_error = self.last_error.take().or(other.last_error.clone());
@@ -346,11 +346,13 @@ mod tests {
         let mut other = leader();
         let third = &mut other.ensemble.members[2];
         (third.lag, third.matched) = (None, None);
-        third.link = Some(Link { bytes_sent: 1, last_error: Some("cut".into()), ..Link::default() });
-        let new = Member { id: 5, ..other.ensemble.members.remove(3) };
+        third.link =
+            Some(LinkStatus { bytes_sent: 1, last_error: Some("cut".into()), ..LinkStatus::default() });
+        let new = MemberStatus { id: 5, ..other.ensemble.members.remove(3) };
         other.ensemble.members.push(new);
         all.add(&other);
-        let Ensemble { last, committed, applied, behind, leaders_found, ref members, .. } = all.ensemble;
+        let EnsembleStatus { last, committed, applied, behind, leaders_found, ref members, .. } =
+            all.ensemble;
         assert_eq!((last, committed, applied, behind), (10_002, 9_998, 9_996, 1));
         assert_eq!((leaders_found, all.ensemble.snapshots_sent), (3, 2));
         let lags: Vec<_> = members.iter().map(|member| (member.id, member.matched, member.lag)).collect();

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 pub use balance::{Balance, Moved};
 pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
-pub use ensemble::{Ensemble, LAG_ENTRIES_MAX, Link, Member, Mode, Timeline};
+pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 pub(crate) use unready::why_unready;
 
@@ -147,7 +147,7 @@ pub struct Stats {
     /// What the server is.
     pub mode: Mode,
     /// Where it stands among the others.
-    pub ensemble: Ensemble,
+    pub ensemble: EnsembleStatus,
     /// How many partitions it has.
     pub partitions: u64,
     /// Since when it runs.
@@ -514,7 +514,7 @@ pub(crate) mod tests {
     /// The leader of three voters and an observer: the second follows it, the third lags, and the
     /// observer is away.
     pub(crate) fn leader() -> Stats {
-        let up = |connected_ms, queued_bytes| Link {
+        let up = |connected_ms, queued_bytes| LinkStatus {
             connected_ms: Some(connected_ms),
             software: Some("stoa 1.0".to_owned()),
             bytes_received: 200,
@@ -522,13 +522,22 @@ pub(crate) mod tests {
             messages_received: 20,
             messages_sent: 90,
             queued_bytes,
-            ..Link::default()
+            ..LinkStatus::default()
         };
-        let away = Link { last_error: Some("refused".to_owned()), ..Link::default() };
+        let away = LinkStatus { last_error: Some("refused".to_owned()), ..LinkStatus::default() };
         let member = |id, votes, matched: Option<u64>, link| {
             let host = format!("zoo{id}.example");
             let lag = matched.map(|matched| 5_001 - matched);
-            Member { id, belongs: true, votes, joins: false, address: Some((host, 2888)), matched, lag, link }
+            MemberStatus {
+                id,
+                belongs: true,
+                votes,
+                joins: false,
+                address: Some((host, 2888)),
+                matched,
+                lag,
+                link,
+            }
         };
         let members = vec![
             member(1, true, None, None),
@@ -536,7 +545,7 @@ pub(crate) mod tests {
             member(3, true, Some(1_000), Some(up(1_700_000_001_000, 4_096))),
             member(4, false, Some(0), Some(away)),
         ];
-        let ensemble = Ensemble {
+        let ensemble = EnsembleStatus {
             id: 1,
             leader: Some(1),
             term: 7,
@@ -559,7 +568,7 @@ pub(crate) mod tests {
 
     /// The settings of one of them.
     pub(crate) fn ensemble_settings(id: u64) -> Settings {
-        let server = |member: &Member| {
+        let server = |member: &MemberStatus| {
             let (host, peer_port) = member.address.clone().unwrap();
             let role = if member.votes { MemberRole::Participant } else { MemberRole::Observer };
             let client = Some((None, 2181));
@@ -731,12 +740,12 @@ pub(crate) mod tests {
 
     #[test]
     fn who_is_up_to_date_follows_from_lag_and_connection() {
-        let Ensemble { members, .. } = &leader().ensemble;
+        let EnsembleStatus { members, .. } = &leader().ensemble;
         let ensemble = leader().ensemble;
         let lags: Vec<_> = members.iter().map(|member| member.lag).collect();
         assert_eq!(lags, [None, Some(2), Some(4_001), Some(5_001)]);
-        let voters = |ensemble: &Ensemble| ensemble.synced(|member| member.votes);
-        let observers = |ensemble: &Ensemble| ensemble.synced(Member::observes);
+        let voters = |ensemble: &EnsembleStatus| ensemble.synced(|member| member.votes);
+        let observers = |ensemble: &EnsembleStatus| ensemble.synced(MemberStatus::observes);
         assert_eq!((voters(&ensemble), observers(&ensemble), ensemble.voters()), (1, 0, 3));
         // One that has everything, but is away, is not counted on.
         let mut ensemble = leader().ensemble;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Ensemble, LAG_ENTRIES_MAX, Member, Mode, Stats};
+use super::{EnsembleStatus, LAG_ENTRIES_MAX, MemberStatus, Mode, Stats};
 use crate::process::Phase;
 
 /// Of so many servers that are not reached it is told why.
@@ -39,7 +39,7 @@ pub(crate) fn why_unready(phase: Phase, stats: Option<&Stats>) -> Option<String>
 impl Stats {
     /// Why clients had better be sent to another server, if that is so.
     pub fn unready(&self) -> Option<String> {
-        let Ensemble { leader, behind, out_of_room, takes_over, .. } = self.ensemble;
+        let EnsembleStatus { leader, behind, out_of_room, takes_over, .. } = self.ensemble;
         match (self.mode, leader) {
             (Mode::Looking, _) if out_of_room => Some(
                 "the disk is full, so clients are sent to the other servers; make room in the data folder"
@@ -64,11 +64,11 @@ impl Stats {
     }
 }
 
-impl Ensemble {
+impl EnsembleStatus {
     /// Why no leader is known: what is missing, and whom this server does not reach.
     fn why_leaderless(&self) -> String {
         let voters: Vec<_> = self.members.iter().filter(|member| member.votes).collect();
-        let is_named = |member: &Member| member.address.is_some();
+        let is_named = |member: &MemberStatus| member.address.is_some();
         let belongs = self.members.iter().any(|member| member.id == self.id && member.belongs);
         if voters.iter().any(|member| member.id != self.id) && !self.members.iter().any(is_named) {
             return format!(
@@ -90,7 +90,7 @@ impl Ensemble {
                 numbers(&voters)
             );
         }
-        let is_reached = |member: &&&Member| member.id == self.id || is_connected(member);
+        let is_reached = |member: &&&MemberStatus| member.id == self.id || is_connected(member);
         let (reached, needed) = (voters.iter().filter(is_reached).count(), voters.len() / 2 + 1);
         let others = self.unreached(|member| member.votes);
         let counts = format!("{reached} of {} servers that vote", voters.len());
@@ -107,11 +107,12 @@ impl Ensemble {
     }
 
     /// Those of these that are not connected, and why they are not.
-    fn unreached(&self, concerns: impl Fn(&Member) -> bool) -> String {
-        let is_one = |member: &&Member| member.id != self.id && concerns(member) && !is_connected(member);
+    fn unreached(&self, concerns: impl Fn(&MemberStatus) -> bool) -> String {
+        let is_one =
+            |member: &&MemberStatus| member.id != self.id && concerns(member) && !is_connected(member);
         let unreached: Vec<_> = self.members.iter().filter(is_one).collect();
         let mut text = String::new();
-        for Member { id, address, link, .. } in unreached.iter().take(UNREACHED_TOLD_MAX) {
+        for MemberStatus { id, address, link, .. } in unreached.iter().take(UNREACHED_TOLD_MAX) {
             let _ = write!(text, "; server {id}");
             if let Some((host, port)) = address {
                 let _ = write!(text, " ({host} port {port})");
@@ -126,17 +127,17 @@ impl Ensemble {
     }
 }
 
-fn is_connected(member: &Member) -> bool {
+fn is_connected(member: &MemberStatus) -> bool {
     member.link.as_ref().is_some_and(|link| link.connected_ms.is_some())
 }
 
-fn numbers(members: &[&Member]) -> String {
+fn numbers(members: &[&MemberStatus]) -> String {
     members.iter().map(|member| member.id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Link;
+    use super::super::LinkStatus;
     use super::super::tests::{follower, leader, looking, read_only, stats};
     use super::*;
 
@@ -175,7 +176,7 @@ mod tests {
         for (member, why) in alone.ensemble.members.iter_mut().zip([Some("nobody listens"), None, None, None])
         {
             let last_error = why.map(str::to_owned);
-            member.link = member.link.take().map(|_| Link { last_error, ..Link::default() });
+            member.link = member.link.take().map(|_| LinkStatus { last_error, ..LinkStatus::default() });
         }
         assert_eq!(
             alone.unready().unwrap(),
@@ -191,7 +192,7 @@ mod tests {
         );
         let mut many = alone.clone();
         let third = many.ensemble.members[2].clone();
-        many.ensemble.members.extend((5..=9).map(|id| Member { id, ..third.clone() }));
+        many.ensemble.members.extend((5..=9).map(|id| MemberStatus { id, ..third.clone() }));
         let why = many.unready().unwrap();
         assert!(
             why.contains("reaches 1 of 8") && why.contains("takes 5") && why.ends_with("; and 2 more"),

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
 use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
-use crate::view::{Link, Mode, Source, Stats, why_unready};
+use crate::view::{LinkStatus, Mode, Source, Stats, why_unready};
 
 fn process(words: &[Word]) -> Process {
     let settings = Settings { words: words.to_vec(), data_dir: "/srv/stoa".into(), ..Settings::default() };
@@ -309,7 +309,7 @@ fn what_others_have_said_neither_looks_like_a_figure_nor_breaks_the_line() {
     fn told() -> Stats {
         let mut stats = looking();
         let last_error = Some("refused: x\nMode: leader".to_owned());
-        stats.ensemble.members[2].link = Some(Link { last_error, ..Link::default() });
+        stats.ensemble.members[2].link = Some(LinkStatus { last_error, ..LinkStatus::default() });
         stats
     }
     let process = process(&[]);

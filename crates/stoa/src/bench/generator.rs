@@ -81,7 +81,7 @@ pub(crate) struct Generator<R> {
 
 /// Whether a session that was answered sends more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum SendPhase {
     Sending,
     Draining,
 }
@@ -170,7 +170,7 @@ impl<R: Requests> Generator<R> {
             }
             self.send_due(now)?;
             let due = self.schedule.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
-            self.wait(due.min(end), record, Phase::Sending)?;
+            self.wait(due.min(end), record, SendPhase::Sending)?;
         }
     }
 
@@ -216,7 +216,7 @@ impl<R: Requests> Generator<R> {
     }
 
     /// Sleeps until a socket is ready or `until` is reached, then handles every ready socket.
-    fn wait(&mut self, until: Nanos, record: &mut Record, phase: Phase) -> Result<()> {
+    fn wait(&mut self, until: Nanos, record: &mut Record, phase: SendPhase) -> Result<()> {
         let sleep = until.saturating_sub(self.clock.now()).min(SLEEP_MAX);
         let sleep = Timespec::try_from(Duration::from_nanos(sleep)).context("cannot sleep")?;
         self.events.clear();
@@ -228,8 +228,8 @@ impl<R: Requests> Generator<R> {
             let (index, wire) = named(self.events[event].data.u64());
             let now = self.sessions[index].read(wire, self.clock, record, &self.requests)?;
             match phase {
-                Phase::Sending => self.send(index, now)?,
-                Phase::Draining => self.finish(index, now)?,
+                SendPhase::Sending => self.send(index, now)?,
+                SendPhase::Draining => self.finish(index, now)?,
             }
         }
         Ok(())
@@ -250,7 +250,7 @@ impl<R: Requests> Generator<R> {
         }
         let end = now + DRAIN;
         while self.clock.now() < end && !self.sessions.iter().all(Session::is_idle) {
-            self.wait(end, record, Phase::Draining)?;
+            self.wait(end, record, SendPhase::Draining)?;
         }
         let now = self.clock.now();
         for session in &mut self.sessions {

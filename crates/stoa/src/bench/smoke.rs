@@ -93,7 +93,7 @@ pub(crate) fn run(args: &SmokeArgs) -> Result<()> {
 }
 
 /// How long operations took.
-struct Report {
+struct SmokeReport {
     connect: Histogram<u64>,
     /// Each, where one follows the other.
     one_by_one: Vec<Histogram<u64>>,
@@ -101,7 +101,7 @@ struct Report {
     at_once: Vec<Duration>,
 }
 
-async fn measure(args: &SmokeArgs) -> Result<Report> {
+async fn measure(args: &SmokeArgs) -> Result<SmokeReport> {
     let refused = |what: &'static str| move |code| Failure::failed(format!("cannot {what}: {code}"));
     let distance = Distance::open(&args.target, args.distance).await?;
     let mut connect = latency_histogram();
@@ -132,7 +132,7 @@ async fn measure(args: &SmokeArgs) -> Result<Report> {
     }
     clear(&client, &args.path).await.map_err(refused("clean up"))?;
     client.close().await.map_err(refused("close a session"))?;
-    Ok(Report { connect, one_by_one, at_once })
+    Ok(SmokeReport { connect, one_by_one, at_once })
 }
 
 /// Makes calls, each when the one before is answered and a pause is over.
@@ -153,7 +153,7 @@ async fn follow(
     Ok(latencies)
 }
 
-impl Report {
+impl SmokeReport {
     /// As a JSON object, in microseconds. What is done at once has no latency: its time is divided by how many.
     fn json(&self, args: &SmokeArgs) -> Value {
         let (mut one_by_one, mut at_once) = (Map::new(), Map::new());

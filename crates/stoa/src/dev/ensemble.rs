@@ -11,8 +11,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, timeout};
 
 use super::ADDRESS;
-use super::plan::Plan;
-use super::process::{Event as ProcessEvent, Process};
+use super::plan::EnsemblePlan;
+use super::process::{Process, ProcessEvent};
 use super::screen::Screen;
 use super::typed::{HELP, Typed};
 use crate::failure::{Context as _, Failure, Result};
@@ -40,7 +40,7 @@ impl From<ProcessEvent> for Event {
 }
 
 /// How a server is.
-enum State {
+enum ServerState {
     Starting(Process),
     Ready(Process),
     /// It was told to end.
@@ -49,30 +49,32 @@ enum State {
     Down(String),
 }
 
-impl State {
+impl ServerState {
     fn process(&self) -> Option<&Process> {
         match self {
-            State::Starting(process) | State::Ready(process) | State::Ending(process) => Some(process),
-            State::Down(_) => None,
+            ServerState::Starting(process) | ServerState::Ready(process) | ServerState::Ending(process) => {
+                Some(process)
+            }
+            ServerState::Down(_) => None,
         }
     }
 
     fn name(&self) -> &str {
         match self {
-            State::Starting(_) => "starting",
-            State::Ready(_) => "ready",
-            State::Ending(_) => "stopping",
-            State::Down(how) => how,
+            ServerState::Starting(_) => "starting",
+            ServerState::Ready(_) => "ready",
+            ServerState::Ending(_) => "stopping",
+            ServerState::Down(how) => how,
         }
     }
 }
 
 struct Ensemble {
-    plan: Plan,
+    plan: EnsemblePlan,
     is_temporary: bool,
     secret: String,
     /// In the order of the plan.
-    states: Vec<State>,
+    states: Vec<ServerState>,
     events: Sender<Event>,
     screen: Screen,
     is_announced: bool,
@@ -81,7 +83,7 @@ struct Ensemble {
 }
 
 /// Starts all servers and looks after them until told to stop.
-pub(super) async fn run(plan: Plan, is_temporary: bool) -> Result<()> {
+pub(super) async fn run(plan: EnsemblePlan, is_temporary: bool) -> Result<()> {
     let listen = |kind| signal(kind).context("cannot listen to signals");
     let mut signals = (
         listen(SignalKind::interrupt())?,
@@ -92,7 +94,7 @@ pub(super) async fn run(plan: Plan, is_temporary: bool) -> Result<()> {
     let (events, mut receiver) = channel(EVENTS_MAX);
     read_lines(events.clone());
     let mut ensemble = Ensemble {
-        states: plan.servers.iter().map(|_| State::Down("not started".to_owned())).collect(),
+        states: plan.servers.iter().map(|_| ServerState::Down("not started".to_owned())).collect(),
         plan,
         is_temporary,
         secret: random_secret()?,
@@ -179,16 +181,16 @@ impl Ensemble {
     fn start(&mut self, index: usize) -> Result<()> {
         let process =
             Process::start(&self.plan, &self.plan.servers[index], &self.secret, self.events.clone())?;
-        self.states[index] = State::Starting(process);
+        self.states[index] = ServerState::Starting(process);
         Ok(())
     }
 
     fn ready(&mut self, index: usize) {
         let state = &mut self.states[index];
-        if let State::Starting(process) = replace(state) {
-            *state = State::Ready(process);
+        if let ServerState::Starting(process) = replace(state) {
+            *state = ServerState::Ready(process);
         }
-        if !self.is_announced && self.states.iter().all(|state| matches!(state, State::Ready(_))) {
+        if !self.is_announced && self.states.iter().all(|state| matches!(state, ServerState::Ready(_))) {
             self.is_announced = true;
             self.announce();
         }
@@ -230,7 +232,7 @@ impl Ensemble {
             Ok(status) => status.to_string(),
             Err(error) => format!("nobody knows how: {error}"),
         };
-        let was_told = matches!(self.states[index], State::Ending(_));
+        let was_told = matches!(self.states[index], ServerState::Ending(_));
         if was_told {
             self.screen.say(&format!("server {id} is down ({how})"));
         } else {
@@ -238,7 +240,7 @@ impl Ensemble {
                 "server {id} has ended by itself ({how}); what it wrote says why, start {id} starts it again"
             ));
         }
-        self.states[index] = State::Down(format!("down ({how})"));
+        self.states[index] = ServerState::Down(format!("down ({how})"));
     }
 
     fn typed(&mut self, line: &str) {
@@ -259,13 +261,13 @@ impl Ensemble {
     fn tell(&mut self, id: u8, how: fn(&Process)) {
         let state = &mut self.states[index_of(id)];
         match replace(state) {
-            State::Down(reason) => {
-                *state = State::Down(reason);
+            ServerState::Down(reason) => {
+                *state = ServerState::Down(reason);
                 self.screen.say(&format!("server {id} is not running; start {id} starts it"));
             }
-            State::Starting(process) | State::Ready(process) | State::Ending(process) => {
+            ServerState::Starting(process) | ServerState::Ready(process) | ServerState::Ending(process) => {
                 how(&process);
-                *state = State::Ending(process);
+                *state = ServerState::Ending(process);
             }
         }
     }
@@ -287,7 +289,7 @@ impl Ensemble {
     /// Asks every server that is ready what it is; the answers come as an event.
     fn ask_modes(&self) {
         let ports: Vec<Option<u16>> = std::iter::zip(&self.plan.servers, &self.states)
-            .map(|(server, state)| matches!(state, State::Ready(_)).then_some(server.port))
+            .map(|(server, state)| matches!(state, ServerState::Ready(_)).then_some(server.port))
             .collect();
         let events = self.events.clone();
         tokio::spawn(async move {
@@ -326,14 +328,14 @@ impl Ensemble {
         self.screen.say("stopping all servers");
         for state in &mut self.states {
             *state = match replace(state) {
-                State::Starting(process) | State::Ready(process) => {
+                ServerState::Starting(process) | ServerState::Ready(process) => {
                     process.stop();
-                    State::Ending(process)
+                    ServerState::Ending(process)
                 }
                 other => other,
             };
             // One that was told by hand may hang.
-            if let State::Ending(process) = state {
+            if let ServerState::Ending(process) = state {
                 process.stop();
             }
         }
@@ -355,8 +357,8 @@ fn index_of(id: u8) -> usize {
 }
 
 /// Takes a state out, to be put back in another form at once.
-fn replace(state: &mut State) -> State {
-    std::mem::replace(state, State::Down(String::new()))
+fn replace(state: &mut ServerState) -> ServerState {
+    std::mem::replace(state, ServerState::Down(String::new()))
 }
 
 /// What a server says that it is: leader, follower, observer or standalone.

@@ -15,7 +15,7 @@ const PEER_PORTS_ABOVE: u16 = 10_000;
 const ADMIN_PORT: u16 = 8080;
 
 /// Everything that is decided before the first server is started.
-pub(super) struct Plan {
+pub(super) struct EnsemblePlan {
     pub(super) folder: PathBuf,
     pub(super) servers: Vec<ServerPlan>,
     /// How many partitions they are told to have, if they are.
@@ -33,7 +33,7 @@ pub(super) struct ServerPlan {
     pub(super) admin_port: u16,
 }
 
-impl Plan {
+impl EnsemblePlan {
     /// The setting `servers`.
     pub(super) fn servers(&self) -> String {
         let line = |server: &ServerPlan| {
@@ -50,7 +50,7 @@ impl Plan {
 }
 
 /// Finds ports for an ensemble. `first_port` is that of the first server for clients.
-pub(super) fn make(count: u8, first_port: u16, folder: &Path) -> Result<Plan> {
+pub(super) fn make(count: u8, first_port: u16, folder: &Path) -> Result<EnsemblePlan> {
     // Held until all are chosen, so that no port is chosen twice.
     let mut held = Vec::new();
     let ports = client_ports(count, first_port, &mut held)?;
@@ -60,7 +60,7 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path) -> Result<Plan> {
         let admin_port = hold(admin_port, &mut held).map_or(0, |()| admin_port);
         ServerPlan { id, folder: folder.join(id.to_string()), port, peer_port, admin_port }
     });
-    Ok(Plan { folder: folder.to_owned(), servers: servers.collect(), partitions: None })
+    Ok(EnsemblePlan { folder: folder.to_owned(), servers: servers.collect(), partitions: None })
 }
 
 fn client_ports(count: u8, first: u16, held: &mut Vec<TcpListener>) -> Result<Vec<u16>> {
@@ -179,7 +179,8 @@ mod tests {
             peer_port: 12180 + u16::from(id),
             admin_port: 0,
         };
-        let plan = Plan { folder: PathBuf::new(), servers: vec![server(1), server(2)], partitions: None };
+        let plan =
+            EnsemblePlan { folder: PathBuf::new(), servers: vec![server(1), server(2)], partitions: None };
         assert_eq!(plan.servers(), "1=127.0.0.1:12181;127.0.0.1:2181,2=127.0.0.1:12182;127.0.0.1:2182");
         assert_eq!(plan.connection_string(), "127.0.0.1:2181,127.0.0.1:2182");
     }

@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc::Sender;
 
 use super::ADDRESS;
-use super::plan::{Plan, ServerPlan};
+use super::plan::{EnsemblePlan, ServerPlan};
 use crate::failure::{Context as _, Failure, Result};
 
 /// What a server says on its standard output when clients are served.
@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// What becomes of a server, with its id.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ProcessEvent {
     /// It wrote a line.
     Line(u8, String),
     /// It serves clients.
@@ -38,13 +38,13 @@ pub(super) struct Process {
 impl Process {
     /// Starts a server. What becomes of it is told to `events`, its end last.
     pub(super) fn start<E>(
-        plan: &Plan,
+        plan: &EnsemblePlan,
         server: &ServerPlan,
         secret: &str,
         events: Sender<E>,
     ) -> Result<Process>
     where
-        E: From<Event> + Send + 'static,
+        E: From<ProcessEvent> + Send + 'static,
     {
         let id = server.id;
         let starting = format!("cannot start server {id}");
@@ -59,7 +59,7 @@ impl Process {
         let (out, error) = (child.stdout.take(), child.stderr.take());
         tokio::spawn(async move {
             tokio::join!(follow(id, out, &events, true), follow(id, error, &events, false));
-            let _ = events.send(Event::Ended(id, child.wait().await).into()).await;
+            let _ = events.send(ProcessEvent::Ended(id, child.wait().await).into()).await;
         });
         Ok(Process { pid, handle })
     }
@@ -80,7 +80,7 @@ impl Process {
     }
 }
 
-fn command(plan: &Plan, server: &ServerPlan, secret: &str) -> Result<Command> {
+fn command(plan: &EnsemblePlan, server: &ServerPlan, secret: &str) -> Result<Command> {
     let executable = std::env::current_exe().context("cannot find the executable of stoa")?;
     let mut command = Command::new(executable);
     command
@@ -110,7 +110,7 @@ fn command(plan: &Plan, server: &ServerPlan, secret: &str) -> Result<Command> {
 }
 
 /// Tells every line of an output until it is closed.
-async fn follow<E: From<Event>>(
+async fn follow<E: From<ProcessEvent>>(
     id: u8,
     output: Option<impl AsyncRead + Unpin>,
     events: &Sender<E>,
@@ -122,9 +122,9 @@ async fn follow<E: From<Event>>(
         let read = output.read_buf(&mut buffer).await.unwrap_or(0);
         while let Some(line) = take_line(&mut buffer, read == 0) {
             let is_ready = is_standard_output && line.starts_with(READY);
-            let _ = events.send(Event::Line(id, line).into()).await;
+            let _ = events.send(ProcessEvent::Line(id, line).into()).await;
             if is_ready {
-                let _ = events.send(Event::Ready(id).into()).await;
+                let _ = events.send(ProcessEvent::Ready(id).into()).await;
             }
         }
         if read == 0 {

@@ -11,7 +11,7 @@ use crate::failure::Result;
 
 /// How locks are used, whoever wants them.
 #[derive(Debug, Args)]
-struct LockArgs {
+struct LockModelArgs {
     /// How long the lock is needed for, on average
     #[arg(long, default_value = "1ms", value_parser = times::milliseconds, value_name = "TIME")]
     section: f64,
@@ -26,7 +26,7 @@ struct LockArgs {
     trust_events: bool,
 }
 
-impl LockArgs {
+impl LockModelArgs {
     fn section(&self, mean_ms: f64) -> Result<Section> {
         valid(if self.fixed_section { Section::fixed(mean_ms) } else { Section::exponential(mean_ms) })
     }
@@ -44,7 +44,7 @@ pub(crate) struct PrimitiveArgs {
     #[command(flatten)]
     servers: ServersArgs,
     #[command(flatten)]
-    lock: LockArgs,
+    lock: LockModelArgs,
     /// Time between requests, whatever becomes of those before
     #[arg(long, default_value = "500ms", value_parser = times::milliseconds, value_name = "TIME")]
     between: f64,
@@ -169,7 +169,7 @@ pub(crate) struct GridArgs {
     #[command(flatten)]
     servers: ServersArgs,
     #[command(flatten)]
-    lock: LockArgs,
+    lock: LockModelArgs,
     /// Round trips between clients and their server
     #[arg(
         long,

@@ -5,7 +5,7 @@ use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::peers::frame::{self, Kind};
+use crate::peers::frame::{self, FrameKind};
 use crate::peers::strangers::UNPROVEN_MAX;
 
 #[test]
@@ -280,7 +280,7 @@ fn hostile_bytes_end_their_connection_and_nothing_else() {
                 // A frame that is whole, whatever is in it.
                 _ => {
                     let payload: Vec<u8> = (0..random() % 256).map(|_| random() as u8).collect();
-                    bytes = frame::encode(Kind::Hello, &[&payload]).to_vec();
+                    bytes = frame::encode(FrameKind::Hello, &[&payload]).to_vec();
                 }
             }
             bytes.extend((0..random() % 64).map(|_| random() as u8));
@@ -306,8 +306,8 @@ fn hostile_bytes_of_a_proven_peer_end_its_connection_and_nothing_else() {
         let mut random = numbers(0x1234_5678);
         let (server, target, puppet, mut to_server, mut from_server) = with_puppet().await;
         for round in 0..60 {
-            let mut bytes = frame::encode(Kind::Message, &[&[9; 40]]).to_vec();
-            bytes.extend_from_slice(&frame::encode(Kind::Ping, &[]));
+            let mut bytes = frame::encode(FrameKind::Message, &[&[9; 40]]).to_vec();
+            bytes.extend_from_slice(&frame::encode(FrameKind::Ping, &[]));
             match round % 2 {
                 0 => {
                     let at = (random() % bytes.len() as u64) as usize;

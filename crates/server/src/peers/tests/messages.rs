@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::proxy::Proxy;
 use super::*;
-use crate::peers::frame::{self, Kind, MESSAGE_BYTES_MAX};
+use crate::peers::frame::{self, FrameKind, MESSAGE_BYTES_MAX};
 
 /// The message with this number from one server to another: most are short, a few are long.
 fn message(from: u64, to: u64, number: u32) -> Bytes {
@@ -98,7 +98,7 @@ fn a_restarted_peer_is_lost_at_once_and_found_again_as_another_process() {
 fn a_newer_connection_replaces_the_older_for_good() {
     run(async {
         let (server, target, puppet, mut older, _from) = with_puppet().await;
-        let say = |text: &'static [u8]| frame::encode(Kind::Message, &[text]);
+        let say = |text: &'static [u8]| frame::encode(FrameKind::Message, &[text]);
         older.write_all(&say(b"one")).await.unwrap();
         assert_eq!(server.messages(1).await, [(2, Bytes::from_static(b"one"))]);
         let mut newer = puppet.connect(&target, Purpose::Messages).await.unwrap();
@@ -150,7 +150,7 @@ fn connections_to_different_processes_of_a_peer_do_not_make_it_connected() {
 fn a_damaged_frame_ends_the_connection_and_what_came_before_counts() {
     run(async {
         let damaged = |at: usize| {
-            let mut frame = frame::encode(Kind::Message, &[b"damaged"]);
+            let mut frame = frame::encode(FrameKind::Message, &[b"damaged"]);
             frame[at] ^= 0x10;
             frame
         };
@@ -159,10 +159,10 @@ fn a_damaged_frame_ends_the_connection_and_what_came_before_counts() {
             (damaged(5), "that does not fit its checksum"),
             // A length beyond all bounds is not waited for.
             (damaged(3), "it sent a frame of 268435463 bytes, where"),
-            (frame::encode(Kind::Chunk, &[b"for another purpose"]), "it sent Chunk"),
+            (frame::encode(FrameKind::Chunk, &[b"for another purpose"]), "it sent Chunk"),
         ] {
             let (server, target, puppet, mut to_server, _from) = with_puppet().await;
-            let mut sent = frame::encode(Kind::Message, &[b"whole"]);
+            let mut sent = frame::encode(FrameKind::Message, &[b"whole"]);
             sent.extend_from_slice(&bytes);
             to_server.write_all(&sent).await.unwrap();
             assert_eq!(server.messages(1).await, [(2, Bytes::from_static(b"whole"))]);
@@ -180,7 +180,7 @@ fn a_damaged_frame_ends_the_connection_and_what_came_before_counts() {
 fn a_message_on_the_connection_that_only_gives_signs_of_life_ends_it() {
     run(async {
         let (server, _target, _puppet, _to, mut from_server) = with_puppet().await;
-        from_server.write_all(&frame::encode(Kind::Message, &[b"the wrong way"])).await.unwrap();
+        from_server.write_all(&frame::encode(FrameKind::Message, &[b"the wrong way"])).await.unwrap();
         let (_, why) = server.lost().await;
         assert_eq!(why, "the connection to server 2: it sent Message where that has no meaning");
     });

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::hello::{self, Local, Purpose};
 use super::{
-    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerStatus, PeerTls, Peers, Port, stream,
+    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
 };
 
 /// Whatever takes longer does not happen.
@@ -82,7 +82,7 @@ impl Server {
     ) -> Vec<Self> {
         let folder = Rc::new(tempfile::tempdir().unwrap());
         let common = Common::new(folder.path()).unwrap();
-        let (port, callers) = Port::new(listener, count, &common);
+        let (port, callers) = PeerPort::new(listener, count, &common);
         let port = Rc::new(Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle()));
         let start = |(partition, callers)| {
             let (events_in, events) = unbounded_channel();

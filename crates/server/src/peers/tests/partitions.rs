@@ -46,7 +46,7 @@ fn a_thread_takes_its_connections_and_no_other() {
         // The other one's threads are real ones.
         let common_folder = tempfile::tempdir().unwrap();
         let common = Common::new(common_folder.path()).unwrap();
-        let (port, callers) = Port::new(far, 2, &common);
+        let (port, callers) = PeerPort::new(far, 2, &common);
         let _port = Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle());
         let threads: Vec<_> = (0..)
             .zip(callers)
@@ -148,7 +148,7 @@ fn a_thread_that_stands_still_holds_up_no_other() {
         let common = Common::new(folder.path()).unwrap();
         let listener = bind();
         let target = listener.local_addr().unwrap();
-        let (port, mut callers) = Port::new(listener, 2, &common);
+        let (port, mut callers) = PeerPort::new(listener, 2, &common);
         let _port = Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle());
         let mut waiting = Vec::new();
         for _ in 0..100 {

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::proxy::Proxy;
 use super::*;
-use crate::peers::frame::{self, Kind};
+use crate::peers::frame::{self, FrameKind};
 
 fn snapshot(folder: &Path, len: usize, seed: usize) -> PathBuf {
     let path = folder.join(format!("sent-{seed}"));
@@ -143,18 +143,18 @@ fn whoever_cannot_read_or_write_says_so() {
 #[test]
 fn a_snapshot_that_does_not_add_up_is_given_up() {
     run(async {
-        let begin = |len: u64| frame::encode(Kind::Begin, &[&len.to_le_bytes(), b"header"]);
-        let chunk = |at: u64, bytes: &[u8]| frame::encode(Kind::Chunk, &[&at.to_le_bytes(), bytes]);
+        let begin = |len: u64| frame::encode(FrameKind::Begin, &[&len.to_le_bytes(), b"header"]);
+        let chunk = |at: u64, bytes: &[u8]| frame::encode(FrameKind::Chunk, &[&at.to_le_bytes(), bytes]);
         let long = vec![0; 70 << 10];
         for (frames, expected) in [
-            (vec![frame::encode(Kind::Begin, &[b"short"])], "cut short"),
-            (vec![frame::encode(Kind::Begin, &[&long])], "longer than"),
-            (vec![frame::encode(Kind::Message, &[])], "Message instead of Begin"),
+            (vec![frame::encode(FrameKind::Begin, &[b"short"])], "cut short"),
+            (vec![frame::encode(FrameKind::Begin, &[&long])], "longer than"),
+            (vec![frame::encode(FrameKind::Message, &[])], "Message instead of Begin"),
             (vec![begin(10), chunk(1, b"ab")], "does not follow"),
             (vec![begin(10), chunk(0, b"")], "does not follow"),
             (vec![begin(10), chunk(0, b"more than was said")], "does not follow"),
-            (vec![begin(10), frame::encode(Kind::Chunk, &[b"abc"])], "cut short"),
-            (vec![begin(10), chunk(0, b"abc"), frame::encode(Kind::End, &[])], "End instead of Chunk"),
+            (vec![begin(10), frame::encode(FrameKind::Chunk, &[b"abc"])], "cut short"),
+            (vec![begin(10), chunk(0, b"abc"), frame::encode(FrameKind::End, &[])], "End instead of Chunk"),
         ] {
             let (server, target, puppet, _to, _from) = with_puppet().await;
             let mut stream = puppet.connect(&target, Purpose::Snapshot).await.unwrap();

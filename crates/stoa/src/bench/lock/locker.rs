@@ -16,12 +16,12 @@ use crate::bench::clock::{Clock, nanos};
 use crate::failure::{Failure, Result};
 
 /// What the clients of a run have in common.
-pub(super) struct Shared {
+pub(super) struct LockRun {
     pub(super) clock: Clock,
     results: Mutex<Results>,
 }
 
-impl Shared {
+impl LockRun {
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, results: Mutex::new(Results::new()) }
     }
@@ -38,11 +38,11 @@ pub(super) struct Locker {
     number: usize,
     client: Counted,
     lock: Lock<Counted>,
-    shared: Arc<Shared>,
+    shared: Arc<LockRun>,
 }
 
 impl Locker {
-    pub(super) fn new(number: usize, client: &Counted, lock: Lock<Counted>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(number: usize, client: &Counted, lock: Lock<Counted>, shared: Arc<LockRun>) -> Self {
         Self { number, client: client.clone(), lock, shared }
     }
 

@@ -30,8 +30,8 @@ use super::process::Usage;
 use super::run::Target;
 use crate::failure::{Context as _, Failure, Result};
 use counted::Counted;
-use locker::{Locker, Shared};
-use report::{Report, Results};
+use locker::{LockRun, Locker};
+use report::{LockReport, Results};
 use visits::{Demand, Time, Visit};
 
 /// Nobody waits as long as that for the next one to be done with the lock, unless something is broken.
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &LockArgs) -> Result<()> {
     }
 }
 
-async fn measure(args: &LockArgs) -> Result<Report<'_>> {
+async fn measure(args: &LockArgs) -> Result<LockReport<'_>> {
     let visits = args.visits();
     let distance = Distance::open(&args.target, args.distance).await?;
     let keeper = distance.connect(0).await?;
@@ -171,7 +171,7 @@ async fn measure(args: &LockArgs) -> Result<Report<'_>> {
     let clients = distance.connect_all(args.clients as usize).await?;
     let clients: Vec<_> = clients.into_iter().map(Counted::new).collect();
     let requests = || clients.iter().map(Counted::requests).sum::<u64>();
-    let shared = Arc::new(Shared::new(Clock::start()));
+    let shared = Arc::new(LockRun::new(Clock::start()));
     let mut crew = Crew::hire(&clients, args, &shared);
     crew.introduce(shared.clock).await?;
     let (before, began, asked) = (usage(args)?, shared.clock.now(), requests());
@@ -182,7 +182,7 @@ async fn measure(args: &LockArgs) -> Result<Report<'_>> {
     clear(&keeper, &args.path).await.map_err(|code| refused("clean up", code))?;
     keeper.close().await.map_err(|code| refused("close a session", code))?;
     let results = std::mem::replace(&mut *shared.results(), Results::new());
-    Ok(Report { args, results, visits: visits.len(), elapsed, requests, before, after })
+    Ok(LockReport { args, results, visits: visits.len(), elapsed, requests, before, after })
 }
 
 /// Removes what there is at the path, and makes what is above it.
@@ -214,7 +214,7 @@ struct Crew {
 }
 
 impl Crew {
-    fn hire(clients: &[Counted], args: &LockArgs, shared: &Arc<Shared>) -> Self {
+    fn hire(clients: &[Counted], args: &LockArgs, shared: &Arc<LockRun>) -> Self {
         let (tell, done) = mpsc::unbounded_channel();
         let (mut orders, mut idle) = (Vec::new(), BTreeSet::new());
         for (number, client) in clients.iter().enumerate() {

@@ -51,7 +51,7 @@ impl Results {
 }
 
 /// What a run is worth telling.
-pub(super) struct Report<'a> {
+pub(super) struct LockReport<'a> {
     pub(super) args: &'a LockArgs,
     pub(super) results: Results,
     /// Those that do not count included.
@@ -64,7 +64,7 @@ pub(super) struct Report<'a> {
     pub(super) after: (Option<Usage>, Usage),
 }
 
-impl Report<'_> {
+impl LockReport<'_> {
     fn each(&self, total: u64) -> f64 {
         total as f64 / self.visits.max(1) as f64
     }

@@ -61,7 +61,7 @@ pub(super) struct Client<'a> {
 
 /// A write without its reply.
 #[derive(Debug, Clone, Copy)]
-struct InFlight {
+struct PendingWrite {
     xid: i32,
     sent: Nanos,
     due: Nanos,
@@ -73,7 +73,7 @@ struct Connection {
     filled: usize,
     /// When the server was heard last.
     heard: Instant,
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<PendingWrite>,
 }
 
 impl<'a> Client<'a> {
@@ -222,7 +222,7 @@ impl<'a> Client<'a> {
             // Nothing was to be heard while nothing was asked.
             connection.heard = Instant::now();
         }
-        connection.in_flight.push_back(InFlight { xid, sent: self.recorder.now(), due });
+        connection.in_flight.push_back(PendingWrite { xid, sent: self.recorder.now(), due });
         connection.stream.write_all(&frame)
     }
 
@@ -230,7 +230,7 @@ impl<'a> Client<'a> {
     fn receive(
         &mut self,
         connection: &mut Connection,
-        mut each: impl FnMut(InFlight, ReplyHeader),
+        mut each: impl FnMut(PendingWrite, ReplyHeader),
     ) -> std::io::Result<()> {
         // As the clients do it: whoever is silent for two thirds of the timeout is given up.
         if connection.heard.elapsed() > self.task.timeout * 2 / 3 {

@@ -26,8 +26,8 @@ use super::process::Usage;
 use super::record::Window;
 use super::run::{Target, seconds};
 use crate::failure::{Context as _, Failure, Result};
-use participant::{Participant, Shared};
-use tally::{Report, Tally};
+use participant::{Participant, RecipeRun};
+use tally::{RecipeReport, Tally};
 
 /// What all znodes of recipes are below, so that they live on one partition.
 const ROOT: &str = "/recipe";
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &RecipeArgs) -> Result<()> {
     std::io::stdout().lock().write_all(text.as_bytes()).context("cannot print the report")
 }
 
-async fn measure(args: &RecipeArgs) -> Result<Report> {
+async fn measure(args: &RecipeArgs) -> Result<RecipeReport> {
     let keeper = connect(args, 0).await?;
     prepare(&keeper, args).await?;
     let mut clients = Vec::new();
@@ -125,7 +125,7 @@ async fn measure(args: &RecipeArgs) -> Result<Report> {
     }
     let window = Window { start: nanos(args.warmup), end: nanos(args.warmup + args.duration) };
     let tally = Tally::new(window, clients.len());
-    let shared = Arc::new(Shared::new(Clock::start(), tally, clients.len()));
+    let shared = Arc::new(RecipeRun::new(Clock::start(), tally, clients.len()));
     let end = Instant::now() + args.warmup + args.duration;
     let mut tasks = JoinSet::new();
     for (number, client) in clients.iter().enumerate() {
@@ -156,7 +156,14 @@ async fn measure(args: &RecipeArgs) -> Result<Report> {
         "clients": args.clients,
     });
     let tally = std::mem::take(&mut *shared.tally());
-    Ok(Report { settings, counted: args.recipe.counted(), tally, elapsed: args.duration, before, after })
+    Ok(RecipeReport {
+        settings,
+        counted: args.recipe.counted(),
+        tally,
+        elapsed: args.duration,
+        before,
+        after,
+    })
 }
 
 /// The servers' usage, if that is wanted, and that of this process.

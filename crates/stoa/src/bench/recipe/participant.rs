@@ -19,7 +19,7 @@ type Answer<T> = Result<T, ErrorCode>;
 pub(super) type Played = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// What the clients of a run have in common.
-pub(super) struct Shared {
+pub(super) struct RecipeRun {
     clock: Clock,
     tally: Mutex<Tally>,
     clients: usize,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) abdicated: AtomicU64,
 }
 
-impl Shared {
+impl RecipeRun {
     pub(super) fn new(clock: Clock, tally: Tally, clients: usize) -> Self {
         let (tally, meeting) = (Mutex::new(tally), Barrier::new(clients));
         Self { clock, tally, clients, meeting, abdicated: AtomicU64::new(0) }
@@ -61,7 +61,7 @@ pub(super) struct Participant {
     pub(super) number: usize,
     pub(super) client: Client,
     pub(super) form: Form,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RecipeRun>,
 }
 
 impl Participant {

@@ -95,7 +95,7 @@ impl Tally {
 }
 
 /// What a run is worth telling.
-pub(super) struct Report {
+pub(super) struct RecipeReport {
     pub(super) settings: Value,
     /// The step whose number is the throughput.
     pub(super) counted: &'static str,
@@ -106,7 +106,7 @@ pub(super) struct Report {
     pub(super) after: (Option<Usage>, Usage),
 }
 
-impl Report {
+impl RecipeReport {
     fn operations(&self) -> u64 {
         self.tally.steps.get(self.counted).map_or(0, |step| step.done)
     }
@@ -197,7 +197,7 @@ mod tests {
     fn report(tally: Tally) -> Value {
         let usage = |cpu_us| (None, Usage { cpu_us, rss_kib: 0 });
         let (settings, elapsed) = (json!({}), Duration::from_secs(4));
-        Report { settings, counted: "add", tally, elapsed, before: usage(5), after: usage(11) }.json()
+        RecipeReport { settings, counted: "add", tally, elapsed, before: usage(5), after: usage(11) }.json()
     }
 
     #[test]
