@@ -148,18 +148,13 @@ impl<D: LogDisk> LogThread<D> {
         }
         let mut disk = TimedDisk { disk, fsync, synced: Duration::ZERO, removed: Vec::new() };
         let mut batch: Vec<Append> = Vec::new();
-        // The generation that was refused last. What is stored is of a later one, and nothing of this one follows
-        // that.
-        let mut refused: Option<u64> = None;
-        let mut is_full = false;
+        let mut room = Room { reports, refused: None, is_full: false };
         loop {
-            let mut purge = false;
-            match requests.recv_timeout(IDLE) {
-                Ok(LogRequest::Append(append)) => batch.push(append),
-                Ok(LogRequest::Purge) => purge = true,
+            let mut purge = match gather(&requests, &mut batch) {
+                Ok(purge) => purge,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = log.seal(&mut disk) {
-                        reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
+                        room.reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
                         return;
                     }
                     continue;
@@ -169,46 +164,16 @@ impl<D: LogDisk> LogThread<D> {
                     let _ = log.seal(&mut disk);
                     return;
                 }
-            }
-            let mut bytes = batch.last().map_or(0, |append| append.payload.len());
-            while bytes < BATCH_BYTES_MAX
-                && let Ok(request) = requests.try_recv()
-            {
-                match request {
-                    LogRequest::Append(append) => {
-                        bytes += append.payload.len();
-                        batch.push(append);
-                    }
-                    LogRequest::Purge => purge = true,
-                }
-            }
-            batch.retain(|append| refused != Some(append.generation));
+            };
+            batch.retain(|append| room.refused != Some(append.generation));
             match store(&mut log, &mut disk, &batch, slow, &meter) {
-                Ok(()) => {
-                    if is_full && !batch.is_empty() {
-                        is_full = false;
-                        tracing::info!("there is room again: writes are stored");
-                    }
-                    if let Some(last) = batch.last() {
-                        refused = None;
-                        reports.tell(FIRST, DiskEvent::Durable(last.position));
-                    }
-                }
+                Ok(()) => room.stored(&batch),
                 Err(AppendError::NoSpace(error)) => {
-                    // Said once, however often the others make it try.
-                    if !std::mem::replace(&mut is_full, true) {
-                        tracing::error!(
-                            "writes are refused: {error}; free some room, they resume by themselves"
-                        );
-                    }
-                    if let Some(last) = batch.last() {
-                        refused = Some(last.generation);
-                        reports.tell(FIRST, DiskEvent::Refused(last.generation));
-                    }
+                    room.refuse(&batch, &error);
                     purge = true;
                 }
                 Err(error) => {
-                    reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
+                    room.reports.tell(FIRST, DiskEvent::Failed(error.to_string()));
                     return;
                 }
             }
@@ -225,6 +190,56 @@ impl<D: LogDisk> LogThread<D> {
                 meter.log_bytes = stats.bytes;
                 meter.position = stats.positions.iter().map(|(_, position)| position).sum();
             }
+        }
+    }
+}
+
+/// Waits for a request, and takes what has queued up behind it as far as one write carries it. Says whether old files
+/// are to be removed.
+fn gather(requests: &Receiver<LogRequest>, batch: &mut Vec<Append>) -> Result<bool, RecvTimeoutError> {
+    let (mut bytes, mut purge) = (0, false);
+    let mut next = Some(requests.recv_timeout(IDLE)?);
+    while let Some(request) = next {
+        match request {
+            LogRequest::Append(append) => {
+                bytes += append.payload.len();
+                batch.push(append);
+            }
+            LogRequest::Purge => purge = true,
+        }
+        next = if bytes < BATCH_BYTES_MAX { requests.try_recv().ok() } else { None };
+    }
+    Ok(purge)
+}
+
+/// Whether the disk has room for what is to be stored, as far as is known.
+struct Room {
+    reports: Reports,
+    /// The generation that was refused last. What is stored is of a later one, and nothing of this one follows that.
+    refused: Option<u64>,
+    is_full: bool,
+}
+
+impl Room {
+    /// There was room for this, and it is stored.
+    fn stored(&mut self, batch: &[Append]) {
+        let Some(last) = batch.last() else { return };
+        if std::mem::take(&mut self.is_full) {
+            tracing::info!("there is room again: writes are stored");
+        }
+        self.refused = None;
+        self.reports.tell(FIRST, DiskEvent::Durable(last.position));
+    }
+
+    /// There was no room for this.
+    fn refuse(&mut self, batch: &[Append], error: &DiskError) {
+        // Said once, however often the others make it try.
+        if !std::mem::replace(&mut self.is_full, true) {
+            tracing::error!("writes are refused: {error}; free some room, they resume by themselves");
+        }
+        if let Some(last) = batch.last() {
+            self.refused = Some(last.generation);
+            self.reports.tell(FIRST, DiskEvent::Refused(last.generation));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwatch, timeline_of};
@@ -22,12 +23,12 @@ use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
 use crate::inbox::inbox;
-use crate::log_thread::{LogThread, Reports};
+use crate::log_thread::{LogRequest, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::peers::PeerPort;
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
-use crate::snapshot_thread::SnapshotThread;
+use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
@@ -255,35 +256,12 @@ fn run(
     (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
 ) -> Result<(), String> {
     let settings = &process.settings;
-    let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
-    let meter = Arc::new(Mutex::new(recovered.meter()));
     let count = recovered.partitions.len();
+    let durable = recovered.log.position(timeline_of(u8::try_from(count).unwrap_or(u8::MAX)));
+    let meter = Arc::new(Mutex::new(recovered.meter()));
     let (events_in, events): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
     let reports = Reports(events_in.into());
-    let (log_in, log_requests) = mpsc::channel();
-    let (snapshot_in, snapshot_requests) = mpsc::channel();
-    let durable = recovered.log.position(timeline_of(u8::try_from(count).unwrap_or(u8::MAX)));
-    let snapshot_thread = SnapshotThread {
-        disk: recovered.disk.another(),
-        requests: snapshot_requests,
-        reports: reports.clone(),
-        log: log_in.clone(),
-        meter: Arc::clone(&meter),
-    }
-    .spawn()
-    .map_err(failed("the snapshot thread"))?;
-    let log_thread = LogThread {
-        log: recovered.log,
-        disk: recovered.disk,
-        fsync: settings.fsync,
-        slow: settings.fsync_warning,
-        requests: log_requests,
-        reports: reports.clone(),
-        meter: Arc::clone(&meter),
-    }
-    .spawn()
-    .map_err(failed("the log thread"))?;
-
+    let disk = DiskThreads::start(settings, recovered.log, recovered.disk, &reports, &meter)?;
     let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
     let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| inbox()).unzip();
     let together = Together { inboxes: inboxes_in.into(), door: Arc::new(door), answering: Arc::default() };
@@ -294,8 +272,8 @@ fn run(
         let neighbours = (count > 1).then(|| Neighbours::new(partition, together.clone()));
         let surroundings = Surroundings {
             durable,
-            log: log_in.clone(),
-            snapshot: snapshot_in.clone(),
+            log: disk.log.clone(),
+            snapshot: disk.snapshots.clone(),
             meter: Arc::clone(&meter),
             startup,
             reports: reports.clone(),
@@ -310,7 +288,6 @@ fn run(
     for beginning in beginnings {
         others.start(beginning).map_err(failed("the thread of a partition"))?;
     }
-    drop((log_in, snapshot_in));
     let questions = if count > 1 { together.take_questions(questions)? } else { questions };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
@@ -318,14 +295,67 @@ fn run(
     let tasks = LocalSet::new();
     tasks.spawn_local(standstill::watch(Arc::clone(&process), questions_in));
     let result = tasks.block_on(&runtime, partition(first, listener, questions, port, others));
-    // The drivers are gone with their threads' futures, and with them the senders: the disk's threads end.
+    // The drivers are gone with their threads' futures, and with them their senders.
     drop((tasks, runtime, shown));
-    let _ = snapshot_thread.join();
-    let _ = log_thread.join();
+    disk.join();
     if result.is_ok() {
         tracing::info!("stopped");
     }
     result
+}
+
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// The threads of the disk, and where they are asked.
+struct DiskThreads {
+    log: mpsc::Sender<LogRequest>,
+    snapshots: mpsc::Sender<SnapshotRequest>,
+    threads: [JoinHandle<()>; 2],
+}
+
+impl DiskThreads {
+    fn start(
+        settings: &Settings,
+        log: Log,
+        disk: FileDisk,
+        reports: &Reports,
+        meter: &Arc<Mutex<LogMeter>>,
+    ) -> Result<Self, String> {
+        let (log_in, log_requests) = mpsc::channel();
+        let (snapshots_in, snapshot_requests) = mpsc::channel();
+        let snapshot_thread = SnapshotThread {
+            disk: disk.another(),
+            requests: snapshot_requests,
+            reports: reports.clone(),
+            log: log_in.clone(),
+            meter: Arc::clone(meter),
+        };
+        let log_thread = LogThread {
+            log,
+            disk,
+            fsync: settings.fsync,
+            slow: settings.fsync_warning,
+            requests: log_requests,
+            reports: reports.clone(),
+            meter: Arc::clone(meter),
+        };
+        let threads = [
+            snapshot_thread.spawn().map_err(failed("the snapshot thread"))?,
+            log_thread.spawn().map_err(failed("the log thread"))?,
+        ];
+        Ok(Self { log: log_in, snapshots: snapshots_in, threads })
+    }
+
+    /// Waits until they end: when nobody can ask them any more.
+    fn join(self) {
+        let Self { log, snapshots, threads } = self;
+        drop((log, snapshots));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
 }
 
 async fn partition(

@@ -164,7 +164,7 @@ pub(super) fn resolve(
     warnings.extend(ensemble.complete()?);
     warnings.extend(is_zoo_cfg.then(|| shorten(&mut settings, &places)).flatten());
     warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));
-    check(&settings, &places)?;
+    Check { settings: &settings, places: &places }.all()?;
     warnings.extend(dangers(&settings));
     let of_file = |key| matches!(places[index_of(key)], Place::Line { .. });
     Ok(Loaded {
@@ -261,86 +261,112 @@ fn make_room(settings: &mut Settings, places: &[Place], is_zoo_cfg: bool) -> Opt
     })
 }
 
-/// What no single setting can know: that they fit together.
-fn check(settings: &Settings, places: &[Place]) -> Result<(), ConfigError> {
-    let wrong = |key: &str, found: String, expected: String| {
-        Err(Problem::Value { place: places[index_of(key)].clone(), found, expected }.into())
-    };
-    if settings.tick_time.is_zero() {
-        return wrong("tick-time", "0".into(), "a time above zero".into());
-    }
-    let (min, max) = settings.session_timeouts();
-    if min.is_zero() || min > max {
-        let key = if settings.max_session_timeout.is_some() {
-            "max-session-timeout"
-        } else {
-            "min-session-timeout"
-        };
-        return wrong(
-            key,
-            format!("{} to {} ms", min.as_millis(), max.as_millis()),
-            "bounds of session timeouts above zero, the shortest not above the longest".into(),
-        );
-    }
-    // The client is told its timeout in 32 bits.
-    for (key, time) in
-        [("tick-time", settings.tick_time), ("min-session-timeout", min), ("max-session-timeout", max)]
-    {
-        if time.as_millis() > i32::MAX.unsigned_abs().into() {
-            return wrong(key, format!("{} ms", time.as_millis()), format!("at most {} ms", i32::MAX));
+/// Settings that are all there, to be checked for what no single one can know: that they fit together.
+struct Check<'a> {
+    settings: &'a Settings,
+    places: &'a [Place],
+}
+
+impl Check<'_> {
+    fn all(&self) -> Result<(), ConfigError> {
+        self.session_timeouts()?;
+        self.request_bytes()?;
+        self.counts()?;
+        if self.settings.segment_bytes < 2 * self.settings.max_request_bytes {
+            let found = self.settings.segment_bytes.to_string();
+            return self.wrong("segment-bytes", found, "at least twice max-request-bytes");
+        }
+        let times = [
+            ("handshake-timeout", self.settings.handshake_timeout),
+            ("container-check", self.settings.container_check),
+        ];
+        match times.iter().find(|(_, time)| time.is_zero()) {
+            Some((key, _)) => self.wrong(key, "0", "a time above zero"),
+            None => Ok(()),
         }
     }
-    // A request that is longer cannot be logged.
-    if settings.max_request_bytes > 1 << 30 {
-        return wrong("max-request-bytes", settings.max_request_bytes.to_string(), "at most 1GiB".into());
+
+    fn wrong(
+        &self,
+        key: &str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Result<(), ConfigError> {
+        let place = self.places[index_of(key)].clone();
+        Err(Problem::Value { place, found: found.into(), expected: expected.into() }.into())
     }
-    if !settings.servers.is_empty() && settings.max_request_bytes > REQUEST_BYTES_OF_SEVERAL {
-        return wrong(
-            "max-request-bytes",
-            settings.max_request_bytes.to_string(),
-            "at most 32MiB where there are several servers".into(),
-        );
-    }
-    let buffer = settings.write_buffer_bytes.saturating_add(settings.max_request_bytes);
-    if settings.write_buffer_max_bytes < buffer {
-        return wrong(
-            "write-buffer-max-bytes",
-            settings.write_buffer_max_bytes.to_string(),
-            "at least write-buffer-bytes and max-request-bytes together".into(),
-        );
-    }
-    for (key, value) in [
-        ("snapshots-kept", settings.snapshots_kept),
-        ("snapshot-updates", settings.snapshot_updates),
-        ("max-outstanding", settings.max_outstanding),
-        ("max-outstanding-per-connection", settings.max_outstanding_per_connection),
-        ("listen-backlog", settings.listen_backlog),
-    ] {
-        if value == 0 {
-            return wrong(key, "0".into(), "a number above zero".into());
+
+    fn session_timeouts(&self) -> Result<(), ConfigError> {
+        let settings = self.settings;
+        if settings.tick_time.is_zero() {
+            return self.wrong("tick-time", "0", "a time above zero");
         }
-    }
-    for (key, value, most, text) in [
-        ("extension-source-bytes", settings.extension_source_bytes, 1 << 20, "at most 1MiB"),
-        ("extension-steps", u64::from(settings.extension_steps), 10_000_000, "at most 10000000"),
-        ("extension-memory-bytes", settings.extension_memory_bytes, 1 << 28, "at most 256MiB"),
-    ] {
-        if value > most {
-            return wrong(key, value.to_string(), text.into());
+        let (min, max) = settings.session_timeouts();
+        if min.is_zero() || min > max {
+            let is_max_set = settings.max_session_timeout.is_some();
+            return self.wrong(
+                if is_max_set { "max-session-timeout" } else { "min-session-timeout" },
+                format!("{} to {} ms", min.as_millis(), max.as_millis()),
+                "bounds of session timeouts above zero, the shortest not above the longest",
+            );
         }
+        // The client is told its timeout in 32 bits.
+        for (key, time) in
+            [("tick-time", settings.tick_time), ("min-session-timeout", min), ("max-session-timeout", max)]
+        {
+            if time.as_millis() > i32::MAX.unsigned_abs().into() {
+                let found = format!("{} ms", time.as_millis());
+                return self.wrong(key, found, format!("at most {} ms", i32::MAX));
+            }
+        }
+        Ok(())
     }
-    if settings.segment_bytes < 2 * settings.max_request_bytes {
-        return wrong(
-            "segment-bytes",
-            settings.segment_bytes.to_string(),
-            "at least twice max-request-bytes".into(),
-        );
+
+    fn request_bytes(&self) -> Result<(), ConfigError> {
+        let settings = self.settings;
+        let max = settings.max_request_bytes;
+        // A request that is longer cannot be logged.
+        if max > 1 << 30 {
+            return self.wrong("max-request-bytes", max.to_string(), "at most 1GiB");
+        }
+        if !settings.servers.is_empty() && max > REQUEST_BYTES_OF_SEVERAL {
+            let expected = "at most 32MiB where there are several servers";
+            return self.wrong("max-request-bytes", max.to_string(), expected);
+        }
+        if settings.write_buffer_max_bytes < settings.write_buffer_bytes.saturating_add(max) {
+            return self.wrong(
+                "write-buffer-max-bytes",
+                settings.write_buffer_max_bytes.to_string(),
+                "at least write-buffer-bytes and max-request-bytes together",
+            );
+        }
+        Ok(())
     }
-    if settings.handshake_timeout.is_zero() || settings.container_check.is_zero() {
-        let key = if settings.handshake_timeout.is_zero() { "handshake-timeout" } else { "container-check" };
-        return wrong(key, "0".into(), "a time above zero".into());
+
+    fn counts(&self) -> Result<(), ConfigError> {
+        let settings = self.settings;
+        for (key, value) in [
+            ("snapshots-kept", settings.snapshots_kept),
+            ("snapshot-updates", settings.snapshot_updates),
+            ("max-outstanding", settings.max_outstanding),
+            ("max-outstanding-per-connection", settings.max_outstanding_per_connection),
+            ("listen-backlog", settings.listen_backlog),
+        ] {
+            if value == 0 {
+                return self.wrong(key, "0", "a number above zero");
+            }
+        }
+        for (key, value, most, text) in [
+            ("extension-source-bytes", settings.extension_source_bytes, 1 << 20, "at most 1MiB"),
+            ("extension-steps", u64::from(settings.extension_steps), 10_000_000, "at most 10000000"),
+            ("extension-memory-bytes", settings.extension_memory_bytes, 1 << 28, "at most 256MiB"),
+        ] {
+            if value > most {
+                return self.wrong(key, value.to_string(), text);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What somebody may have set for a test and forgotten.

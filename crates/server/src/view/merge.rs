@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Digest, EnsembleStatus, Histogram, LinkStatus, MemberStatus, Mode, Op, Quota, SessionWatches, Sizes,
-    Snapshots, Stats, WatchSummary,
+    Digest, EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, Op, Quota, SessionWatches,
+    Sizes, Snapshots, Stats, WatchSummary,
 };
 
 impl Stats {
@@ -66,19 +66,8 @@ impl Stats {
         for op in &other.ops {
             self.add_op(op);
         }
-        // Each partition has all of them, and carries out what concerns its own znodes.
         for extension in &other.extensions {
-            if let Some(own) = self.extensions.iter_mut().find(|own| own.name == extension.name) {
-                own.calls += extension.calls;
-                own.failures += extension.failures;
-                own.pauses += extension.pauses;
-                own.throttled += extension.throttled;
-                own.suspensions += extension.suspensions;
-                own.missed += extension.missed;
-                own.steps += extension.steps;
-                own.memory_bytes += extension.memory_bytes;
-                own.time.add(&extension.time);
-            }
+            self.add_extension(extension);
         }
     }
 
@@ -89,6 +78,21 @@ impl Stats {
                 own.errors += other.errors;
             }
             None => self.ops.push(other.clone()),
+        }
+    }
+
+    /// Each partition has all of them, and carries out what concerns its own znodes.
+    fn add_extension(&mut self, other: &Extension) {
+        if let Some(own) = self.extensions.iter_mut().find(|own| own.name == other.name) {
+            own.calls += other.calls;
+            own.failures += other.failures;
+            own.pauses += other.pauses;
+            own.throttled += other.throttled;
+            own.suspensions += other.suspensions;
+            own.missed += other.missed;
+            own.steps += other.steps;
+            own.memory_bytes += other.memory_bytes;
+            own.time.add(&other.time);
         }
     }
 }
