@@ -267,3 +267,14 @@ fn load_rank(primitive: Primitive) -> u8 {
         Primitive::AsyncTas => 6,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Primitive;
+
+    #[test]
+    fn the_models_have_the_locks_of_the_client_library() {
+        let taken = stoa_client::recipes::Primitive::ALL.map(stoa_client::recipes::Primitive::name);
+        assert_eq!(Primitive::ALL.map(Primitive::name), taken);
+    }
+}
