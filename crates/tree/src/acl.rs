@@ -1,7 +1,7 @@
 //! Access control: each distinct ACL is stored once.
 
 use crate::address::{self, Networks};
-use crate::index::{PathHasher, spread};
+use crate::hash::{PathHasher, spread};
 use crate::{Caller, Identity, Options, digest};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use stoa_wire::{Acl, AclList, ErrorCode, OPEN_ACL, Reader};
 pub(crate) const OPEN: u32 = 0;
 
 #[derive(Debug)]
-struct Entry {
+struct StoredAcl {
     /// The vector as it stands on the wire, with its count. Empty when the slot is free.
     encoded: Box<[u8]>,
     uses: u32,
@@ -67,7 +67,7 @@ impl Index {
 /// The ACLs in use, by id. Ids are local to a server.
 #[derive(Debug)]
 pub(crate) struct AclTable {
-    entries: Vec<Entry>,
+    entries: Vec<StoredAcl>,
     free: Vec<u32>,
     by_content: HashTable<u32>,
     hasher: PathHasher,
@@ -77,7 +77,7 @@ pub(crate) struct AclTable {
 /// An ACL of the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct AclView<'a> {
-    entry: &'a Entry,
+    entry: &'a StoredAcl,
     skip: bool,
 }
 
@@ -115,7 +115,7 @@ impl AclTable {
         let world = list.iter().filter(is_world).fold(0, |perms, entry| perms | entry.perms);
         let digest = digest::bytes(0, encoded);
         let index = (list.len() >= INDEXED_MIN).then(|| Box::new(Index::new(list)));
-        let entry = Entry { encoded: encoded.into(), uses: 1, world, digest, hash, index };
+        let entry = StoredAcl { encoded: encoded.into(), uses: 1, world, digest, hash, index };
         let id = if let Some(id) = self.free.pop() {
             self.entries[id as usize] = entry;
             id

@@ -7,8 +7,7 @@
 //! a parent with much data is not hashed again for each child that comes and goes. The terms of all replicas
 //! must agree, so nothing here may depend on a seed. It finds faults, not forgers.
 
-use crate::index::{self, fold};
-use crate::session::Contact;
+use crate::hash::{self, fold};
 
 const A: u64 = 0xa076_1d64_78bd_642f;
 const B: u64 = 0xe703_7ed1_a0b4_28db;
@@ -39,9 +38,9 @@ fn last_word(all: &[u8], tail: &[u8]) -> u128 {
         _ if tail.is_empty() => 0,
         (Some(last), _) => u128::from_le_bytes(*last) >> (128 - 8 * tail.len()),
         (None, Some((low, rest))) => {
-            u128::from(index::last_word(tail, rest)) << 64 | u128::from(u64::from_le_bytes(*low))
+            u128::from(hash::last_word(tail, rest)) << 64 | u128::from(u64::from_le_bytes(*low))
         }
-        (None, None) => u128::from(index::last_word(tail, tail)),
+        (None, None) => u128::from(hash::last_word(tail, tail)),
     }
 }
 
@@ -126,9 +125,9 @@ pub(crate) fn stat_term(path: u64, numbers: [i64; 12]) -> u64 {
     numbers.into_iter().fold(path, number)
 }
 
-/// The term of a session.
-pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8], contact: Contact) -> u64 {
-    let place = number(number(B, i64::from(contact.server)), contact.opening as i64);
+/// The term of a session, whose client came to a server with this opening.
+pub(crate) fn session_term(id: i64, timeout_ms: i32, password: &[u8], (server, opening): (u8, u64)) -> u64 {
+    let place = number(number(B, i64::from(server)), opening as i64);
     bytes(number(number(place, id), i64::from(timeout_ms)), password)
 }
 
@@ -191,12 +190,12 @@ mod tests {
             stat_term(path, [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             away_term(path),
             away_term(of_path("/b")),
-            session_term(1, 2, &[3; 16], Contact::default()),
-            visitor_term(session_term(1, 2, &[3; 16], Contact::default()), 1),
-            visitor_term(session_term(1, 2, &[3; 16], Contact::default()), 2),
-            session_term(2, 1, &[3; 16], Contact::default()),
-            session_term(2, 1, &[3; 16], Contact { server: 1, opening: 0 }),
-            session_term(2, 1, &[3; 16], Contact { server: 0, opening: 1 }),
+            session_term(1, 2, &[3; 16], (0, 0)),
+            visitor_term(session_term(1, 2, &[3; 16], (0, 0)), 1),
+            visitor_term(session_term(1, 2, &[3; 16], (0, 0)), 2),
+            session_term(2, 1, &[3; 16], (0, 0)),
+            session_term(2, 1, &[3; 16], (1, 0)),
+            session_term(2, 1, &[3; 16], (0, 1)),
         ]);
         let count = terms.len();
         terms.sort_unstable();

@@ -1,65 +1,20 @@
 //! Loading a snapshot. The format is described where it is written.
 
 use crate::digest::Place;
-use crate::index::ROOT_HASH;
-use crate::node::{Node, TTL_MS_MAX, ZnodeKind};
-use crate::session::{Contact, PARTITIONS_MAX};
+use crate::hash::ROOT_HASH;
+use crate::node::{Node, ROOT_ID, ZnodeKind};
+use crate::records::{
+    FORMAT, FORMAT_WITHOUT_ORDER, LoadError, LoadedExt, PlaceRecord, RecordReader, Result, ZnodeRecord, tag,
+};
+use crate::session::Contact;
 use crate::slab::NONE;
-use crate::snapshot::{AWAY, FORMAT, FORMAT_WITHOUT_ORDER, SCAFFOLD, flag, tag};
-use crate::tree::{ROOT_ID, Tree};
+use crate::tree::Tree;
 use crate::{Options, quota};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stoa_wire::PASSWORD_LEN;
-
-/// Why bytes are not a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadError {
-    /// A slice ends in the middle of a record.
-    Truncated,
-    /// The snapshot has a format that this version does not read.
-    UnknownFormat(u8),
-    /// A record says something that cannot be.
-    Malformed(&'static str),
-    /// The snapshot has no end, or not as many records as it says.
-    Incomplete,
-    /// The records fit together, but are not the state that was written.
-    DigestMismatch {
-        /// The digest that the snapshot says it has.
-        expected: u64,
-        /// The one it has.
-        found: u64,
-    },
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the snapshot cannot be loaded: ")?;
-        match self {
-            Self::Truncated => f.write_str("it ends in the middle of a record")?,
-            Self::UnknownFormat(format) => {
-                return write!(
-                    f,
-                    "it has format {format} and this version reads {FORMAT_WITHOUT_ORDER} to {FORMAT}: \
-                     use the version that wrote it"
-                );
-            }
-            Self::Malformed(what) => f.write_str(what)?,
-            Self::Incomplete => f.write_str("records are missing")?,
-            Self::DigestMismatch { expected, found } => {
-                write!(f, "its content has the digest {found:016x} and not {expected:016x}")?;
-            }
-        }
-        f.write_str("; use another snapshot")
-    }
-}
-
-impl core::error::Error for LoadError {}
-
-type Result<T> = core::result::Result<T, LoadError>;
 
 #[derive(Debug, Clone, Copy)]
 struct Header {
@@ -72,10 +27,10 @@ struct Header {
 /// Builds a tree from the slices of a snapshot, given in order.
 #[derive(Debug)]
 pub struct Loader {
-    tree: Tree,
+    pub(crate) tree: Tree,
     header: Option<Header>,
     /// That of the header.
-    format: u8,
+    pub(crate) format: u8,
     ended: bool,
     ids: Ids,
     acls: HashMap<u32, u32, FixedState>,
@@ -137,133 +92,6 @@ impl Ids {
     }
 }
 
-/// The record of a znode, complete in itself.
-struct ZnodeRecord<'a> {
-    place: PlaceRecord,
-    czxid: i64,
-    mzxid: i64,
-    ctime: i64,
-    mtime: i64,
-    version: i32,
-    aversion: i32,
-    acl: u32,
-    ext: Option<LoadedExt>,
-    kind: ZnodeKind,
-    name: &'a str,
-    data: Option<&'a [u8]>,
-}
-
-/// What a record says of its place, in ids of the snapshot.
-#[derive(Debug, Clone, Copy, Default)]
-struct PlaceRecord {
-    id: u32,
-    parent: u32,
-    prev: u32,
-}
-
-impl PlaceRecord {
-    fn decode(decoder: &mut Decoder<'_>, format: u8) -> Result<Self> {
-        let (id, parent) = (decoder.u32()?, decoder.u32()?);
-        let prev = if format == FORMAT_WITHOUT_ORDER { NONE } else { decoder.u32()? };
-        Ok(Self { id, parent, prev })
-    }
-
-    fn check(self, name: &str) -> Result<()> {
-        let is_root = self.id == ROOT_ID;
-        if self.id == NONE || is_root != (self.parent == NONE) || is_root != name.is_empty() {
-            return Err(LoadError::Malformed("a znode has no parent or no name, or the root has one"));
-        }
-        if is_root && self.prev != NONE {
-            return Err(LoadError::Malformed("the root has a sibling"));
-        }
-        if name.contains('/') {
-            return Err(LoadError::Malformed("the name of a znode has a slash"));
-        }
-        Ok(())
-    }
-}
-
-impl<'a> ZnodeRecord<'a> {
-    fn decode(decoder: &mut Decoder<'a>, format: u8) -> Result<Self> {
-        let flags = decoder.u8()?;
-        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
-            return Err(LoadError::Malformed("a znode has an unknown flag"));
-        }
-        let place = PlaceRecord::decode(decoder, format)?;
-        let (czxid, mzxid) = (decoder.i64()?, decoder.i64()?);
-        let (ctime, mtime) = (decoder.i64()?, decoder.i64()?);
-        let (version, aversion) = (decoder.i32()?, decoder.i32()?);
-        let acl = decoder.u32()?;
-        let ext = if flags & flag::EXT == 0 {
-            None
-        } else {
-            let (pzxid, cversion, owner) = (decoder.i64()?, decoder.i32()?, decoder.i64()?);
-            Some(LoadedExt { pzxid, cversion, owner })
-        };
-        let name = decoder.name()?;
-        let data = decoder.bytes()?;
-        let data = (flags & flag::NULL_DATA == 0).then_some(data);
-        let kind = kind_of(flags, ext.as_ref())?;
-
-        place.check(name)?;
-        if place.id == ROOT_ID && kind != ZnodeKind::Persistent {
-            return Err(LoadError::Malformed("the root is not persistent"));
-        }
-        Ok(Self { place, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
-    }
-}
-
-/// What a record says of a znode that has an [`crate::node::Ext`].
-struct LoadedExt {
-    pzxid: i64,
-    cversion: i32,
-    owner: i64,
-}
-
-struct Decoder<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Decoder<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(LoadError::Truncated)?;
-        self.rest = tail;
-        Ok(*head)
-    }
-
-    fn u8(&mut self) -> Result<u8> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn i32(&mut self) -> Result<i32> {
-        Ok(i32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn i64(&mut self) -> Result<i64> {
-        Ok(i64::from_le_bytes(self.array()?))
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8]> {
-        let len = usize::try_from(self.u32()?).map_err(|_| LoadError::Truncated)?;
-        let (head, tail) = self.rest.split_at_checked(len).ok_or(LoadError::Truncated)?;
-        self.rest = tail;
-        Ok(head)
-    }
-
-    fn name(&mut self) -> Result<&'a str> {
-        let name = core::str::from_utf8(self.bytes()?);
-        name.map_err(|_| LoadError::Malformed("the name of a znode is not UTF-8"))
-    }
-}
-
 impl Loader {
     /// Starts with nothing loaded.
     #[must_use]
@@ -290,9 +118,9 @@ impl Loader {
     /// # Errors
     /// When it is no slice of a snapshot. The loader must not be used any more.
     pub fn chunk(&mut self, slice: &[u8]) -> Result<()> {
-        let mut decoder = Decoder { rest: slice };
-        while !decoder.rest.is_empty() {
-            let tag = decoder.u8()?;
+        let mut reader = RecordReader::new(slice);
+        while !reader.is_at_end() {
+            let tag = reader.u8()?;
             if self.ended {
                 return Err(LoadError::Malformed("bytes follow its end"));
             }
@@ -300,39 +128,35 @@ impl Loader {
                 return Err(LoadError::Malformed("it does not have exactly one header, at its start"));
             }
             match tag {
-                tag::HEADER => self.read_header(&mut decoder)?,
-                tag::ACL => self.read_acl(&mut decoder)?,
-                tag::SESSION => self.read_session(&mut decoder)?,
-                tag::ZNODE => self.read_znode(&mut decoder)?,
-                tag::ABSENT => self.read_absent(&mut decoder)?,
-                tag::VISITS => self.read_visits(&mut decoder)?,
-                tag::PLACED => self.read_placed(&mut decoder)?,
-                tag::EXCEPT => self.read_exception(&mut decoder)?,
+                tag::HEADER => self.read_header(&mut reader)?,
+                tag::ACL => self.read_acl(&mut reader)?,
+                tag::SESSION => self.read_session(&mut reader)?,
+                tag::ZNODE => self.read_znode(&mut reader)?,
                 tag::END => self.ended = true,
-                _ => return Err(LoadError::Malformed("it has a record of an unknown kind")),
+                _ => self.read_of_partitions(tag, &mut reader)?,
             }
         }
         Ok(())
     }
 
-    fn read_header(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let format = decoder.u8()?;
+    fn read_header(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let format = reader.u8()?;
         if !(FORMAT_WITHOUT_ORDER..=FORMAT).contains(&format) {
             return Err(LoadError::UnknownFormat(format));
         }
         self.format = format;
         self.header = Some(Header {
-            last_zxid: decoder.i64()?,
-            digest: decoder.u64()?,
-            nodes: decoder.u64()?,
-            sessions: decoder.u64()?,
+            last_zxid: reader.i64()?,
+            digest: reader.u64()?,
+            nodes: reader.u64()?,
+            sessions: reader.u64()?,
         });
         Ok(())
     }
 
-    fn read_acl(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let id = decoder.u32()?;
-        let encoded = decoder.bytes()?;
+    fn read_acl(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let id = reader.u32()?;
+        let encoded = reader.bytes()?;
         let interned =
             self.tree.acls.intern(encoded).ok_or(LoadError::Malformed("an ACL is not well formed"))?;
         if self.acls.insert(id, interned).is_some() {
@@ -341,11 +165,11 @@ impl Loader {
         Ok(())
     }
 
-    fn read_session(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let id = decoder.i64()?;
-        let timeout_ms = decoder.i32()?;
-        let password: [u8; PASSWORD_LEN] = decoder.array()?;
-        let contact = Contact::decode(decoder.array()?);
+    fn read_session(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let id = reader.i64()?;
+        let timeout_ms = reader.i32()?;
+        let password: [u8; PASSWORD_LEN] = reader.array()?;
+        let contact = Contact::decode(reader.array()?);
         if self.tree.sessions.contains(id) {
             return Err(LoadError::Malformed("two sessions have the same id"));
         }
@@ -354,8 +178,8 @@ impl Loader {
         Ok(())
     }
 
-    fn read_znode(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let record = ZnodeRecord::decode(decoder, self.format)?;
+    fn read_znode(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let record = ZnodeRecord::decode(reader, self.format)?;
         if let ZnodeKind::Ephemeral { session } = record.kind
             && !self.tree.sessions.contains(session)
         {
@@ -363,10 +187,7 @@ impl Loader {
         }
         let acl = self.acls.get(&record.acl);
         let acl = *acl.ok_or(LoadError::Malformed("a znode has an ACL that is missing"))?;
-        let id = self.slot_of(record.place.id);
-        if self.tree.nodes[id].acl != NOT_LOADED {
-            return Err(LoadError::Malformed("two znodes have the same id"));
-        }
+        let id = self.free_slot_of(record.place)?;
         let tree = &mut self.tree;
         tree.acls.retain(acl);
         let mut node = Node::new(record.name, record.data, record.czxid, record.ctime);
@@ -390,27 +211,9 @@ impl Loader {
         Ok(())
     }
 
-    fn read_absent(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let kind = decoder.u8()?;
-        let place = PlaceRecord::decode(decoder, self.format)?;
-        let name = decoder.name()?;
-        place.check(name)?;
-        let node = match kind {
-            SCAFFOLD => Node::scaffold(name),
-            AWAY if place.id != ROOT_ID => Node::away(name),
-            _ => return Err(LoadError::Malformed("a node is absent in a way that is not known")),
-        };
-        let id = self.slot_of(place.id);
-        if self.tree.nodes[id].acl != NOT_LOADED {
-            return Err(LoadError::Malformed("two znodes have the same id"));
-        }
-        self.put(id, place, node);
-        Ok(())
-    }
-
     /// Puts a node into its slot and counts it as a child of its parent. It comes into the list of children too if
     /// the sibling before it is the last one there; else when all is there, see [`Loader::link_rest`].
-    fn put(&mut self, id: u32, record: PlaceRecord, mut node: Node) {
+    pub(crate) fn put(&mut self, id: u32, record: PlaceRecord, mut node: Node) {
         self.nodes += 1;
         if record.parent != NONE {
             self.look_up(id, record);
@@ -448,28 +251,11 @@ impl Loader {
         (self.latest.record, self.latest.id) = (record, id);
     }
 
-    fn read_visits(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let (session, partitions) = (decoder.i64()?, decoder.u64()?);
-        if partitions == 0 || self.tree.visited(session) != 0 {
-            return Err(LoadError::Malformed("a session has visits twice, or none"));
-        }
-        for partition in (0..PARTITIONS_MAX).filter(|partition| partitions & 1 << partition != 0) {
-            let noted = self.tree.sessions.visit(session, partition);
-            noted.ok_or(LoadError::Malformed("a session that is missing has visits"))?;
-        }
-        Ok(())
-    }
-
-    fn read_placed(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let version = decoder.u64()?;
-        self.tree.placed.load_version(version).map_err(LoadError::Malformed)
-    }
-
-    fn read_exception(&mut self, decoder: &mut Decoder<'_>) -> Result<()> {
-        let partition = decoder.u8()?;
-        let path = core::str::from_utf8(decoder.bytes()?);
-        let path = path.map_err(|_| LoadError::Malformed("the path of an exception is not UTF-8"))?;
-        self.tree.placed.load(path, partition).map_err(LoadError::Malformed)
+    /// The slot of a node whose record has been read now.
+    pub(crate) fn free_slot_of(&mut self, place: PlaceRecord) -> Result<u32> {
+        let id = self.slot_of(place.id);
+        let is_free = self.tree.nodes[id].acl == NOT_LOADED;
+        if is_free { Ok(id) } else { Err(LoadError::Malformed("two znodes have the same id")) }
     }
 
     fn slot_of(&mut self, id: u32) -> u32 {
@@ -550,7 +336,7 @@ impl Loader {
     /// where possible, but each after its parent.
     fn settle(&mut self) -> Result<()> {
         let count = self.tree.nodes.live();
-        self.tree.index.reserve(&mut self.tree.nodes, count);
+        self.tree.reserve(count);
         let mut settled = vec![Place::default(); self.tree.nodes.end() as usize];
         let mut pending = Vec::new();
         for id in ROOT_ID..self.tree.nodes.end() {
@@ -581,7 +367,7 @@ impl Loader {
             self.account(id, Place::ROOT);
             return Ok(Place::ROOT);
         }
-        check_cut(tree, id)?;
+        tree.check_loaded_cut(id)?;
         let node = &tree.nodes[id];
         if node.is_ephemeral() && tree.ext_of(node).num_children > 0 {
             return Err(LoadError::Malformed("an ephemeral has children"));
@@ -589,16 +375,11 @@ impl Loader {
         let (parent, name) = (node.parent, node.name_bytes());
         let place = settled[parent as usize].child(name);
         let hash = tree.hasher.child(tree.nodes[parent].hash, name);
-        let is_twin = |other: u32| {
-            let other = &tree.nodes[other];
-            other.parent == parent && other.name_bytes() == name
-        };
-        if tree.index.find(&tree.nodes, hash, is_twin).is_some() {
+        if tree.child_hashed(parent, name, hash).is_some() {
             return Err(LoadError::Malformed("two znodes have the same path"));
         }
         let may_be_quota = name == quota::LIMITS.as_bytes() && !node.is_absent();
-        tree.nodes[id].hash = hash;
-        tree.index.insert(&mut tree.nodes, id);
+        tree.enter(id, hash);
         self.account(id, place);
         if may_be_quota {
             let path = self.tree.path_of(id);
@@ -616,20 +397,6 @@ impl Loader {
     }
 }
 
-/// Checks what always holds at a cut, see [`crate::cut`], of a node that is not the root.
-fn check_cut(tree: &Tree, id: u32) -> Result<()> {
-    let node = &tree.nodes[id];
-    if !node.is_absent() {
-        return Ok(());
-    }
-    let parent_is_absent = tree.nodes[node.parent].is_absent();
-    let is_needless = node.is_scaffold() && tree.ext_of(node).num_children == 0;
-    if node.is_away() == parent_is_absent || is_needless {
-        return Err(LoadError::Malformed("the way to a znode is not as it has to be at a cut"));
-    }
-    Ok(())
-}
-
 /// Children of a parent are one list: each but one follows another, and no two the same one.
 const NOT_IN_ORDER: LoadError = LoadError::Malformed("the children of a znode are not in one order");
 
@@ -644,14 +411,4 @@ fn not_loaded() -> Node {
     let mut node = Node::new("", None, 0, 0);
     node.acl = NOT_LOADED;
     node
-}
-
-fn kind_of(flags: u8, ext: Option<&LoadedExt>) -> Result<ZnodeKind> {
-    match (flags & flag::KINDS, ext.map(|ext| ext.owner)) {
-        (0, None | Some(0)) => Ok(ZnodeKind::Persistent),
-        (flag::EPHEMERAL, Some(session)) => Ok(ZnodeKind::Ephemeral { session }),
-        (flag::CONTAINER, Some(0)) => Ok(ZnodeKind::Container),
-        (flag::TTL, Some(ttl_ms)) if (1..=TTL_MS_MAX).contains(&ttl_ms) => Ok(ZnodeKind::Ttl { ttl_ms }),
-        _ => Err(LoadError::Malformed("a znode is of a kind that it cannot be")),
-    }
 }

@@ -40,16 +40,15 @@ const CONTAINER: u16 = 8;
 const TTL: u16 = 16;
 /// The data's hash is in front of it.
 const HASHED: u16 = 32;
-/// No znode, but the name of one that lives on another partition, among its parent's children.
-const AWAY: u16 = 64;
-/// No znode, but a part of the path of one that is here.
-const SCAFFOLD: u16 = 128;
 const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
 
 /// Data of this length or more has its hash with it: when it is replaced it need not be read once more,
 /// from wherever in memory it is.
 const HASHED_BYTES_MIN: usize = 256;
 const HASH_BYTES: usize = size_of::<u64>();
+
+/// The id of the root: the first that the slab hands out.
+pub(crate) const ROOT_ID: u32 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -122,30 +121,24 @@ impl Node {
         }
     }
 
-    /// The name of a znode that lives on another partition.
-    pub(crate) fn away(name: &str) -> Self {
+    /// The flags of a node that is no znode. What they mean is for [`crate::partitions`] to say.
+    pub(crate) const ABSENT: u16 = 64 | 128;
+
+    /// No znode, but a name.
+    pub(crate) fn absent(name: &str, absence: u16) -> Self {
         let node = Self::new(name, None, 0, 0);
-        Self { flags: node.flags | AWAY, ..node }
+        Self { flags: node.flags | absence, ..node }
     }
 
-    /// What holds a znode in its place whose parent lives on another partition.
-    pub(crate) fn scaffold(name: &str) -> Self {
-        let node = Self::new(name, None, 0, 0);
-        Self { flags: node.flags | SCAFFOLD, ..node }
-    }
-
-    pub(crate) fn is_away(&self) -> bool {
-        self.flags & AWAY != 0
-    }
-
-    pub(crate) fn is_scaffold(&self) -> bool {
-        self.flags & SCAFFOLD != 0
+    /// Those of the flags [`Node::ABSENT`] that it has.
+    pub(crate) fn absence(&self) -> u16 {
+        self.flags & Self::ABSENT
     }
 
     /// Whether it is no znode, but only a name.
     #[inline]
     pub(crate) fn is_absent(&self) -> bool {
-        self.flags & (AWAY | SCAFFOLD) != 0
+        self.absence() != 0
     }
 
     /// Puts another node in the place of this one: the links stay.

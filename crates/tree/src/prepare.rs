@@ -5,12 +5,14 @@
 //! back what its earlier operations noted.
 
 use crate::acl;
+use crate::encoding::CreateOp;
 use crate::node::{TTL_MS_MAX, ZnodeKind};
 use crate::proposed::{Presence, Projected, Savepoint};
 use crate::quota::Usage;
+use crate::reserved;
 use crate::session::{Contact, OpenSession, is_same_password};
-use crate::tree::{Tree, reserved};
-use crate::update::{self, CreateOp, Op};
+use crate::tree::Tree;
+use crate::update::{self, Op};
 use crate::{Caller, Refusal, Stamp};
 use alloc::borrow::Cow;
 use alloc::format;
@@ -263,8 +265,8 @@ impl Tree {
         self.reserve_quota(path, Usage { count: 1, bytes: data_len as i64 }, stamp.zxid)?;
 
         let (data, acl) = (create.data, acl.as_deref());
-        let parent_cversion = Some(parent.cversion);
-        Op::Create(CreateOp { path, data, acl, kind, parent_cversion, with_stat }).encode(batch);
+        let create = CreateOp { path, data, acl, kind, with_stat };
+        Op::Create { create, parent_cversion: parent.cversion }.encode(batch);
         self.overlay.touch(stamp.zxid, parent_path, parent_hash, parent, 1, None);
         self.propose_znode((path, hash), kind, acl, data_len, stamp);
         Ok(())
@@ -300,6 +302,18 @@ impl Tree {
         let cversion = parent.cversion.wrapping_add(1);
         let parent = Projected { cversion, pzxid: stamp.zxid, ..parent };
         Ok(Permitted { path, hash, kind, acl, parent_path, parent_hash, parent })
+    }
+
+    /// The path that a create will have: with the number, if it is sequential and the parent will be here.
+    /// So who knows the cuts can tell whether it is at one.
+    #[must_use]
+    pub fn path_to_create<'a>(&self, create: &Create<'a>) -> Cow<'a, str> {
+        let is_sequential = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_sequential);
+        let parent = parent_of(create.path).ok().filter(|_| is_sequential);
+        match parent.and_then(|parent| self.project(parent, self.hasher.path(parent))) {
+            Some(parent) => numbered(create.path, &parent),
+            None => Cow::Borrowed(create.path),
+        }
     }
 
     /// Notes a new znode.
@@ -360,16 +374,6 @@ impl Tree {
             CreateVariant::Plain => ZnodeKind::Ephemeral { session: caller.session },
         };
         Ok((mode, kind))
-    }
-
-    /// An ephemeral's session has to be known where it lives: see [`crate::PartOp::Guest`].
-    pub(crate) fn check_owner(&self, kind: ZnodeKind) -> Result<(), ErrorCode> {
-        match kind {
-            ZnodeKind::Ephemeral { session } if !self.is_first() && !self.session_is_live(session) => {
-                Err(ErrorCode::SessionExpired)
-            }
-            _ => Ok(()),
-        }
     }
 
     fn prepare_delete(
@@ -467,12 +471,7 @@ impl Tree {
 
     /// Notes that a znode that is here will be no more, and that a quota gets back what it takes.
     pub(crate) fn propose_gone(&mut self, (path, hash, state): (&str, u32, Projected), stamp: Stamp) {
-        if self.options.enforce_quota
-            && let Some(prefix) = self.quotas.above(path)
-        {
-            let change = Usage { count: -1, bytes: -(state.data_len as i64) };
-            self.overlay.touch_quota(stamp.zxid, prefix, change);
-        }
+        self.release_quota(path, Usage { count: -1, bytes: -(state.data_len as i64) }, stamp.zxid);
         let state = Projected { presence: Presence::Gone, ..state };
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
     }
@@ -557,11 +556,6 @@ impl Tree {
         }
     }
 
-    /// Whether nothing speaks against the session, in a tree that does not know all.
-    pub(crate) fn may_live(&self, session: i64) -> bool {
-        !self.is_first() && self.overlay.session(session).is_none()
-    }
-
     pub(crate) fn check_acl(
         &self,
         state: &Projected,
@@ -586,106 +580,6 @@ impl Tree {
 
     fn intern_resolved(&mut self, acl: Option<&[u8]>) -> u32 {
         acl.map_or(acl::OPEN, |encoded| self.acls.intern(encoded).expect("it was resolved to an ACL"))
-    }
-
-    // The state as it will be.
-
-    /// The znode at `path` as it will be; `None` when it will not be there, or away.
-    pub(crate) fn project(&self, path: &str, hash: u32) -> Option<Projected> {
-        let state = match self.overlay.get(path, hash) {
-            Some(state) => state,
-            None => self.project_applied(self.lookup_hashed(path, hash)?),
-        };
-        (state.presence == Presence::Here && !self.overlay.is_closing(state.kind)).then_some(state)
-    }
-
-    /// Whether there will be a znode at `path`, here or away.
-    pub(crate) fn is_taken(&self, path: &str, hash: u32) -> bool {
-        self.presence(path, hash) != Presence::Gone
-    }
-
-    /// Where the znode at `path` will be.
-    pub(crate) fn presence(&self, path: &str, hash: u32) -> Presence {
-        match self.overlay.get(path, hash) {
-            Some(state) => self.presence_of(&state),
-            None => self.applied_presence(self.find_hashed(path, hash)),
-        }
-    }
-
-    /// Where what is at a path will be, if no outstanding update touches it.
-    fn applied_presence(&self, found: Option<u32>) -> Presence {
-        match found {
-            None => Presence::Gone,
-            Some(id) if self.nodes[id].is_away() => Presence::Away,
-            Some(id) if self.nodes[id].is_scaffold() || self.overlay.is_closing(self.kind_of(id)) => {
-                Presence::Gone
-            }
-            Some(_) => Presence::Here,
-        }
-    }
-
-    /// Where the znodes at a path and at those above it will be, from the root down.
-    pub(crate) fn presences(&self, path: &str) -> impl DoubleEndedIterator<Item = Presence> {
-        let mut found = self.find_levels(path).map(|(_, id)| id);
-        let levels = self.hasher.levels(path).map(|(at, hash)| {
-            let found = found.next();
-            let proposed = self.overlay.get(at, hash);
-            proposed.map_or_else(|| self.applied_presence(found), |state| self.presence_of(&state))
-        });
-        levels.collect::<Vec<_>>().into_iter()
-    }
-
-    fn presence_of(&self, state: &Projected) -> Presence {
-        if self.overlay.is_closing(state.kind) { Presence::Gone } else { state.presence }
-    }
-
-    pub(crate) fn project_applied(&self, id: u32) -> Projected {
-        let node = &self.nodes[id];
-        let ext = self.ext_of(node);
-        Projected {
-            presence: Presence::Here,
-            kind: node.kind(&ext),
-            version: node.version,
-            cversion: ext.cversion,
-            aversion: ext.aversion,
-            acl: node.acl,
-            data_len: node.data_len(),
-            mtime: node.mtime(),
-            ctime: node.ctime(),
-            czxid: node.czxid,
-            mzxid: node.mzxid,
-            pzxid: ext.pzxid,
-        }
-    }
-
-    /// Whether what stands at a path goes with a session.
-    fn is_going(&self, path: &str, hash: u32) -> bool {
-        let proposed = || self.overlay.get(path, hash).map(|state| state.kind);
-        let applied = || self.lookup_hashed(path, hash).map(|id| self.kind_of(id));
-        self.overlay.is_any_closing()
-            && proposed().or_else(applied).is_some_and(|kind| self.overlay.is_closing(kind))
-    }
-
-    pub(crate) fn will_have_children(&mut self, path: &str, hash: u32) -> bool {
-        let noted = self.noted_child_count(path, hash);
-        if noted == 0 || !self.overlay.is_any_closing() {
-            return noted != 0;
-        }
-        self.count_going();
-        noted != self.overlay.going.below(path).0
-    }
-
-    /// How many children a znode will have. What goes with sessions has to be counted: [`Tree::count_going`].
-    pub(crate) fn child_count_to_be(&self, path: &str, hash: u32) -> i64 {
-        let going = if self.overlay.is_any_closing() { self.overlay.going.below(path).0 } else { 0 };
-        self.noted_child_count(path, hash) - going
-    }
-
-    /// The same, with those that go with sessions.
-    fn noted_child_count(&self, path: &str, hash: u32) -> i64 {
-        let id = self.lookup_hashed(path, hash);
-        let applied = id.map_or(0, |id| i64::from(self.ext_of(&self.nodes[id]).num_children));
-        applied + self.overlay.child_delta(path, hash)
     }
 }
 

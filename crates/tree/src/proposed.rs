@@ -10,16 +10,12 @@
 //! What the data of outstanding updates is, and which children they create, stands in the updates. Preparing a
 //! request needs neither, so the overlay is told only when programs are about to read the state as it will be
 //! ([`Overlay::note_data`], [`Overlay::link_child`]).
-//!
-//! Of a subtree that moves to another partition, or comes from one, nothing is kept but that it does: it may
-//! have many znodes, and nothing is prepared before that is applied. Of the table of what lives elsewhere than
-//! the rule says, too, no more than that it changes.
 
 use crate::Stamp;
-use crate::acl::OPEN;
 use crate::going::Going;
-use crate::index::spread;
+use crate::hash::spread;
 use crate::node::ZnodeKind;
+use crate::partitions::Outstanding;
 use crate::quota::Usage;
 use crate::session::OpenSession;
 use alloc::collections::VecDeque;
@@ -58,22 +54,6 @@ pub(crate) struct Projected {
 }
 
 impl Projected {
-    /// What is known of a znode on another partition.
-    pub(crate) const AWAY: Self = Self {
-        presence: Presence::Away,
-        kind: ZnodeKind::Persistent,
-        version: 0,
-        cversion: 0,
-        aversion: 0,
-        acl: OPEN,
-        data_len: 0,
-        mtime: 0,
-        ctime: 0,
-        czxid: 0,
-        mzxid: 0,
-        pzxid: 0,
-    };
-
     /// The same, after its data was set.
     pub(crate) fn set_at(self, stamp: Stamp) -> Self {
         Self { mtime: stamp.time_ms, mzxid: stamp.zxid, ..self }
@@ -234,8 +214,7 @@ pub(crate) struct Savepoint {
     touches: usize,
     session_touches: usize,
     quota_touches: usize,
-    moving: Option<i64>,
-    placing: Option<i64>,
+    partitions: Outstanding,
 }
 
 #[derive(Debug, Default)]
@@ -252,31 +231,13 @@ pub(crate) struct Overlay {
     owned: HashMap<i64, u32, FixedState>,
     quota_touches: VecDeque<QuotaTouch>,
     quota_sums: HashMap<Arc<str>, QuotaSum, FixedState>,
-    /// The update that moves a subtree.
-    moving: Option<i64>,
-    /// The update that changes the table of what lives elsewhere than the rule says.
-    placing: Option<i64>,
+    pub(crate) partitions: Outstanding,
     undo: Option<Vec<Undo>>,
 }
 
 impl Overlay {
     pub(crate) fn is_empty(&self) -> bool {
-        let (touches, sessions) = (&self.touches, &self.session_touches);
-        touches.is_empty() && sessions.is_empty() && self.moving.is_none() && self.placing.is_none()
-    }
-
-    /// Notes that the update `zxid` moves a subtree.
-    pub(crate) fn touch_subtree(&mut self, zxid: i64) {
-        self.moving = Some(zxid);
-    }
-
-    /// Notes that the update `zxid` changes the table of what lives elsewhere than the rule says.
-    pub(crate) fn touch_placed(&mut self, zxid: i64) {
-        self.placing = Some(zxid);
-    }
-
-    pub(crate) fn is_placing(&self) -> bool {
-        self.placing.is_some()
+        self.touches.is_empty() && self.session_touches.is_empty() && self.partitions.is_empty()
     }
 
     fn slot_of(&self, path: &str, hash: u32) -> Option<u32> {
@@ -368,7 +329,7 @@ impl Overlay {
         child_delta: i64,
         acl: Option<u32>,
     ) {
-        debug_assert!(self.moving.is_none(), "nothing is prepared before a move is applied");
+        debug_assert!(!self.partitions.is_moving(), "nothing is prepared before a move is applied");
         let slot = match self.slot_of(path, hash) {
             Some(slot) => {
                 let entry = &mut self.entries[slot as usize];
@@ -636,8 +597,7 @@ impl Overlay {
         while let Some(touch) = self.quota_touches.pop_front_if(|touch| touch.zxid <= zxid) {
             self.forget_quota_touch(&touch);
         }
-        self.moving = self.moving.filter(|moving| *moving > zxid);
-        self.placing = self.placing.filter(|placing| *placing > zxid);
+        self.partitions.applied(zxid);
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
             if self.sessions.get(&session).is_some_and(|it| it.is_closing() && it.closed_by == touched) {
                 self.going.end(session);
@@ -665,8 +625,7 @@ impl Overlay {
             touches: self.touches.len(),
             session_touches: self.session_touches.len(),
             quota_touches: self.quota_touches.len(),
-            moving: self.moving,
-            placing: self.placing,
+            partitions: self.partitions,
         }
     }
 
@@ -684,8 +643,7 @@ impl Overlay {
         for touch in self.quota_touches.split_off(to.quota_touches) {
             self.forget_quota_touch(&touch);
         }
-        self.moving = to.moving;
-        self.placing = to.placing;
+        self.partitions = to.partitions;
         let since = self.undo.as_mut().map(|noted| noted.split_off(to.undo.unwrap_or(0)));
         if to.undo.is_none() {
             self.undo = None;
@@ -746,7 +704,20 @@ mod tests {
     #[test]
     fn what_is_undone_within_a_savepoint_leaves_what_was_done_before() {
         let mut overlay = Overlay::default();
-        let state = |version| Projected { presence: Presence::Here, version, ..Projected::AWAY };
+        let state = |version| Projected {
+            presence: Presence::Here,
+            kind: ZnodeKind::Persistent,
+            version,
+            cversion: 0,
+            aversion: 0,
+            acl: 0,
+            data_len: 0,
+            mtime: 0,
+            ctime: 0,
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+        };
         let version = |overlay: &Overlay, path, hash| overlay.get(path, hash).map(|state| state.version);
         let outer = overlay.savepoint();
         overlay.touch(1, "/a", 1, state(1), 0, None);

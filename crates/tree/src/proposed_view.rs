@@ -4,8 +4,9 @@
 use crate::acl::AclView;
 use crate::node::ZnodeKind;
 use crate::proposed::{Presence, Projected};
-use crate::tree::{Tree, reserved};
-use crate::update::{CorruptUpdate, CreateOp, Op, Update};
+use crate::reserved;
+use crate::tree::Tree;
+use crate::update::{CorruptUpdate, Op, Update};
 use crate::{Caller, prepare};
 use alloc::format;
 use alloc::string::String;
@@ -47,8 +48,12 @@ impl Tree {
 
     pub(crate) fn note_op(&mut self, zxid: i64, op: Op<'_>, can_be_undone: bool) {
         let (path, data) = match op {
-            Op::Create(CreateOp { path, data, .. }) | Op::SetData { path, data, .. } => (path, Some(data)),
-            Op::Adopt { path, .. } => (path, None),
+            Op::Create { create, .. } => (create.path, Some(create.data)),
+            Op::SetData { path, data, .. } => (path, Some(data)),
+            Op::Partition(op) => match op.created() {
+                Some(created) => created,
+                None => return,
+            },
             _ => return,
         };
         let hash = self.hasher.path(path);
@@ -194,8 +199,7 @@ impl Tree {
             let node = &self.nodes[id];
             let state = match self.overlay.get_child(parent, node.name(), node.hash) {
                 Some(state) => state,
-                None if node.is_away() => Projected::AWAY,
-                None if node.is_scaffold() => return None,
+                None if node.is_absent() => node.project_absent()?,
                 None => self.project_applied(id),
             };
             stays(&state).then(|| (node.name(), node.hash, here(state)))

@@ -2,8 +2,6 @@
 
 use crate::digest;
 use crate::slab::NONE;
-use crate::tree::Tree;
-use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -46,6 +44,9 @@ pub(crate) struct Session {
     pub(crate) ephemeral_count: usize,
 }
 
+/// As many partitions can be noted in a session.
+pub(crate) const PARTITIONS_MAX: u8 = 64;
+
 /// A session as it will be once everything proposed has been applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpenSession {
@@ -77,11 +78,18 @@ pub(crate) struct Sessions {
 
 impl Session {
     fn term(&self, id: i64) -> u64 {
-        let term = digest::session_term(id, self.timeout_ms, &self.password, self.contact);
+        let Contact { server, opening } = self.contact;
+        let term = digest::session_term(id, self.timeout_ms, &self.password, (server, opening));
         if self.visited == 0 { term } else { digest::visitor_term(term, self.visited) }
     }
 
-    fn info(&self, id: i64) -> SessionInfo {
+    /// The session as it will be, if nothing outstanding concerns it.
+    pub(crate) fn to_open(&self) -> OpenSession {
+        let Self { password, contact, visited, .. } = *self;
+        OpenSession { password, contact, visited }
+    }
+
+    pub(crate) fn info(&self, id: i64) -> SessionInfo {
         SessionInfo {
             id,
             timeout_ms: self.timeout_ms,
@@ -129,32 +137,23 @@ impl Sessions {
         self.by_id.insert(id, session);
     }
 
-    /// Makes a session known that lives on the first partition, if it is not.
-    pub(crate) fn make_guest(&mut self, id: i64) {
-        if !self.contains(id) {
-            self.create(id, 0, [0; PASSWORD_LEN], Contact::default());
-        }
-    }
-
     /// Its client has come to another connection; returns its password. `None` when there is no such
     /// session.
     pub(crate) fn open(&mut self, id: i64, timeout_ms: i32, contact: Contact) -> Option<[u8; PASSWORD_LEN]> {
-        let session = self.by_id.get_mut(&id)?;
-        self.digest = self.digest.wrapping_sub(session.term(id));
-        session.timeout_ms = timeout_ms;
-        session.contact = contact;
-        self.digest = self.digest.wrapping_add(session.term(id));
-        Some(session.password)
+        self.change(id, |session| {
+            session.timeout_ms = timeout_ms;
+            session.contact = contact;
+            session.password
+        })
     }
 
-    /// Notes that it owns ephemerals on another partition (below [`PARTITIONS_MAX`]). `None` when there
-    /// is no such session.
-    pub(crate) fn visit(&mut self, id: i64, partition: u8) -> Option<()> {
+    /// Changes what the digest covers of a session. `None` when there is no such session.
+    pub(crate) fn change<T>(&mut self, id: i64, change: impl FnOnce(&mut Session) -> T) -> Option<T> {
         let session = self.by_id.get_mut(&id)?;
         self.digest = self.digest.wrapping_sub(session.term(id));
-        session.visited |= 1 << partition;
+        let result = change(session);
         self.digest = self.digest.wrapping_add(session.term(id));
-        Some(())
+        Some(result)
     }
 
     /// Removes a session whose ephemerals are gone.
@@ -190,99 +189,8 @@ impl Sessions {
     }
 }
 
-/// As many partitions can be noted in a session.
-pub(crate) const PARTITIONS_MAX: u8 = 64;
-
 /// Whether two passwords are the same, found in a time that does not depend on where the two differ.
 #[must_use]
 pub fn is_same_password(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
-}
-
-impl Tree {
-    /// Whether the session will be there once everything proposed has been applied: created or
-    /// being created, and not closing.
-    #[must_use]
-    pub fn session_is_live(&self, session: i64) -> bool {
-        self.overlay.session_is_live(session).unwrap_or_else(|| self.sessions.contains(session))
-    }
-
-    /// Where the session's client will be once everything proposed has been applied; `None` when
-    /// the session will not be there.
-    #[must_use]
-    pub fn session_contact(&self, session: i64) -> Option<Contact> {
-        self.proposed_session(session).map(|session| session.contact)
-    }
-
-    /// The other partitions where the session owns ephemerals, or has, once everything proposed has
-    /// been applied: a bit for each. None for a session that will not be there.
-    #[must_use]
-    pub fn visited(&self, session: i64) -> u64 {
-        self.proposed_session(session).map_or(0, |session| session.visited)
-    }
-
-    /// The session, once everything proposed has been applied.
-    pub(crate) fn proposed_session(&self, session: i64) -> Option<OpenSession> {
-        match self.overlay.session(session) {
-            Some(proposed) => proposed.open,
-            None => self.sessions.get(session).map(|session| {
-                let Session { password, contact, visited, .. } = *session;
-                OpenSession { password, contact, visited }
-            }),
-        }
-    }
-
-    /// Whether an update that is proposed and not applied concerns the session itself.
-    #[must_use]
-    pub fn session_is_changing(&self, session: i64) -> bool {
-        self.overlay.session(session).is_some()
-    }
-
-    /// A session of the applied state.
-    #[must_use]
-    pub fn session(&self, id: i64) -> Option<SessionInfo> {
-        self.sessions.get(id).map(|session| session.info(id))
-    }
-
-    /// Whether the applied state has this session, with this password.
-    #[must_use]
-    pub fn session_has_password(&self, id: i64, password: &[u8]) -> bool {
-        self.sessions.get(id).is_some_and(|session| is_same_password(&session.password, password))
-    }
-
-    /// The sessions of the applied state, in no particular order. On a partition other than the first these
-    /// are those that own something there, without a timeout and a password.
-    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
-        self.sessions.iter().map(|(id, session)| session.info(id))
-    }
-
-    /// Number of sessions.
-    #[must_use]
-    pub fn session_count(&self) -> usize {
-        self.sessions.len()
-    }
-
-    /// Paths of the session's ephemerals, the newest first.
-    pub fn ephemerals_of(&self, session: i64) -> impl Iterator<Item = String> {
-        let first = self.sessions.get(session).map_or(NONE, |session| session.first_ephemeral);
-        self.owned_ids(first).map(|id| self.path_of(id))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_created_once_more_keeps_what_it_owns_elsewhere() {
-        let mut sessions = Sessions::default();
-        sessions.create(5, 1, [1; PASSWORD_LEN], Contact::default());
-        assert_eq!(sessions.visit(6, 1), None);
-        sessions.visit(5, 1).unwrap();
-        sessions.create(5, 2, [2; PASSWORD_LEN], Contact::default());
-        assert_eq!(sessions.get(5).unwrap().visited, 2);
-        assert_eq!(sessions.digest(), sessions.recomputed_digest());
-        sessions.remove(5);
-        assert_eq!(sessions.digest(), 0);
-    }
 }

@@ -1,48 +1,22 @@
 //! The tree of znodes: lookup, links, and what can be read.
 
-use crate::acl::{AclTable, AclView, OPEN};
+use crate::Options;
+use crate::acl::AclTable;
 use crate::digest::{self, Place};
-use crate::index::{PathHasher, PathIndex, ROOT_HASH, is_same_name};
-use crate::node::{Ext, Node, ZnodeKind};
-use crate::placed::Placed;
+use crate::hash::{PathHasher, ROOT_HASH, is_same_name};
+use crate::index::PathIndex;
+use crate::node::{Ext, Node, ROOT_ID, ZnodeKind};
+use crate::partitions::Partitions;
 use crate::proposed::Overlay;
 use crate::quota::Quotas;
+use crate::reserved;
 use crate::session::Sessions;
 use crate::slab::{NONE, Slab, Slot};
-use crate::snapshot::Walk;
-use crate::{Caller, Options};
+use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_wire::{Acl, READ_ACL, Stat, path};
-
-/// Znodes that are always there and cannot be deleted.
-pub(crate) mod reserved {
-    pub(crate) const ROOT: &str = "/";
-    pub(crate) const ZOOKEEPER: &str = "/zookeeper";
-    pub(crate) const QUOTA: &str = "/zookeeper/quota";
-    pub(crate) const CONFIG: &str = "/zookeeper/config";
-
-    pub(crate) fn contains(path: &str) -> bool {
-        matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
-    }
-
-    pub(crate) fn is_of_programs(path: &str) -> bool {
-        super::is_at_or_below(path, super::PROGRAMS)
-    }
-}
-
-/// Where programs are registered that run inside the service. What is written there has to go by way of whoever
-/// runs them: a multi that does so is refused (`Unimplemented`).
-pub const PROGRAMS: &str = "/em";
-
-/// Whether a path is `top` or leads to something below it.
-pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {
-    path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
-}
-
-/// The id of the root: the first that the slab hands out.
-pub(crate) const ROOT_ID: u32 = 1;
 
 /// The replicated state of one partition: the whole tree, or a part of it (see [`crate::PartOp`]).
 #[derive(Debug)]
@@ -51,18 +25,18 @@ pub struct Tree {
     pub(crate) hasher: PathHasher,
     pub(crate) nodes: Slab<Node>,
     pub(crate) exts: Slab<Ext>,
-    pub(crate) index: PathIndex,
+    index: PathIndex,
     pub(crate) acls: AclTable,
     pub(crate) sessions: Sessions,
     pub(crate) quotas: Quotas,
-    pub(crate) placed: Placed,
+    pub(crate) partitions: Partitions,
     pub(crate) overlay: Overlay,
     pub(crate) walk: Option<Box<Walk>>,
     /// Head of the list of containers and TTL znodes.
-    pub(crate) first_reapable: u32,
-    pub(crate) counts: Counts,
+    first_reapable: u32,
+    counts: Counts,
     /// The part of the digest that stands for the znodes.
-    pub(crate) digest: u64,
+    digest: u64,
     pub(crate) last_zxid: i64,
 }
 
@@ -74,8 +48,6 @@ pub(crate) struct Counts {
     pub(crate) ephemerals: usize,
     pub(crate) containers: usize,
     pub(crate) ttls: usize,
-    /// Nodes that are no znodes, see [`crate::cut`].
-    pub(crate) absent: usize,
 }
 
 impl Tree {
@@ -108,24 +80,6 @@ impl Tree {
         tree
     }
 
-    /// The tree of a partition other than the first: without any znode, for even the root lives on
-    /// another one. It takes every session that it does not know for a live one, since it knows those
-    /// alone that own something here: who asks has to look at the first partition.
-    #[must_use]
-    pub fn new_part(options: Options) -> Self {
-        let mut tree = Self::bare(options);
-        let root = tree.nodes.insert(Node::scaffold(""));
-        tree.nodes[root].hash = ROOT_HASH;
-        tree.counts.absent = 1;
-        debug_assert_eq!(root, ROOT_ID);
-        tree
-    }
-
-    /// Whether it is the tree of the first partition, with the root and all sessions.
-    pub(crate) fn is_first(&self) -> bool {
-        !self.nodes[ROOT_ID].is_absent()
-    }
-
     /// A tree without any znode, not even the root.
     pub(crate) fn bare(options: Options) -> Self {
         let hasher = PathHasher::new(options.hash_seed);
@@ -138,7 +92,7 @@ impl Tree {
             index: PathIndex::new(),
             sessions: Sessions::default(),
             quotas: Quotas::new(hasher),
-            placed: Placed::default(),
+            partitions: Partitions::default(),
             overlay: Overlay::default(),
             walk: None,
             first_reapable: NONE,
@@ -181,16 +135,25 @@ impl Tree {
         self.hasher.levels(path).map_while(move |(at, hash)| {
             above = match path::split(at) {
                 None => ROOT_ID,
-                Some((_, name)) => {
-                    let is_it = |id| {
-                        let node: &Node = &self.nodes[id];
-                        node.parent == above && is_same_name(node.name_bytes(), name.as_bytes())
-                    };
-                    self.index.find(&self.nodes, hash, is_it)?
-                }
+                Some((_, name)) => self.child_hashed(above, name.as_bytes(), hash)?,
             };
             Some((at, above))
         })
+    }
+
+    /// What is right below a node.
+    pub(crate) fn child_of(&self, parent: u32, name: &[u8]) -> Option<u32> {
+        self.child_hashed(parent, name, self.hasher.child(self.nodes[parent].hash, name))
+    }
+
+    /// The same, for who knows the hash that it would have.
+    #[inline]
+    pub(crate) fn child_hashed(&self, parent: u32, name: &[u8], hash: u32) -> Option<u32> {
+        let is_it = |id| {
+            let node: &Node = &self.nodes[id];
+            node.parent == parent && is_same_name(node.name_bytes(), name)
+        };
+        self.index.find(&self.nodes, hash, is_it)
     }
 
     /// Whether the znode `id` has this path: compares names up to the root.
@@ -236,6 +199,14 @@ impl Tree {
         path
     }
 
+    /// Writes a node that is about to change, if a snapshot is under way that has not come to it yet.
+    #[inline]
+    pub(crate) fn save_for_walk(&mut self, id: u32) {
+        if let Some(walk) = &mut self.walk {
+            walk.save(&self.nodes, &self.exts, id);
+        }
+    }
+
     // Links.
 
     /// Puts a node below `parent`: into its children, the index and the list of its kind.
@@ -244,7 +215,10 @@ impl Tree {
         let hash = self.hasher.child(self.nodes[parent].hash, node.name_bytes());
         node.hash = hash;
         let id = self.nodes.insert(node);
-        self.leave_out_of_walk(id);
+        if let Some(walk) = &mut self.walk {
+            // It was created after the walk began.
+            walk.settle(id);
+        }
         self.link_child(parent, id);
         self.index.insert(&mut self.nodes, id);
         self.link_owned(id, kind);
@@ -294,6 +268,17 @@ impl Tree {
         self.save_for_walk(id);
         self.unlink_child(id);
         self.link_child(parent, id);
+    }
+
+    /// Makes room for so many nodes. Cheap while there are none.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.index.reserve(&mut self.nodes, count);
+    }
+
+    /// Makes a node that is in its place, the only one at its path, one that can be looked up.
+    pub(crate) fn enter(&mut self, id: u32, hash: u32) {
+        self.nodes[id].hash = hash;
+        self.index.insert(&mut self.nodes, id);
     }
 
     /// Takes a node that nothing hangs on any more out of the index and the slab.
@@ -473,91 +458,26 @@ impl Tree {
         }
     }
 
-    // Reads, of the applied state only.
-
-    /// The znode at `path`, if it lives here.
-    #[inline]
-    #[must_use]
-    pub fn get(&self, path: &str) -> Option<Znode<'_>> {
-        self.lookup(path).map(|id| Znode { tree: self, id })
-    }
-
-    /// Names of what is known right below a path, also where the znode at the path lives on another partition.
-    /// Where it lives here, they are in the order of their creation.
-    pub fn names_below(&self, path: &str) -> impl Iterator<Item = &str> {
-        let below = self.find(path).into_iter().flat_map(|id| self.child_ids(id));
-        below.map(|id| self.nodes[id].name())
-    }
-
-    /// Whether the caller has at least one of the permissions `perms` on the znode.
-    #[inline]
-    #[must_use]
-    pub fn permits(&self, znode: Znode<'_>, perms: i32, caller: &Caller<'_>) -> bool {
-        znode.acl().permits(perms, caller)
-    }
-
-    /// The zxid of the last update applied; 0 when there was none.
-    #[must_use]
-    pub fn last_zxid(&self) -> i64 {
-        self.last_zxid
-    }
-
-    /// Number of znodes that are here, the root included. (ZooKeeper counts its root twice.)
-    #[must_use]
-    pub fn znode_count(&self) -> usize {
-        self.nodes.live() - self.counts.absent
-    }
-
-    /// Number of ephemeral znodes.
-    #[must_use]
-    pub fn ephemeral_count(&self) -> usize {
-        self.counts.ephemerals
-    }
-
-    /// Number of container znodes.
-    #[must_use]
-    pub fn container_count(&self) -> usize {
-        self.counts.containers
-    }
-
-    /// Number of TTL znodes.
-    #[must_use]
-    pub fn ttl_count(&self) -> usize {
-        self.counts.ttls
-    }
-
-    /// Bytes of all paths and data (ZooKeeper's `approximate_data_size`).
-    #[must_use]
-    pub fn data_bytes(&self) -> u64 {
-        self.counts.data_bytes
-    }
-
-    /// Number of distinct ACLs.
-    #[must_use]
-    pub fn acl_count(&self) -> usize {
-        self.acls.len()
-    }
-
     /// A number that two servers with the same state agree on.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.digest.wrapping_add(self.sessions.digest()).wrapping_add(self.placed.digest())
+        self.digest.wrapping_add(self.sessions.digest()).wrapping_add(self.partitions.digest())
     }
 
     /// The digest computed anew from everything there is: equal to [`Tree::digest`], or there is a
     /// fault. Takes time in proportion to the state.
     #[must_use]
     pub fn recomputed_digest(&self) -> u64 {
-        let mut sum = self.sessions.recomputed_digest().wrapping_add(self.placed.recomputed_digest());
+        let mut sum = self.sessions.recomputed_digest().wrapping_add(self.partitions.recomputed_digest());
         for id in self.ids() {
             let path_digest = digest::of_path(&self.path_of(id));
-            if self.nodes[id].is_absent() {
-                sum = sum.wrapping_add(self.absent_term(id, path_digest));
-                continue;
-            }
-            sum = sum
-                .wrapping_add(digest::data_term(path_digest, self.nodes[id].data().map(digest::of_data)))
-                .wrapping_add(self.stat_term(id, path_digest));
+            let node = &self.nodes[id];
+            sum = sum.wrapping_add(if node.is_absent() {
+                node.absent_term(path_digest)
+            } else {
+                let data_term = digest::data_term(path_digest, node.data().map(digest::of_data));
+                self.stat_term(id, path_digest).wrapping_add(data_term)
+            });
         }
         sum
     }
@@ -566,19 +486,11 @@ impl Tree {
         (ROOT_ID..self.nodes.end()).filter(|id| !self.nodes[*id].is_vacant())
     }
 
-    /// Number of znodes below `path`, at any depth, that are here, wherever the one at the path lives. So the sum
-    /// over all partitions is that of the whole tree: a name that is away is counted where it lives.
-    ///
-    /// `None` when there is nothing at that path, and so nothing here below it: neither a znode that is here,
-    /// nor one that is away, nor the way to one that is here. (Whether there is one at all, its own partition
-    /// knows.) Takes time in proportion to what is below the path, but for the root.
-    #[must_use]
-    pub fn count_below(&self, path: &str) -> Option<usize> {
-        let id = self.find(path)?;
-        let own = usize::from(!self.nodes[id].is_absent());
-        let with_own = if id == ROOT_ID { self.znode_count() } else { self.descend(id).count() };
-        Some(with_own - own)
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
     }
+
+    // Walks.
 
     /// The znode `id` and everything below it that is here, in no particular order.
     pub(crate) fn descend(&self, id: u32) -> impl Iterator<Item = u32> {
@@ -618,6 +530,11 @@ impl Tree {
         })
     }
 
+    /// Containers and TTL znodes.
+    pub(crate) fn reapable_ids(&self) -> impl Iterator<Item = u32> {
+        self.owned_ids(self.first_reapable)
+    }
+
     /// Ids of a list of ephemerals, or of containers and TTL znodes, from its head.
     pub(crate) fn owned_ids(&self, first: u32) -> impl Iterator<Item = u32> {
         let mut next = first;
@@ -629,100 +546,6 @@ impl Tree {
             next = self.exts[self.nodes[id].ext].next_owned;
             Some(id)
         })
-    }
-
-    /// Paths of containers and TTL znodes that are due to be deleted, at most `limit`: those
-    /// without children, where a container once had one (or was created longer than
-    /// `unused_container_ms` ago) and a TTL znode was not changed for longer than its TTL.
-    #[must_use]
-    pub fn reapable(&self, now_ms: i64, limit: usize) -> Vec<String> {
-        self.owned_ids(self.first_reapable)
-            .filter(|id| self.is_reapable(*id, now_ms))
-            .take(limit)
-            .map(|id| self.path_of(id))
-            .collect()
-    }
-
-    fn is_reapable(&self, id: u32, now_ms: i64) -> bool {
-        let node = &self.nodes[id];
-        let ext = self.ext_of(node);
-        let elapsed_ms = now_ms.saturating_sub(node.mtime());
-        ext.num_children == 0
-            && match node.kind(&ext) {
-                ZnodeKind::Container => {
-                    let limit_ms = self.options.unused_container_ms;
-                    ext.cversion > 0 || (limit_ms != 0 && elapsed_ms > limit_ms)
-                }
-                ZnodeKind::Ttl { ttl_ms } => elapsed_ms > ttl_ms,
-                ZnodeKind::Persistent | ZnodeKind::Ephemeral { .. } => false,
-            }
-    }
-}
-
-/// A znode, for reading.
-#[derive(Debug, Clone, Copy)]
-pub struct Znode<'a> {
-    tree: &'a Tree,
-    id: u32,
-}
-
-impl<'a> Znode<'a> {
-    fn node(&self) -> &'a Node {
-        &self.tree.nodes[self.id]
-    }
-
-    /// The data; null is kept apart from empty.
-    #[inline]
-    #[must_use]
-    pub fn data(&self) -> Option<&'a [u8]> {
-        self.node().data()
-    }
-
-    /// What a client may know besides.
-    #[inline]
-    #[must_use]
-    pub fn stat(&self) -> Stat {
-        self.tree.stat_of(self.id)
-    }
-
-    /// Who may do what.
-    #[inline]
-    #[must_use]
-    pub fn acl(&self) -> AclView<'a> {
-        self.tree.acls.view(self.node().acl)
-    }
-
-    /// Whether everybody may do everything.
-    #[inline]
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.node().acl == OPEN
-    }
-
-    /// The last component of the path; empty for the root.
-    #[must_use]
-    pub fn name(&self) -> &'a str {
-        self.node().name()
-    }
-
-    /// When it goes away.
-    #[must_use]
-    pub fn kind(&self) -> ZnodeKind {
-        self.tree.kind_of(self.id)
-    }
-
-    /// Number of children.
-    #[inline]
-    #[must_use]
-    pub fn child_count(&self) -> usize {
-        self.tree.ext_of(self.node()).num_children as usize
-    }
-
-    /// Names of the children, in the order in which they were created; also of those that live on other
-    /// partitions.
-    pub fn children(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let tree = self.tree;
-        tree.child_ids(self.id).map(move |id| tree.nodes[id].name())
     }
 }
 

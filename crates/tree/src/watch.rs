@@ -5,13 +5,11 @@
 //! it and forgetting a whole watcher take the same time however many there are. A path has a list
 //! for each [class](Class) of watches: who listens to something else costs a change nothing.
 
-use crate::apply::Change;
-use crate::index::{PathHasher, fold, spread};
-use crate::quota::quotas_of;
+use crate::hash::{PathHasher, fold, spread};
+use crate::observer::Change;
 use crate::slab::{NONE, Slab, Slot};
-use crate::tree::is_at_or_below;
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -173,17 +171,6 @@ impl Slot for Watcher {
     fn is_vacant(&self) -> bool {
         self.vacant
     }
-}
-
-/// A watch that goes where its znode goes, or where a znode goes that it listens to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MovedWatch {
-    /// What it listens to.
-    pub path: String,
-    /// Who is told.
-    pub watcher: WatcherId,
-    /// How it listens.
-    pub mode: WatchMode,
 }
 
 /// What the word `wchs` shows: of the watches that ZooKeeper calls data watches.
@@ -363,48 +350,41 @@ impl Watches {
         }
     }
 
-    /// Takes out the watches on what goes to another partition with the subtree at `path` (see
-    /// [`crate::PartOp::Give`]); they are to be added to the watches there, as are those of
-    /// [`Watches::recursive_above`]. Of what is below the path, `stays` says what does not go because it lives
-    /// elsewhere, or here, by a cut of its own.
-    ///
-    /// Recursive watches go like all others: one that listens to something here besides, because that stays,
-    /// has to be added here again.
-    ///
-    /// Takes time in proportion to the number of watched paths, wherever they are.
-    pub fn take_below(&mut self, path: &str, stays: impl Fn(&str) -> bool) -> Vec<MovedWatch> {
-        let tops = tops_of(path);
-        let goes = |at: &str| tops.iter().any(|top| is_at_or_below(at, top)) && !stays(at);
-        let slots = self.by_path.iter().copied().filter(|slot| goes(self.paths[*slot].path()));
-        let mut moved = Vec::new();
+    /// Takes out the watches on all paths that `is_taken` says, and gives each to `each`, once for each mode in
+    /// which it is set. Takes time in proportion to the number of watched paths.
+    pub(crate) fn take_on(
+        &mut self,
+        is_taken: impl Fn(&str) -> bool,
+        mut each: impl FnMut(&str, WatcherId, WatchMode),
+    ) {
+        let slots = self.by_path.iter().copied().filter(|slot| is_taken(self.paths[*slot].path()));
         for slot in slots.collect::<Vec<u32>>() {
             // The path is gone with its last watch.
             let ids: Vec<u32> = self.ids_at(slot).collect();
             for id in ids {
-                let all = self.watches[id].modes;
-                self.note_moved(id, all, &mut moved);
+                let watch = &self.watches[id];
+                let (path, watcher) = (self.paths[watch.path].path(), self.watchers[watch.watcher].id);
+                let modes = WatchMode::ALL.into_iter().filter(|mode| watch.modes & mode.bit() != 0);
+                modes.for_each(|mode| each(path, watcher, mode));
                 self.keep_modes(id, 0);
             }
         }
-        moved
     }
 
-    /// The recursive watches from further above on what goes with the subtree at `path`, those on the root
-    /// among them. They stay, and have to be there too: a recursive watch is needed wherever something lives
-    /// that it listens to.
-    #[must_use]
-    pub fn recursive_above(&self, path: &str) -> Vec<MovedWatch> {
-        let tops = tops_of(path);
-        let above = tops.iter().flat_map(|top| self.hasher.levels(top).filter(move |(at, _)| at != top));
-        let mut slots: Vec<u32> = above.filter_map(|(at, hash)| self.find_path(at, hash)).collect();
-        // The root is above both.
-        slots.sort_unstable();
-        slots.dedup();
-        let mut found = Vec::new();
-        for id in slots.into_iter().flat_map(|slot| self.ids_in(slot, BELOW)) {
-            self.note_moved(id, RECURSIVE, &mut found);
-        }
-        found
+    /// A path and those above it, with their hashes.
+    pub(crate) fn levels<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'p str, u32)> {
+        self.hasher.levels(path)
+    }
+
+    /// Who listens recursively on one of these paths, given with their hashes: each path and watcher once.
+    pub(crate) fn recursive_on<'p>(
+        &self,
+        paths: impl Iterator<Item = (&'p str, u32)>,
+    ) -> Vec<(&str, WatcherId)> {
+        let slots: BTreeSet<u32> = paths.filter_map(|(path, hash)| self.find_path(path, hash)).collect();
+        let ids = slots.into_iter().flat_map(|slot| self.ids_in(slot, BELOW));
+        let watches = ids.map(|id| &self.watches[id]);
+        watches.map(|it| (self.paths[it.path].path(), self.watchers[it.watcher].id)).collect()
     }
 
     /// The watches on a path.
@@ -419,14 +399,6 @@ impl Watches {
             next = self.watches[id].next_of_path;
             Some(id)
         })
-    }
-
-    /// Notes a watch in those of these modes in which it is set.
-    fn note_moved(&self, id: u32, bits: u8, moved: &mut Vec<MovedWatch>) {
-        let watch = &self.watches[id];
-        let (path, watcher) = (self.paths[watch.path].path(), self.watchers[watch.watcher].id);
-        let modes = WatchMode::ALL.into_iter().filter(|mode| watch.modes & bits & mode.bit() != 0);
-        moved.extend(modes.map(|mode| MovedWatch { path: path.into(), watcher, mode }));
     }
 
     // Counts and listings.
@@ -630,11 +602,6 @@ impl Watches {
             self.by_id.remove(&gone.id);
         }
     }
-}
-
-/// The tops of what moves with the subtree at a path: it, and the quotas in it.
-fn tops_of(path: &str) -> [String; 2] {
-    [String::from(path), quotas_of(path)]
 }
 
 fn hash_of_pair(path: u32, watcher: u32) -> u64 {

@@ -20,20 +20,16 @@
 //! have too: a subtree that comes back to this partition, which holds as long as the znode in between
 //! exists elsewhere.
 
-use crate::apply::Observer;
-use crate::digest;
-use crate::node::{Node, ZnodeKind};
-use crate::tree::{ROOT_ID, Tree};
+use crate::digest::{self, Place};
+use crate::encoding::CreateOp;
+use crate::node::{Node, ROOT_ID, ZnodeKind};
+use crate::observer::{Observer, OpResult};
+use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Update};
 use stoa_wire::{EventKind, path};
 
 impl Tree {
-    /// The digest's term of a node that is absent.
-    pub(crate) fn absent_term(&self, id: u32, path_digest: u64) -> u64 {
-        if self.nodes[id].is_away() { digest::away_term(path_digest) } else { 0 }
-    }
-
-    pub(crate) fn add_absent(&mut self, parent: u32, node: Node, path_digest: u64) -> u32 {
+    pub(super) fn add_absent(&mut self, parent: u32, node: Node, path_digest: u64) -> u32 {
         let id = self.add(parent, node, ZnodeKind::Persistent);
         self.account_absent(id, path_digest);
         id
@@ -41,15 +37,13 @@ impl Tree {
 
     /// Counts an absent node that has just been added.
     pub(crate) fn account_absent(&mut self, id: u32, path_digest: u64) {
-        self.counts.absent += 1;
-        self.digest = self.digest.wrapping_add(self.absent_term(id, path_digest));
+        self.partitions.add_absent(self.nodes[id].absent_term(path_digest));
     }
 
     /// Takes an absent node out of all counts.
-    pub(crate) fn account_absent_gone(&mut self, id: u32, path_digest: u64) {
+    pub(super) fn account_absent_gone(&mut self, id: u32, path_digest: u64) {
         self.save_for_walk(id);
-        self.counts.absent -= 1;
-        self.digest = self.digest.wrapping_sub(self.absent_term(id, path_digest));
+        self.partitions.remove_absent(self.nodes[id].absent_term(path_digest));
     }
 
     /// Removes an absent node that has nothing below it.
@@ -60,14 +54,14 @@ impl Tree {
     }
 
     /// The deepest node at `path` or above it, with its path, if it is absent.
-    pub(crate) fn absent_above<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
+    pub(super) fn absent_above<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
         let (there, id) = self.find_levels(path).last()?;
         self.nodes[id].is_absent().then_some((id, there))
     }
 
     /// The absent node at `path`, made as scaffolding if it is not there. `None` when it would be below
     /// a znode that is here, or is one.
-    pub(crate) fn scaffold(&mut self, path: &str) -> Option<u32> {
+    pub(super) fn scaffold(&mut self, path: &str) -> Option<u32> {
         let (mut id, there) = self.absent_above(path)?;
         for name in path[there.len()..].split('/').filter(|name| !name.is_empty()) {
             id = self.add_absent(id, Node::scaffold(name), 0);
@@ -76,7 +70,7 @@ impl Tree {
     }
 
     /// Removes scaffolding that holds nothing any more, from `id` upwards.
-    pub(crate) fn remove_needless(&mut self, mut id: u32) {
+    pub(super) fn remove_needless(&mut self, mut id: u32) {
         while id != ROOT_ID && self.nodes[id].is_scaffold() && self.ext_of(&self.nodes[id]).num_children == 0
         {
             let parent = self.nodes[id].parent;
@@ -86,20 +80,15 @@ impl Tree {
     }
 
     /// The parent's side of a create.
-    pub(crate) fn apply_adopt(
+    pub(super) fn apply_adopt(
         &mut self,
         update: &Update<'_>,
         path: &str,
         parent_cversion: i32,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
-        let Some((parent_path, name)) = path::split(path) else {
-            return Err(update.corrupt("it creates the root"));
-        };
+        let (parent_path, name) = self.expect_free(path, update)?;
         let parent = self.expect_at(parent_path, update)?;
-        if self.find(path).is_some() {
-            return Err(update.corrupt("it creates a znode that exists"));
-        }
         let parent_digest = digest::of_path(parent_path);
         self.before_change(parent, parent_digest);
         self.add_absent(parent, Node::away(name), digest::child_path(parent_digest, name.as_bytes()));
@@ -113,7 +102,7 @@ impl Tree {
     }
 
     /// The parent's side of a delete.
-    pub(crate) fn apply_disown(
+    pub(super) fn apply_disown(
         &mut self,
         update: &Update<'_>,
         path: &str,
@@ -135,5 +124,51 @@ impl Tree {
         self.after_change(parent, parent_digest);
         self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
         Ok(())
+    }
+
+    /// The znode's side of a create.
+    pub(super) fn apply_create_at(
+        &mut self,
+        update: &Update<'_>,
+        create: &CreateOp<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let CreateOp { path, kind, with_stat, .. } = *create;
+        let (parent_path, name) = self.expect_free(path, update)?;
+        let parent = self.scaffold(parent_path);
+        let parent = parent.ok_or_else(|| update.corrupt("it creates a znode at a cut that is none"))?;
+        let node = self.new_node(update, create, name)?;
+        let id = self.add(parent, node, kind);
+        let stat = self.count_created((path, id, Place::of(path)), update.zxid, observer);
+        observer.result(OpResult::Created { path, stat, with_stat });
+        Ok(())
+    }
+
+    /// The znode's side of a delete.
+    pub(super) fn apply_delete_at(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.expect_deletable(path, update)?;
+        if !self.nodes[self.nodes[id].parent].is_absent() {
+            return Err(update.corrupt("it deletes a znode on the wrong side of a cut"));
+        }
+        self.delete_at_cut(id, path, update.zxid, observer);
+        observer.result(OpResult::Deleted);
+        Ok(())
+    }
+
+    /// Deletes a znode that has no children, and whose parent lives on another partition.
+    pub(crate) fn delete_at_cut(&mut self, id: u32, path: &str, zxid: i64, observer: &mut impl Observer) {
+        let parent = self.nodes[id].parent;
+        self.account_gone_from(id, Place::of(path));
+        self.unlink_owned(id);
+        self.unlink_child(id);
+        let node = self.drop_node(id);
+        self.tell_deleted(path, &node, zxid, observer);
+        self.remove_needless(parent);
+        self.acls.release(node.acl);
     }
 }

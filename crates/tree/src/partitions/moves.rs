@@ -14,20 +14,24 @@
 //! ```
 //!
 //! What is left, and what is found on the other side, becomes what it has to be by the rules of
-//! [`crate::cut`]; the Stats are the same before and after, and the digests of both trees together
+//! [`crate::partitions::cut`]; the Stats are the same before and after, and the digests of both trees together
 //! change by the terms of names that are away (and of guests) only.
 
 use crate::Caller;
 use crate::acl;
-use crate::content::{ContentReader, NODE_BYTES_MIN, NodeRecord, Writer, ZnodeRecord};
 use crate::digest::{self, Place};
+use crate::encoding::Reason;
 use crate::node::{Ext, Node, ZnodeKind};
-use crate::part::{Part, PartResult, Prepared};
+use crate::part::Part;
+use crate::partitions::content::{ContentReader, MovedZnode, NODE_BYTES_MIN, NodeRecord, Writer};
+use crate::partitions::ops::PartitionOp;
+use crate::partitions::placed::is_movable;
+use crate::partitions::step::{PartResult, Prepared};
 use crate::prepare::check_path;
 use crate::quota::{self, quotas_of};
 use crate::slab::NONE;
-use crate::tree::{Tree, is_at_or_below, reserved};
-use crate::update::{Op, Reason, Update};
+use crate::tree::Tree;
+use crate::update::{Op, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_wire::{ErrorCode, path};
@@ -56,8 +60,8 @@ impl<'a> Update<'a> {
         let mut moving = None;
         let seen = self.for_each_op(|op| {
             match op {
-                Op::Give { path, .. } => moving = Some(Moving::Given(path)),
-                Op::Take { path, .. } => moving = Some(Moving::Taken(path)),
+                Op::Partition(PartitionOp::Give { path, .. }) => moving = Some(Moving::Given(path)),
+                Op::Partition(PartitionOp::Take { path, .. }) => moving = Some(Moving::Taken(path)),
                 _ => {}
             }
             Ok(())
@@ -68,11 +72,6 @@ impl<'a> Update<'a> {
 
 const NOT_AT_CUT: Reason = "it takes a subtree to a cut that is none";
 const EXISTS: Reason = "it takes a znode that exists";
-
-/// Whether what is at this path may live elsewhere than where it always did.
-pub(crate) fn is_movable(path: &str) -> bool {
-    path != reserved::ROOT && !is_at_or_below(path, reserved::ZOOKEEPER)
-}
 
 fn check_move(path: &str, caller: &Caller<'_>) -> Result<(), ErrorCode> {
     if caller.session != 0 {
@@ -89,7 +88,7 @@ fn tops(path: &str, has_quotas: bool) -> Vec<String> {
 }
 
 impl Tree {
-    pub(crate) fn part_give(
+    pub(super) fn part_give(
         &mut self,
         part: &mut Part,
         path: &str,
@@ -113,8 +112,8 @@ impl Tree {
             self.write_moving(&mut writer, &path, limit_bytes)?;
         }
         let (content, sessions, digest) = writer.end();
-        Op::Give { path, digest }.encode(&mut part.ops);
-        self.overlay.touch_subtree(part.stamp.zxid);
+        PartitionOp::Give { path, digest }.encode(&mut part.ops);
+        self.overlay.partitions.begin_move(part.stamp().zxid);
         Ok(PartResult::Given { content, sessions })
     }
 
@@ -140,7 +139,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn part_take(
+    pub(super) fn part_take(
         &mut self,
         part: &mut Part,
         path: &str,
@@ -152,8 +151,8 @@ impl Tree {
             return Err(ErrorCode::OperationTimeout);
         }
         let unreadable = |_| ErrorCode::DataInconsistency;
-        let (header, mut reader) = ContentReader::new(content).map_err(unreadable)?;
-        let tops = tops(path, header.has_quotas);
+        let (flags, mut reader) = ContentReader::new(content).map_err(unreadable)?;
+        let tops = tops(path, flags.has_quotas);
         for path in &tops {
             match self.find(path) {
                 Some(id) if !self.nodes[id].is_absent() => return Err(ErrorCode::NodeExists),
@@ -168,8 +167,8 @@ impl Tree {
             self.check_owner_of(&record)?;
         }
         reader.end().map_err(unreadable)?;
-        Op::Take { path, content }.encode(&mut part.ops);
-        self.overlay.touch_subtree(part.stamp.zxid);
+        PartitionOp::Take { path, content }.encode(&mut part.ops);
+        self.overlay.partitions.begin_move(part.stamp().zxid);
         Ok(PartResult::Done)
     }
 
@@ -223,7 +222,7 @@ impl Tree {
 
     // The one side.
 
-    pub(crate) fn apply_give(&mut self, path: &str, digest: u64) -> Result<(), Reason> {
+    pub(super) fn apply_give(&mut self, path: &str, digest: u64) -> Result<(), Reason> {
         if !is_movable(path) || self.lookup(path).is_none() {
             return Err("it gives away a znode that is not here");
         }
@@ -292,12 +291,12 @@ impl Tree {
 
     // The other side.
 
-    pub(crate) fn apply_take(&mut self, path: &str, content: &[u8]) -> Result<(), Reason> {
+    pub(super) fn apply_take(&mut self, path: &str, content: &[u8]) -> Result<(), Reason> {
         if !is_movable(path) {
             return Err(NOT_AT_CUT);
         }
-        let (header, mut reader) = ContentReader::new(content)?;
-        let tops = tops(path, header.has_quotas);
+        let (flags, mut reader) = ContentReader::new(content)?;
+        let tops = tops(path, flags.has_quotas);
         let counted = self.counted_around(tops.iter().map(String::as_str));
         let has_strangers = self.find(path).is_some_and(|top| self.descend(top).next().is_some());
         let mut taken = 0_u64;
@@ -307,7 +306,7 @@ impl Tree {
         if taken != reader.end()? {
             return Err("what it takes is not what was given");
         }
-        if header.has_quotas && (header.recount || has_strangers) {
+        if flags.has_quotas && (flags.recount || has_strangers) {
             self.recount_quotas(path);
         }
         self.count_moved(counted);
@@ -340,18 +339,12 @@ impl Tree {
             let record = reader.node()?;
             let place = parent.place.child(record.name.as_bytes());
             let id = parent.id;
-            let here = self.child_of(id, record.name);
+            let here = self.child_of(id, record.name.as_bytes());
             // Below scaffolding children are in no order: that of the content is theirs.
             here.into_iter().for_each(|here| self.make_last(here));
             parents.extend(self.take_node(id, here, place, &record)?);
         }
         Ok(digest)
-    }
-
-    fn child_of(&self, parent: u32, name: &str) -> Option<u32> {
-        let hash = self.hasher.child(self.nodes[parent].hash, name.as_bytes());
-        let is_it = |id| self.nodes[id].parent == parent && self.nodes[id].name_bytes() == name.as_bytes();
-        self.index.find(&self.nodes, hash, is_it)
     }
 
     /// Takes a node in, where `here` may be something already. Returns it if it is a znode, whose children have
@@ -388,7 +381,7 @@ impl Tree {
         here: Option<u32>,
         place: Place,
         name: &str,
-        znode: &ZnodeRecord<'_>,
+        znode: &MovedZnode<'_>,
     ) -> Result<u32, Reason> {
         if let ZnodeKind::Ephemeral { session } = znode.kind
             && !self.sessions.contains(session)

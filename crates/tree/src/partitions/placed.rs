@@ -8,18 +8,15 @@
 //! changes := (path, partition u8)*         255 when there is no exception any more
 //! ```
 
-use crate::Caller;
 use crate::digest;
-use crate::moves::is_movable;
-use crate::part::{Part, PartResult, Prepared};
+use crate::encoding::{Decoder, Reason, put_bytes};
+use crate::reserved::{self, is_at_or_below};
 use crate::session::PARTITIONS_MAX;
-use crate::tree::Tree;
-use crate::update::{Decoder, Op, Reason, put_bytes};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_wire::{ErrorCode, path};
+use stoa_wire::path;
 
 /// So many exceptions there may be: the whole table is looked through, copied and written at once.
 pub const PLACED_MAX: usize = 1024;
@@ -72,7 +69,7 @@ impl Placed {
     }
 
     /// Its part of the tree's digest: nothing as long as it was never changed.
-    pub(crate) fn digest(&self) -> u64 {
+    pub(super) fn digest(&self) -> u64 {
         match self.version {
             0 => 0,
             version => self.digest.wrapping_add(digest::placed_version_term(version)),
@@ -80,13 +77,13 @@ impl Placed {
     }
 
     /// The same, computed anew.
-    pub(crate) fn recomputed_digest(&self) -> u64 {
+    pub(super) fn recomputed_digest(&self) -> u64 {
         let terms = self.iter().map(|(path, partition)| term(path, partition));
         Self { digest: terms.fold(0, u64::wrapping_add), version: self.version, ..Self::default() }.digest()
     }
 
     /// After an error it must not be used any more.
-    pub(crate) fn change(&mut self, changes: Changes<'_>) -> Result<(), Reason> {
+    pub(super) fn change(&mut self, changes: Changes<'_>) -> Result<(), Reason> {
         changes.for_each(|(path, partition)| self.set(path, partition));
         if self.len() > PLACED_MAX {
             return Err(TOO_MANY);
@@ -106,7 +103,7 @@ impl Placed {
     }
 
     /// Begins with what a snapshot says of the version.
-    pub(crate) fn load_version(&mut self, version: u64) -> Result<(), Reason> {
+    pub(super) fn load_version(&mut self, version: u64) -> Result<(), Reason> {
         if version == 0 || self.version != 0 {
             return Err("the table of exceptions is there twice, or has no version");
         }
@@ -115,7 +112,7 @@ impl Placed {
     }
 
     /// Takes an exception of a snapshot, after the version.
-    pub(crate) fn load(&mut self, path: &str, partition: u8) -> Result<(), Reason> {
+    pub(super) fn load(&mut self, path: &str, partition: u8) -> Result<(), Reason> {
         check(path, Some(partition))?;
         if self.version == 0 || self.partitions.contains_key(path) {
             return Err("an exception is there twice, or before its table");
@@ -130,6 +127,11 @@ impl Placed {
 
 fn term(path: &str, partition: u8) -> u64 {
     digest::placed_term(digest::of_path(path), partition)
+}
+
+/// Whether what is at this path may live elsewhere than where it always did.
+pub(super) fn is_movable(path: &str) -> bool {
+    path != reserved::ROOT && !is_at_or_below(path, reserved::ZOOKEEPER)
 }
 
 fn check(path: &str, partition: Option<u8>) -> Result<(), Reason> {
@@ -149,17 +151,27 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
+    /// Writes changes to `out`, which is empty.
+    pub(super) fn encode(changes: &[(String, Option<u8>)], out: &'a mut Vec<u8>) -> Result<Self, Reason> {
+        for (path, partition) in changes {
+            check(path, *partition)?;
+            put_bytes(out, path.as_bytes());
+            out.push(partition.unwrap_or(BY_RULE));
+        }
+        Ok(Self { rest: out })
+    }
+
     /// Checks bytes that may be anything, but not whether the table has room.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, Reason> {
-        let mut decoder = Decoder { rest: bytes };
-        while !decoder.rest.is_empty() {
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, Reason> {
+        let mut decoder = Decoder::new(bytes);
+        while !decoder.is_at_end() {
             let (path, partition) = read_change(&mut decoder)?;
             check(path, partition)?;
         }
         Ok(Self { rest: bytes })
     }
 
-    pub(crate) fn bytes(self) -> &'a [u8] {
+    pub(super) fn bytes(self) -> &'a [u8] {
         self.rest
     }
 }
@@ -174,10 +186,10 @@ impl<'a> Iterator for Changes<'a> {
     type Item = (&'a str, Option<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut decoder = Decoder { rest: self.rest };
+        let mut decoder = Decoder::new(self.rest);
         // All of it was checked, so that only the end is no change.
         let change = read_change(&mut decoder).ok()?;
-        self.rest = decoder.rest;
+        self.rest = decoder.rest();
         Some(change)
     }
 }
@@ -191,38 +203,5 @@ impl fmt::Display for Changes<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Tree {
-    /// What lives elsewhere than the rule says, as far as it is applied.
-    #[must_use]
-    pub fn placed(&self) -> &Placed {
-        &self.placed
-    }
-
-    pub(crate) fn part_place(
-        &mut self,
-        part: &mut Part,
-        changes: &[(String, Option<u8>)],
-        caller: &Caller<'_>,
-    ) -> Prepared {
-        if caller.session != 0 {
-            return Err(ErrorCode::NoAuth);
-        }
-        if self.overlay.is_placing() {
-            return Err(ErrorCode::OperationTimeout);
-        }
-        let mut bytes = Vec::new();
-        for (path, partition) in changes {
-            check(path, *partition).map_err(|_| ErrorCode::BadArguments)?;
-            put_bytes(&mut bytes, path.as_bytes());
-            bytes.push(partition.unwrap_or(BY_RULE));
-        }
-        let changes = Changes { rest: &bytes };
-        self.placed.clone().change(changes).map_err(|_| ErrorCode::BadArguments)?;
-        Op::Place { changes }.encode(&mut part.ops);
-        self.overlay.touch_placed(part.stamp.zxid);
-        Ok(PartResult::Done)
     }
 }

@@ -12,11 +12,8 @@
 //! can take something else for what the other had.
 
 use crate::acl::{self, AclTable};
-use crate::node::{Ext, Node, TTL_MS_MAX, ZnodeKind};
-use crate::update::{
-    BAD_NAME, CONTAINER, Decoder, EPHEMERAL, KINDS, OpAcl, Reason, TTL, kind_bits, put_bytes, put_len,
-    put_nullable,
-};
+use crate::encoding::{BAD_NAME, Decoder, KINDS, OpAcl, Reason, kind_bits, put_bytes, put_len, put_nullable};
+use crate::node::{Ext, Node, ZnodeKind};
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -32,45 +29,45 @@ const AWAY: u8 = 4;
 const EXT: u8 = 8;
 
 /// What a znode needs at least: no subtree has more of them than bytes by this.
-pub(crate) const NODE_BYTES_MIN: usize = 3;
+pub(super) const NODE_BYTES_MIN: usize = 3;
 
 /// What is said of a content as a whole.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Header {
-    pub(crate) has_quotas: bool,
-    pub(crate) recount: bool,
+pub(super) struct ContentFlags {
+    pub(super) has_quotas: bool,
+    pub(super) recount: bool,
 }
 
-pub(crate) struct Writer {
+pub(super) struct Writer {
     /// But for the flags at its beginning.
     bytes: Vec<u8>,
-    header: Header,
+    flags: ContentFlags,
     acls: HashMap<u32, usize, FixedState>,
     sessions: Vec<i64>,
     digest: u64,
 }
 
 impl Writer {
-    pub(crate) fn new(has_quotas: bool) -> Self {
-        let header = Header { has_quotas, recount: false };
-        Self { bytes: Vec::from([0]), header, acls: HashMap::default(), sessions: Vec::new(), digest: 0 }
+    pub(super) fn new(has_quotas: bool) -> Self {
+        let flags = ContentFlags { has_quotas, recount: false };
+        Self { bytes: Vec::from([0]), flags, acls: HashMap::default(), sessions: Vec::new(), digest: 0 }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// The name of a znode that lives elsewhere, and whether something below it stays here: a quota in the
     /// subtree may have counted that.
-    pub(crate) fn away(&mut self, name: &[u8], has_more: bool) {
-        self.header.recount |= has_more;
+    pub(super) fn away(&mut self, name: &[u8], has_more: bool) {
+        self.flags.recount |= has_more;
         self.bytes.push(AWAY);
         put_bytes(&mut self.bytes, name);
     }
 
     /// A znode, with its part of the digest. As many nodes have to follow as it has children, each with all
     /// that is below it.
-    pub(crate) fn znode(&mut self, node: &Node, ext: &Ext, acls: &AclTable, digest: u64) {
+    pub(super) fn znode(&mut self, node: &Node, ext: &Ext, acls: &AclTable, digest: u64) {
         self.digest = self.digest.wrapping_add(digest);
         let kind = node.kind(ext);
         if let ZnodeKind::Ephemeral { session } = kind {
@@ -107,10 +104,10 @@ impl Writer {
     }
 
     /// The content, the sessions that own something in it, and its digest.
-    pub(crate) fn end(self) -> (Vec<u8>, Vec<i64>, u64) {
-        let Self { mut bytes, header, mut sessions, digest, .. } = self;
-        let quotas = if header.has_quotas { QUOTAS } else { 0 };
-        let recount = if header.recount { RECOUNT } else { 0 };
+    pub(super) fn end(self) -> (Vec<u8>, Vec<i64>, u64) {
+        let Self { mut bytes, flags, mut sessions, digest, .. } = self;
+        let quotas = if flags.has_quotas { QUOTAS } else { 0 };
+        let recount = if flags.recount { RECOUNT } else { 0 };
         bytes[0] = quotas | recount;
         bytes.extend_from_slice(&digest.to_le_bytes());
         sessions.sort_unstable();
@@ -120,18 +117,18 @@ impl Writer {
 }
 
 /// A node of a content; without a znode it lives elsewhere.
-pub(crate) struct NodeRecord<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) znode: Option<ZnodeRecord<'a>>,
+pub(super) struct NodeRecord<'a> {
+    pub(super) name: &'a str,
+    pub(super) znode: Option<MovedZnode<'a>>,
 }
 
-pub(crate) struct ZnodeRecord<'a> {
-    pub(crate) children: usize,
-    pub(crate) kind: ZnodeKind,
-    pub(crate) acl: OpAcl<'a>,
-    pub(crate) pzxid: i64,
-    pub(crate) cversion: i32,
-    pub(crate) aversion: i32,
+pub(super) struct MovedZnode<'a> {
+    pub(super) children: usize,
+    pub(super) kind: ZnodeKind,
+    pub(super) acl: OpAcl<'a>,
+    pub(super) pzxid: i64,
+    pub(super) cversion: i32,
+    pub(super) aversion: i32,
     czxid: i64,
     mzxid: i64,
     ctime: i64,
@@ -140,9 +137,9 @@ pub(crate) struct ZnodeRecord<'a> {
     data: Option<&'a [u8]>,
 }
 
-impl ZnodeRecord<'_> {
+impl MovedZnode<'_> {
     /// The znode without its ACL and its kind.
-    pub(crate) fn node(&self, name: &str) -> Node {
+    pub(super) fn node(&self, name: &str) -> Node {
         let mut node = Node::new(name, self.data, self.czxid, self.ctime);
         node.mzxid = self.mzxid;
         node.set_mtime(self.mtime);
@@ -151,29 +148,29 @@ impl ZnodeRecord<'_> {
     }
 
     /// Whether it has nothing for which an [`Ext`] is needed, but perhaps its kind.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         (self.pzxid, self.cversion, self.aversion) == (self.czxid, 0, 0)
     }
 }
 
 /// Reads a content that may be anything: what it needs in memory is in proportion to what was read.
-pub(crate) struct ContentReader<'a> {
+pub(super) struct ContentReader<'a> {
     decoder: Decoder<'a>,
     acls: Vec<OpAcl<'a>>,
 }
 
 impl<'a> ContentReader<'a> {
-    pub(crate) fn new(content: &'a [u8]) -> Result<(Header, Self), Reason> {
-        let mut decoder = Decoder { rest: content };
-        let flags = decoder.u8()?;
-        if flags & !(QUOTAS | RECOUNT) != 0 {
+    pub(super) fn new(content: &'a [u8]) -> Result<(ContentFlags, Self), Reason> {
+        let mut decoder = Decoder::new(content);
+        let bits = decoder.u8()?;
+        if bits & !(QUOTAS | RECOUNT) != 0 {
             return Err("a subtree has an unknown flag");
         }
-        let header = Header { has_quotas: flags & QUOTAS != 0, recount: flags & RECOUNT != 0 };
-        Ok((header, Self { decoder, acls: Vec::new() }))
+        let flags = ContentFlags { has_quotas: bits & QUOTAS != 0, recount: bits & RECOUNT != 0 };
+        Ok((flags, Self { decoder, acls: Vec::new() }))
     }
 
-    pub(crate) fn node(&mut self) -> Result<NodeRecord<'a>, Reason> {
+    pub(super) fn node(&mut self) -> Result<NodeRecord<'a>, Reason> {
         let flags = self.decoder.u8()?;
         if flags & !(KINDS | AWAY | EXT) != 0 || (flags & AWAY != 0 && flags != AWAY) {
             return Err("a znode has an unknown flag");
@@ -186,7 +183,7 @@ impl<'a> ContentReader<'a> {
         Ok(NodeRecord { name, znode })
     }
 
-    fn znode(&mut self, flags: u8) -> Result<ZnodeRecord<'a>, Reason> {
+    fn znode(&mut self, flags: u8) -> Result<MovedZnode<'a>, Reason> {
         let children = self.decoder.len()?;
         let (czxid, mzxid) = (self.decoder.i64()?, self.decoder.i64()?);
         let (ctime, mtime) = (self.decoder.i64()?, self.decoder.i64()?);
@@ -197,20 +194,12 @@ impl<'a> ContentReader<'a> {
         } else {
             (self.decoder.i64()?, self.decoder.i32()?, self.decoder.i32()?)
         };
-        let kind = match flags & KINDS {
-            EPHEMERAL => ZnodeKind::Ephemeral { session: self.decoder.i64()? },
-            CONTAINER => ZnodeKind::Container,
-            TTL => match self.decoder.i64()? {
-                ttl_ms @ 1..=TTL_MS_MAX => ZnodeKind::Ttl { ttl_ms },
-                _ => return Err("a TTL is out of range"),
-            },
-            _ => ZnodeKind::Persistent,
-        };
-        if children > 0 && flags & KINDS == EPHEMERAL {
+        let kind = self.decoder.kind(flags, Decoder::i64)?;
+        if children > 0 && matches!(kind, ZnodeKind::Ephemeral { .. }) {
             return Err("an ephemeral has children");
         }
         let data = self.decoder.nullable()?;
-        Ok(ZnodeRecord {
+        Ok(MovedZnode {
             children,
             kind,
             acl,
@@ -240,8 +229,8 @@ impl<'a> ContentReader<'a> {
     }
 
     /// The digest, if nothing but that is left.
-    pub(crate) fn end(mut self) -> Result<u64, Reason> {
+    pub(super) fn end(mut self) -> Result<u64, Reason> {
         let digest = u64::from_le_bytes(self.decoder.array()?);
-        if self.decoder.rest.is_empty() { Ok(digest) } else { Err("bytes follow a subtree") }
+        if self.decoder.is_at_end() { Ok(digest) } else { Err("bytes follow a subtree") }
     }
 }

@@ -1,0 +1,24 @@
+//! Paths that mean something to the tree itself.
+
+pub(crate) const ROOT: &str = "/";
+pub(crate) const ZOOKEEPER: &str = "/zookeeper";
+pub(crate) const QUOTA: &str = "/zookeeper/quota";
+pub(crate) const CONFIG: &str = "/zookeeper/config";
+
+/// Where programs are registered that run inside the service. What is written there has to go by way of whoever
+/// runs them: a multi that does so is refused (`Unimplemented`).
+pub const PROGRAMS: &str = "/em";
+
+/// Whether the znode at a path is always there and cannot be deleted.
+pub(crate) fn contains(path: &str) -> bool {
+    matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
+}
+
+pub(crate) fn is_of_programs(path: &str) -> bool {
+    is_at_or_below(path, PROGRAMS)
+}
+
+/// Whether a path is `top` or leads to something below it.
+pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+}
