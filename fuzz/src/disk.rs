@@ -2,7 +2,7 @@
 
 use crate::Input;
 use std::sync::OnceLock;
-use stoa_core::{Config, Now, Recovered, Restore, Server};
+use stoa_core::{Config, Now, Recovered, Restore, Shard};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::{
     Disk, Entry, FolderId, Log, Options, Recovery, SnapshotHeader, SnapshotReader, SnapshotWriter, inspect,
@@ -244,7 +244,7 @@ pub fn records(data: &[u8]) {
 fn serve(recovered: Recovered) {
     let mut now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
     let config = Config { server_id: 1, ..Config::default() };
-    let Some(mut server) = Server::new(config, recovered, [1; 32], now) else { return };
+    let Some(mut server) = Shard::new(config, recovered, [1; 32], now) else { return };
     for _ in 0..3 {
         while server.poll_peer().is_some() {}
         while let Some(append) = server.poll_append() {

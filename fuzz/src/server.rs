@@ -1,14 +1,14 @@
 //! Whole servers: one that stands alone and its clients, and a member of an ensemble with what the others say.
 
 use crate::Input;
-use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Recovered, Server};
+use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
 
 /// A server whose disk stores at once, and two clients of it.
 pub struct Member {
     /// The server.
-    pub server: Server,
+    pub server: Shard,
     /// The time.
     pub now: Now,
     /// What is on the disk.
@@ -33,7 +33,7 @@ impl Member {
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), voters);
-        let server = Server::new(config, recovered, [id; 32], now).expect("an empty disk is sound");
+        let server = Shard::new(config, recovered, [id; 32], now).expect("an empty disk is sound");
         let mut member = Self { server, now, records: Vec::new(), clients: [None; 2] };
         member.settle();
         member
@@ -90,7 +90,7 @@ impl Member {
             rest = tail;
         }
         assert!(rest.is_empty() || rest.len() == count, "an answer is cut");
-        self.server.sent(id, count);
+        self.server.sent(id, count, self.now);
     }
 
     fn hang_up(&mut self, id: ConnectionId) {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
-use stoa_core::{Config, ConnectionId, Now, Placement, ProgramLimits, Recovered, Server, Shard, Word};
+use stoa_core::{Config, ConnectionId, Now, Placement, ProgramLimits, Recovered, Shard, Word};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, next_frame, request::encode,
@@ -60,41 +60,12 @@ fn handshake() -> Vec<u8> {
     frame(|out| request.encode(out))
 }
 
-/// A server that is driven as the real one is, turn by turn; disks store at once.
-trait Machine {
-    fn connect(&mut self) -> ConnectionId;
-    /// Bytes arrive; returns how many are sent back.
-    fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8>;
-}
-
 fn address() -> SocketAddr {
     ([127, 0, 0, 1], 4000).into()
 }
 
-impl Machine for Server {
-    fn connect(&mut self) -> ConnectionId {
-        Self::connect(self, address(), NOW).expect("there is room")
-    }
-
-    fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8> {
-        let mut sent = Vec::new();
-        assert_eq!(self.receive(client, bytes, NOW), bytes.len());
-        self.turn_ended(NOW);
-        loop {
-            while self.poll_output().is_some() {
-                let output = self.output(client);
-                sent.extend_from_slice(output);
-                let len = output.len();
-                self.sent(client, len);
-            }
-            while self.poll_peer().is_some() {}
-            let Some(append) = self.poll_append() else { return sent };
-            self.appended(append.position, NOW);
-        }
-    }
-}
-
-/// The threads of a server; the client is connected to the first.
+/// The threads of a server, driven as the real one is, turn by turn; disks store at once. The client is connected to
+/// the first.
 struct Threads {
     shards: Vec<Shard>,
     words: VecDeque<(u8, u8, Word)>,
@@ -103,9 +74,9 @@ struct Threads {
 }
 
 impl Threads {
-    fn new(partitions: u8) -> Self {
+    fn new(partitions: u8, programs: ProgramLimits) -> Self {
         let shard = |partition: u8| {
-            let config = Config { partition, partitions, ..Config::default() };
+            let config = Config { partition, partitions, programs: programs.clone(), ..Config::default() };
             let tree = if partition == 0 {
                 Tree::new(Options::default())
             } else {
@@ -124,10 +95,10 @@ impl Threads {
         self.busy.push(thread);
         while let Some(thread) = self.busy.pop() {
             let shard = &mut self.shards[usize::from(thread)];
-            while shard.server_mut().poll_peer().is_some() {}
+            while shard.poll_peer().is_some() {}
             shard.settle(NOW);
-            if let Some(append) = shard.server_mut().poll_append() {
-                shard.server_mut().appended(append.position, NOW);
+            if let Some(append) = shard.poll_append() {
+                shard.appended(append.position, NOW);
                 self.busy.push(thread);
             }
             // What is prepared is handed to the first partition's thread when the entry is closed.
@@ -143,15 +114,16 @@ impl Threads {
     }
 }
 
-impl Machine for Threads {
+impl Threads {
     fn connect(&mut self) -> ConnectionId {
         self.shards[0].connect(address(), NOW).expect("there is room")
     }
 
+    /// Bytes arrive; returns how many are sent back.
     fn turn(&mut self, client: ConnectionId, bytes: &[u8]) -> Vec<u8> {
         let mut sent = Vec::new();
         assert_eq!(self.shards[0].receive(client, bytes, NOW), bytes.len());
-        self.shards[0].server_mut().turn_ended(NOW);
+        self.shards[0].turn_ended(NOW);
         self.settle(0);
         let home = &mut self.shards[0];
         while home.poll_output().is_some() {
@@ -171,14 +143,14 @@ fn cpu_time() -> Duration {
 }
 
 /// Nanoseconds of each request, when so many arrive together.
-fn measure(machine: &mut impl Machine, client: ConnectionId, request: &[u8], together: usize) -> f64 {
+fn measure(threads: &mut Threads, client: ConnectionId, request: &[u8], together: usize) -> f64 {
     let bytes = request.repeat(together);
     let mut best = Duration::MAX;
     // The best of some rounds: the others had company.
     for _ in 0..5 {
         let began = cpu_time();
         for _ in 0..ROUNDS / 5 / together {
-            let sent = machine.turn(client, &bytes);
+            let sent = threads.turn(client, &bytes);
             let mut rest = sent.as_slice();
             let mut answers = 0;
             while let Ok(Some((_, tail))) = next_frame(rest, usize::MAX >> 1) {
@@ -197,7 +169,7 @@ fn create(path: &str) -> Vec<u8> {
 }
 
 /// Programs that have nothing to do with what is asked: operations and, of half of them, events.
-fn register_programs(machine: &mut impl Machine, client: ConnectionId) {
+fn register_programs(threads: &mut Threads, client: ConnectionId) {
     for number in 0..PROGRAMS {
         let mut source = format!("on_operation(\"read\", \"/app-{number}/*\");\nfn read(request) {{ }}\n");
         if number % 2 == 0 {
@@ -207,33 +179,33 @@ fn register_programs(machine: &mut impl Machine, client: ConnectionId) {
         let register = request(Opcode::Create, |out| {
             encode::create(out, &path, Some(source.as_bytes()), OPEN_ACL, 0, None);
         });
-        machine.turn(client, &register);
+        threads.turn(client, &register);
     }
 }
 
-fn report(what: &str, mut machine: impl Machine, path: &str, programs: Programs) {
+fn report(what: &str, mut threads: Threads, path: &str, programs: Programs) {
     if !std::env::args().nth(1).is_none_or(|wanted| what.contains(&wanted)) {
         return;
     }
-    let client = machine.connect();
-    machine.turn(client, &handshake());
+    let client = threads.connect();
+    threads.turn(client, &handshake());
     match programs {
         Programs::None => {}
         Programs::OfOthers => {
-            let other = machine.connect();
-            machine.turn(other, &handshake());
-            register_programs(&mut machine, other);
+            let other = threads.connect();
+            threads.turn(other, &handshake());
+            register_programs(&mut threads, other);
         }
-        Programs::Own => register_programs(&mut machine, client),
+        Programs::Own => register_programs(&mut threads, client),
     }
     let znode = format!("{path}/znode");
-    machine.turn(client, &create(path));
-    machine.turn(client, &create(&znode));
+    threads.turn(client, &create(path));
+    threads.turn(client, &create(&znode));
     let get = request(Opcode::GetData, |out| encode::path_watch(out, &znode, false));
     let set = request(Opcode::SetData, |out| encode::set_data(out, &znode, Some(DATA), -1));
     print!("{what:<40}");
     for (request, together) in [(&get, 1), (&get, 16), (&set, 1), (&set, 16)] {
-        print!("{:>10.0}", measure(&mut machine, client, request, together));
+        print!("{:>10.0}", measure(&mut threads, client, request, together));
     }
     println!();
 }
@@ -245,20 +217,14 @@ fn main() {
         names.find(|name| placement.of(name) == of).expect("names are spread")
     };
     println!("{:<40}{:>10}{:>10}{:>10}{:>10}", "ns a request", "get", "16 gets", "set", "16 sets");
-    let tree = Tree::new(Options::default());
-    let config = Config::default();
-    let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], NOW);
-    report("one partition", server.expect("a new timeline is sound"), &top(0), Programs::None);
+    let limits = ProgramLimits::default();
+    report("one partition", Threads::new(1, limits.clone()), &top(0), Programs::None);
     for (what, programs) in
         [("one, 100 programs of others", Programs::OfOthers), ("one, 100 programs of its own", Programs::Own)]
     {
-        let programs_per_session = PROGRAMS;
-        let limits = ProgramLimits { programs_per_session, ..ProgramLimits::default() };
-        let config = Config { programs: limits, ..Config::default() };
-        let tree = Tree::new(Options::default());
-        let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], NOW);
-        report(what, server.expect("a new timeline is sound"), &top(0), programs);
+        let limits = ProgramLimits { programs_per_session: PROGRAMS, ..limits.clone() };
+        report(what, Threads::new(1, limits), &top(0), programs);
     }
-    report("two, requests for the thread's own", Threads::new(2), &top(0), Programs::None);
-    report("two, requests for the other one", Threads::new(2), &top(1), Programs::None);
+    report("two, requests for the thread's own", Threads::new(2, limits.clone()), &top(0), Programs::None);
+    report("two, requests for the other one", Threads::new(2, limits.clone()), &top(1), Programs::None);
 }

@@ -5,13 +5,13 @@
 use crate::crossing::Pending;
 use crate::owners::Known;
 use crate::peer::Asked;
-use crate::server::Server;
+use crate::replica::Replica;
 use bytes::Bytes;
 use stoa_timeline::Origin;
 use stoa_tree::{Caller, Contact};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
-impl Server {
+impl Replica {
     /// Requests of a contact server, with the number of the first.
     pub(crate) fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
         for (request, asked) in (first..).zip(asked) {
@@ -37,7 +37,7 @@ impl Server {
     /// Takes a request, unless it has to wait.
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
         // What is asked of an operation that is being coordinated here is asked when this partition stands still for it:
-        // see [`Server::stands`].
+        // see [`Replica::stands`].
         if self.crossing.is_standing() || self.crossing.is_coordinating() {
             return false;
         }

@@ -18,7 +18,7 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, ToPartition, Word};
@@ -70,7 +70,7 @@ pub(crate) fn is_plain_write(opcode: Option<Opcode>) -> bool {
     )
 }
 
-impl Server {
+impl Replica {
     /// A write of a guest, asked ahead, with those that follow it. Those that are for others are handed on.
     pub(crate) fn guest_ahead(
         &mut self,

@@ -7,8 +7,8 @@ use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
 use crate::placement::Placement;
 use crate::planted::Bug;
+use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::request::failed_multi;
-use crate::server::{Due, Server, WARNINGS_MAX};
 use crate::stats::Stats;
 use crate::step::{end_of, step_of};
 use alloc::collections::{BTreeSet, VecDeque};
@@ -24,7 +24,7 @@ use stoa_wire::{
     begin_frame, end_frame, perms, put, xid,
 };
 
-impl Server {
+impl Replica {
     /// Applies a committed entry.
     ///
     /// # Panics

@@ -9,7 +9,7 @@
 
 use crate::connection::{ConnectionId, Phase};
 use crate::placement::FIRST;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::timestamp::Timestamp;
 use crate::word::Word;
 use alloc::boxed::Box;
@@ -47,7 +47,7 @@ pub(crate) enum Came {
     CaughtUp,
 }
 
-impl Server {
+impl Replica {
     /// Whether a client may have been shown more than this server has, on any partition.
     pub(crate) fn has_to_catch_up(&self, id: ConnectionId, request: &ConnectRequest<'_>) -> bool {
         let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());

@@ -3,9 +3,9 @@
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
 use crate::guest::Guest;
+use crate::replica::{ConnectError, Output};
 use crate::request::is_read;
 use crate::route::Route;
-use crate::server::{ConnectError, Output};
 use crate::session::SessionKey;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};

@@ -12,7 +12,7 @@ use crate::load::{LoadReport, Rates, SubtreeLoad};
 use crate::moves::Moved;
 use crate::peer::{Asked, PeerMessage, READS_MAX, Reads};
 use crate::placement::{FIRST, MoveRefusal};
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::word::Word;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -109,7 +109,7 @@ impl Controller {
     }
 }
 
-impl Server {
+impl Replica {
     /// At every partition: tells the leader's first one what is asked here, when it is time.
     pub(crate) fn tell_load(&mut self) {
         let own = self.config.partition;
@@ -320,7 +320,7 @@ impl Server {
         Hints::parse(content, self.placement.partitions())
     }
 
-    /// When [`Server::tend_balance`] is next needed.
+    /// When [`Replica::tend_balance`] is next needed.
     pub(crate) fn next_balance_wake_us(&self) -> Option<u64> {
         let controller = &self.controller;
         if controller.loads.is_empty() {
@@ -386,7 +386,7 @@ impl Server {
     /// Has a subtree moved, for an operator, behind those moves that are asked for already.
     ///
     /// # Errors
-    /// When that is not begun. What becomes of it is in [`Server::recent_moves`] then.
+    /// When that is not begun. What becomes of it is in [`Replica::recent_moves`] then.
     pub fn request_move(&mut self, subtree: &str, to: u8, now: Now) -> Result<(), MoveError> {
         self.now = now;
         if !path::is_valid(subtree)

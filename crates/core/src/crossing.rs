@@ -16,7 +16,7 @@ use crate::config::Now;
 use crate::owners::Known;
 use crate::peer::Asked;
 use crate::placement::FIRST;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::timestamp::Timestamp;
 use crate::word::Word;
 use alloc::boxed::Box;
@@ -128,7 +128,7 @@ impl Crossing {
     }
 }
 
-impl Server {
+impl Replica {
     /// Whether this partition has written its part of an operation, and stands still until that is applied; or the
     /// log has been given such parts.
     #[must_use]

@@ -4,7 +4,7 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
 use crate::planted::Bug;
-use crate::server::{Due, Server};
+use crate::replica::{Due, Replica};
 use crate::session::Scope;
 use crate::state::State;
 use crate::step::end_of;
@@ -24,7 +24,7 @@ pub(crate) struct Arrived {
     states: Vec<State>,
 }
 
-impl Server {
+impl Replica {
     /// It is that time.
     pub(crate) fn at(&mut self, now: Now) {
         self.now = now;
@@ -125,7 +125,7 @@ impl Server {
 
     /// A snapshot has come from another server, with this message; it is whole, and the `states` of all partitions
     /// were loaded from it. It becomes this server's state when the record that comes out of
-    /// [`Server::poll_append`] with it is durable, unless it is of no use any more.
+    /// [`Replica::poll_append`] with it is durable, unless it is of no use any more.
     ///
     /// # Errors
     /// When the message is none.

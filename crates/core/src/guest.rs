@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::peer::After;
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::server::{Output, Server};
+use crate::replica::{Output, Replica};
 use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
 use crate::word::{Attached, ToClient, ToPartition, Word};
@@ -112,7 +112,7 @@ impl Guests {
     }
 }
 
-impl Server {
+impl Replica {
     /// Something of a client that is connected to this home.
     pub(crate) fn hear_home(&mut self, home: u8, client: ConnectionId, said: ToPartition, now: Now) {
         self.now = now;

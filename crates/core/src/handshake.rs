@@ -5,14 +5,14 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::session::Scope;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, begin_frame, end_frame};
 
-impl Server {
+impl Replica {
     pub(crate) fn handshake(&mut self, id: ConnectionId, frame: &[u8]) {
         self.stats.connection_requests += 1;
         self.open_connection(id, frame);

@@ -10,6 +10,7 @@ mod ahead;
 mod direct;
 mod due;
 mod run;
+mod settle;
 mod time;
 
 use crate::ahead::Ahead;
@@ -20,8 +21,8 @@ use crate::frame::Frame;
 use crate::gather::Gather;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
+use crate::replica::{ConnectError, Output};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
-use crate::server::{ConnectError, Output};
 use crate::timestamp::Timestamp;
 use crate::word::{ToClient, ToPartition, Word};
 use alloc::boxed::Box;
@@ -68,7 +69,12 @@ pub(crate) struct Home {
     handshakes: VecDeque<(u64, ConnectionId)>,
     /// Requests of all clients that are under way, and their bytes.
     pub(crate) under_way: (usize, usize),
+    /// What clients here have for partitions: this thread's own hears it in its order, too.
     pub(crate) words: VecDeque<(u8, Word)>,
+    /// For other threads.
+    pub(crate) outbox: VecDeque<(u8, Word)>,
+    /// Homes that want to know when a position is applied.
+    tell: VecDeque<(u8, u64)>,
     /// For this thread's own partition, where it could not be asked at once.
     own: VecDeque<(ConnectionId, ToPartition)>,
     /// Clients that only read.
@@ -159,6 +165,8 @@ impl Home {
             handshakes: VecDeque::new(),
             under_way: (0, 0),
             words: VecDeque::new(),
+            outbox: VecDeque::new(),
+            tell: VecDeque::new(),
             own: VecDeque::new(),
             stats: HomeStats::default(),
             config,
@@ -746,19 +754,10 @@ impl Home {
         self.connections.poll_announced().or_else(|| self.outputs.pop_front())
     }
 
-    pub(crate) fn poll_word(&mut self) -> Option<(u8, Word)> {
-        self.words.pop_front()
-    }
-
     /// Whether there is nothing for this thread's own partition, nor for others.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.own.is_empty() && self.words.is_empty()
-    }
-
-    /// What is for this thread's own partition.
-    pub(crate) fn poll_own(&mut self) -> Option<(ConnectionId, ToPartition)> {
-        self.own.pop_front()
     }
 
     /// `bytes` of the output have been sent.

@@ -1,25 +1,27 @@
 //! One server as a state machine: inputs in, outputs out.
 //!
-//! [`Server`] owns the connections, the sessions and the partition. It opens no socket and no file,
-//! reads no clock, starts no thread and draws no random number: whoever drives it (the server crate
-//! with the real world, the simulator with its own) hands in bytes, time and completions, and takes
-//! out bytes, log entries and snapshot slices:
+//! A [`Shard`] is one thread of a server: its clients, and the [`Replica`] of one partition. It opens no socket and
+//! no file, reads no clock, starts no thread and draws no random number: whoever drives it (the server crate with
+//! the real world, the simulator with its own) hands in bytes, time and completions, and takes out bytes, log
+//! entries and snapshot slices:
 //!
 //! | in | out |
 //! | --- | --- |
-//! | [`Server::connect`], [`Server::receive`], [`Server::disconnected`] | [`Server::poll_output`], [`Server::output`] |
-//! | [`Server::appended`], [`Server::append_refused`] | [`Server::poll_append`] |
-//! | [`Server::snapshot_taken`], [`Server::snapshot_finished`] | [`Server::poll_snapshot`] |
-//! | [`Server::tick`] | [`Server::next_wake_us`] |
+//! | [`Shard::connect`], [`Shard::receive`], [`Shard::disconnected`] | [`Shard::poll_output`], [`Shard::output`] |
+//! | [`Shard::hear`] | [`Shard::poll_word`]: what is for the server's other threads |
+//! | [`Replica::peer_message`], [`Replica::peer_connected`], [`Replica::peer_lost`] | [`Replica::poll_peer`] |
+//! | [`Replica::appended`], [`Replica::append_refused`] | [`Replica::poll_append`] |
+//! | [`Replica::snapshot_taken`], [`Replica::snapshot_finished`] | [`Replica::poll_snapshot`] |
+//! | [`Shard::tick`] | [`Shard::next_wake_us`] |
 //!
 //! The way of a write: a frame is decoded, prepared against the state as it will be, and becomes an
-//! update in the entry under construction; [`Server::poll_append`] hands the entry to the log;
-//! [`Server::appended`] says that it is durable, and only then is it applied, are watches triggered
+//! update in the entry under construction; [`Replica::poll_append`] hands the entry to the log;
+//! [`Replica::appended`] says that it is durable, and only then is it applied, are watches triggered
 //! and is the reply written. A read runs at once against the applied state, unless its session has
 //! a write under way: then it waits its turn (FIFO client order).
 //!
-//! Where the tree is divided over several partitions, [`Shard`] is one thread of the server: a partition,
-//! which is a [`Server`] too, and a home for clients, which sends each request where it has to go.
+//! Where the tree is divided over several partitions, the clients of a thread have a home there, which sends each
+//! request where it has to go.
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
@@ -58,10 +60,10 @@ mod planted;
 mod read;
 mod read_only;
 mod reaper;
+mod replica;
 mod request;
 mod restore;
 mod route;
-mod server;
 mod session;
 mod shard;
 mod side;
@@ -88,8 +90,8 @@ pub use moves::Moved;
 pub use placement::{MoveRefusal, Placement};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
+pub use replica::{ConnectError, Output, Replica};
 pub use restore::{Recovered, Restore};
-pub use server::{ConnectError, Output, Server};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use snapshot::SnapshotOutput;

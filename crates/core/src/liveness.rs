@@ -5,7 +5,7 @@ use crate::config::Now;
 use crate::connection::{CloseReason, Phase};
 use crate::peer::PeerMessage;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use stoa_timeline::Lead;
@@ -86,7 +86,7 @@ impl Liveness {
     }
 }
 
-impl Server {
+impl Replica {
     /// Tells the leader whom this server has heard of since the last message of this kind that has
     /// arrived there.
     pub(crate) fn tell_whom_we_heard(&mut self) {

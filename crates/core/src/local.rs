@@ -17,7 +17,7 @@
 use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::placement::FIRST;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::session::{Scope, SessionKey};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ fn needs_owner(request: &Request<'_>) -> bool {
     }
 }
 
-impl Server {
+impl Replica {
     /// Whether who comes without a session is given a local one. As in ZooKeeper, a server that stands alone has none.
     pub(crate) fn makes_local_sessions(&self) -> bool {
         self.config.local_sessions && self.config.partitions == 1 && self.is_ensemble()

@@ -12,7 +12,7 @@
 
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::word::Word;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -167,7 +167,7 @@ pub(crate) struct ServerList {
     list: Option<String>,
 }
 
-impl Server {
+impl Replica {
     /// The members are others. Before the term is settled that is who belonged to it once; the end of it is
     /// told.
     pub(crate) fn members_changed(&mut self) {

@@ -19,8 +19,8 @@ use crate::entry::{Item, Items, Outcome, Part};
 use crate::peer::Asked;
 use crate::placement::{MoveRefusal, Placement};
 use crate::planted::Bug;
+use crate::replica::Replica;
 use crate::request::frame;
-use crate::server::Server;
 use crate::word::{LeftWatch, ToClient, Word};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -68,13 +68,13 @@ impl Moves {
         Self { begun, ..Self::default() }
     }
 
-    /// Whether there is something for [`Server::poll_moved`].
+    /// Whether there is something for [`Replica::poll_moved`].
     pub(crate) fn has_outcomes(&self) -> bool {
         !self.outcomes.is_empty()
     }
 }
 
-impl Server {
+impl Replica {
     // ---- where things live ----
 
     /// Where everything lives, as of what is applied here.
@@ -130,7 +130,7 @@ impl Server {
     // ---- moves, at the first partition ----
 
     /// At the first partition of the server that leads: moves the subtree at a path, with what is in it and
-    /// has not been moved by itself. What becomes of that comes out of [`Server::poll_moved`], or nothing does if
+    /// has not been moved by itself. What becomes of that comes out of [`Replica::poll_moved`], or nothing does if
     /// this server stops leading.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::connection::ConnectionId;
 use crate::crossing::Pending;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::step::{end_of, entry_of};
 use crate::word::Word;
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ pub(crate) struct Owners {
     is_keeper: bool,
     /// How far the first partition had come with what is known here.
     position: u64,
-    /// At a leader: nobody is known before that is. See [`Server::learn_of_sessions`].
+    /// At a leader: nobody is known before that is. See [`Replica::learn_of_sessions`].
     needs: u64,
     /// At a leader: sessions of which something was decided that was not told yet.
     decided: HashMap<i64, Decided, FixedState>,
@@ -110,7 +110,7 @@ impl Owners {
     }
 }
 
-impl Server {
+impl Replica {
     /// Something has become of a session: who speaks for it now, if it has not ended.
     pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
         if !self.stamp.is_empty() && self.has_sessions() {

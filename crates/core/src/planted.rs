@@ -4,7 +4,7 @@
 //! at compile time.
 
 use crate::connection::ConnectionId;
-use crate::server::Server;
+use crate::replica::Replica;
 use stoa_wire::ReplyHeader;
 
 /// A bug that can be planted.
@@ -111,7 +111,7 @@ impl Planted {
     }
 }
 
-impl Server {
+impl Replica {
     /// Where the output of a write's connection stands before its update is applied.
     #[inline]
     pub(crate) fn planted_mark(&self, writer: Option<ConnectionId>) -> usize {
@@ -137,7 +137,7 @@ impl Server {
 }
 
 #[cfg(feature = "planted-bugs")]
-impl Server {
+impl Replica {
     /// Plants a bug.
     pub fn plant(&mut self, bug: Bug) {
         self.planted.bug = Some(bug);

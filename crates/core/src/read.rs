@@ -5,7 +5,7 @@ use crate::connection::{Connection, ConnectionId};
 use crate::extensions::{failure_of, is_of_programs};
 use crate::partition::Partition;
 use crate::placement::Placement;
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};
@@ -24,7 +24,7 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 /// So much longer than the request that wrote them is the reply with the data, at most.
 const STAT_BYTES_MAX: usize = 128;
 
-impl Server {
+impl Replica {
     /// Answers a read. `arrived_us` is given for one that had to wait; otherwise its latency is
     /// known at the end of the turn.
     pub(crate) fn read(

@@ -11,7 +11,7 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::word::Word;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -97,7 +97,7 @@ enum Admission {
     TurnedAway(CloseReason),
 }
 
-impl Server {
+impl Replica {
     /// Whether it only reads, for clients that have said that this will do.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

@@ -2,12 +2,12 @@
 
 use crate::crossing::Pending;
 use crate::peer::{After, Asked};
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::vec::Vec;
 use stoa_tree::Caller;
 use stoa_wire::{Opcode, Request, put};
 
-impl Server {
+impl Replica {
     /// One whose parent lives on another partition.
     fn reap_across(&mut self, path: &str) {
         let (mut body, mut asked) = (Vec::new(), Vec::new());

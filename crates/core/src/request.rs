@@ -6,13 +6,13 @@ use crate::extensions::changes_programs;
 use crate::frame::Frame;
 use crate::peer::Asked;
 use crate::planted::Bug;
-use crate::server::{Server, Waiter};
+use crate::replica::{Replica, Waiter};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Contact, Identity, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
-impl Server {
+impl Replica {
     pub(crate) fn request(&mut self, id: ConnectionId, frame: &Frame<'_>, arrived_us: u64) {
         let (header, mut reader) = (frame.header, frame.body());
         // A check is known in a multi only.

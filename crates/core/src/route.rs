@@ -213,7 +213,7 @@ impl Route {
     }
 
     /// Whether a partition that has told the client nothing may have come past the end of its session before it knew of
-    /// the connection: see [`crate::server::Server::silence_guests`]. What it tells first then waits for the first
+    /// the connection: see [`crate::replica::Replica::silence_guests`]. What it tells first then waits for the first
     /// partition, which will have ended the connection.
     #[cold]
     fn may_have_ended(&self, stamp: &Timestamp) -> bool {

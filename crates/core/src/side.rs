@@ -6,7 +6,7 @@
 
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::word::{Attached, ToClient};
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -57,7 +57,7 @@ impl Sides {
     }
 }
 
-impl Server {
+impl Replica {
     /// Somebody wants a side connection to this session's.
     pub(crate) fn attach_side(&mut self, home: u8, client: ConnectionId, session: i64, password: &[u8]) {
         let answer = match self.main_of(session, password) {

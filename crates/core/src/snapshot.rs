@@ -8,7 +8,7 @@
 
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::state;
 use crate::word::Word;
 use alloc::vec;
@@ -49,12 +49,12 @@ pub enum SnapshotOutput {
         /// They.
         bytes: Vec<u8>,
     },
-    /// It is of no use any more: drop it, then say so with [`Server::snapshot_finished`] to every partition.
+    /// It is of no use any more: drop it, then say so with [`Replica::snapshot_finished`] to every partition.
     Abort {
         /// Its number.
         number: u64,
     },
-    /// This partition has no more. When none has, make it durable, then say so with [`Server::snapshot_finished`] to
+    /// This partition has no more. When none has, make it durable, then say so with [`Replica::snapshot_finished`] to
     /// every partition.
     End {
         /// Its number.
@@ -151,7 +151,7 @@ impl Snapshots {
     }
 }
 
-impl Server {
+impl Replica {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
         if self.timeline.has_log() {

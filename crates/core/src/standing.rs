@@ -1,6 +1,6 @@
 //! Where a server stands among the others, for operators.
 
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::vec::Vec;
 use stoa_timeline::{Lead, server_id};
 
@@ -49,7 +49,7 @@ pub struct Standing {
     pub matched: Vec<(u8, u64)>,
 }
 
-impl Server {
+impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
     /// more than it had.
     #[must_use]

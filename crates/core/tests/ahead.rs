@@ -182,7 +182,7 @@ fn what_the_log_has_no_room_for_is_refused_on_all_partitions() {
     let refused = threads.records.iter().position(|(at, _)| Some(*at) == threads.unstored).unwrap();
     threads.records.truncate(refused);
     threads.unstored = None;
-    assert!(threads.shard(0).server_mut().append_refused(0, now));
+    assert!(threads.shard(0).append_refused(0, now));
     threads.slow_log.clear();
     threads.settle();
     threads.pass(600);

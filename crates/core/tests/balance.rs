@@ -41,7 +41,7 @@ fn what_is_asked_reaches_the_leader_who_has_something_moved() {
         }
         threads.pass(100);
     }
-    let leader = threads.shard(0).server();
+    let leader = threads.shard(0);
     assert_eq!(leader.move_counts(), (1, 0), "one of the two");
     let recent = leader.recent_moves().next().unwrap();
     assert!(both.contains(&recent.path) && (recent.to, recent.refused) == (0, None), "{recent:?}");
@@ -53,9 +53,8 @@ fn nobody_is_woken_when_nothing_is_asked() {
     let mut threads = Threads::new(2);
     let client = threads.open(0);
     threads.pass(10);
-    let wakes = |threads: &Threads| {
-        threads.shards.iter().map(|shard| shard.server().next_wake_us()).collect::<Vec<_>>()
-    };
+    let wakes =
+        |threads: &Threads| threads.shards.iter().map(|shard| shard.next_wake_us()).collect::<Vec<_>>();
     let tops = tops(2);
     tops.iter().for_each(|top| drop(threads.ask(client, &create(1, top))));
     ask_much(&mut threads, client, &tops[1]);
@@ -65,7 +64,7 @@ fn nobody_is_woken_when_nothing_is_asked() {
     let next_window = threads.now.mono_us + 250_000;
     assert!(wakes(&threads).iter().all(|wake| *wake > next_window), "{:?}", wakes(&threads));
     assert!(threads.words.values().all(|words| words.is_empty()));
-    assert_eq!(threads.shard(0).server().imbalance_percent(), 0);
+    assert_eq!(threads.shard(0).imbalance_percent(), 0);
 }
 
 #[test]
@@ -77,7 +76,7 @@ fn hints_are_read_when_they_change_and_bad_ones_are_named() {
     let pin = format!("pin {there} 1\npin {here} 1\nthis is none\nbalance off");
     assert_eq!(threads.ask(client, &set(2, HINTS_PATH, pin.as_bytes())).err, 0);
     threads.pass(10);
-    let server = threads.shard(0).server_mut();
+    let server = threads.shard(0);
     let warnings: Vec<_> = std::iter::from_fn(|| server.poll_warning()).collect();
     let named = "/zookeeper/partitions: line 3 (\"this is none\"): a line begins with";
     assert!(warnings.iter().any(|warning| warning.starts_with(named)), "{warnings:?}");
@@ -86,7 +85,7 @@ fn hints_are_read_when_they_change_and_bad_ones_are_named() {
     threads.pass(10);
     // It is asked once, whatever becomes of it.
     threads.pass(1000);
-    let recent: Vec<_> = threads.shard(0).server().recent_moves().cloned().collect();
+    let recent: Vec<_> = threads.shard(0).recent_moves().cloned().collect();
     assert!(matches!(recent.as_slice(), [only] if only.path == there && only.to == 1), "{recent:?}");
 }
 
@@ -97,7 +96,7 @@ fn an_operator_is_told_why_nothing_is_moved() {
     threads.ask(client, &create(1, HINTS_PATH));
     threads.ask(client, &set(2, HINTS_PATH, b"pin /p 1\nstay /s\ntogether /x /y"));
     let now = threads.now;
-    let mut ask = |path: &str, to| threads.shard(0).server_mut().request_move(path, to, now);
+    let mut ask = |path: &str, to| threads.shard(0).request_move(path, to, now);
     for path in ["/", "", "a", "/a/", "/zookeeper", "/zookeeper/quota/a"] {
         assert_eq!(ask(path, 1), Err(MoveError::NotMovable), "{path}");
     }
@@ -106,8 +105,8 @@ fn an_operator_is_told_why_nothing_is_moved() {
         assert_eq!(ask(path, 0), Err(MoveError::Pinned), "{path}");
     }
     assert_eq!(ask("/p", 1), Ok(()));
-    assert_eq!(threads.shard(1).server_mut().request_move("/a", 0, now), Err(MoveError::NotLeader(1)));
+    assert_eq!(threads.shard(1).request_move("/a", 0, now), Err(MoveError::NotLeader(1)));
     threads.pass(10);
     threads.pass(10);
-    assert_eq!(threads.shard(0).server().recent_moves().count(), 1);
+    assert_eq!(threads.shard(0).recent_moves().count(), 1);
 }

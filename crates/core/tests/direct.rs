@@ -63,7 +63,7 @@ impl Threads {
     fn begin_side(&mut self, thread: u8, hello: &[u8]) -> Client {
         let peer = SocketAddr::from(([10, 0, 0, 1], 4001));
         let now = self.now;
-        let side = (thread, self.shard(thread).connect_side(peer, now).unwrap());
+        let side = (thread, self.shard(thread).connect_side(peer, now).unwrap().unwrap());
         self.send(side, hello);
         self.settle();
         side

@@ -267,7 +267,7 @@ impl User {
     fn open_side(&mut self, threads: &mut Threads, partition: u8) {
         let now = threads.now;
         let peer = SocketAddr::from(([10, 0, 0, self.number], 4001));
-        let id = threads.shard(partition).connect_side(peer, now).unwrap();
+        let id = threads.shard(partition).connect_side(peer, now).unwrap().unwrap();
         self.protocol.side_connected(partition, 0);
         let mut greeting = self.protocol.side_output(partition).unwrap().split_off(0);
         greeting.drain(..5);
@@ -396,7 +396,7 @@ fn run(seed: u64, watches_everything: bool) -> [usize; 3] {
             }
             1 if moves && !is_over && threads.draw(12) == 0 => {
                 let (top, to) = (&tops[threads.draw(PARTITIONS)], threads.draw(PARTITIONS) as u8);
-                let _ = threads.shard(0).server_mut().ask_move(top, to);
+                let _ = threads.shard(0).ask_move(top, to);
             }
             // Threads are quicker than the network.
             2..6 => drop(threads.step()),
@@ -406,7 +406,7 @@ fn run(seed: u64, watches_everything: bool) -> [usize; 3] {
             }
         }
     }
-    assert_eq!(threads.shard(0).server().placement().version() > 0, moves, "seed {seed}");
+    assert_eq!(threads.shard(0).placement().version() > 0, moves, "seed {seed}");
     let sum = |count: fn(&User) -> usize| users.iter().map(count).sum();
     [sum(|user| user.done), sum(|user| user.lost), sum(|user| user.events)]
 }

@@ -5,7 +5,8 @@ mod local;
 
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Restore, Role, Server,
+    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Replica, Restore, Role,
+    Shard,
 };
 use stoa_group::Store;
 use stoa_tree::{Options, Tree};
@@ -26,7 +27,7 @@ fn config(id: u8) -> Config {
 }
 
 struct Trio {
-    servers: Vec<Server>,
+    servers: Vec<Shard>,
     now_us: u64,
     /// What clients ask for.
     timeout_ms: i32,
@@ -81,7 +82,7 @@ impl Trio {
         Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
     }
 
-    fn server(&mut self, id: u8) -> &mut Server {
+    fn server(&mut self, id: u8) -> &mut Shard {
         &mut self.servers[usize::from(id) - 1]
     }
 
@@ -189,7 +190,8 @@ impl Trio {
 
     fn frames(&mut self, id: u8, connection: ConnectionId) -> Vec<Vec<u8>> {
         let output = self.server(id).output(connection).to_vec();
-        self.server(id).sent(connection, output.len());
+        let now = self.now();
+        self.server(id).sent(connection, output.len(), now);
         let (mut rest, mut frames) = (&output[..], Vec::new());
         while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
             frames.push(frame.to_vec());
@@ -205,8 +207,8 @@ impl Trio {
     }
 }
 
-fn new_server(config: Config, recovered: Recovered, secret: u8, now: Now) -> Server {
-    Server::new(config, recovered, [secret; 32], now).expect("what it has is sound")
+fn new_server(config: Config, recovered: Recovered, secret: u8, now: Now) -> Shard {
+    Shard::new(config, recovered, [secret; 32], now).expect("what it has is sound")
 }
 
 fn frame(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -748,7 +750,7 @@ fn a_new_session_is_never_refused_for_an_id_that_another_one_has() {
 }
 
 /// What each server has counted.
-fn counted<T>(trio: &mut Trio, of: impl Fn(&Server) -> T) -> [T; 3] {
+fn counted<T>(trio: &mut Trio, of: impl Fn(&Replica) -> T) -> [T; 3] {
     [1, 2, 3].map(|id| of(trio.server(id)))
 }
 
@@ -803,23 +805,23 @@ fn how_long_an_update_was_on_its_way_is_known_where_it_comes() {
 fn a_sync_is_pending_at_the_leader_until_a_majority_has_answered() {
     let mut trio = Trio::new();
     let (client, _) = trio.connect(2, None);
-    assert_eq!(counted(&mut trio, Server::pending_syncs), [0, 0, 0]);
+    assert_eq!(counted(&mut trio, Replica::pending_syncs), [0, 0, 0]);
     trio.cuts.extend([(1, 2), (1, 3)]);
     trio.send(2, client, &frame(1, Opcode::Sync, |body| encode::path(body, "/")));
     trio.settle();
-    assert_eq!(counted(&mut trio, Server::pending_syncs), [1, 0, 0], "the leader's alone is told");
+    assert_eq!(counted(&mut trio, Replica::pending_syncs), [1, 0, 0], "the leader's alone is told");
     assert_eq!(trio.answers(2, client), []);
     trio.cuts.clear();
     trio.pass(&[1, 2, 3], 100);
     assert_eq!(trio.answers(2, client), [(1, 0)]);
-    assert_eq!(counted(&mut trio, Server::pending_syncs), [0, 0, 0]);
+    assert_eq!(counted(&mut trio, Replica::pending_syncs), [0, 0, 0]);
 }
 
 #[test]
 fn sessions_that_come_back_are_counted_where_they_come_and_at_the_leader() {
     let mut trio = Trio::new();
     let (_, session) = trio.connect(2, None);
-    let brought = |server: &Server| (server.stats().sessions_brought, server.stats().sessions_asked_for);
+    let brought = |server: &Replica| (server.stats().sessions_brought, server.stats().sessions_asked_for);
     assert_eq!(counted(&mut trio, brought), [(0, 0); 3]);
     let (_, session) = trio.connect(3, session.as_ref());
     assert_eq!(counted(&mut trio, brought), [(0, 1), (0, 0), (1, 0)]);
@@ -860,7 +862,7 @@ fn what_the_log_held_at_the_start_was_on_its_way_in_another_life() {
     // It comes back much later.
     trio.now_us += 3_600_000_000;
     let now = trio.now();
-    *trio.server(2) = Server::new(config(2), recovered, [9; 32], now).expect("it is sound");
+    *trio.server(2) = Shard::new(config(2), recovered, [9; 32], now).expect("it is sound");
     trio.pass(&[1, 2, 3], 200);
     assert!(trio.server(2).tree().get("/a").is_some());
     let stats = trio.server(2).stats();

@@ -17,23 +17,23 @@ impl Threads {
     /// Moves a subtree and waits until that is done.
     #[track_caller]
     fn moves(&mut self, path: &str, to: u8) {
-        self.shard(0).server_mut().ask_move(path, to).unwrap();
+        self.shard(0).ask_move(path, to).unwrap();
         self.settle();
         self.expect_moved(path, to, Ok(()));
         for partition in 0..self.shards.len() as u8 {
-            assert_eq!(self.shard(partition).server().placement().of(path), to);
+            assert_eq!(self.shard(partition).placement().of(path), to);
         }
     }
 
     #[track_caller]
     fn expect_moved(&mut self, path: &str, to: u8, result: Result<(), MoveRefusal>) {
-        let moved = self.shard(0).server_mut().poll_moved();
+        let moved = self.shard(0).poll_moved();
         assert_eq!(moved, Some(Moved { path: path.into(), to, result }));
     }
 
     #[track_caller]
     fn refused(&mut self, path: &str, to: u8, refusal: MoveRefusal) {
-        match self.shard(0).server_mut().ask_move(path, to) {
+        match self.shard(0).ask_move(path, to) {
             Ok(()) => {
                 self.settle();
                 self.expect_moved(path, to, Err(refusal));
@@ -99,7 +99,7 @@ fn requests_under_way_are_neither_lost_nor_doubled_nor_overtaken() {
                 threads.send(*client, &bytes);
             }
             let (path, to) = ([&top, &one, &other][threads.draw(3)], threads.draw(3) as u8);
-            let _ = threads.shard(0).server_mut().ask_move(path, to);
+            let _ = threads.shard(0).ask_move(path, to);
             for _ in 0..threads.draw(60) {
                 threads.step();
             }
@@ -171,11 +171,11 @@ fn a_move_is_done_when_the_table_says_so() {
         let top = tops(3)[1].clone();
         let client = threads.open(0);
         threads.must(client, &create(1, &top));
-        threads.shard(0).server_mut().ask_move(&top, 2).unwrap();
-        while threads.shard(0).server_mut().poll_moved().is_none() {
+        threads.shard(0).ask_move(&top, 2).unwrap();
+        while threads.shard(0).poll_moved().is_none() {
             assert!(threads.step(), "seed {seed}: it is never done");
         }
-        assert_eq!(threads.shard(0).server().placement().of(&top), 2, "seed {seed}");
+        assert_eq!(threads.shard(0).placement().of(&top), 2, "seed {seed}");
     }
 }
 
@@ -243,7 +243,7 @@ fn an_event_after_a_move_comes_before_what_follows_from_it() {
             threads.must(writer, &create(1, top));
         }
         threads.must(watcher, &get(1, &tops[1], true));
-        threads.shard(0).server_mut().ask_move(&tops[1], 2).unwrap();
+        threads.shard(0).ask_move(&tops[1], 2).unwrap();
         for _ in 0..threads.draw(30) {
             threads.step();
         }
@@ -313,7 +313,7 @@ fn a_directory_is_cut_from_its_parent_and_merged_again() {
     assert_eq!(data(&threads.must(client, &get(8, &deep, false))), b"m");
     assert_eq!(below(&mut threads), 6);
     threads.moves(&hot, 1);
-    assert_eq!(threads.shard(2).server().placement().exceptions().count(), 0, "all is where it was");
+    assert_eq!(threads.shard(2).placement().exceptions().count(), 0, "all is where it was");
     assert_eq!(below(&mut threads), 6);
     // The znode is deleted and made again at a cut.
     threads.moves(&hot, 2);
@@ -332,7 +332,7 @@ fn a_directory_is_cut_from_its_parent_and_merged_again() {
     assert_eq!(Reader::new(&frame.body).i32().unwrap(), 0);
     // What lives where is as durable as everything else.
     threads.restart();
-    assert_eq!(threads.shard(3).server().placement().of(&hot), 2);
+    assert_eq!(threads.shard(3).placement().of(&hot), 2);
     let other = threads.open_from(0);
     assert_eq!(data(&threads.must(other, &get(1, &hot, false))), b"first");
 }
@@ -371,8 +371,8 @@ fn what_cannot_be_moved_stays_and_says_why() {
         );
     }
     threads.refused(&top, 2, MoveRefusal::TooLarge);
-    assert_eq!(threads.shard(1).server().placement().version(), 0, "nothing has moved");
+    assert_eq!(threads.shard(1).placement().version(), 0, "nothing has moved");
     threads.must(client, &set(9, &top, b"goes on"));
     // Who does not lead, or has not the sessions, is not to be asked.
-    assert_eq!(threads.shard(1).server_mut().ask_move(&top, 2), Err(MoveRefusal::NotNow));
+    assert_eq!(threads.shard(1).ask_move(&top, 2), Err(MoveRefusal::NotNow));
 }

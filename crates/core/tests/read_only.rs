@@ -74,7 +74,7 @@ impl Trio {
                 }
                 let threads = self.server(to);
                 let now = threads.now;
-                threads.shard(partition).server_mut().peer_message(from, message, now).unwrap();
+                threads.shard(partition).peer_message(from, message, now).unwrap();
             }
         }
     }
@@ -103,7 +103,7 @@ impl Trio {
     fn cut_off(&mut self) {
         self.cut = (0..PARTITIONS).collect();
         self.pass(&[1, 2, 3], 2000);
-        assert!(self.server(3).shards[0].server().is_read_only());
+        assert!(self.server(3).shards[0].is_read_only());
     }
 }
 
@@ -213,10 +213,10 @@ fn who_comes_after_a_move_is_not_told_that_what_moved_is_nowhere() {
     // At the third server the first partition, which takes it, waits for the watches that come with it: one of
     // the homes is slow to speak.
     trio.server(3).silent = Some((2, 0));
-    trio.server(1).shard(0).server_mut().ask_move(&tops[1], 0).unwrap();
+    trio.server(1).shard(0).ask_move(&tops[1], 0).unwrap();
     trio.pass(&[1, 2, 3], 100);
     let shards = &trio.server(3).shards;
-    let lives = [0, 1].map(|partition: usize| shards[partition].server().placement().of(&tops[1]));
+    let lives = [0, 1].map(|partition: usize| shards[partition].placement().of(&tops[1]));
     assert_eq!(lives, [1, 0], "of the two the giver alone knows it");
     trio.cut_off();
     // Such a session has no place on the timeline, so that the taker need not have come as far as the giver.

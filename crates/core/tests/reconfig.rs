@@ -1,6 +1,6 @@
 //! A server that votes alone is asked for other lists of servers.
 
-use stoa_core::{Config, ConnectionId, Now, Recovered, Server, digest_id};
+use stoa_core::{Config, ConnectionId, Now, Recovered, Shard, digest_id};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, Opcode, Reader, ReplyHeader, RequestHeader, begin_frame, end_frame, next_frame, put,
@@ -13,7 +13,7 @@ const IN_PROGRESS: i32 = -14;
 const SYSTEM_ERROR: i32 = -1;
 
 struct Alone {
-    server: Server,
+    server: Shard,
     now: Now,
     client: ConnectionId,
 }
@@ -29,7 +29,7 @@ impl Alone {
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), &[1]);
-        let mut server = Server::new(config, recovered, [7; 32], now).expect("a new timeline is sound");
+        let mut server = Shard::new(config, recovered, [7; 32], now).expect("a new timeline is sound");
         let client = server.connect(([127, 0, 0, 1], 1).into(), now).expect("there is room");
         let mut alone = Self { server, now, client };
         alone.store();
@@ -85,7 +85,7 @@ impl Alone {
 
     fn frames(&mut self) -> Vec<Vec<u8>> {
         let output = self.server.output(self.client).to_vec();
-        self.server.sent(self.client, output.len());
+        self.server.sent(self.client, output.len(), self.now);
         let (mut rest, mut frames) = (&output[..], Vec::new());
         while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
             frames.push(frame.to_vec());

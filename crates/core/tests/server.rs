@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Server};
+use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
@@ -12,7 +12,7 @@ use stoa_wire::{
 };
 
 struct World {
-    server: Server,
+    server: Shard,
     now: Now,
     closed: Vec<(ConnectionId, CloseReason)>,
     resumed: Vec<ConnectionId>,
@@ -33,7 +33,7 @@ impl World {
     fn new(config: Config) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let tree = Tree::new(Options::default());
-        let server = Server::new(config, Recovered::new(tree, &[1]), [7; 32], now).unwrap();
+        let server = Shard::new(config, Recovered::new(tree, &[1]), [7; 32], now).unwrap();
         let mut world = Self { server, now, closed: Vec::new(), resumed: Vec::new(), log: Vec::new() };
         world.poll();
         world.settle();
@@ -80,7 +80,7 @@ impl World {
 
     fn take_bytes(&mut self, id: ConnectionId) -> Vec<u8> {
         let bytes = self.server.output(id).to_vec();
-        self.server.sent(id, bytes.len());
+        self.server.sent(id, bytes.len(), self.now);
         self.poll();
         bytes
     }

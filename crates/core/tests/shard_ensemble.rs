@@ -87,7 +87,7 @@ impl Servers {
         };
         for (id, peer) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
             for partition in 0..partitions {
-                servers.shard(id, partition).server_mut().peer_connected(peer, start);
+                servers.shard(id, partition).peer_connected(peer, start);
             }
         }
         servers.pass_for(&[1], 1000);
@@ -138,17 +138,17 @@ impl Servers {
         let now = self.now();
         let mut moved = false;
         self.shard(id, partition).settle(now);
-        while let Some(append) = self.shard(id, partition).server_mut().poll_append() {
+        while let Some(append) = self.shard(id, partition).poll_append() {
             check_places(&Store::decode(append.payload.join()).unwrap());
-            self.shard(id, partition).server_mut().appended(append.position, now);
+            self.shard(id, partition).appended(append.position, now);
             moved = true;
         }
-        while let Some(output) = self.shard(id, partition).server_mut().poll_peer() {
+        while let Some(output) = self.shard(id, partition).poll_peer() {
             match output {
                 PeerOutput::Send { to, message }
                     if !self.cuts.contains(&(id, to, partition)) && !self.dead.contains(&to) =>
                 {
-                    let server = self.shard(to, partition).server_mut();
+                    let server = self.shard(to, partition);
                     server.peer_message(id, message.join(), now).unwrap();
                     moved = true;
                 }
@@ -192,7 +192,7 @@ impl Servers {
 
     /// Writes what a partition has of a snapshot.
     fn take_snapshot(&mut self, id: u8, partition: u8) {
-        while let Some(piece) = self.shard(id, partition).server_mut().poll_snapshot() {
+        while let Some(piece) = self.shard(id, partition).poll_snapshot() {
             match piece {
                 SnapshotOutput::Begin { number, partitions, head, .. } => {
                     self.writing.insert(id, (number, partitions, vec![head]));
@@ -202,7 +202,7 @@ impl Servers {
                     if *writing == number {
                         chunks.push(bytes);
                     }
-                    self.shard(id, partition).server_mut().snapshot_taken();
+                    self.shard(id, partition).snapshot_taken();
                 }
                 SnapshotOutput::End { number } => {
                     let (writing, missing, chunks) = self.writing.get_mut(&id).unwrap();
@@ -211,13 +211,13 @@ impl Servers {
                         let chunks = std::mem::take(chunks);
                         self.snapshots.insert(id, chunks);
                         for shard in &mut self.shards[usize::from(id) - 1] {
-                            shard.server_mut().snapshot_finished(number, true);
+                            shard.snapshot_finished(number, true);
                         }
                     }
                 }
                 SnapshotOutput::Abort { number } => {
                     for shard in &mut self.shards[usize::from(id) - 1] {
-                        shard.server_mut().snapshot_finished(number, false);
+                        shard.snapshot_finished(number, false);
                     }
                 }
             }
@@ -233,13 +233,13 @@ impl Servers {
                 loader.chunk(chunk).unwrap();
             }
             let (message, states) = (message.into(), loader.finish().unwrap());
-            let server = self.shard(to, 0).server_mut();
+            let server = self.shard(to, 0);
             server.take_over(from, message, states, now).unwrap();
             // Until that is stored its state is another one than its place in the log says.
             server.request_snapshot();
             assert_eq!(server.poll_snapshot(), None);
         }
-        self.shard(from, 0).server_mut().snapshot_sent(to, arrives, now);
+        self.shard(from, 0).snapshot_sent(to, arrives, now);
     }
 
     fn cut(&mut self, one: u8, other: u8, partition: u8) {
@@ -250,24 +250,24 @@ impl Servers {
         self.dead.insert(id);
         let now = self.now();
         for (other, partition) in self.all() {
-            self.shard(other, partition).server_mut().peer_lost(id, now);
+            self.shard(other, partition).peer_lost(id, now);
         }
     }
 
     /// Who leads all partitions and prepares requests there.
     fn leader_of_all(&self) -> Option<u8> {
-        let leads = |shard: &Shard| shard.server().standing().role == Role::Leader;
+        let leads = |shard: &Shard| shard.standing().role == Role::Leader;
         let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
         ids.into_iter().find(|id| self.shards[usize::from(*id) - 1].iter().all(leads))
     }
 
     fn last(&mut self, id: u8, partition: u8) -> u64 {
-        self.shard(id, partition).server().standing().last
+        self.shard(id, partition).standing().last
     }
 
     /// How far a server lags behind the first one in each partition.
     fn lag(&self, id: u8) -> Vec<u64> {
-        let applied = |id: u8| self.shards[usize::from(id) - 1].iter().map(|shard| shard.server().applied());
+        let applied = |id: u8| self.shards[usize::from(id) - 1].iter().map(|shard| shard.applied());
         applied(1).zip(applied(id)).map(|(leader, applied)| leader - applied).collect()
     }
 
@@ -329,7 +329,7 @@ impl Servers {
         let hello = SideHello { session_id: response.session_id, password: &response.password };
         let hello = frame(|out| hello.encode(out));
         let sides = sides.map(|partition| {
-            let side = (id, partition, self.shard(id, partition).connect_side(peer, now).unwrap());
+            let side = (id, partition, self.shard(id, partition).connect_side(peer, now).unwrap().unwrap());
             self.send(side, &hello);
             assert_eq!(side_answer(&self.take(side)[4..]), Ok(0));
             side
@@ -399,7 +399,7 @@ fn tops(partitions: u8) -> Vec<String> {
 fn one_server_leads_all_partitions_whoever_it_is() {
     let mut servers = Servers::new(3);
     let now = servers.now();
-    servers.shard(1, 0).server_mut().hand_over(3, now);
+    servers.shard(1, 0).hand_over(3, now);
     servers.pass(500);
     assert_eq!(servers.leader_of_all(), Some(3));
     servers.cut(3, 1, 0);
@@ -476,7 +476,7 @@ fn a_server_that_leaves_leaves_all_partitions() {
     assert_eq!(servers.answers(client), [(xid::AUTH, 0), (1, 0)]);
     assert_eq!(servers.leader_of_all(), Some(1));
     for (id, partition) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
-        let server = servers.shard(id, partition).server();
+        let server = servers.shard(id, partition);
         assert_eq!(server.standing().voters, [1, 2], "of partition {partition} at server {id}");
         assert!(server.changed_servers().is_some_and(|list| !list.contains("server.3")));
         assert!(servers.told.contains(&(id, partition)));
@@ -541,7 +541,7 @@ fn nothing_is_waited_for_that_was_decided_and_lost() {
     servers.cuts.clear();
     servers.pass(500);
     let now = servers.now();
-    servers.shard(leader, 0).server_mut().hand_over(1, now);
+    servers.shard(leader, 0).hand_over(1, now);
     servers.pass(500);
     assert_eq!(servers.leader_of_all(), Some(1));
     servers.send(client, &threads::set(2, second, b"kept"));
@@ -608,22 +608,22 @@ fn what_is_asked_of_followers_counts_at_the_leader() {
         servers.pass(100);
         servers.take(client);
     }
-    let load = servers.shard(1, 1).server().load().total;
+    let load = servers.shard(1, 1).load().total;
     assert!((4000..6000).contains(&load.writes) && load.reads == 0, "each write once: {load:?}");
-    let load = servers.shard(2, 1).server().load().total;
+    let load = servers.shard(2, 1).load().total;
     assert!((8000..12_000).contains(&load.reads), "{load:?}");
-    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 200);
+    assert_eq!(servers.shard(1, 0).imbalance_percent(), 200);
     // Reads alone count too, as long as the server is there that answers them.
     for _ in 0..40 {
         servers.send(client, &read);
         servers.pass(100);
         servers.take(client);
     }
-    assert_eq!(servers.shard(1, 1).server().load().total.writes, 0);
-    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 200);
+    assert_eq!(servers.shard(1, 1).load().total.writes, 0);
+    assert_eq!(servers.shard(1, 0).imbalance_percent(), 200);
     servers.end(2);
     servers.pass(1500);
-    assert_eq!(servers.shard(1, 0).server().imbalance_percent(), 0);
+    assert_eq!(servers.shard(1, 0).imbalance_percent(), 0);
 }
 
 /// What a direct client was told: xids and errors, and the last token.

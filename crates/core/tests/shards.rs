@@ -405,8 +405,7 @@ fn an_operation_over_several_partitions_is_done_everywhere_on_the_server_that_an
             threads.ask(other, &create(1, top));
             assert_eq!(threads.ask(owner, &create_as(2, path, EPHEMERAL)).err, 0);
         }
-        let is_there =
-            |threads: &Threads, of: usize| threads.shards[of].server().tree().get(&paths[of]).is_some();
+        let is_there = |threads: &Threads, of: usize| threads.shards[of].tree().get(&paths[of]).is_some();
         let in_one = multi(3, Opcode::Multi, |out| {
             for path in &paths[1..3] {
                 op(out, Opcode::Delete, |out| encode::path_version(out, path, -1));
@@ -492,7 +491,7 @@ fn a_thread_closes_who_says_nothing_and_who_does_not_read() {
     }
     let waiting = threads.shard(1).output(client.1).len();
     assert!((1 << 20..3 << 20).contains(&waiting), "nothing more is read when {waiting} bytes wait");
-    let stats = *threads.shard(1).home_stats();
+    let stats = threads.shard(1).client_stats();
     assert_eq!((stats.connections_dropped, stats.kept > 0), (1, false));
     assert!(stats.handed_over >= 3 && stats.bytes_received > 900_000);
 }
@@ -580,7 +579,7 @@ fn a_request_over_the_limit_is_answered_in_its_turn_and_passed_over() {
     threads.settle();
     let frames: Vec<_> = threads.take(client).iter().map(|frame| (frame.xid, frame.err)).collect();
     assert_eq!(frames, [(1, 0), (2, ErrorCode::MarshallingError as i32), (3, 0)]);
-    assert_eq!(threads.shard(0).home_stats().frames_too_large, 1);
+    assert_eq!(threads.shard(0).client_stats().frames_too_large, 1);
     // Longer than that, nobody waits for its end.
     threads.send(client, &(100_i32 << 20).to_be_bytes());
     assert_eq!(threads.closed, [(client, CloseReason::BadFrame)]);

@@ -16,7 +16,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use stoa_core::{Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, SnapshotOutput};
+use stoa_core::{
+    Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, Shard, SnapshotOutput,
+};
 use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -27,7 +29,6 @@ use tokio::sync::{Notify, oneshot};
 use crate::alarm::Alarm;
 use crate::availability::Seen;
 use crate::clock::Clock;
-use crate::driven::Driven;
 use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::foreign::Foreign;
 use crate::log_thread::{DiskEvent, FIRST, LogRequest, Reports};
@@ -103,7 +104,7 @@ pub(crate) struct Surroundings {
 
 /// What the connections of a thread share.
 pub(crate) struct Driver {
-    pub(crate) server: RefCell<Driven>,
+    pub(crate) server: RefCell<Shard>,
     pub(crate) clock: Clock,
     /// When the last input came: what follows from it happens then.
     now: Cell<Now>,
@@ -151,7 +152,7 @@ enum End {
 
 impl Driver {
     pub(crate) fn new(
-        server: Driven,
+        server: Shard,
         clock: Clock,
         process: Arc<Process>,
         surroundings: Surroundings,
@@ -355,7 +356,7 @@ impl Driver {
     fn last_words(&self, id: ConnectionId, peer: &Peer, is_told: bool) -> End {
         self.send(id, peer);
         let mut server = self.server.borrow_mut();
-        let reason = server.client(id).and_then(Connection::close_reason);
+        let reason = server.connection(id).and_then(Connection::close_reason);
         let output = server.output(id).to_vec();
         server.sent(id, output.len(), self.now.get());
         match reason {
@@ -510,7 +511,7 @@ impl Driver {
             self.handshakes_expired.set(self.handshakes_expired.get() + 1);
         }
         let Some(peer) = self.peer(id) else { return };
-        let address = self.server.borrow().client(id).map(|connection| connection.peer);
+        let address = self.server.borrow().connection(id).map(|connection| connection.peer);
         if let Some(address) = address {
             match reason {
                 CloseReason::SessionClosed => tracing::debug!("connection from {address}: {reason}"),
@@ -759,7 +760,10 @@ impl Driver {
             let now = self.now();
             if now.mono_us >= looks_at_us {
                 looks_at_us = now.mono_us + OCCUPIED_US;
-                self.server.borrow_mut().occupied(occupied.so_far(), now);
+                if let Some(occupied) = occupied.so_far() {
+                    let occupied_us = u64::try_from(occupied.as_micros()).unwrap_or(u64::MAX);
+                    self.server.borrow_mut().occupied(occupied_us, now);
+                }
             }
             self.server.borrow_mut().tick(now);
             self.after_input();
@@ -795,7 +799,7 @@ impl Driver {
         let peers = self.peers.borrow();
         for (id, peer) in peers.iter() {
             peer.leaving.set(true);
-            let is_answered = || server.client(*id).is_none_or(|client| client.outstanding() == 0);
+            let is_answered = || server.connection(*id).is_none_or(|client| client.outstanding() == 0);
             if (at_once || is_answered()) && !peer.closing.replace(true) {
                 peer.wake();
             }

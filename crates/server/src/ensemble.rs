@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Server, Share, Standing, StateLoader};
+use stoa_core::{PeerOutput, Replica, Share, Standing, StateLoader};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
@@ -184,7 +184,12 @@ impl Ensemble {
     }
 
     /// Hands in what has happened between the servers.
-    pub(crate) fn hand_in(&self, event: PeerEvent, server: &mut Server, clock: &Clock) -> Result<(), String> {
+    pub(crate) fn hand_in(
+        &self,
+        event: PeerEvent,
+        server: &mut Replica,
+        clock: &Clock,
+    ) -> Result<(), String> {
         let now = clock.now();
         let short = |id: u64| u8::try_from(id).unwrap_or(0);
         match event {
@@ -245,7 +250,12 @@ impl Ensemble {
     }
 
     /// Carries something to another server; call [`Ensemble::flush`] at the end of the turn.
-    pub(crate) fn carry(&self, output: PeerOutput, server: &mut Server, clock: &Clock) -> Result<(), String> {
+    pub(crate) fn carry(
+        &self,
+        output: PeerOutput,
+        server: &mut Replica,
+        clock: &Clock,
+    ) -> Result<(), String> {
         match output {
             PeerOutput::Send { to, message } => {
                 // What is not connected, or does not keep up, is asked again by whoever misses it.
@@ -300,7 +310,7 @@ impl Ensemble {
     /// Keeps the connections to those who are in the list of servers, and to those who still belong to
     /// the ensemble: whoever is taken out has a vote until then, and should hear of it. Those whom the
     /// settings name stay: a server that was away while all others were replaced knows nobody else.
-    fn connect(&self, server: &Server) {
+    fn connect(&self, server: &Replica) {
         let Some(servers) = server.changed_servers() else { return };
         let mut addresses = addresses(servers);
         let company: Vec<_> = server.company().into_iter().map(u64::from).collect();

@@ -15,7 +15,6 @@ mod clock;
 mod complaints;
 pub mod config;
 mod date;
-mod driven;
 mod driver;
 mod ensemble;
 mod farewell;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Server, Shard, Stopwatch, timeline_of};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::net::TcpListener;
@@ -18,7 +18,6 @@ use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
 use crate::config::{MemberRole, Partitions, Settings};
-use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
@@ -99,7 +98,7 @@ fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
 }
 
 struct Recovered {
-    partitions: Vec<Driven>,
+    partitions: Vec<Shard>,
     log: Log,
     disk: FileDisk,
     report: RestoreReport,
@@ -166,23 +165,21 @@ fn recover(
     let newest = mark.zip(report.snapshot.as_ref()).map(stored);
     let now = Clock::start().now();
     config.direct_secret = random::bytes()?;
-    let drive = |(partition, recovered)| -> Result<Driven, String> {
+    let drive = |(partition, recovered)| -> Result<Shard, String> {
         let secret = random::bytes()?;
-        let driven = if partitions == 1 {
-            Server::new(config.clone(), recovered, secret, now).map(Driven::Whole)
-        } else {
+        let mut config = Config { partition, ..config.clone() };
+        if partitions > 1 {
             // The limits on connections hold for all threads together.
-            let limits = Limits { connections: 0, connections_per_address: 0, ..config.limits.clone() };
-            let config = Config { partition, limits, ..config.clone() };
-            Shard::new(config, recovered, secret, now).map(|shard| Driven::Shard(Box::new(shard)))
-        };
-        driven.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
+            config.limits = Limits { connections: 0, connections_per_address: 0, ..config.limits };
+        }
+        let shard = Shard::new(config, recovered, secret, now);
+        shard.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
     };
-    let driven = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
+    let shards = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
     let disk_id = log.folder_id().0;
     let home = Home { disk: &disk, disk_id, tree_options: &tree_options, newest, partitions };
     let meeting = peer_listener.map(|listener| Meeting::prepare(settings, listener, home)).transpose()?;
-    Ok(Recovered { partitions: driven, log, disk, report, meeting })
+    Ok(Recovered { partitions: shards, log, disk, report, meeting })
 }
 
 fn core_config(settings: &Settings) -> Config {
@@ -268,7 +265,7 @@ fn run(
     let (port, meetings) = recovered.meeting.take().unzip();
     let mut meetings = meetings.into_iter().flatten();
     let beginnings = recovered.partitions.into_iter().zip(events.into_iter().zip(inboxes));
-    let mut beginnings = (0..).zip(beginnings).map(|(partition, (driven, (events, inbox)))| {
+    let mut beginnings = (0..).zip(beginnings).map(|(partition, (shard, (events, inbox)))| {
         let neighbours = (count > 1).then(|| Neighbours::new(partition, together.clone()));
         let surroundings = Surroundings {
             durable,
@@ -281,7 +278,7 @@ fn run(
             neighbours,
         };
         let (process, meeting) = (Arc::clone(&process), meetings.next());
-        Beginning { driven, clock, process, surroundings, meeting, events, inbox }
+        Beginning { shard, clock, process, surroundings, meeting, events, inbox }
     });
     let first = beginnings.next().ok_or("a server has at least one partition")?;
     let mut others = Others::none();

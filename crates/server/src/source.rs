@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Standing};
-use stoa_tree::WatcherId;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
@@ -234,7 +233,7 @@ impl Source for &Driver {
             ephemerals: tree.ephemeral_count() as u64,
             sessions: (server.session_count() - server.local_session_count()) as u64,
             local_sessions: server.local_session_count() as u64,
-            connections: server.client_count() as u64,
+            connections: server.connection_count() as u64,
             outstanding: server.outstanding() as u64,
             latency_min_us: if stats.answered == 0 { 0 } else { stats.latency_min_us },
             latency_max_us: stats.latency_max_us,
@@ -286,7 +285,7 @@ impl Source for &Driver {
     fn connections(&self) -> Vec<view::Connection> {
         let server = self.server.borrow();
         let partition = self.surroundings.neighbours.as_ref().map(Neighbours::own);
-        server.clients().into_iter().map(|client| connection(client, partition)).collect()
+        server.connections().map(|(_, client)| connection(client, partition)).collect()
     }
 
     fn sessions(&self) -> Vec<view::Session> {
@@ -326,11 +325,10 @@ impl Source for &Driver {
     fn watches(&self) -> Vec<view::SessionWatches> {
         let server = self.server.borrow();
         let mut all: Vec<_> = server
-            .connections()
-            .filter(|(_, connection)| connection.session != 0)
-            .map(|(id, connection)| view::SessionWatches {
-                session: connection.session,
-                paths: server.watches().paths_of(WatcherId(id.0)).map(str::to_owned).collect(),
+            .watched_paths()
+            .map(|(session, paths)| view::SessionWatches {
+                session,
+                paths: paths.map(str::to_owned).collect(),
             })
             .filter(|watches| !watches.paths.is_empty())
             .collect();
@@ -354,7 +352,7 @@ impl Source for &Driver {
             timeline: timeline(&server.standing()),
             znodes: tree.znode_count() as u64,
             data_bytes: tree.data_bytes(),
-            connections: server.client_count() as u64,
+            connections: server.connection_count() as u64,
             requests_kept: clients.kept,
             requests_handed_over: clients.handed_over,
             reads: load.total.reads,

@@ -13,13 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stoa_core::{ConnectError, Now, Word};
+use stoa_core::{ConnectError, Now, Shard, Word};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::Clock;
-use crate::driven::Driven;
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::Meeting;
 use crate::inbox::{Inbox, InboxSender, Message};
@@ -342,7 +341,7 @@ impl Drop for Others {
 
 /// What the thread of a partition begins with.
 pub(crate) struct Beginning {
-    pub(crate) driven: Driven,
+    pub(crate) shard: Shard,
     pub(crate) clock: Clock,
     pub(crate) process: Arc<Process>,
     pub(crate) surroundings: Surroundings,
@@ -384,9 +383,9 @@ impl Inputs {
 impl Beginning {
     /// Takes up the work, on the partition's own thread from now on. Must be called on a `LocalSet`.
     pub(crate) fn begin(self) -> Result<(Rc<Driver>, Inputs), String> {
-        let Self { driven, clock, process, surroundings, meeting, events, inbox } = self;
+        let Self { shard, clock, process, surroundings, meeting, events, inbox } = self;
         let reports = surroundings.reports.clone();
-        let driver = Driver::new(driven, clock, process, surroundings);
+        let driver = Driver::new(shard, clock, process, surroundings);
         let (peer_events_in, peer_events) = unbounded_channel();
         if let Some(meeting) = meeting {
             let ensemble = {

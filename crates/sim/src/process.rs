@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Server};
+use stoa_core::{CloseReason, ConnectionId, Limits, Now, Output, PeerOutput, Shard};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, Reader, ReplyHeader, Request, RequestHeader, WatcherEvent,
     next_frame, xid,
@@ -63,7 +63,7 @@ pub struct TurnOutput {
 /// A running server.
 pub struct Process {
     /// The logic.
-    pub server: Server,
+    pub server: Shard,
     /// The log's thread.
     pub log: LogThread,
     /// Whether it is at work.
@@ -92,7 +92,7 @@ type Done = Result<(), Violation>;
 impl Process {
     /// A server that has just been started.
     #[must_use]
-    pub fn new(server: Server, log: LogThread) -> Self {
+    pub fn new(server: Shard, log: LogThread) -> Self {
         Self {
             server,
             log,
@@ -399,7 +399,7 @@ impl Process {
                 let len = if rng.one_in(8) && !closing { rng.index(output.len()) + 1 } else { output.len() };
                 out.sent.push((key, output[..len].to_vec()));
                 socket.seen -= len;
-                self.server.sent(id, len);
+                self.server.sent(id, len, scene.now);
                 self.observe(scene)?;
             }
             if closing {

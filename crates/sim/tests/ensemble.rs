@@ -1,6 +1,6 @@
 //! Runs of ensembles, and the alarm: planted bugs must be found.
 
-use stoa_core::{Bug, Server};
+use stoa_core::{Bug, Shard};
 use stoa_sim::ensemble::{Faults, Outcome, Plant, Settings, World};
 use stoa_sim::world::Failure;
 
@@ -81,7 +81,7 @@ macro_rules! alarms {
         $(
             #[test]
             fn $name() {
-                found($kind, |server: &mut Server| server.plant(Bug::$bug));
+                found($kind, |server: &mut Shard| server.plant(Bug::$bug));
             }
         )*
     };

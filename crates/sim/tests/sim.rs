@@ -1,6 +1,6 @@
 //! Runs of every profile, and the alarm: planted bugs must be found.
 
-use stoa_core::{Bug, Server};
+use stoa_core::{Bug, Shard};
 use stoa_sim::profile::Profile;
 use stoa_sim::world::{Failure, Outcome, Plant, World};
 
@@ -79,7 +79,7 @@ fn find(name: &str, prepare: impl Fn(&mut World)) {
 
 #[test]
 fn an_answer_before_the_disk_has_it_is_found() {
-    found("default", |server: &mut Server| server.plant(Bug::AckBeforeDurable));
+    found("default", |server: &mut Shard| server.plant(Bug::AckBeforeDurable));
 }
 
 #[test]
@@ -89,45 +89,45 @@ fn a_disk_that_loses_what_it_had_synced_is_found() {
 
 #[test]
 fn a_reply_before_its_event_is_found() {
-    found("calm", |server: &mut Server| server.plant(Bug::ReplyBeforeEvent));
+    found("calm", |server: &mut Shard| server.plant(Bug::ReplyBeforeEvent));
 }
 
 #[test]
 fn a_read_that_overtakes_a_write_is_found() {
-    found("calm", |server: &mut Server| server.plant(Bug::ReadOvertakesWrite));
+    found("calm", |server: &mut Shard| server.plant(Bug::ReadOvertakesWrite));
 }
 
 #[test]
 fn a_refusal_that_overtakes_a_write_is_found() {
-    found("calm", |server: &mut Server| server.plant(Bug::RefusalOvertakesWrite));
+    found("calm", |server: &mut Shard| server.plant(Bug::RefusalOvertakesWrite));
 }
 
 #[test]
 fn a_lost_event_is_found() {
-    found("calm", |server: &mut Server| server.plant(Bug::EventIsLost));
+    found("calm", |server: &mut Shard| server.plant(Bug::EventIsLost));
 }
 
 #[test]
 fn an_ephemeral_that_outlives_its_session_is_found() {
-    found("churn", |server: &mut Server| server.plant(Bug::EphemeralOutlivesSession));
+    found("churn", |server: &mut Shard| server.plant(Bug::EphemeralOutlivesSession));
 }
 
 #[test]
 fn a_session_that_expires_early_is_found() {
-    found("idle", |server: &mut Server| server.plant(Bug::SessionExpiresEarly));
+    found("idle", |server: &mut Shard| server.plant(Bug::SessionExpiresEarly));
 }
 
 #[test]
 fn a_snapshot_that_claims_too_much_is_found() {
-    found("big", |server: &mut Server| server.plant(Bug::SnapshotClaimsTooMuch));
+    found("big", |server: &mut Shard| server.plant(Bug::SnapshotClaimsTooMuch));
 }
 
 #[test]
 fn a_session_that_is_heard_on_its_old_connection_is_found() {
-    found("churn", |server: &mut Server| server.plant(Bug::OldContactAccepted));
+    found("churn", |server: &mut Shard| server.plant(Bug::OldContactAccepted));
 }
 
 #[test]
 fn a_session_called_gone_before_that_is_durable_is_found() {
-    found("churn", |server: &mut Server| server.plant(Bug::ExpiredWhileProposed));
+    found("churn", |server: &mut Shard| server.plant(Bug::ExpiredWhileProposed));
 }

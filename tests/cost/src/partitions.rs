@@ -44,10 +44,10 @@ impl Threads {
         self.busy.push(thread);
         while let Some(thread) = self.busy.pop() {
             let shard = &mut self.shards[usize::from(thread)];
-            while shard.server_mut().poll_peer().is_some() {}
+            while shard.poll_peer().is_some() {}
             shard.settle(start());
-            if let Some(append) = shard.server_mut().poll_append() {
-                shard.server_mut().appended(append.position, start());
+            if let Some(append) = shard.poll_append() {
+                shard.appended(append.position, start());
                 self.busy.push(thread);
             }
             // What is prepared is handed to the first partition's thread when the entry is closed.
@@ -77,7 +77,7 @@ impl Threads {
 
     fn turn_quietly(&mut self, client: ConnectionId, bytes: &[u8]) {
         assert_eq!(self.shards[0].receive(client, bytes, start()), bytes.len(), "nothing holds it up");
-        self.shards[0].server_mut().turn_ended(start());
+        self.shards[0].turn_ended(start());
         self.settle(0);
         while let Some(output) = self.shards[0].poll_output() {
             let (Output::Send(id) | Output::Close(id, _)) = output else { continue };
@@ -129,9 +129,9 @@ impl Threads {
 
     /// An operator moves a subtree.
     fn move_to(&mut self, path: &str, to: u8) {
-        self.shards[0].server_mut().ask_move(path, to).expect("it can be moved");
+        self.shards[0].ask_move(path, to).expect("it can be moved");
         self.settle(0);
-        let moved = self.shards[0].server_mut().poll_moved();
+        let moved = self.shards[0].poll_moved();
         assert!(moved.is_some_and(|moved| moved.result == Ok(())), "it has moved");
     }
 }
@@ -287,7 +287,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         threads.create_wide(client, &top, n, PERSISTENT);
         counted(&mut || threads.move_to(&top, 0));
         threads.turn(client, &ask::read(Opcode::GetData, &top, false));
-        assert_eq!(threads.shards[0].server().tree().names_below(&top).count(), n);
+        assert_eq!(threads.shards[0].tree().names_below(&top).count(), n);
     }),
     linear("partitions: a deep subtree moves", LEVELS, |n| {
         let mut threads = Threads::new();
@@ -295,7 +295,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         let top = top(1);
         threads.create_deep(client, &top, n);
         counted(&mut || threads.move_to(&top, 0));
-        assert_eq!(threads.shards[0].server().tree().names_below(&top).count(), 1);
+        assert_eq!(threads.shards[0].tree().names_below(&top).count(), 1);
     }),
     linear("partitions: a deep subtree with a quota moves", LEVELS / 2, |n| {
         let mut threads = Threads::new();
@@ -318,7 +318,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
             threads.turn(client, &ask::add_watch(&format!("{top}/{number}"), ADD_PERSISTENT));
         }
         counted(&mut || threads.move_to(&top, 0));
-        assert_eq!(threads.shards[0].server().watches().pair_count(), n);
+        assert_eq!(threads.shards[0].watches().pair_count(), n);
     }),
     // All watched paths are looked at: a move takes longer than that, and there is one at a time.
     linear("partitions: a small subtree moves, where much else is watched", CHILDREN, |n| {

@@ -3,7 +3,7 @@
 use crate::ask;
 use crate::count::counted;
 use std::net::SocketAddr;
-use stoa_core::{Config, ConnectionId, Limits, Now, Output, Recovered, Server};
+use stoa_core::{Config, ConnectionId, Limits, Now, Output, Recovered, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectResponse, Opcode, next_frame};
 
@@ -16,7 +16,7 @@ pub(crate) struct Client {
 }
 
 pub(crate) struct World {
-    pub(crate) server: Server,
+    pub(crate) server: Shard,
     pub(crate) now: Now,
     /// Answers and events that were sent so far.
     pub(crate) frames: u64,
@@ -64,7 +64,7 @@ impl World {
     /// Nothing has been logged yet.
     pub(crate) fn unsettled(options: Options, config: Config) -> Self {
         let recovered = Recovered::new(Tree::new(options), &[1]);
-        let server = Server::new(config, recovered, [7; 32], start()).expect("a new timeline is sound");
+        let server = Shard::new(config, recovered, [7; 32], start()).expect("a new timeline is sound");
         Self { server, now: start(), frames: 0, last: Vec::new(), records: None }
     }
 
@@ -124,7 +124,7 @@ impl World {
             rest = tail;
             self.frames += 1;
         }
-        self.server.sent(id, len);
+        self.server.sent(id, len, self.now);
     }
 
     fn turn_of(&mut self, id: ConnectionId, bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use crate::extensions::{ProgramStep, Registration, changes_programs};
 use crate::peer::Asked;
 use crate::placement::{FIRST, Placement};
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -97,7 +97,7 @@ pub(crate) struct Plan {
     opens: Option<i64>,
 }
 
-impl Server {
+impl Replica {
     /// The steps of an operation that does not concern this partition alone.
     pub(crate) fn plan(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Plan> {
         let own = self.config.partition;
@@ -165,7 +165,7 @@ impl Server {
     }
 }
 
-impl Server {
+impl Replica {
     /// Whether a request may concern other partitions: then it takes the long way.
     pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
         if self.placement.partitions() == 1 {

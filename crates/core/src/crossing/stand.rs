@@ -3,7 +3,7 @@
 use super::{Standing, StepKind, Stepped, Verdict, Waiting};
 use crate::crossing::Step;
 use crate::peer::Asked;
-use crate::server::Server;
+use crate::replica::Replica;
 use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,7 +36,7 @@ impl Stand {
     }
 }
 
-impl Server {
+impl Replica {
     /// A coordinator wants this partition to stand still.
     pub(crate) fn stand_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
         self.crossing.waiting.push_back(Waiting { coordinator, op, is_quiet });

@@ -7,8 +7,8 @@ use crate::apply::{Telling, notify};
 use crate::connection::{ConnectionId, Phase, Slot};
 use crate::peer::Asked;
 use crate::planted::Bug;
+use crate::replica::Replica;
 use crate::request::frame;
-use crate::server::Server;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -18,7 +18,7 @@ use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
 /// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
 pub(crate) type Aliases = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
-impl Server {
+impl Replica {
     /// The state is another one: what is known of programs is read from it.
     pub(crate) fn load_programs(&mut self) {
         let limits = self.config.programs.clone();

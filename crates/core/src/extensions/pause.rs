@@ -14,7 +14,7 @@
 //! All of that is the leader's, and is gone with it: the next one begins without.
 
 use crate::connection::{ConnectionId, Slot};
-use crate::server::Server;
+use crate::replica::Replica;
 use alloc::collections::BTreeMap;
 use core::borrow::Borrow;
 
@@ -65,7 +65,7 @@ impl<Who: Ord> Pauses<Who> {
     }
 }
 
-impl Server {
+impl Replica {
     /// What a connection asks from now on waits for so long.
     pub(crate) fn pause(&mut self, id: ConnectionId, pause_us: u32) {
         if pause_us > 0 && self.connections.get(id).is_some() {

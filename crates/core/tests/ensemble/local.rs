@@ -32,7 +32,7 @@ impl Trio {
     /// How many updates there have been, and how many sessions each server keeps for itself and in its tree.
     fn counts(&mut self) -> (i64, Vec<(usize, usize)>) {
         let zxid = self.server(1).tree().last_zxid();
-        let of = |server: &Server| (server.local_session_count(), server.tree().session_count());
+        let of = |server: &Shard| (server.local_session_count(), server.tree().session_count());
         (zxid, self.servers.iter().map(of).collect())
     }
 
@@ -242,7 +242,7 @@ fn a_server_that_stands_alone_has_global_sessions() {
     let config = Config { local_sessions: true, ..Config::default() };
     let now = Now { mono_us: 1, wall_ms: 1_700_000_000_000 };
     let recovered = Recovered::new(Tree::new(Options::default()), &[1]);
-    let mut server = Server::new(config, recovered, [1; 32], now).expect("a new timeline is sound");
+    let mut server = Shard::new(config, recovered, [1; 32], now).expect("a new timeline is sound");
     while let Some(append) = server.poll_append() {
         server.appended(append.position, now);
     }

@@ -122,7 +122,7 @@ fn the_end_of_a_session_takes_its_acknowledgements_everywhere_and_sets_off_react
         assert_eq!(children(&mut threads, anna, top), ["gone-0000000001", "members"]);
     }
     for partition in 0..PARTITIONS {
-        let server = threads.shard(partition).server();
+        let server = threads.shard(partition);
         assert_eq!(server.program_acknowledgements(), 1, "anna's");
         assert_eq!(server.tree().digest(), server.tree().recomputed_digest());
     }
@@ -217,7 +217,7 @@ fn a_program_that_is_deleted_with_what_is_below_it_is_gone_everywhere() {
             assert_eq!(text(&mut threads, bruno, &format!("{top}/increment")), Err(ErrorCode::NoNode as i32));
         }
         for partition in 0..PARTITIONS {
-            let server = threads.shard(partition).server();
+            let server = threads.shard(partition);
             assert_eq!((server.programs().count(), server.program_acknowledgements()), (0, 0));
             assert!(server.tree().get("/em/counter").is_none());
         }

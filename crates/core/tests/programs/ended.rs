@@ -25,11 +25,11 @@ fn end_but_not_at_her_home(threads: &mut Threads, begins: impl FnOnce(&mut Threa
     threads.slow_log = vec![0];
     begins(threads);
     threads.settle();
-    assert!(threads.shards[1..].iter().all(|shard| shard.server().has_written_part()));
+    assert!(threads.shards[1..].iter().all(|shard| shard.has_written_part()));
     threads.silent = Some((0, 2));
     threads.slow_log.clear();
     threads.settle();
-    let known = threads.shards.iter().map(|shard| shard.server().program_acknowledgements());
+    let known = threads.shards.iter().map(|shard| shard.program_acknowledgements());
     assert_eq!(known.collect::<Vec<_>>(), [0, 0, 0, 0]);
 }
 

@@ -3,7 +3,7 @@
 
 use crate::COUNTER;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Pieces, Recovered, Restore, Server};
+use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Pieces, Recovered, Restore, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, OPEN_ACL, Opcode, Reader, ReplyHeader, RequestHeader, begin_frame,
@@ -60,7 +60,7 @@ struct Client {
 
 struct Storm {
     random: Random,
-    servers: BTreeMap<u8, Server>,
+    servers: BTreeMap<u8, Shard>,
     now_us: u64,
     links: BTreeMap<(u8, u8), VecDeque<Pieces>>,
     cuts: BTreeSet<(u8, u8)>,
@@ -116,7 +116,7 @@ impl Storm {
         };
         // Another run has another secret.
         let secret = [id ^ (self.random.below(200) as u8); 32];
-        let server = Server::new(config, recovered, secret, self.now()).unwrap();
+        let server = Shard::new(config, recovered, secret, self.now()).unwrap();
         self.servers.insert(id, server);
         let now = self.now();
         let others: Vec<u8> = self.servers.keys().copied().filter(|other| *other != id).collect();
@@ -269,9 +269,10 @@ impl Storm {
 
     fn read(&mut self, who: usize, connection: ConnectionId) {
         let Some((id, _)) = self.clients[who].at else { return };
+        let now = self.now();
         let server = self.servers.get_mut(&id).unwrap();
         let output = server.output(connection).to_vec();
-        server.sent(connection, output.len());
+        server.sent(connection, output.len(), now);
         let mut rest = &output[..];
         let client = &mut self.clients[who];
         while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
@@ -399,7 +400,7 @@ impl Storm {
                 _ => (0..4).for_each(|_| self.deliver()),
             }
             self.collect();
-            let applied: BTreeSet<u64> = self.servers.values().map(Server::applied).collect();
+            let applied: BTreeSet<u64> = self.servers.values().map(|server| server.applied()).collect();
             let is_over = self.clients.iter().all(|client| client.asked.is_empty());
             if is_over
                 && applied.len() == 1

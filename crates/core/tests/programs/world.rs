@@ -1,7 +1,7 @@
 //! One server or three, which store at once unless they are told otherwise, and their clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_core::{Config, ConnectionId, Now, PeerOutput, Recovered, Restore, Role, Server};
+use stoa_core::{Config, ConnectionId, Now, PeerOutput, Recovered, Restore, Role, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, EventKind, OPEN_ACL, Opcode, Reader, ReplyHeader,
@@ -56,7 +56,7 @@ impl Answer {
 }
 
 pub(crate) struct World {
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<Shard>,
     config: Config,
     now_us: u64,
     clients: Vec<Client>,
@@ -103,16 +103,16 @@ impl World {
         world
     }
 
-    fn make(&self, id: u8, recovered: Recovered) -> Server {
+    fn make(&self, id: u8, recovered: Recovered) -> Shard {
         let config = Config { server_id: id, ..self.config.clone() };
-        Server::new(config, recovered, [id; 32], self.now()).expect("what it has is sound")
+        Shard::new(config, recovered, [id; 32], self.now()).expect("what it has is sound")
     }
 
     pub(crate) fn now(&self) -> Now {
         Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
     }
 
-    pub(crate) fn server(&mut self, id: u8) -> &mut Server {
+    pub(crate) fn server(&mut self, id: u8) -> &mut Shard {
         &mut self.servers[usize::from(id) - 1]
     }
 
@@ -218,7 +218,8 @@ impl World {
                 continue;
             }
             let output = self.server(server).output(connection).to_vec();
-            self.server(server).sent(connection, output.len());
+            let now = self.now();
+            self.server(server).sent(connection, output.len(), now);
             let mut rest = &output[..];
             while let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX) {
                 rest = tail;
@@ -278,7 +279,8 @@ impl World {
         assert_eq!(self.server(server).receive(connection, &bytes, now), bytes.len());
         self.settle();
         let output = self.server(server).output(connection).to_vec();
-        self.server(server).sent(connection, output.len());
+        let now = self.now();
+        self.server(server).sent(connection, output.len(), now);
         let (frame, _) = next_frame(&output, 1000).unwrap().expect("it is answered");
         (connection, ConnectResponse::decode(frame).unwrap())
     }

@@ -124,13 +124,13 @@ impl Threads {
     pub(crate) fn poll(&mut self, partition: u8) {
         let now = self.now;
         let shard = &mut self.shards[usize::from(partition)];
-        while let Some(output) = shard.server_mut().poll_peer() {
+        while let Some(output) = shard.poll_peer() {
             if let PeerOutput::Send { to, message } = output {
                 self.mail.push((partition, to, message.join()));
             }
         }
         shard.settle(now);
-        while let Some(append) = shard.server_mut().poll_append() {
+        while let Some(append) = shard.poll_append() {
             assert_eq!(partition, 0, "the log is with the first partition");
             self.unstored = Some(append.position);
             self.records.push((append.position, append.payload.join()));
@@ -190,7 +190,7 @@ impl Threads {
                 next.into_iter().for_each(|word| self.shard(to).hear(from, word, now));
             }
         } else if let Some(position) = self.unstored.take() {
-            self.shard(0).server_mut().appended(position, now);
+            self.shard(0).appended(position, now);
             self.shard(0).settle(now);
         }
         true

@@ -5,7 +5,7 @@
 //! until that was taken out of the ensemble, unless it leads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_core::{Now, Server};
+use stoa_core::{Now, Shard};
 
 /// The disks that a server has met the others with; it is durable.
 pub(crate) type KnownDisks = BTreeMap<u8, u64>;
@@ -29,7 +29,7 @@ fn listed(text: &str) -> BTreeSet<u8> {
 
 impl Acquaintance {
     /// When a server starts; `settings` is the list in its own settings.
-    pub(crate) fn new(server: &Server, settings: &str) -> Self {
+    pub(crate) fn new(server: &Shard, settings: &str) -> Self {
         let named = listed(settings);
         let mut circle = server.changed_servers().map(listed).unwrap_or_default();
         circle.extend(&named);
@@ -42,14 +42,7 @@ impl Acquaintance {
     }
 
     /// Another server is connected, and shows its disk.
-    pub(crate) fn meet(
-        &mut self,
-        server: &mut Server,
-        known: &mut KnownDisks,
-        peer: u8,
-        disk: u64,
-        now: Now,
-    ) {
+    pub(crate) fn meet(&mut self, server: &mut Shard, known: &mut KnownDisks, peer: u8, disk: u64, now: Now) {
         if *known.entry(peer).or_insert(disk) == disk {
             self.strangers.remove(&peer);
             server.peer_connected(peer, now);
@@ -60,7 +53,7 @@ impl Acquaintance {
     }
 
     /// There is another list of servers, or another set of members.
-    pub(crate) fn look_around(&mut self, server: &Server) {
+    pub(crate) fn look_around(&mut self, server: &Shard) {
         let Some(servers) = server.changed_servers() else { return };
         let company = server.company().into_iter();
         let known: Vec<u8> = company.filter(|member| self.circle.contains(member)).collect();
@@ -73,7 +66,7 @@ impl Acquaintance {
     pub(crate) fn members_are(
         &mut self,
         members: &[u8],
-        server: &mut Server,
+        server: &mut Shard,
         known: &mut KnownDisks,
         now: Now,
     ) {

@@ -11,7 +11,7 @@ use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use crate::world::Failure;
 use std::rc::Rc;
-use stoa_core::{Append, Config, Recovered, Server, TakenOver};
+use stoa_core::{Append, Config, Recovered, Shard, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -378,7 +378,7 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let now = machine.clock.now(self.now_us);
         let config = Config { server_id: id, servers: servers.clone(), ..self.settings.config.clone() };
-        let Some(mut server) = Server::new(config, recovered, secret, now) else {
+        let Some(mut server) = Shard::new(config, recovered, secret, now) else {
             return Err(Violation::new(format!("server {id} cannot go on with what its disk holds")).into());
         };
         (self.plant)(&mut server);

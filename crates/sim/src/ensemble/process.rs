@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Server, SnapshotOutput, StateLoader};
+use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Shard, SnapshotOutput, StateLoader};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -101,7 +101,7 @@ struct Socket {
 /// A running server.
 pub(super) struct Process {
     pub(super) id: u8,
-    pub(super) server: Server,
+    pub(super) server: Shard,
     pub(super) acquaintance: Acquaintance,
     pub(super) log: LogThread,
     pub(super) log_busy: bool,
@@ -137,7 +137,7 @@ impl Process {
     pub(super) fn new(
         id: u8,
         alone: bool,
-        server: Server,
+        server: Shard,
         acquaintance: Acquaintance,
         log: LogThread,
         now: Now,
@@ -450,7 +450,7 @@ impl Process {
             match output {
                 Output::Send(id) => {
                     let bytes = self.server.output(id).to_vec();
-                    self.server.sent(id, bytes.len());
+                    self.server.sent(id, bytes.len(), scene.now);
                     scene.trace.mix(&bytes);
                     out.sent.extend(self.keys.get(&id).map(|key| (*key, bytes)));
                 }
@@ -464,7 +464,7 @@ impl Process {
         }
         for (id, reason) in closes {
             let rest = self.server.output(id).to_vec();
-            self.server.sent(id, rest.len());
+            self.server.sent(id, rest.len(), scene.now);
             self.server.disconnected(id, scene.now);
             let Some(key) = self.keys.remove(&id) else { continue };
             self.sockets.remove(&key);

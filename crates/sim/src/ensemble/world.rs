@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::Add;
-use stoa_core::{PeerOutput, Server};
+use stoa_core::{PeerOutput, Shard};
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,7 +178,7 @@ pub struct World {
 }
 
 /// Plants a bug in each server that is started.
-pub type Plant = fn(&mut Server);
+pub type Plant = fn(&mut Shard);
 
 impl World {
     /// A world before its first moment.

@@ -30,7 +30,7 @@ impl World<'_> {
             self.step()?;
         }
         let standings = self.running().map(|(id, server)| {
-            let all = server.shards.iter().map(|shard| shard.server().standing());
+            let all = server.shards.iter().map(|shard| shard.standing());
             format!("\n  server {id}: {:?}", all.collect::<Vec<_>>())
         });
         let members = self.members();
@@ -40,7 +40,7 @@ impl World<'_> {
 
     pub(super) fn is_led(&self) -> bool {
         let leads = |server: &Server| {
-            let mut roles = server.shards.iter().map(|shard| shard.server().standing().role);
+            let mut roles = server.shards.iter().map(|shard| shard.standing().role);
             roles.all(|role| matches!(role, Role::Leader | Role::Standalone))
         };
         self.running().any(|(_, server)| leads(server))
@@ -102,7 +102,7 @@ impl World<'_> {
         let (voters, observers) = (roster.with(Rank::Participant), roster.with(Rank::Observer));
         roster.ids().all(|id| {
             let is_settled = |server: &Server| {
-                server.shards.iter().map(|shard| shard.server()).all(|server| {
+                server.shards.iter().all(|server| {
                     let standing = server.standing();
                     server.is_in_quorum() && standing.voters == voters && standing.observers == observers
                 })
@@ -116,7 +116,7 @@ impl World<'_> {
         for id in self.ids() {
             let now_us = self.now_us;
             let Some(machine) = self.machines.get_mut(&id) else { continue };
-            let is_in = |server: &Server| server.shards.iter().all(|shard| shard.server().is_in_quorum());
+            let is_in = |server: &Server| server.shards.iter().all(|shard| shard.is_in_quorum());
             let since_us = *machine.out_since_us.get_or_insert(now_us);
             if machine.process.as_ref().is_some_and(is_in) {
                 machine.out_since_us = None;
@@ -165,9 +165,9 @@ impl World<'_> {
         self.roster().map_or_else(|| self.ids(), |roster| roster.ids().collect())
     }
 
-    fn partition_of(&self, id: u8, partition: u8) -> &stoa_core::Server {
+    fn partition_of(&self, id: u8, partition: u8) -> &stoa_core::Replica {
         let process = self.machines[&id].process.as_ref().expect("all servers run in the end");
-        process.shards[usize::from(partition)].server()
+        &process.shards[usize::from(partition)]
     }
 
     /// Whether everything that is committed is applied.
@@ -244,7 +244,7 @@ impl World<'_> {
         self.compare_order(&members)?;
         let placement = self.partition_of(one, 0).placement();
         let threads = members.iter().flat_map(|id| (0..self.partitions).map(|of| self.partition_of(*id, of)));
-        if threads.map(stoa_core::Server::placement).any(|other| other != placement) {
+        if threads.map(stoa_core::Replica::placement).any(|other| other != placement) {
             return Err(Violation::new("the threads do not agree about what lives where"));
         }
         let root =

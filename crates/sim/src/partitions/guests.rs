@@ -139,7 +139,7 @@ impl World<'_> {
         let machines = &self.machines;
         for partition in 0..self.partitions {
             let shards = machines.values().filter_map(|machine| machine.process.as_ref());
-            let servers = shards.map(|server| server.shards[usize::from(partition)].server());
+            let servers = shards.map(|server| &server.shards[usize::from(partition)]);
             if let Some(server) = servers.max_by_key(|server| server.applied()) {
                 self.guests.ended.look(partition, server.applied(), server.tree());
             }

@@ -57,7 +57,7 @@ impl World<'_> {
             let now = self.now(to);
             let Some(machine) = self.machines.get_mut(&to) else { continue };
             let Some(process) = &mut machine.process else { continue };
-            let server = process.shards[at].server_mut();
+            let server = &mut process.shards[at];
             if partition == 0 {
                 process.circles[at].meet(server, &mut machine.known, from, disk, now);
             } else {
@@ -74,7 +74,7 @@ impl World<'_> {
             }
             let now = self.now(to);
             if let Some(process) = self.process(to) {
-                process.shard(partition).server_mut().peer_lost(from, now);
+                process.shard(partition).peer_lost(from, now);
                 self.poll(to, partition)?;
             }
         }
@@ -84,7 +84,7 @@ impl World<'_> {
     fn snapshot_sent(&mut self, from: u8, to: u8, partition: u8, arrived: bool) {
         let now = self.now(from);
         if let Some(process) = self.process(from) {
-            process.shard(partition).server_mut().snapshot_sent(to, arrived, now);
+            process.shard(partition).snapshot_sent(to, arrived, now);
         }
     }
 
@@ -93,7 +93,7 @@ impl World<'_> {
         let (at, now) = (usize::from(partition), self.now(id));
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
-        let (circle, server) = (&mut process.circles[at], process.shards[at].server_mut());
+        let (circle, server) = (&mut process.circles[at], &mut process.shards[at]);
         match output {
             PeerOutput::Send { to, message } => {
                 if let Some(link) = self.links.get_mut(&(id, to, partition)) {
@@ -133,7 +133,7 @@ impl World<'_> {
             self.snapshot_sent(from, to, partition, true);
             self.poll(from, partition)?;
         } else {
-            let taken = process.shard(partition).server_mut().peer_message(from, message, now);
+            let taken = process.shard(partition).peer_message(from, message, now);
             taken.map_err(|_| Violation::new("a server does not understand another one"))?;
         }
         self.poll(to, partition)

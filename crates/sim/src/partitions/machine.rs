@@ -176,7 +176,7 @@ impl World<'_> {
         let Some(process) = &mut machine.process else { return Ok(()) };
         match process.log.work(&mut machine.disk) {
             Ok(LogDone::Durable(position)) => {
-                process.shard(0).server_mut().appended(position, now);
+                process.shard(0).appended(position, now);
                 self.poll(id, 0)
             }
             Ok(LogDone::Refused(generation)) => {
@@ -195,11 +195,7 @@ impl World<'_> {
             return Ok(());
         };
         process.held.retain(|append| append.generation > generation);
-        if process.shard(0).server_mut().append_refused(generation, now) {
-            self.poll(id, 0)
-        } else {
-            self.kill(id, false)
-        }
+        if process.shard(0).append_refused(generation, now) { self.poll(id, 0) } else { self.kill(id, false) }
     }
 
     /// The snapshots' thread does what comes next.
@@ -213,14 +209,14 @@ impl World<'_> {
         };
         match done {
             SnapshotDone::Begun => return Ok(()),
-            SnapshotDone::Taken(partition) => process.shard(partition).server_mut().snapshot_taken(),
+            SnapshotDone::Taken(partition) => process.shard(partition).snapshot_taken(),
             SnapshotDone::Finished { number, sequence, only } => {
                 let position = process.writing.take_if(|(writing, _)| *writing == number).map(|(_, at)| at);
                 if sequence.is_some() {
                     machine.offered = position.zip(sequence);
                 }
                 for partition in (0..self.partitions).filter(|of| only.is_none_or(|only| only == *of)) {
-                    process.shard(partition).server_mut().snapshot_finished(number, sequence.is_some());
+                    process.shard(partition).snapshot_finished(number, sequence.is_some());
                 }
             }
         }

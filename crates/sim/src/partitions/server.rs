@@ -55,7 +55,7 @@ impl Server {
             held: VecDeque::new(),
             arrived: None,
             writing: None,
-            circles: shards.iter().map(|shard| Acquaintance::new(shard.server(), settings)).collect(),
+            circles: shards.iter().map(|shard| Acquaintance::new(shard, settings)).collect(),
             shards,
             log,
             snapshots: SnapshotThread::default(),
@@ -72,19 +72,19 @@ impl Server {
         let mut out = Vec::new();
         let at = usize::from(partition);
         self.shards[at].settle(now);
-        while let Some(append) = self.shards[at].server_mut().poll_append() {
+        while let Some(append) = self.shards[at].poll_append() {
             check_record(self.shards.len(), &append)?;
             self.hold_or_log(append);
         }
         let shard = &mut self.shards[at];
-        while let Some(output) = shard.server_mut().poll_peer() {
+        while let Some(output) = shard.poll_peer() {
             out.push(Out::Peer(output));
         }
         if self.held.is_empty() && partition == 0 {
             // One that came too late to be of use.
             self.arrived = None;
         }
-        while let Some(piece) = shard.server_mut().poll_snapshot() {
+        while let Some(piece) = shard.poll_snapshot() {
             if let SnapshotOutput::Begin { number, position, .. } = piece {
                 self.writing = Some((number, position));
             }
@@ -131,7 +131,7 @@ impl Server {
     ) -> Result<(), Violation> {
         let partitions = self.shards.len() as u8;
         let shard = &mut self.shards[0];
-        if self.arrived.is_some() || !shard.server().wants_snapshot(message.clone()) {
+        if self.arrived.is_some() || !shard.wants_snapshot(message.clone()) {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
@@ -141,7 +141,7 @@ impl Server {
         }
         let states = loader.finish().map_err(broken)?;
         self.arrived = Some(Rc::clone(chunks));
-        let taken = shard.server_mut().take_over(from, message, states, now);
+        let taken = shard.take_over(from, message, states, now);
         taken.map_err(|_| broken("its message cannot be read".into()))
     }
 

@@ -1,6 +1,5 @@
 //! What goes wrong, and comes right again.
 
-use stoa_core::Shard;
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
 
@@ -93,7 +92,7 @@ impl World<'_> {
         let to = self.rng.index(self.partitions.into()) as u8;
         for id in self.ids() {
             let Some(process) = self.process(id) else { continue };
-            let first = process.shard(0).server_mut();
+            let first = process.shard(0);
             if first.ask_move(&path, to).is_ok() {
                 self.poll(id, 0)?;
             }
@@ -133,7 +132,7 @@ impl World<'_> {
         let is_whole = self.lost.as_ref().is_none_or(|lost| {
             let has = |(partition, last): (usize, &u64)| {
                 let machine = &self.machines[&lost.id].process;
-                machine.as_ref().is_some_and(|it| it.shards[partition].server().applied() >= *last)
+                machine.as_ref().is_some_and(|it| it.shards[partition].applied() >= *last)
             };
             lost.last.iter().enumerate().all(has)
                 && voters.iter().all(|voter| *voter == lost.id || knows(*voter, lost.id))
@@ -142,7 +141,7 @@ impl World<'_> {
         // does who has not stored that yet, after a crash.
         let is_settled = |voter: &u8| {
             self.machines[voter].process.as_ref().is_some_and(|process| {
-                process.shards.iter().map(Shard::server).all(|server| {
+                process.shards.iter().all(|server| {
                     let standing = server.standing();
                     let is_stored = server.log_queue().0 == 0;
                     let is_alike = standing.voters == voters && standing.outgoing.is_empty();
@@ -163,7 +162,7 @@ impl World<'_> {
         }
         let joins = self.rng.one_in(2);
         let Some(process) = self.process(id) else { return Ok(()) };
-        let last = process.shards.iter().map(|shard| shard.server().standing().last).collect();
+        let last = process.shards.iter().map(|shard| shard.standing().last).collect();
         self.lost = Some(Lost { id, last });
         self.outcome.lost += 1;
         self.kill(id, true)?;

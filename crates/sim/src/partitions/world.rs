@@ -173,7 +173,7 @@ impl<'a> World<'a> {
 
     /// The list of servers, as the server knows it that has come farthest.
     pub(super) fn roster(&self) -> Option<Roster> {
-        let first = self.running().map(|(_, server)| server.shards[0].server());
+        let first = self.running().map(|(_, server)| &server.shards[0]);
         let data = first.max_by_key(|server| server.applied())?.tree().get(CONFIG)?.data()?;
         Some(Roster::read(std::str::from_utf8(data).ok()?)?.0)
     }
@@ -416,7 +416,7 @@ impl<'a> World<'a> {
     pub(super) fn come_to(mut self) -> Outcome {
         self.outcome.answers = self.clients.iter().map(|client| client.answers).sum();
         self.outcome.calls = self.clients.iter().map(Client::calls).sum();
-        let placed = self.running().map(|(_, server)| server.shards[0].server().placement().version());
+        let placed = self.running().map(|(_, server)| server.shards[0].placement().version());
         self.outcome.moves = placed.max().unwrap_or(0);
         self.outcome.reconfigs = self.clients.iter().map(|client| client.reconfigs).sum();
         self.outcome.time_us = self.now_us - 1_000_000;

@@ -15,7 +15,7 @@ use crate::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use stoa_core::{Now, Server};
+use stoa_core::{Now, Shard};
 use stoa_storage::faulty::FaultyDisk;
 use trouble::Trouble;
 
@@ -142,7 +142,7 @@ pub struct World {
 }
 
 /// Plants a bug in each server that is started.
-pub type Plant = fn(&mut Server);
+pub type Plant = fn(&mut Shard);
 
 impl World {
     /// A world before its first moment.

@@ -5,7 +5,7 @@ use crate::check::{Violation, compare};
 use crate::disk_thread::{LogThread, choose_bit};
 use crate::process::Process;
 use crate::recover::{Opened, recover};
-use stoa_core::Server;
+use stoa_core::Shard;
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
 
@@ -79,7 +79,7 @@ impl World {
         for chunk in secret.chunks_mut(8) {
             chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
         }
-        let server = Server::new(self.profile.config.clone(), recovered, secret, now);
+        let server = Shard::new(self.profile.config.clone(), recovered, secret, now);
         let Some(mut server) = server else {
             return Err(Violation::new("a server cannot go on with what its disk holds").into());
         };

@@ -41,11 +41,11 @@ use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_fra
 /// What the driver must do with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// There are bytes to send: take them with [`Server::output`].
+    /// There are bytes to send: take them with [`crate::Shard::output`].
     Send(ConnectionId),
     /// Reading may go on: hand in again what was not consumed, and what has arrived since.
     Resume(ConnectionId),
-    /// Send what is left if that can be done soon, close, and say so with [`Server::disconnected`].
+    /// Send what is left if that can be done soon, close, and say so with [`crate::Shard::disconnected`].
     Close(ConnectionId, CloseReason),
 }
 
@@ -103,7 +103,7 @@ pub(crate) enum Due {
 }
 
 /// One server.
-pub struct Server {
+pub struct Replica {
     pub(crate) config: Config,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
@@ -162,12 +162,12 @@ pub struct Server {
     pub(crate) planted: Planted,
 }
 
-impl Server {
+impl Replica {
     /// A server with what its disk holds. The timers of its sessions start anew. `secret` must be
     /// random: session passwords come from it. `None` when the timeline cannot be what a disk holds:
     /// its vote speaks of entries that are missing, or its members of nobody who could vote.
     #[must_use]
-    pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
+    pub(crate) fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
         let [hash_seed, stream, question, election] = seeds(&secret);
         let own = config.partition;
         let timeline = Timeline::new(
@@ -241,7 +241,7 @@ impl Server {
     ///
     /// # Errors
     /// When a limit is reached; the driver closes the socket.
-    pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+    pub(crate) fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         self.now = now;
         let admitted = self.connections.admit(&self.config.limits, peer, now);
         let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
@@ -253,9 +253,9 @@ impl Server {
     }
 
     /// Bytes have arrived. Returns how many were consumed; the driver keeps the rest and hands it in
-    /// again, with what follows: when more arrives, or, after [`Server::is_paused`], on
+    /// again, with what follows: when more arrives, or, after [`Replica::is_paused`], on
     /// [`Output::Resume`].
-    pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
+    pub(crate) fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
         self.now = now;
         let mut rest = bytes;
         self.heard_on(id);
@@ -315,14 +315,8 @@ impl Server {
         self.now = now;
     }
 
-    /// Whether nothing more should be read from a connection until [`Output::Resume`].
-    #[must_use]
-    pub fn is_paused(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|connection| connection.paused)
-    }
-
     /// The socket is closed, by either side. A session that was on it goes on without it.
-    pub fn disconnected(&mut self, id: ConnectionId, now: Now) {
+    pub(crate) fn disconnected(&mut self, id: ConnectionId, now: Now) {
         self.now = now;
         self.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.connections.remove(id) else { return };
@@ -334,7 +328,7 @@ impl Server {
     }
 
     /// Time has passed.
-    pub fn tick(&mut self, now: Now) {
+    pub(crate) fn tick(&mut self, now: Now) {
         self.now = now;
         if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
             self.no_room_until_us = None;
@@ -393,9 +387,9 @@ impl Server {
         }
     }
 
-    /// When [`Server::tick`] is next needed, in microseconds of the clock that never goes back.
+    /// When [`Replica::tick`] is next needed, in microseconds of the clock that never goes back.
     #[must_use]
-    pub fn next_wake_us(&self) -> u64 {
+    pub(crate) fn next_wake_us(&self) -> u64 {
         let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
         let ensemble = self.timeline.next_wake_us();
         let load = [self.load.next_wake_us(), self.next_balance_wake_us()];
@@ -405,7 +399,7 @@ impl Server {
     }
 
     /// What is to be done with connections, oldest first.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.connections.poll_announced().or_else(|| self.outputs.pop_front())
     }
 
@@ -414,14 +408,8 @@ impl Server {
         self.warnings.pop_front().or_else(|| self.partition.extensions.poll_warning())
     }
 
-    /// Bytes to send on a connection; say with [`Server::sent`] how many were.
-    #[must_use]
-    pub fn output(&self, id: ConnectionId) -> &[u8] {
-        self.connections.get(id).map(Connection::unsent).unwrap_or_default()
-    }
-
-    /// `bytes` of [`Server::output`] have been sent.
-    pub fn sent(&mut self, id: ConnectionId, bytes: usize) {
+    /// `bytes` of [`crate::Shard::output`] have been sent.
+    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: usize) {
         self.connections.advance(id, bytes);
         self.resume(id);
     }
@@ -445,7 +433,7 @@ impl Server {
         Some(append)
     }
 
-    /// Bytes of the entry that [`Server::poll_append`] would close, or 1 when there is something else
+    /// Bytes of the entry that [`Replica::poll_append`] would close, or 1 when there is something else
     /// to store; 0 when there is nothing.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
@@ -712,30 +700,13 @@ impl Server {
     }
 
     /// Forgets latencies and packet counts (the word `srst`).
-    pub fn reset_stats(&mut self) {
+    pub(crate) fn reset_stats(&mut self) {
         self.stats.reset();
     }
 
     /// Forgets the counts of each connection (the word `crst`).
-    pub fn reset_connection_stats(&mut self) {
+    pub(crate) fn reset_connection_stats(&mut self) {
         self.connections.iter_mut().for_each(Connection::reset_stats);
-    }
-
-    /// The connections.
-    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.connections.iter()
-    }
-
-    /// One connection.
-    #[must_use]
-    pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id)
-    }
-
-    /// Number of connections.
-    #[must_use]
-    pub fn connection_count(&self) -> usize {
-        self.connections.len()
     }
 
     /// The live sessions.
@@ -751,7 +722,7 @@ impl Server {
 
     /// Requests under way.
     #[must_use]
-    pub fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.connections.outstanding
     }
 
@@ -759,6 +730,13 @@ impl Server {
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.partition.tree
+    }
+
+    /// What each session watches.
+    pub fn watched_paths(&self) -> impl Iterator<Item = (i64, impl Iterator<Item = &str>)> {
+        let of_sessions = self.connections.iter().filter(|(_, connection)| connection.session != 0);
+        of_sessions
+            .map(|(id, connection)| (connection.session, self.partition.watches.paths_of(WatcherId(id.0))))
     }
 
     /// The watches.

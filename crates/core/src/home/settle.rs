@@ -1,0 +1,213 @@
+//! What passes between the clients of a thread, its own partition, and the other threads of its server.
+
+use super::{Home, Taken};
+use crate::config::Now;
+use crate::connection::{CloseReason, ConnectionId};
+use crate::guest::ForClient;
+use crate::placement::FIRST;
+use crate::planted::Bug;
+use crate::replica::Replica;
+use crate::step::end_of;
+use crate::word::{ToClient, ToPartition, Word};
+use stoa_timeline::PartitionMessage;
+
+impl Home {
+    /// Bytes of a client. Returns how many were taken.
+    pub(crate) fn receive(
+        &mut self,
+        replica: &mut Replica,
+        id: ConnectionId,
+        bytes: &[u8],
+        now: Now,
+    ) -> usize {
+        let mut rest = bytes;
+        loop {
+            let placed = self.placed();
+            self.hand_over_own(id, &mut rest, |guest, frame| {
+                replica.guest_request(guest, None, placed, frame, now);
+            });
+            match self.take_frame(id, &mut rest, now) {
+                Some(Taken::Own { guest, frame, has_news }) => {
+                    let seen = if has_news { self.seen(id) } else { None };
+                    replica.guest_request(guest, seen, placed, &frame, now);
+                }
+                Some(Taken::Fast { guest, xid, frame }) => replica.guest_fast(guest, xid, frame, now),
+                Some(Taken::Elsewhere { guest, xid }) => replica.give_back(guest, xid, now),
+                Some(Taken::Done) => self.serve_own(replica, now),
+                None => break,
+            }
+        }
+        self.go_on(id);
+        self.settle(replica, now);
+        let consumed = bytes.len() - rest.len();
+        self.stats.bytes_received += consumed as u64;
+        consumed
+    }
+
+    /// Another thread of this server has said something; see [`crate::Shard::hear`].
+    pub(crate) fn hear_thread(&mut self, replica: &mut Replica, from: u8, word: Word, now: Now) {
+        let is_put = matches!(word, Word::Answer(_, ToClient::Put(_)));
+        if is_put
+            || matches!(
+                word,
+                Word::Client(..) | Word::HandedOn(..) | Word::Timeline(PartitionMessage::Propose(_))
+            )
+        {
+            self.heard_at(now);
+            return self.listen(replica, from, word, now);
+        }
+        // What clients are told is followed by what they ask next, before the next answer is looked at. And only others
+        // have entries applied: nobody is heard of whose session has ended with one before its home is told.
+        if !matches!(word, Word::Answer(..)) {
+            // These are rare, and find done what was said before them.
+            self.settle(replica, now);
+        }
+        self.listen(replica, from, word, now);
+        self.settle(replica, now);
+    }
+
+    fn listen(&mut self, replica: &mut Replica, from: u8, word: Word, now: Now) {
+        match word {
+            Word::Client(client, what) => replica.hear_home(from, client, what, now),
+            Word::HandedOn(home, client, what) => replica.hear_home(home, client, what, now),
+            Word::Answer(client, what) => {
+                self.told(from, client, what);
+                self.pass_buffer_on(replica);
+            }
+            Word::Tell { position, clock } => {
+                let comes = replica.come_to(clock);
+                self.tell.push_back((from, comes.max(position)));
+            }
+            Word::Reached { position, clock } => {
+                if from == FIRST {
+                    replica.sessions_are_told(position);
+                }
+                self.reached(from, position, clock);
+            }
+            Word::Sessions { is_all, position, changed } => {
+                replica.sessions_changed(is_all, position, &changed);
+            }
+            Word::Leaves { taken, watches } => {
+                self.look_at_placement(replica);
+                self.watches_leave(taken, watches);
+            }
+            Word::Replaced => self.close_all(CloseReason::StateReplaced),
+            word => replica.hear_partition(from, word, now),
+        }
+    }
+
+    /// The home knows what lives where as soon as the partition does.
+    pub(crate) fn look_at_placement(&mut self, replica: &Replica) {
+        self.prepares = replica.prepares();
+        let is_news = self.placed() != replica.placement().version();
+        if is_news && !self.planted.is(Bug::OldTableIsUsed) {
+            self.place(replica.placement().clone(), replica.stamp());
+        }
+    }
+
+    /// What the partition has to say, to itself or to others.
+    fn listen_to_replica(&mut self, replica: &mut Replica, now: Now) {
+        replica.tell_leader();
+        replica.tell_servers();
+        if replica.has_news_of_sessions() {
+            self.outbox.extend(replica.poll_sessions_changed());
+        }
+        while let Some((to, word)) = replica.poll_word() {
+            if matches!(word, Word::HandedOn(..)) {
+                replica.promises_are_told();
+            }
+            self.pass_word_on(replica, to, word, now);
+        }
+    }
+
+    fn pass_word_on(&mut self, replica: &mut Replica, to: u8, word: Word, now: Now) {
+        if to == self.config.partition {
+            self.listen(replica, to, word, now);
+        } else {
+            self.outbox.push_back((to, word));
+        }
+    }
+
+    /// Gives the own partition what there is for it.
+    pub(crate) fn serve_own(&mut self, replica: &mut Replica, now: Now) {
+        let own = self.config.partition;
+        while let Some((client, what)) = self.own.pop_front() {
+            let comes = matches!(what, ToPartition::Open { .. } | ToPartition::Join { .. });
+            replica.hear_home(own, client, what, now);
+            if comes {
+                self.is_guest(client, replica.guest(own, client));
+            }
+        }
+    }
+
+    /// Passes on what the partition has for clients and the other way round.
+    pub(crate) fn settle(&mut self, replica: &mut Replica, now: Now) {
+        self.let_go(now);
+        let own = self.config.partition;
+        loop {
+            self.serve_own(replica, now);
+            self.listen_to_replica(replica, now);
+            self.look_at_placement(replica);
+            self.pass_on(replica);
+            if self.is_settled(replica) {
+                // Clients that have waited for that may go on, and what they ask next comes before whatever
+                // is received from now on.
+                self.reached(own, end_of(replica.applied()), replica.clock());
+            }
+            if self.is_settled(replica) {
+                break;
+            }
+            while let Some((to, word)) = self.words.pop_front() {
+                self.pass_word_on(replica, to, word, now);
+            }
+        }
+        let (position, clock) = (end_of(replica.applied()), replica.clock());
+        self.tell.retain(|(home, until)| {
+            let is_there = *until <= position;
+            if is_there && *home != own {
+                self.outbox.push_back((*home, Word::Reached { position, clock }));
+            }
+            !is_there
+        });
+    }
+
+    fn is_settled(&self, replica: &mut Replica) -> bool {
+        self.is_quiet() && !replica.has_words()
+    }
+
+    /// What the partition has for clients.
+    fn pass_on(&mut self, replica: &mut Replica) {
+        while let Some(next) = replica.poll_guest() {
+            match next {
+                ForClient::Output { client, guest } => self.give_output(replica, client, guest),
+                ForClient::Said(home, client, what) if home == self.config.partition => {
+                    self.told(home, client, what);
+                }
+                ForClient::Said(home, client, what) => {
+                    self.outbox.push_back((home, Word::Answer(client, what)));
+                }
+            }
+        }
+    }
+
+    /// Gives a client of this thread what the partition has written for it.
+    fn give_output(&mut self, replica: &mut Replica, client: ConnectionId, guest: ConnectionId) {
+        let own = self.config.partition;
+        let Some((answers, mut bytes)) = replica.take_output(guest) else { return };
+        if self.give(own, client, replica.stamp(), answers, &mut bytes) {
+            self.connections.recycle(bytes);
+        } else {
+            let stamp = replica.stamp().clone();
+            self.told(own, client, ToClient::Frames { answers, bytes, stamp });
+        }
+        self.pass_buffer_on(replica);
+    }
+
+    /// Buffers come from partitions and are emptied at homes: as many go from here to other threads as come from
+    /// there.
+    fn pass_buffer_on(&mut self, replica: &mut Replica) {
+        if let Some(buffer) = self.connections.spare() {
+            replica.connections.recycle(buffer);
+        }
+    }
+}
