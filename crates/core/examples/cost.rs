@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
-use stoa_core::{Config, ConnectionId, Now, Placement, ProgramLimits, Recovered, Shard, Word};
+use stoa_core::{Config, ConnectionId, Now, Placement, ProgramLimits, Recovered, Shard, ShardMessage};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, next_frame, request::encode,
@@ -68,7 +68,7 @@ fn address() -> SocketAddr {
 /// the first.
 struct Threads {
     shards: Vec<Shard>,
-    words: VecDeque<(u8, u8, Word)>,
+    messages: VecDeque<(u8, u8, ShardMessage)>,
     /// Threads that have something to do.
     busy: Vec<u8>,
 }
@@ -84,8 +84,11 @@ impl Threads {
             };
             Shard::new(config, Recovered::new(tree, &[1]), [7; 32], NOW).expect("a new timeline is sound")
         };
-        let mut threads =
-            Self { shards: (0..partitions).map(shard).collect(), words: VecDeque::new(), busy: Vec::new() };
+        let mut threads = Self {
+            shards: (0..partitions).map(shard).collect(),
+            messages: VecDeque::new(),
+            busy: Vec::new(),
+        };
         (0..partitions).for_each(|thread| threads.settle(thread));
         threads
     }
@@ -103,11 +106,11 @@ impl Threads {
             }
             // What is prepared is handed to the first partition's thread when the entry is closed.
             shard.settle(NOW);
-            while let Some((to, word)) = shard.poll_word() {
-                self.words.push_back((thread, to, word));
+            while let Some((to, message)) = shard.poll_message() {
+                self.messages.push_back((thread, to, message));
             }
-            while let Some((from, to, word)) = self.words.pop_front() {
-                self.shards[usize::from(to)].hear(from, word, NOW);
+            while let Some((from, to, message)) = self.messages.pop_front() {
+                self.shards[usize::from(to)].hear(from, message, NOW);
                 self.busy.push(to);
             }
         }

@@ -2,10 +2,10 @@
 //! asked. It is prepared, refused, given back to be asked elsewhere, made an operation over several partitions, or
 //! has to wait.
 
-use crate::crossing::Pending;
-use crate::owners::Known;
+use crate::coordination::Pending;
 use crate::peer::Asked;
 use crate::replica::Replica;
+use crate::session_table::Known;
 use bytes::Bytes;
 use stoa_timeline::Origin;
 use stoa_tree::{Caller, Contact};
@@ -36,9 +36,9 @@ impl Replica {
 
     /// Takes a request, unless it has to wait.
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
-        // What is asked of an operation that is being coordinated here is asked when this partition stands still for it:
+        // What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it:
         // see [`Replica::stands`].
-        if self.crossing.is_standing() || self.crossing.is_coordinating() {
+        if self.coordination.is_quiesced() || self.coordination.is_coordinating() {
             return false;
         }
         let Ok(asked) = Asked::decode(bytes) else {

@@ -19,9 +19,9 @@ use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::planted::Bug;
 use crate::replica::Replica;
+use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
-use crate::word::{ToClient, ToPartition, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_timeline::EntryId;
@@ -95,12 +95,12 @@ impl Replica {
                 return self.give_back_ahead(id, frame, *ahead);
             }
             let Some(next) = ahead.then.pop() else {
-                return self.said.push_back((home, client, ToClient::Put(ahead)));
+                return self.said.push_back((home, client, ToClient::Prepared(ahead)));
             };
             seen = next.has_news.then(|| ahead.seen.clone());
             if next.partition != self.config.partition {
                 let request = ToPartition::Request { seen, placed, frame: next.frame, ahead: Some(ahead) };
-                return self.say(next.partition, Word::HandedOn(home, client, request));
+                return self.say(next.partition, ShardMessage::Forwarded(home, client, request));
             }
             frame = next.frame;
         }

@@ -90,7 +90,7 @@ impl Replica {
     pub(crate) fn apply_committed(&mut self) {
         let before = self.timeline.applied_at();
         // A part is prepared against what is applied when it begins.
-        while !self.crossing.has_open_part()
+        while !self.coordination.has_open_part()
             && let Some(due) = self.committed.pop_front()
         {
             let entry = match due {

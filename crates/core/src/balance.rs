@@ -45,7 +45,7 @@ const END_US: u64 = 1_500_000;
 const DIVIDE_NS: u64 = THREAD_NS / 10;
 const DIVIDE_PERCENT: u64 = 150;
 /// A move that brings less than one part in so many of the mean, or of what is moved, is not worth it: all
-/// partitions stand still for it. That is no time of a thread, because a thread does less while others move.
+/// partitions quiesce for it. That is no time of a thread, because a thread does less while others move.
 const MEAN_PARTS: u64 = 128;
 const MOVED_PARTS: u64 = 8;
 /// Who was moved is left alone for so long, twice as long when it comes back soon, and so on.

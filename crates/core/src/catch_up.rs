@@ -10,8 +10,8 @@
 use crate::connection::{ConnectionId, Phase};
 use crate::placement::FIRST;
 use crate::replica::Replica;
+use crate::shard_message::ShardMessage;
 use crate::timestamp::Timestamp;
-use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_wire::ConnectRequest;
@@ -77,7 +77,7 @@ impl Replica {
         returning.seen = Timestamp::new(self.placement.partitions());
         for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
             self.returning.missing |= 1 << partition;
-            self.say(partition, Word::CatchUp);
+            self.say(partition, ShardMessage::CatchUp);
         }
     }
 
@@ -90,7 +90,7 @@ impl Replica {
     /// It is.
     pub(crate) fn tell_caught_up(&mut self) {
         let stamp = Box::new(self.stamp.clone());
-        self.say(FIRST, Word::CaughtUp(stamp));
+        self.say(FIRST, ShardMessage::CaughtUp(stamp));
     }
 
     /// Another partition has caught up.

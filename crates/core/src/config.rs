@@ -47,9 +47,9 @@ pub struct Config {
     pub servers: String,
     /// Whether clients may change the list of servers (setting `reconfigEnabled`).
     pub reconfig_enabled: bool,
-    /// Time between two words of a leader to the others, milliseconds.
+    /// Time between two messages of a leader to the others, milliseconds.
     pub heartbeat_ms: u32,
-    /// Heartbeats without a word of the leader after which a server wants to lead, at least; at most
+    /// Heartbeats without a message of the leader after which a server wants to lead, at least; at most
     /// twice as many.
     pub election_heartbeats: u32,
     /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
@@ -77,7 +77,7 @@ pub struct Config {
 }
 
 /// Reads a clock of the driver, in microseconds from wherever it begins. What it shows is counted and shown to
-/// people; nothing is decided by it. Without a driver's it stands still.
+/// people; nothing is decided by it. Without a driver's it is quiesced.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(pub fn() -> u64);
 

@@ -13,7 +13,7 @@ use crate::moves::Moved;
 use crate::peer::{Asked, PeerMessage, READS_MAX, Reads};
 use crate::placement::{FIRST, MoveRefusal};
 use crate::replica::Replica;
-use crate::word::Word;
+use crate::shard_message::ShardMessage;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -145,7 +145,7 @@ impl Replica {
                 }
             }
         }
-        self.say(FIRST, Word::Load(Box::new(report)));
+        self.say(FIRST, ShardMessage::Load(Box::new(report)));
     }
 
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.

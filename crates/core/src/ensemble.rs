@@ -6,10 +6,10 @@ use crate::peer::{Heard, PeerMessage};
 use crate::planted::Bug;
 use crate::replica::{Due, Replica};
 use crate::session::Scope;
+use crate::shard_message::ShardMessage;
 use crate::state::State;
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
-use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -157,7 +157,7 @@ impl Replica {
         let Some(Arrived { at: (position, term), mut states }) = self.arrived.take() else { return };
         self.timeline.log_replaced(position, states.iter().map(|state| state.position));
         for (partition, state) in (1..).zip(states.drain(1..)) {
-            self.say(partition, Word::StateReplaced { state: Box::new(state), term });
+            self.say(partition, ShardMessage::StateReplaced { state: Box::new(state), term });
         }
         if let Some(mut state) = states.pop() {
             if self.stamp.is_empty() {
@@ -186,7 +186,7 @@ impl Replica {
             let key = self.sessions.insert(session.id, session.timeout_ms, self.now);
             self.sessions.set_scope(key, Scope::Global);
         }
-        self.owners.replaced();
+        self.session_table.replaced();
         self.committed.clear();
         self.abort_snapshot();
         self.tell_growth();
@@ -297,7 +297,7 @@ impl Replica {
     pub(crate) fn stop_leading(&mut self) {
         self.members_settled();
         self.pending.clear();
-        self.stop_standing();
+        self.stop_quiescing();
         self.forget_moves();
         self.partition.abandon(&self.stamp);
         self.sessions.stop_judging();
@@ -356,7 +356,7 @@ impl Replica {
 
     /// Whether this server prepares what it is asked.
     pub(crate) fn prepares(&self) -> bool {
-        self.timeline.leads() && !self.crossing.is_standing()
+        self.timeline.leads() && !self.coordination.is_quiesced()
     }
 
     /// At the first partition: tells the others in which term they may prepare requests, when that has changed. One
@@ -368,7 +368,7 @@ impl Replica {
         }
         if let Some(term) = self.timeline.prepares_in() {
             for partition in 1..self.placement.partitions() {
-                self.say(partition, Word::Prepares { term });
+                self.say(partition, ShardMessage::MayPrepare { term });
             }
         }
     }
@@ -377,12 +377,12 @@ impl Replica {
     pub(crate) fn prepares_told(&mut self, term: u64) {
         self.timeline.may_prepare_in(term);
         if term > 0 {
-            self.owners.nothing_is_decided();
+            self.session_table.nothing_is_decided();
         } else {
-            // What was taken waits. Who stands still goes on doing so until it is told to go on: it has said
+            // What was taken waits. Who is quiesced goes on doing so until it is told to go on: it has said
             // what will be at a position of this term.
             self.give_up();
-            self.try_to_stand();
+            self.try_to_quiesce();
         }
         self.pump();
     }
@@ -410,7 +410,7 @@ impl Replica {
     pub(crate) fn tick_ensemble(&mut self) {
         self.timeline.at(self.now.mono_us);
         let is_heartbeat = self.timeline.tick();
-        self.try_to_stand();
+        self.try_to_quiesce();
         self.take_pending();
         if is_heartbeat {
             self.tend_members();

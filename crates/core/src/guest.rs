@@ -14,9 +14,9 @@ use crate::peer::After;
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::{Output, Replica};
+use crate::shard_message::{Attached, ShardMessage, ToClient, ToPartition};
 use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
-use crate::word::{Attached, ToClient, ToPartition, Word};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -141,37 +141,37 @@ impl Replica {
     }
 
     /// Something that another partition of this server has to say, or this one to itself.
-    pub(crate) fn hear_partition(&mut self, from: u8, word: Word, now: Now) {
+    pub(crate) fn hear_partition(&mut self, from: u8, message: ShardMessage, now: Now) {
         self.now = now;
-        match word {
-            Word::Prepares { term } => self.prepares_told(term),
-            Word::Stand { op, is_quiet } => self.stand_for(from, op, is_quiet),
-            Word::Stands(op, standing) => self.stands(from, op, standing.map(|it| *it)),
-            Word::Do { op, asked, place, zxid, time_ms, step } => {
-                self.do_step(from, op, (&asked, place), Stamp { zxid, time_ms }, &step);
+        match message {
+            ShardMessage::MayPrepare { term } => self.prepares_told(term),
+            ShardMessage::Quiesce { op, is_quiet } => self.quiesce_for(from, op, is_quiet),
+            ShardMessage::Quiesced(op, standing) => self.quiesced(from, op, standing.map(|it| *it)),
+            ShardMessage::Prepare { op, asked, place, zxid, time_ms, step } => {
+                self.prepare_step(from, op, (&asked, place), Stamp { zxid, time_ms }, &step);
             }
-            Word::Stepped(op, stepped) => self.stepped(op, *stepped),
-            Word::Verdict(op, verdict) => self.verdict(from, op, *verdict),
-            Word::Timeline(message) => self.timeline_says(from, message),
-            Word::StateReplaced { state, term } => self.replace_state(*state, term),
-            Word::SnapshotWanted => self.request_snapshot(),
-            Word::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
-            Word::CatchUp => self.catch_up_for_first(),
-            Word::CaughtUp(stamp) => self.caught_up(from, &stamp),
-            Word::Clock(zxid) => self.read_only.seen(zxid),
-            Word::Servers(list) => self.servers_told(list),
-            Word::Follow { given, taken } => self.is_followed(given, taken),
-            Word::Comes { taken, watches } => self.watches_come(from, taken, watches),
-            Word::Load(report) => self.load_told(from, *report),
+            ShardMessage::Prepared(op, step_prepared) => self.step_prepared(op, *step_prepared),
+            ShardMessage::Decision(op, decision) => self.decision(from, op, *decision),
+            ShardMessage::Timeline(message) => self.timeline_says(from, message),
+            ShardMessage::StateReplaced { state, term } => self.replace_state(*state, term),
+            ShardMessage::SnapshotWanted => self.request_snapshot(),
+            ShardMessage::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
+            ShardMessage::CatchUp => self.catch_up_for_first(),
+            ShardMessage::CaughtUp(stamp) => self.caught_up(from, &stamp),
+            ShardMessage::Clock(zxid) => self.read_only.seen(zxid),
+            ShardMessage::Servers(list) => self.servers_told(list),
+            ShardMessage::Follow { given, taken } => self.is_followed(given, taken),
+            ShardMessage::Comes { taken, watches } => self.watches_come(from, taken, watches),
+            ShardMessage::Load(report) => self.load_told(from, *report),
             // These are for the homes.
-            Word::Client(..)
-            | Word::HandedOn(..)
-            | Word::Answer(..)
-            | Word::Sessions { .. }
-            | Word::Tell { .. }
-            | Word::Leaves { .. }
-            | Word::Replaced
-            | Word::Reached { .. } => {}
+            ShardMessage::Client(..)
+            | ShardMessage::Forwarded(..)
+            | ShardMessage::Answer(..)
+            | ShardMessage::Sessions { .. }
+            | ShardMessage::WatermarkWanted { .. }
+            | ShardMessage::Leaves { .. }
+            | ShardMessage::Replaced
+            | ShardMessage::Watermark { .. } => {}
         }
     }
 
@@ -316,7 +316,7 @@ impl Replica {
     pub(crate) fn answer_when_whole(&mut self, own: Option<ConnectionId>, parts: u64) {
         let guest = own.and_then(|id| self.connections.get(id)?.guest.as_ref());
         if let Some(guest) = guest {
-            self.said.push_back((guest.home, guest.client, ToClient::Whole(parts)));
+            self.said.push_back((guest.home, guest.client, ToClient::Participants(parts)));
         }
     }
 
@@ -328,7 +328,7 @@ impl Replica {
     /// What there is for a client of some home, oldest first.
     pub(crate) fn poll_guest(&mut self) -> Option<ForClient> {
         if let Some((home, client, what)) = self.said.pop_front() {
-            if matches!(what, ToClient::Put(_)) {
+            if matches!(what, ToClient::Prepared(_)) {
                 self.promises_are_told();
             }
             return Some(ForClient::Said(home, client, what));

@@ -23,8 +23,8 @@ use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::replica::{ConnectError, Output};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
+use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::timestamp::Timestamp;
-use crate::word::{ToClient, ToPartition, Word};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -70,9 +70,9 @@ pub(crate) struct Home {
     /// Requests of all clients that are under way, and their bytes.
     pub(crate) under_way: (usize, usize),
     /// What clients here have for partitions: this thread's own hears it in its order, too.
-    pub(crate) words: VecDeque<(u8, Word)>,
+    pub(crate) messages: VecDeque<(u8, ShardMessage)>,
     /// For other threads.
-    pub(crate) outbox: VecDeque<(u8, Word)>,
+    pub(crate) outbox: VecDeque<(u8, ShardMessage)>,
     /// Homes that want to know when a position is applied.
     tell: VecDeque<(u8, u64)>,
     /// For this thread's own partition, where it could not be asked at once.
@@ -80,7 +80,7 @@ pub(crate) struct Home {
     /// Clients that only read.
     read_only: Vec<ConnectionId>,
     /// Clients whose requests came back from a partition with a newer table than this thread has.
-    pub(crate) displaced: Vec<ConnectionId>,
+    pub(crate) rerouted: Vec<ConnectionId>,
     /// Direct clients that want to know how far partitions have come.
     reaching: Vec<ConnectionId>,
     seal: Seal,
@@ -150,7 +150,7 @@ impl Home {
             own_stamp: Timestamp::new(config.partitions),
             placed_stamp: Timestamp::new(config.partitions),
             read_only: Vec::new(),
-            displaced: Vec::new(),
+            rerouted: Vec::new(),
             reaching: Vec::new(),
             seal: Seal::new(&config.direct_secret),
             planted: Planted::default(),
@@ -164,7 +164,7 @@ impl Home {
             heard_us: None,
             handshakes: VecDeque::new(),
             under_way: (0, 0),
-            words: VecDeque::new(),
+            messages: VecDeque::new(),
             outbox: VecDeque::new(),
             tell: VecDeque::new(),
             own: VecDeque::new(),
@@ -469,7 +469,7 @@ impl Home {
         if partition == self.config.partition {
             self.own.push_back((id, what));
         } else {
-            self.words.push_back((partition, Word::Client(id, what)));
+            self.messages.push_back((partition, ShardMessage::Client(id, what)));
         }
     }
 
@@ -521,20 +521,20 @@ impl Home {
                 // What others are told of that position may follow.
                 self.reached(from, position.saturating_sub(1), 0);
             }
-            ToClient::Whole(parts) => {
+            ToClient::Participants(parts) => {
                 if let Some(route) = self.route(id) {
                     route.parts |= parts;
                 }
             }
-            ToClient::Put(put) => self.is_put(id, &put),
-            ToClient::Elsewhere { version, frame, stamp } => {
+            ToClient::Prepared(put) => self.is_put(id, &put),
+            ToClient::WrongPartition { version, frame, stamp } => {
                 self.comes_back(from, id, version, frame, &stamp);
             }
             ToClient::Closed(reason) => {
                 self.refuse_side(id, reason);
                 // These answer something, which may have to wait.
                 let answers = matches!(reason, CloseReason::AuthFailed | CloseReason::SessionClosed);
-                match self.route(id).filter(|route| answers && !route.late.is_empty()) {
+                match self.route(id).filter(|route| answers && !route.undelivered.is_empty()) {
                     Some(route) => route.ends = Some(reason),
                     // The partition has counted it.
                     None => drop(self.end(id, reason)),
@@ -556,7 +556,8 @@ impl Home {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let is_due = route.late.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
+        let is_due =
+            route.undelivered.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
         let concerned = route.concerned(from, stamp, answers, route.parts);
         if !is_due || lacks(concerned, from, stamp, &self.reached).is_some() {
             return false;
@@ -707,7 +708,7 @@ impl Home {
     fn tell_me(&mut self, partition: u8, position: u64) {
         if self.asked.at(partition) < position && partition != self.config.partition {
             self.asked.raise(partition, position);
-            self.words.push_back((partition, Word::Tell { position, clock: 0 }));
+            self.messages.push_back((partition, ShardMessage::WatermarkWanted { position, clock: 0 }));
         }
     }
 
@@ -757,7 +758,7 @@ impl Home {
     /// Whether there is nothing for this thread's own partition, nor for others.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.own.is_empty() && self.words.is_empty()
+        self.own.is_empty() && self.messages.is_empty()
     }
 
     /// `bytes` of the output have been sent.

@@ -8,7 +8,7 @@
 //! | in | out |
 //! | --- | --- |
 //! | [`Shard::connect`], [`Shard::receive`], [`Shard::disconnected`] | [`Shard::poll_output`], [`Shard::output`] |
-//! | [`Shard::hear`] | [`Shard::poll_word`]: what is for the server's other threads |
+//! | [`Shard::hear`] | [`Shard::poll_message`]: what is for the server's other threads |
 //! | [`Replica::peer_message`], [`Replica::peer_connected`], [`Replica::peer_lost`] | [`Replica::poll_peer`] |
 //! | [`Replica::appended`], [`Replica::append_refused`] | [`Replica::poll_append`] |
 //! | [`Replica::snapshot_taken`], [`Replica::snapshot_finished`] | [`Replica::poll_snapshot`] |
@@ -34,8 +34,8 @@ mod catch_up;
 mod config;
 mod connection;
 mod controller;
-mod crossing;
-mod displaced;
+mod coordination;
+mod delivered_zxid;
 mod ensemble;
 mod entry;
 mod extensions;
@@ -48,11 +48,9 @@ mod home;
 mod liveness;
 mod load;
 mod local;
-mod mark;
 mod membership;
 mod moves;
 mod outstanding;
-mod owners;
 mod partition;
 mod peer;
 mod placement;
@@ -62,25 +60,27 @@ mod read_only;
 mod reaper;
 mod replica;
 mod request;
+mod rerouted;
 mod restore;
 mod route;
 mod session;
+mod session_table;
 mod shard;
+mod shard_message;
 mod side;
 mod snapshot;
-mod standing;
 mod state;
 mod stats;
+mod status;
 mod step;
 mod timestamp;
-mod word;
 
 pub use ahead::{Ahead, Next};
 pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, Connection, ConnectionId};
 pub use controller::{MoveError, RecentMove};
-pub use crossing::{Standing as StandingStill, Step, StepKind, Stepped, Verdict};
+pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use entry::{Item, Items, Outcome, Part, Seen};
 pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran};
 pub use hints::{HINTS_PATH, Hint, Hints};
@@ -94,10 +94,11 @@ pub use replica::{ConnectError, Output, Replica};
 pub use restore::{Recovered, Restore};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
+pub use shard_message::{Attached, LeftWatch, ShardMessage, ToClient, ToPartition};
 pub use snapshot::SnapshotOutput;
-pub use standing::{Role, Standing};
 pub use state::{Share, State, StateLoader};
 pub use stats::{Histogram, OpStats, Proposals, Sizes, Stats, Watchers};
+pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{Mark, Pieces};
 pub use stoa_timeline::{
@@ -105,4 +106,3 @@ pub use stoa_timeline::{
     timeline_of,
 };
 pub use timestamp::Timestamp;
-pub use word::{Attached, LeftWatch, ToClient, ToPartition, Word};

@@ -107,13 +107,13 @@ struct Count {
 impl Count {
     /// A request that was looked at stands for as many as make up the work in which one is.
     fn add(&mut self, is_write: bool, bytes: usize) {
-        let stands_for = LOOK_NS / work_ns(is_write);
+        let quiesced_for = LOOK_NS / work_ns(is_write);
         if is_write {
-            self.writes += stands_for;
+            self.writes += quiesced_for;
         } else {
-            self.reads += stands_for;
+            self.reads += quiesced_for;
         }
-        self.bytes += bytes as u64 * u64::from(stands_for);
+        self.bytes += bytes as u64 * u64::from(quiesced_for);
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
-use crate::word::Word;
+use crate::shard_message::ShardMessage;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -175,7 +175,7 @@ impl Replica {
         if self.timeline.is_settled() {
             self.timeline.tell_members();
         }
-        self.try_to_stand();
+        self.try_to_quiesce();
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
@@ -216,7 +216,7 @@ impl Replica {
         self.server_list.is_told = true;
         let Some(list) = self.servers().map(String::from) else { return };
         for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
-            self.say(partition, Word::Servers(list.clone()));
+            self.say(partition, ShardMessage::Servers(list.clone()));
         }
     }
 

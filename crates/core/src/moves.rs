@@ -1,6 +1,6 @@
 //! Subtrees move from one partition to another while they are used (AGORA, section IV-F).
 //!
-//! A move is an operation over all partitions ([`crate::crossing`]): they stand still with nothing
+//! A move is an operation over all partitions ([`crate::coordination`]): they quiesce with nothing
 //! outstanding, one gives the subtree, one takes it, and all note where it lives from now on. Each request
 //! carries the version of the table that it was routed by, and a partition whose table is another one gives it
 //! back to the client's home, which asks again when its own table is as new. So a request is carried out under
@@ -14,14 +14,14 @@
 //! client is told of what before anything follows from the move.
 
 use crate::connection::{ConnectionId, Slot};
-use crate::crossing::Pending;
+use crate::coordination::Pending;
 use crate::entry::{Item, Items, Outcome, Part};
 use crate::peer::Asked;
 use crate::placement::{MoveRefusal, Placement};
 use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::request::frame;
-use crate::word::{LeftWatch, ToClient, Word};
+use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -107,7 +107,7 @@ impl Replica {
         let before = self.frames(id);
         self.said.extend(before.map(|frames| (home, client, frames)));
         let (version, stamp) = (self.placement.version(), self.stamp.clone());
-        self.said.push_back((home, client, ToClient::Elsewhere { version, frame, stamp }));
+        self.said.push_back((home, client, ToClient::WrongPartition { version, frame, stamp }));
     }
 
     /// The leader has not taken a write because of where it was sent.
@@ -224,7 +224,7 @@ impl Replica {
         let (Some(given), Some(taken)) = (given, taken) else { return true };
         if !self.moves.coming.contains_key(&taken) {
             // If it was given before this process began nobody would say so.
-            self.say(given.partition, Word::Follow { given, taken });
+            self.say(given.partition, ShardMessage::Follow { given, taken });
         }
         let (homes, _) = self.moves.coming.entry(taken).or_default();
         *homes == u64::MAX >> (64 - u32::from(self.placement.partitions()))
@@ -242,7 +242,7 @@ impl Replica {
     fn tell_homes(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
         for home in 0..self.placement.partitions() {
             let watches = leaving.remove(&home).unwrap_or_default();
-            self.say(home, Word::Leaves { taken, watches });
+            self.say(home, ShardMessage::Leaves { taken, watches });
         }
     }
 
@@ -326,7 +326,7 @@ impl Replica {
         self.note_placement();
         if before != self.placement.version() {
             for home in 0..self.placement.partitions() {
-                self.say(home, Word::Replaced);
+                self.say(home, ShardMessage::Replaced);
             }
         }
     }

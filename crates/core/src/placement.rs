@@ -6,7 +6,7 @@
 //!
 //! A subtree that was moved is an exception from that, with all below it that is none itself. Every
 //! partition has the whole table of them in its replicated state, and an operation over all partitions
-//! changes it ([`crate::crossing`]): so a partition's own timeline says what lives where.
+//! changes it ([`crate::coordination`]): so a partition's own timeline says what lives where.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};

@@ -12,7 +12,7 @@ use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
-use crate::word::Word;
+use crate::shard_message::ShardMessage;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
@@ -113,7 +113,7 @@ impl Replica {
         if !self.has_sessions() {
             if self.read_only.newest < self.clock() {
                 self.read_only.newest = self.clock();
-                self.say(FIRST, Word::Clock(self.clock()));
+                self.say(FIRST, ShardMessage::Clock(self.clock()));
             }
             return;
         }

@@ -1,6 +1,6 @@
 //! Containers that have become empty and TTL znodes whose time is up are deleted by the server.
 
-use crate::crossing::Pending;
+use crate::coordination::Pending;
 use crate::peer::{After, Asked};
 use crate::replica::Replica;
 use alloc::vec::Vec;

@@ -5,7 +5,7 @@ use crate::catch_up::Returning;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::controller::Controller;
-use crate::crossing::{Crossing, Pending};
+use crate::coordination::{Coordination, Pending};
 use crate::ensemble::Arrived;
 use crate::frame::Frame;
 use crate::guest::Guests;
@@ -14,19 +14,19 @@ use crate::load::Load;
 use crate::local::Local;
 use crate::membership::ServerList;
 use crate::moves::Moves;
-use crate::owners::Owners;
 use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::read_only::ReadOnly;
 use crate::restore::Recovered;
 use crate::session::{LiveSession, Sessions};
+use crate::session_table::SessionTable;
+use crate::shard_message::{ShardMessage, ToClient};
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
 use crate::stats::{Stats, Turn};
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
-use crate::word::{ToClient, Word};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -123,10 +123,10 @@ pub struct Replica {
     pub(crate) sides: Sides,
     /// What the state here rests on, this partition's own position among it.
     pub(crate) stamp: Timestamp,
-    pub(crate) owners: Owners,
+    pub(crate) session_table: SessionTable,
     /// Requests that were taken and wait for what they rest on, in their order.
     pub(crate) pending: VecDeque<Pending>,
-    pub(crate) crossing: Crossing,
+    pub(crate) coordination: Coordination,
     pub(crate) returning: Returning,
     pub(crate) moves: Moves,
     /// What is committed and not applied: watches have to come first.
@@ -134,7 +134,7 @@ pub struct Replica {
     /// For clients of this server's homes.
     pub(crate) said: VecDeque<(u8, ConnectionId, ToClient)>,
     /// For this server's threads, by partition.
-    pub(crate) words: VecDeque<(u8, Word)>,
+    pub(crate) messages: VecDeque<(u8, ShardMessage)>,
     /// Position of the entry that is being applied.
     pub(crate) applying: u64,
     /// When it began, by the wall clock.
@@ -195,14 +195,14 @@ impl Replica {
             guests: Guests::default(),
             sides: Sides::default(),
             stamp,
-            owners: Owners::new(has_sessions),
+            session_table: SessionTable::new(has_sessions),
             pending: VecDeque::new(),
-            crossing: Crossing::default(),
+            coordination: Coordination::default(),
             returning: Returning::default(),
             moves: Moves::new(at),
             committed: VecDeque::new(),
             said: VecDeque::new(),
-            words: VecDeque::new(),
+            messages: VecDeque::new(),
             applying: 0,
             began_ms: now.wall_ms,
             reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
@@ -478,7 +478,7 @@ impl Replica {
         if alone {
             self.pending.clear();
             self.forget_moves();
-            self.stop_standing();
+            self.stop_quiescing();
             self.partition.abandon(&self.stamp);
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
             self.timeline.forget_requests(|id| refused.push(id));

@@ -1,15 +1,15 @@
 //! Where the requests of a home's client go, and what the home knows of the client.
 
 use crate::connection::{CloseReason, ConnectionId};
+use crate::delivered_zxid;
 use crate::extensions::FAILURE_PATH;
 use crate::frame::Frame;
 use crate::gather::{Gather, is_for_all};
 use crate::home::{AskedAhead, Direct};
-use crate::mark;
 use crate::placement::{FIRST, Placement, Recent};
+use crate::shard_message::Attached;
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
-use crate::word::Attached;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ pub(crate) struct Route {
     /// What it has proved to be, as it sent it, for partitions that it comes to later.
     pub(crate) proofs: Vec<Box<[u8]>>,
     /// What it is to be told when the events before that are here.
-    pub(crate) late: VecDeque<Late>,
+    pub(crate) undelivered: VecDeque<Undelivered>,
     /// The partitions that have a part of what it is answered next.
     pub(crate) parts: u64,
     /// Behind all that its connection ends.
@@ -70,7 +70,7 @@ pub(crate) struct Route {
 
 /// Frames of a partition that may have to wait for events of others.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct Undelivered {
     pub(crate) from: u8,
     pub(crate) answers: u32,
     /// The partitions that have a part of what is answered.
@@ -113,7 +113,7 @@ impl Route {
             guest: None,
             recent: Recent::default(),
             proofs: Vec::new(),
-            late: VecDeque::new(),
+            undelivered: VecDeque::new(),
             parts: 0,
             ends: None,
             gather: None,
@@ -222,7 +222,7 @@ impl Route {
     }
 
     /// The first of them of which something may not be here.
-    pub(crate) fn lacks(&self, late: &Late, reached: &Timestamp) -> Option<u8> {
+    pub(crate) fn lacks(&self, late: &Undelivered, reached: &Timestamp) -> Option<u8> {
         lacks(
             self.concerned(late.from, &late.stamp, late.answers, late.parts),
             late.from,
@@ -239,7 +239,7 @@ impl Route {
         if self.watched == 0 {
             return 0;
         }
-        let Some(newest) = mark::last_answer(bytes) else { return 0 };
+        let Some(newest) = delivered_zxid::last_answer(bytes) else { return 0 };
         let is_here = self.watched & (1 << from) != 0;
         let (mut least, mut behind) = (i64::MAX, 0);
         for of in bits(self.watched & !(1 << from)) {
@@ -248,7 +248,7 @@ impl Route {
             behind |= u64::from(delivered < newest) << of;
         }
         if behind != 0 {
-            mark::lower(bytes, least);
+            delivered_zxid::lower(bytes, least);
         }
         if is_here {
             self.answered.resize(clocks.len(), 0);
@@ -261,8 +261,8 @@ impl Route {
 
     /// Up to which zxid the client has been given everything that a partition had for it.
     pub(crate) fn delivered(&self, of: u8, clocks: &[i64]) -> i64 {
-        if let Some(late) = self.late.iter().find(|late| late.from == of) {
-            return mark::before(&late.bytes);
+        if let Some(late) = self.undelivered.iter().find(|late| late.from == of) {
+            return delivered_zxid::before(&late.bytes);
         }
         let by_number = |zxids: &[i64]| zxids.get(usize::from(of)).copied().unwrap_or(0);
         by_number(clocks).max(by_number(&self.answered))

@@ -7,13 +7,13 @@ use crate::home::{Home, HomeStats};
 use crate::planted::Bug;
 use crate::replica::{ConnectError, Output, Replica};
 use crate::restore::Recovered;
-use crate::word::Word;
+use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
 
 /// A thread's clients and its partition, and the one door to both. What it says to the server's other threads
-/// comes out of [`Shard::poll_word`] and goes into their [`Shard::hear`].
+/// comes out of [`Shard::poll_message`] and goes into their [`Shard::hear`].
 ///
 /// It stands for its partition in all that clients have no part in: the log, the other servers, snapshots. Call
 /// [`Shard::settle`] after that.
@@ -102,10 +102,10 @@ impl Shard {
     }
 
     /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
-    /// anything else: what follows from many words takes less time than what follows from each.
-    pub fn hear(&mut self, from: u8, word: Word, now: Now) {
+    /// anything else: what follows from many messages takes less time than what follows from each.
+    pub fn hear(&mut self, from: u8, message: ShardMessage, now: Now) {
         if let Some(home) = &mut self.home {
-            home.hear_thread(&mut self.replica, from, word, now);
+            home.message_of_thread(&mut self.replica, from, message, now);
         }
     }
 
@@ -144,7 +144,7 @@ impl Shard {
     }
 
     /// What this thread says to another one, once everything is settled.
-    pub fn poll_word(&mut self) -> Option<(u8, Word)> {
+    pub fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
         self.home.as_mut()?.outbox.pop_front()
     }
 
@@ -234,7 +234,7 @@ impl Shard {
         }
     }
 
-    /// Forgets the counts that the word `srst` forgets.
+    /// Forgets the counts that the message `srst` forgets.
     pub fn reset_stats(&mut self) {
         self.replica.reset_stats();
         if let Some(home) = &mut self.home {
@@ -243,7 +243,7 @@ impl Shard {
         }
     }
 
-    /// Forgets the counts of each connection (the word `crst`).
+    /// Forgets the counts of each connection (the message `crst`).
     pub fn reset_connection_stats(&mut self) {
         match &mut self.home {
             None => self.replica.reset_connection_stats(),

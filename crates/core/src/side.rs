@@ -7,7 +7,7 @@
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::replica::Replica;
-use crate::word::{Attached, ToClient};
+use crate::shard_message::{Attached, ToClient};
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

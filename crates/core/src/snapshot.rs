@@ -9,8 +9,8 @@
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
+use crate::shard_message::ShardMessage;
 use crate::state;
-use crate::word::Word;
 use alloc::vec;
 use alloc::vec::Vec;
 use stoa_group::Mark;
@@ -157,7 +157,7 @@ impl Replica {
         if self.timeline.has_log() {
             self.snapshots.begin();
         } else {
-            self.say(FIRST, Word::SnapshotWanted);
+            self.say(FIRST, ShardMessage::SnapshotWanted);
         }
     }
 
@@ -313,7 +313,7 @@ impl Replica {
         if !self.timeline.has_log() {
             let (updates, bytes) = (self.snapshots.updates, self.partition.tree.data_bytes());
             self.snapshots.told_updates = updates;
-            self.say(FIRST, Word::Grown { updates, bytes });
+            self.say(FIRST, ShardMessage::Grown { updates, bytes });
         }
     }
 

@@ -295,8 +295,8 @@ fn what_is_heard_before_anything_is_promised_is_in_one_step() {
         threads.settle();
         let (record, now) = (threads.records.len(), threads.now);
         threads.silent = None;
-        for word in threads.words.remove(&(0, 2)).unwrap() {
-            threads.shard(2).hear(0, word, now);
+        for message in threads.messages.remove(&(0, 2)).unwrap() {
+            threads.shard(2).hear(0, message, now);
             if !is_together {
                 threads.shard(2).settle(now);
             }

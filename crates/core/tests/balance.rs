@@ -63,7 +63,7 @@ fn nobody_is_woken_when_nothing_is_asked() {
     (0..40).for_each(|_| threads.pass(250));
     let next_window = threads.now.mono_us + 250_000;
     assert!(wakes(&threads).iter().all(|wake| *wake > next_window), "{:?}", wakes(&threads));
-    assert!(threads.words.values().all(|words| words.is_empty()));
+    assert!(threads.messages.values().all(|messages| messages.is_empty()));
     assert_eq!(threads.shard(0).imbalance_percent(), 0);
 }
 

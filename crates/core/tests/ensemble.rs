@@ -341,7 +341,7 @@ fn who_can_win_tries_again_if_the_others_were_not_ready() {
     trio.server(3).peer_lost(1, now);
     // Less than the election timeout, which is 200 ms.
     trio.pass(&[2, 3], 100);
-    assert_eq!(trio.server(2).standing().role, Role::Leader);
+    assert_eq!(trio.server(2).status().role, Role::Leader);
 }
 
 const OK: i32 = 0;
@@ -392,11 +392,11 @@ fn a_server_without_leader_only_reads_after_a_while_if_it_is_told_to() {
         // It leads for an election timeout without hearing of anybody; then two of the longest go by.
         trio.pass(&[1], 600);
         assert!(!trio.server(1).is_read_only());
-        assert_eq!(trio.server(1).standing().role, Role::Looking);
+        assert_eq!(trio.server(1).status().role, Role::Looking);
         assert_eq!(trio.why_closed(1, content), None);
         trio.pass(&[1], 1000);
         let role = if read_only_mode { Role::ReadOnly } else { Role::Looking };
-        assert_eq!(trio.server(1).standing().role, role);
+        assert_eq!(trio.server(1).status().role, role);
         assert_eq!(trio.server(1).is_read_only(), read_only_mode);
         let why = read_only_mode.then_some(CloseReason::OnlyReads);
         assert_eq!(trio.why_closed(1, content), why);
@@ -462,7 +462,7 @@ fn read_only_clients_come_back_when_a_leader_is_found_and_leave_nothing_behind()
     assert_eq!(trio.answers(3, client), [(1, OK)]);
     trio.cuts.clear();
     let before = trio.server(1).tree().session_count();
-    while trio.server(3).standing().leader == 0 {
+    while trio.server(3).status().leader == 0 {
         assert_eq!(trio.why_closed(3, client), None);
         trio.pass(&[1, 2, 3], 10);
     }
@@ -614,7 +614,7 @@ fn the_end_of_the_connection_to_the_leader_leads_to_an_election_at_once() {
         trio.server(id).peer_lost(1, now);
     }
     trio.pass(&[2, 3], 80);
-    let leaders: Vec<u8> = [2, 3].into_iter().map(|id| trio.server(id).standing().leader).collect();
+    let leaders: Vec<u8> = [2, 3].into_iter().map(|id| trio.server(id).status().leader).collect();
     assert_eq!(leaders, [2, 2]);
     assert!(trio.server(2).is_in_quorum());
 }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use stoa_core::{
     Config, ConnectionId, Items, Now, Outcome, PartitionMessage, PeerOutput, Placement, Recovered, Role,
-    Shard, Share, Slices, SnapshotOutput, StateLoader, Word, digest_id,
+    Shard, ShardMessage, Share, Slices, SnapshotOutput, StateLoader, digest_id,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
@@ -39,7 +39,7 @@ struct Servers {
     silent: Option<(u8, u8, u8)>,
     /// On this server the log delivers nothing to a partition.
     lags: Option<(u8, u8)>,
-    kept: Vec<(u8, u8, u8, Word)>,
+    kept: Vec<(u8, u8, u8, ShardMessage)>,
     /// The newest snapshot of each server, and the one that it is writing, with how many partitions have more of it.
     snapshots: BTreeMap<u8, Vec<Vec<u8>>>,
     writing: BTreeMap<u8, (u64, u8, Vec<Vec<u8>>)>,
@@ -162,19 +162,19 @@ impl Servers {
         }
         self.take_snapshot(id, partition);
         self.shard(id, partition).settle(now);
-        while let Some((to, word)) = self.shard(id, partition).poll_word() {
-            let is_kept = match word {
-                Word::Timeline(PartitionMessage::Deliver(_)) | Word::StateReplaced { .. } => {
+        while let Some((to, message)) = self.shard(id, partition).poll_message() {
+            let is_kept = match message {
+                ShardMessage::Timeline(PartitionMessage::Deliver(_)) | ShardMessage::StateReplaced { .. } => {
                     self.lags == Some((id, to))
                 }
-                Word::Timeline(_) => false,
+                ShardMessage::Timeline(_) => false,
                 _ => self.silent == Some((id, partition, to)),
             };
             if is_kept {
-                self.kept.push((id, partition, to, word));
+                self.kept.push((id, partition, to, message));
                 continue;
             }
-            self.shard(id, to).hear(partition, word, now);
+            self.shard(id, to).hear(partition, message, now);
             moved = true;
         }
         moved
@@ -184,8 +184,8 @@ impl Servers {
     fn speak(&mut self) {
         let now = self.now();
         (self.silent, self.lags) = (None, None);
-        for (id, from, to, word) in std::mem::take(&mut self.kept) {
-            self.shard(id, to).hear(from, word, now);
+        for (id, from, to, message) in std::mem::take(&mut self.kept) {
+            self.shard(id, to).hear(from, message, now);
         }
         self.settle();
     }
@@ -256,13 +256,13 @@ impl Servers {
 
     /// Who leads all partitions and prepares requests there.
     fn leader_of_all(&self) -> Option<u8> {
-        let leads = |shard: &Shard| shard.standing().role == Role::Leader;
+        let leads = |shard: &Shard| shard.status().role == Role::Leader;
         let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
         ids.into_iter().find(|id| self.shards[usize::from(*id) - 1].iter().all(leads))
     }
 
     fn last(&mut self, id: u8, partition: u8) -> u64 {
-        self.shard(id, partition).standing().last
+        self.shard(id, partition).status().last
     }
 
     /// How far a server lags behind the first one in each partition.
@@ -477,7 +477,7 @@ fn a_server_that_leaves_leaves_all_partitions() {
     assert_eq!(servers.leader_of_all(), Some(1));
     for (id, partition) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
         let server = servers.shard(id, partition);
-        assert_eq!(server.standing().voters, [1, 2], "of partition {partition} at server {id}");
+        assert_eq!(server.status().voters, [1, 2], "of partition {partition} at server {id}");
         assert!(server.changed_servers().is_some_and(|list| !list.contains("server.3")));
         assert!(servers.told.contains(&(id, partition)));
     }

@@ -454,7 +454,7 @@ impl Driver {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         let mut server = self.server.borrow_mut();
         server.settle(self.now.get());
-        neighbours.say_all(core::iter::from_fn(|| server.poll_word()));
+        neighbours.say_all(core::iter::from_fn(|| server.poll_message()));
     }
 
     /// Carries what the core has for the other servers.
@@ -485,7 +485,7 @@ impl Driver {
         let server = self.server.borrow();
         let served_all = self.told.get().is_some_and(|(served, _)| served == Serves::All);
         // Whoever is alone serves reads also while its disk is full, when it cannot lead itself.
-        let is_alone = || source::mode(&server.standing()) == Mode::Standalone;
+        let is_alone = || source::mode(&server.status()) == Mode::Standalone;
         let serves = if server.is_read_only() {
             Serves::Reads
         } else if server.serves() || served_all && is_alone() {
@@ -495,7 +495,7 @@ impl Driver {
         };
         let leader = server.leader();
         if self.told.replace(Some((serves, leader))) != Some((serves, leader)) {
-            let standing = server.standing();
+            let standing = server.status();
             let votes = standing.voters.contains(&standing.id);
             let seen = Seen { serves, leader, mode: source::mode(&standing), votes };
             self.process.follow(self.surroundings.partition, seen);
@@ -786,7 +786,7 @@ impl Driver {
 
     /// Whether this server leads the partition, and others that vote are connected.
     pub(crate) fn leads_though_others_could(&self) -> bool {
-        let standing = self.server.borrow().standing();
+        let standing = self.server.borrow().status();
         let others =
             || self.ensemble.get().is_some_and(|others| others.is_connected_to_any(&standing.voters));
         standing.leader == standing.id && others()

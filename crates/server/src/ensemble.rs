@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Replica, Share, Standing, StateLoader};
+use stoa_core::{PeerOutput, Replica, Share, StateLoader, Status};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
@@ -276,7 +276,7 @@ impl Ensemble {
             }
             PeerOutput::Servers => self.connect(server),
             PeerOutput::Leads(id) => {
-                let Standing { id: own, term, .. } = server.standing();
+                let Status { id: own, term, .. } = server.status();
                 let who = if id == own { "this server".into() } else { format!("server {id}") };
                 tracing::info!("{who} leads in term {term}");
                 let id = u64::from(id);

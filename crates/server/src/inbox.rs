@@ -1,13 +1,13 @@
-//! What a thread is told by others of the same server: words, clients and questions.
+//! What a thread is told by others of the same server: messages, clients and questions.
 //!
 //! Where a partition is asked more than it can answer, thousands of requests wait here. Words that are
-//! urgent ([`Word::is_urgent`]) do not wait behind them: moves of subtrees away from that partition rest on
+//! urgent ([`ShardMessage::is_urgent`]) do not wait behind them: moves of subtrees away from that partition rest on
 //! them. So there are two channels: what is urgent is heard before all else that waits, and never after what
 //! was said later.
 
 use std::net::{SocketAddr, TcpStream};
 
-use stoa_core::Word;
+use stoa_core::ShardMessage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::threads::Pass;
@@ -17,9 +17,9 @@ use crate::view::Question;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Something between two partitions, and which one says it.
-    Word(u8, Word),
+    Shard(u8, ShardMessage),
     /// What one of them says in a turn, if nothing of it is urgent.
-    Words(u8, Vec<Word>),
+    Batch(u8, Vec<ShardMessage>),
     /// A client that has connected: it is this thread's from now on.
     Client(TcpStream, SocketAddr, Pass),
     /// A side connection of a direct client, for this thread's partition.
@@ -30,7 +30,7 @@ pub(crate) enum Message {
 
 impl Message {
     pub(crate) fn is_urgent(&self) -> bool {
-        matches!(self, Self::Word(_, word) if word.is_urgent())
+        matches!(self, Self::Shard(_, message) if message.is_urgent())
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Inbox {
     /// Taken out of a channel already.
     next: Option<Message>,
     /// What comes next of the others, and who says it.
-    opened: (u8, std::vec::IntoIter<Word>),
+    opened: (u8, std::vec::IntoIter<ShardMessage>),
 }
 
 /// A thread's inbox, and where it is told something.
@@ -84,15 +84,15 @@ impl Inbox {
     }
 
     fn next_opened(&mut self) -> Option<Message> {
-        let (from, words) = &mut self.opened;
-        words.next().map(|word| Message::Word(*from, word))
+        let (from, messages) = &mut self.opened;
+        messages.next().map(|message| Message::Shard(*from, message))
     }
 
-    /// The first of several words, which are not empty.
+    /// The first of several messages, which are not empty.
     fn open(&mut self, message: Message) -> Option<Message> {
         match message {
-            Message::Words(from, words) => {
-                self.opened = (from, words.into_iter());
+            Message::Batch(from, messages) => {
+                self.opened = (from, messages.into_iter());
                 self.next_opened()
             }
             message => Some(message),
@@ -126,20 +126,20 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stoa_core::Word;
+    use stoa_core::ShardMessage;
 
     /// Words that are told apart by a number; those of a crossing are urgent.
-    fn word(number: u64, is_urgent: bool) -> Message {
-        let stand = Word::Stand { op: number, is_quiet: true };
-        let reached = Word::Reached { position: number, clock: 0 };
-        Message::Word(0, if is_urgent { stand } else { reached })
+    fn message(number: u64, is_urgent: bool) -> Message {
+        let stand = ShardMessage::Quiesce { op: number, is_quiet: true };
+        let reached = ShardMessage::Watermark { position: number, clock: 0 };
+        Message::Shard(0, if is_urgent { stand } else { reached })
     }
 
     fn heard(inbox: &mut Inbox) -> Vec<u64> {
         std::iter::from_fn(|| inbox.take())
             .map(|message| match message {
-                Message::Word(_, Word::Stand { op, .. }) => op,
-                Message::Word(_, Word::Reached { position, .. }) => position,
+                Message::Shard(_, ShardMessage::Quiesce { op, .. }) => op,
+                Message::Shard(_, ShardMessage::Watermark { position, .. }) => position,
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -149,32 +149,32 @@ mod tests {
     async fn what_is_urgent_is_heard_before_what_waits_and_all_else_in_order() {
         let (sender, mut inbox) = inbox();
         for number in 0..1000 {
-            sender.tell(word(number, false));
+            sender.tell(message(number, false));
         }
         // Also one that is told while the thread is woken by what it was told before.
         assert!(inbox.wait().await);
-        sender.tell(word(1000, true));
-        sender.tell(word(1001, true));
-        assert!(matches!(inbox.take(), Some(Message::Word(0, Word::Stand { op: 1000, .. }))));
-        sender.tell(word(1002, true));
-        sender.tell(word(1003, false));
+        sender.tell(message(1000, true));
+        sender.tell(message(1001, true));
+        assert!(matches!(inbox.take(), Some(Message::Shard(0, ShardMessage::Quiesce { op: 1000, .. }))));
+        sender.tell(message(1002, true));
+        sender.tell(message(1003, false));
         let expected: Vec<u64> = [1001, 1002].into_iter().chain(0..1000).chain([1003]).collect();
         assert!(inbox.has_more());
         assert_eq!(heard(&mut inbox), expected);
         assert!(!inbox.has_more());
         // Nothing that is urgent is overtaken, whatever the thread was woken by.
-        sender.tell(word(1, true));
-        sender.tell(word(2, false));
-        sender.tell(word(3, true));
+        sender.tell(message(1, true));
+        sender.tell(message(2, false));
+        sender.tell(message(3, true));
         assert!(inbox.wait().await);
         assert_eq!(heard(&mut inbox), [1, 3, 2]);
-        let words = [4, 5].map(|position| Word::Reached { position, clock: 0 });
-        sender.tell(Message::Words(1, words.into()));
+        let messages = [4, 5].map(|position| ShardMessage::Watermark { position, clock: 0 });
+        sender.tell(Message::Batch(1, messages.into()));
         assert!(inbox.wait().await);
-        sender.tell(word(6, false));
-        sender.tell(word(7, true));
-        assert_eq!(heard(&mut inbox), [7, 4, 5, 6], "what several words hold is overtaken too");
-        sender.tell(word(4, false));
+        sender.tell(message(6, false));
+        sender.tell(message(7, true));
+        assert_eq!(heard(&mut inbox), [7, 4, 5, 6], "what several messages hold is overtaken too");
+        sender.tell(message(4, false));
         drop(sender);
         assert!(inbox.wait().await);
         assert_eq!(heard(&mut inbox), [4]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Standing};
+use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Status};
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
@@ -54,7 +54,7 @@ impl Driver {
 }
 
 impl Driver {
-    fn ensemble_view(&self, standing: &Standing, leaders_found: u64) -> view::EnsembleStatus {
+    fn ensemble_view(&self, standing: &Status, leaders_found: u64) -> view::EnsembleStatus {
         let timeline = timeline(standing);
         let view::Timeline { leader, term, last, committed, applied, .. } = timeline;
         let id = standing.id;
@@ -125,7 +125,7 @@ impl Driver {
         quotas.collect()
     }
 
-    fn member_view(&self, id: u8, standing: &Standing, links: &[PeerStatus]) -> view::MemberStatus {
+    fn member_view(&self, id: u8, standing: &Status, links: &[PeerStatus]) -> view::MemberStatus {
         let number = u64::from(id);
         let named = self.process.settings.servers.iter().find(|member| member.id == number);
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
@@ -166,14 +166,14 @@ fn link(of: &PeerStatus) -> view::LinkStatus {
     }
 }
 
-fn timeline(of: &Standing) -> view::Timeline {
-    let Standing { leader, term, last, committed, applied, .. } = *of;
+fn timeline(of: &Status) -> view::Timeline {
+    let Status { leader, term, last, committed, applied, .. } = *of;
     let leader = (leader != 0).then_some(leader.into());
     view::Timeline { mode: mode(of), leader, term, last, committed, applied }
 }
 
 /// What a server is, in ZooKeeper's words.
-pub(crate) fn mode(of: &Standing) -> view::Mode {
+pub(crate) fn mode(of: &Status) -> view::Mode {
     match of.role {
         Role::Standalone => view::Mode::Standalone,
         Role::Leader => view::Mode::Leader,
@@ -218,7 +218,7 @@ impl Source for &Driver {
         let stats = server.stats();
         let tree = server.tree();
         let (queued, _) = server.log_queue();
-        let standing = server.standing();
+        let standing = server.status();
         let clients = server.client_stats();
         let (moves, moves_refused) = server.move_counts();
         view::Stats {
@@ -349,7 +349,7 @@ impl Source for &Driver {
         });
         vec![view::Partition {
             number: self.surroundings.partition.into(),
-            timeline: timeline(&server.standing()),
+            timeline: timeline(&server.status()),
             znodes: tree.znode_count() as u64,
             data_bytes: tree.data_bytes(),
             connections: server.connection_count() as u64,

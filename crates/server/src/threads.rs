@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stoa_core::{ConnectError, Now, Shard, Word};
+use stoa_core::{ConnectError, Now, Shard, ShardMessage};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -38,7 +38,7 @@ pub(crate) struct Neighbours {
     own: u8,
     pub(crate) together: Together,
     /// What is said to each, and not told yet.
-    said: RefCell<Vec<Vec<Word>>>,
+    said: RefCell<Vec<Vec<ShardMessage>>>,
 }
 
 impl Neighbours {
@@ -53,25 +53,25 @@ impl Neighbours {
     }
 
     /// Tells the other threads what there is for them.
-    pub(crate) fn say_all(&self, words: impl Iterator<Item = (u8, Word)>) {
-        self.say_urgent(words);
+    pub(crate) fn say_all(&self, messages: impl Iterator<Item = (u8, ShardMessage)>) {
+        self.say_urgent(messages);
         let mut said = self.said.borrow_mut();
         for (said, inbox) in
             said.iter_mut().zip(self.together.inboxes.iter()).filter(|(said, _)| !said.is_empty())
         {
             let next = Vec::with_capacity(said.len().min(TURN_MESSAGES));
-            inbox.tell(Message::Words(self.own, core::mem::replace(said, next)));
+            inbox.tell(Message::Batch(self.own, core::mem::replace(said, next)));
         }
     }
 
     /// Tells them what is urgent at once, and collects the rest: to tell a thread much costs one look at whether it
     /// sleeps, and so does to tell it little.
-    fn say_urgent(&self, words: impl Iterator<Item = (u8, Word)>) {
+    fn say_urgent(&self, messages: impl Iterator<Item = (u8, ShardMessage)>) {
         let mut said = self.said.borrow_mut();
-        for (to, word) in words {
+        for (to, message) in messages {
             match (self.together.inboxes.get(usize::from(to)), said.get_mut(usize::from(to))) {
-                (Some(inbox), _) if word.is_urgent() => inbox.tell(Message::Word(self.own, word)),
-                (_, Some(said)) => said.push(word),
+                (Some(inbox), _) if message.is_urgent() => inbox.tell(Message::Shard(self.own, message)),
+                (_, Some(said)) => said.push(message),
                 _ => {}
             }
         }
@@ -158,10 +158,10 @@ impl Driver {
             let Some(message) = inbox.take() else { break };
             let is_urgent = message.is_urgent();
             match message {
-                Message::Word(from, word) => self.server.borrow_mut().hear(from, word, now),
-                Message::Words(from, words) => {
+                Message::Shard(from, message) => self.server.borrow_mut().hear(from, message, now),
+                Message::Batch(from, messages) => {
                     let mut server = self.server.borrow_mut();
-                    words.into_iter().for_each(|word| server.hear(from, word, now));
+                    messages.into_iter().for_each(|message| server.hear(from, message, now));
                 }
                 Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
                 Message::Side(socket, address, pass) => self.take_side(socket, address, pass),
@@ -179,14 +179,14 @@ impl Driver {
         self.after_input();
     }
 
-    /// What follows from an urgent word does not wait for the end of a turn, nor does a part that was written for
+    /// What follows from an urgent message does not wait for the end of a turn, nor does a part that was written for
     /// an operation over several partitions wait for more that goes to the log with it: nothing comes before it is
     /// applied.
     fn speak_at_once(&self, now: Now) {
         if let Some(neighbours) = &self.surroundings.neighbours {
             let mut server = self.server.borrow_mut();
             server.settle(now);
-            neighbours.say_urgent(core::iter::from_fn(|| server.poll_word()));
+            neighbours.say_urgent(core::iter::from_fn(|| server.poll_message()));
         }
         if self.server.borrow().has_written_part() {
             self.log_entries();
@@ -466,7 +466,7 @@ mod tests {
         let mut own = 0;
         for _ in 0..9 {
             match neighbours.next() {
-                Some(inbox) => inbox.tell(Message::Word(0, Word::Clock(1))),
+                Some(inbox) => inbox.tell(Message::Shard(0, ShardMessage::Clock(1))),
                 None => own += 1,
             }
         }

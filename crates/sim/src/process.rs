@@ -320,7 +320,7 @@ impl Process {
     fn observe(&mut self, scene: &mut Scene<'_>) -> Done {
         while let Some(output) = self.server.poll_peer() {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
-            let own = self.server.standing().id;
+            let own = self.server.status().id;
             if output == PeerOutput::Servers || output == PeerOutput::Members(vec![own]) {
                 continue;
             }

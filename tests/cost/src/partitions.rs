@@ -6,7 +6,7 @@ use crate::world::{config, start};
 use crate::{Operation, constant, linear};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use stoa_core::{Config, ConnectionId, Output, Placement, Recovered, Shard, Word};
+use stoa_core::{Config, ConnectionId, Output, Placement, Recovered, Shard, ShardMessage};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{Opcode, next_frame};
 
@@ -17,7 +17,7 @@ const CHILDREN: usize = 500;
 /// The threads of one server; clients are connected to the first.
 struct Threads {
     shards: Vec<Shard>,
-    words: VecDeque<(u8, u8, Word)>,
+    messages: VecDeque<(u8, u8, ShardMessage)>,
     busy: Vec<u8>,
     frames: u64,
     last: Vec<u8>,
@@ -33,8 +33,8 @@ impl Threads {
             };
             Shard::new(config, Recovered::new(tree, &[1]), [7; 32], start()).expect("a new timeline is sound")
         };
-        let (shards, words) = ((0..PARTITIONS).map(shard).collect(), VecDeque::new());
-        let mut threads = Self { shards, words, busy: Vec::new(), frames: 0, last: Vec::new() };
+        let (shards, messages) = ((0..PARTITIONS).map(shard).collect(), VecDeque::new());
+        let mut threads = Self { shards, messages, busy: Vec::new(), frames: 0, last: Vec::new() };
         (0..PARTITIONS).for_each(|thread| threads.settle(thread));
         threads
     }
@@ -52,11 +52,11 @@ impl Threads {
             }
             // What is prepared is handed to the first partition's thread when the entry is closed.
             shard.settle(start());
-            while let Some((to, word)) = shard.poll_word() {
-                self.words.push_back((thread, to, word));
+            while let Some((to, message)) = shard.poll_message() {
+                self.messages.push_back((thread, to, message));
             }
-            while let Some((from, to, word)) = self.words.pop_front() {
-                self.shards[usize::from(to)].hear(from, word, start());
+            while let Some((from, to, message)) = self.messages.pop_front() {
+                self.shards[usize::from(to)].hear(from, message, start());
                 self.busy.push(to);
             }
         }

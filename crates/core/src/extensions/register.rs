@@ -97,7 +97,7 @@ fn why(code: ErrorCode, text: impl Into<String>) -> Why {
 }
 
 /// What comes of a step.
-type Stepped = Result<PartResult, ErrorCode>;
+type Prepared = Result<PartResult, ErrorCode>;
 
 /// A step of what concerns programs, on one of several partitions. Clients see what stands at `/em` at its home;
 /// on the others the same znodes say what they know of programs.
@@ -292,7 +292,7 @@ impl Partition {
     }
 
     /// Makes `/em`, with the first program.
-    fn make_manager(&mut self, part: &mut Part, caller: &Caller<'_>, step: ProgramStep) -> Stepped {
+    fn make_manager(&mut self, part: &mut Part, caller: &Caller<'_>, step: ProgramStep) -> Prepared {
         let mut open = Vec::new();
         Acl::encode_list(&mut open, OPEN_ACL.iter().copied());
         let manager = Create { path: PROGRAMS, data: None, acl: acl_list(&open)?, flags: 0, ttl_ms: 0 };
@@ -317,7 +317,7 @@ impl Partition {
         with_stat: bool,
         caller: &Caller<'_>,
         at_home: bool,
-    ) -> Stepped {
+    ) -> Prepared {
         let tree = &mut self.tree;
         let request = if with_stat { Request::Create2(*create) } else { Request::Create(*create) };
         let created = match at_home {
@@ -356,7 +356,7 @@ impl Partition {
         version: i32,
         caller: &Caller<'_>,
         at_home: bool,
-    ) -> Stepped {
+    ) -> Prepared {
         let path = program_path(name);
         self.note_contents();
         let tree = &mut self.tree;
@@ -383,7 +383,7 @@ impl Partition {
         request: &Request<'_>,
         caller: &Caller<'_>,
         step: ProgramStep,
-    ) -> Stepped {
+    ) -> Prepared {
         match (step, request) {
             (ProgramStep::AdoptManager | ProgramStep::MakeManager { .. }, _) => {
                 self.make_manager(part, caller, step)

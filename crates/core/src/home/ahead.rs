@@ -16,7 +16,7 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
 use crate::planted::Bug;
-use crate::route::{Destination, Late, Route, may_watch};
+use crate::route::{Destination, Route, Undelivered, may_watch};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -287,7 +287,7 @@ impl Route {
     }
 
     /// Whether a write may follow the last one from its partition to this one. That one must know the client by then,
-    /// and all that it has proved to be: words of different threads overtake each other.
+    /// and all that it has proved to be: messages of different threads overtake each other.
     fn may_be_handed_on(&self, partition: u8) -> bool {
         let knows_all = self.met & (1 << partition) != 0 && self.proofs.is_empty();
         knows_all
@@ -296,12 +296,12 @@ impl Route {
     }
 
     /// Whether this answers something, as far as that can be told from where it comes.
-    pub(crate) fn is_answer(&self, late: &Late) -> bool {
+    pub(crate) fn is_answer(&self, late: &Undelivered) -> bool {
         late.answers > 0 && (self.ahead.is_some() || late.from == self.at)
     }
 
     /// Whether this is the answer to a read which shows less than its client has seen meanwhile.
-    pub(crate) fn is_too_old(&self, late: &Late) -> bool {
+    pub(crate) fn is_too_old(&self, late: &Undelivered) -> bool {
         late.answers > 0 && !self.is_new_enough(late.from, &late.stamp)
     }
 
@@ -315,7 +315,7 @@ impl Route {
     /// Whether this is an answer that has to wait for those to earlier requests. What its partition has behind it need
     /// not: events wait for the answers that they follow ([`Route::awaits`]), and pass reads, which are asked
     /// again if they turn out to be older.
-    pub(crate) fn is_held_back(&self, late: &Late) -> bool {
+    pub(crate) fn is_held_back(&self, late: &Undelivered) -> bool {
         let head = self.ahead.as_ref().and_then(|ahead| ahead.head());
         late.answers > 0 && head.is_some_and(|head| head != late.from)
     }
@@ -444,7 +444,7 @@ impl Home {
         };
         let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
         let Some(ahead) = route.ahead.as_ref().filter(|ahead| answers > 0 && ahead.kind.is_some()) else {
-            route.late.push_back(Late { from, answers, parts, bytes, stamp });
+            route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             return true;
         };
         let begins_again = ahead.begins_again;
@@ -465,7 +465,7 @@ impl Home {
                 let is_all = end - start == bytes.len();
                 let bytes = if is_all { core::mem::take(&mut bytes) } else { bytes[start..end].to_vec() };
                 let (answers, stamp) = (u32::from(is_asked), stamp.clone());
-                route.late.push_back(Late { from, answers, parts, bytes, stamp });
+                route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             }
         }
         self.connections.recycle(bytes);
@@ -485,8 +485,8 @@ impl Home {
         for run in ahead.runs.drain(..) {
             route.back.extend(run.frames);
         }
-        let dropped = route.late.iter().map(|late| late.answers).sum();
-        route.late.retain(|late| late.answers == 0);
+        let dropped = route.undelivered.iter().map(|late| late.answers).sum();
+        route.undelivered.retain(|late| late.answers == 0);
         Self::uncount(&mut self.under_way, route, dropped);
         true
     }

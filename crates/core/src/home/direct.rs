@@ -11,8 +11,8 @@ use crate::frame::Frame;
 use crate::placement::{FIRST, Placement};
 use crate::replica::ConnectError;
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
+use crate::shard_message::{Attached, ToPartition};
 use crate::timestamp::Timestamp;
-use crate::word::{Attached, ToPartition};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -367,7 +367,7 @@ impl Home {
         let concerned = route.watched | 1 << self.config.partition | 1 << route.at;
         let missing = bits(concerned).filter(|of| stamp.at(*of) > self.reached.at(*of));
         let missing = missing.map(|of| (of, stamp.at(of))).collect();
-        let waits = route.late.iter().any(|late| late.stamp.at(late.from) <= stamp.at(late.from));
+        let waits = route.undelivered.iter().any(|late| late.stamp.at(late.from) <= stamp.at(late.from));
         Some((missing, waits))
     }
 
@@ -496,7 +496,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::gather::Gather;
-    use crate::word::ToClient;
+    use crate::shard_message::ToClient;
     use alloc::format;
     use alloc::string::String;
     use stoa_wire::{Reader, RequestHeader, request::encode};

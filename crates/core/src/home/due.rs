@@ -3,7 +3,7 @@
 use super::Home;
 use crate::connection::ConnectionId;
 use crate::planted::Bug;
-use crate::route::Late;
+use crate::route::Undelivered;
 use alloc::vec::Vec;
 use stoa_wire::{EventKind, Reader, ReplyHeader, WatcherEvent, next_frame, xid};
 
@@ -13,19 +13,19 @@ impl Home {
         self.collect(id);
         while let Some(next) = self.next_due(id) {
             let Some(route) = self.route(id) else { break };
-            if route.late.get(next).is_some_and(|late| route.is_too_old(late))
+            if route.undelivered.get(next).is_some_and(|late| route.is_too_old(late))
                 && !self.planted.is(Bug::OldReadIsTold)
                 && self.begin_again(id)
             {
                 continue;
             }
-            let late = self.route(id).and_then(|route| route.late.remove(next));
-            let Some(Late { from, answers, mut bytes, stamp, .. }) = late else { break };
+            let late = self.route(id).and_then(|route| route.undelivered.remove(next));
+            let Some(Undelivered { from, answers, mut bytes, stamp, .. }) = late else { break };
             self.hand_out(from, id, &stamp, answers, &mut bytes);
             self.connections.recycle(bytes);
         }
         self.give_collected(id);
-        match self.route(id).filter(|route| route.late.is_empty()).and_then(|route| route.ends) {
+        match self.route(id).filter(|route| route.undelivered.is_empty()).and_then(|route| route.ends) {
             Some(reason) => drop(self.end(id, reason)),
             None => self.go_on(id),
         }
@@ -38,21 +38,23 @@ impl Home {
         let route = self.connections.get(id)?.route.as_ref()?;
         let mut missing = None;
         let mut firsts: Vec<usize> = Vec::new();
-        for (at, late) in route.late.iter().enumerate() {
-            if route.is_held_back(late) || firsts.iter().any(|first| route.late[*first].from == late.from) {
+        for (at, late) in route.undelivered.iter().enumerate() {
+            if route.is_held_back(late)
+                || firsts.iter().any(|first| route.undelivered[*first].from == late.from)
+            {
                 continue;
             }
             firsts.push(at);
             let lacks = route.lacks(late, &self.reached);
             missing = missing.or(lacks.map(|of| (of, late.stamp.at(of))));
         }
-        let is_before = |one: &Late, other: &Late| {
+        let is_before = |one: &Undelivered, other: &Undelivered| {
             one.from != other.from && one.stamp.at(one.from) <= other.stamp.at(one.from)
         };
         let is_due = |at: &&usize| {
-            let late = &route.late[**at];
+            let late = &route.undelivered[**at];
             route.lacks(late, &self.reached).is_none()
-                && !firsts.iter().any(|first| is_before(&route.late[*first], late))
+                && !firsts.iter().any(|first| is_before(&route.undelivered[*first], late))
         };
         let due = firsts.iter().find(is_due).copied();
         if let (None, Some((partition, position))) = (due, missing) {
@@ -61,14 +63,15 @@ impl Home {
             return None;
         }
         let is_part_of_next = |at: &&usize| {
-            let late = &route.late[**at];
-            let mut before = firsts.iter().map(|first| &route.late[*first]).filter(|it| is_before(it, late));
+            let late = &route.undelivered[**at];
+            let mut before =
+                firsts.iter().map(|first| &route.undelivered[*first]).filter(|it| is_before(it, late));
             before.all(|before| is_before(late, before))
         };
         // Besides events others than the partition that was asked have at most answers to fast reads.
         let mut parts: Vec<_> = firsts.iter().filter(is_part_of_next).copied().collect();
         parts.sort_by_key(|part| {
-            let late = &route.late[*part];
+            let late = &route.undelivered[*part];
             (route.is_answer(late), is_of_children(&late.bytes))
         });
         due.or(parts.first().copied()).or(firsts.first().copied())

@@ -7,8 +7,8 @@ use crate::guest::ForClient;
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
+use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::step::end_of;
-use crate::word::{ToClient, ToPartition, Word};
 use stoa_timeline::PartitionMessage;
 
 impl Home {
@@ -45,54 +45,62 @@ impl Home {
     }
 
     /// Another thread of this server has said something; see [`crate::Shard::hear`].
-    pub(crate) fn hear_thread(&mut self, replica: &mut Replica, from: u8, word: Word, now: Now) {
-        let is_put = matches!(word, Word::Answer(_, ToClient::Put(_)));
+    pub(crate) fn message_of_thread(
+        &mut self,
+        replica: &mut Replica,
+        from: u8,
+        message: ShardMessage,
+        now: Now,
+    ) {
+        let is_put = matches!(message, ShardMessage::Answer(_, ToClient::Prepared(_)));
         if is_put
             || matches!(
-                word,
-                Word::Client(..) | Word::HandedOn(..) | Word::Timeline(PartitionMessage::Propose(_))
+                message,
+                ShardMessage::Client(..)
+                    | ShardMessage::Forwarded(..)
+                    | ShardMessage::Timeline(PartitionMessage::Propose(_))
             )
         {
             self.heard_at(now);
-            return self.listen(replica, from, word, now);
+            return self.listen(replica, from, message, now);
         }
         // What clients are told is followed by what they ask next, before the next answer is looked at. And only others
         // have entries applied: nobody is heard of whose session has ended with one before its home is told.
-        if !matches!(word, Word::Answer(..)) {
+        if !matches!(message, ShardMessage::Answer(..)) {
             // These are rare, and find done what was said before them.
             self.settle(replica, now);
         }
-        self.listen(replica, from, word, now);
+        self.listen(replica, from, message, now);
         self.settle(replica, now);
     }
 
-    fn listen(&mut self, replica: &mut Replica, from: u8, word: Word, now: Now) {
-        match word {
-            Word::Client(client, what) => replica.hear_home(from, client, what, now),
-            Word::HandedOn(home, client, what) => replica.hear_home(home, client, what, now),
-            Word::Answer(client, what) => {
+    fn listen(&mut self, replica: &mut Replica, from: u8, message: ShardMessage, now: Now) {
+        match message {
+            ShardMessage::Client(client, what) => replica.hear_home(from, client, what, now),
+            ShardMessage::Forwarded(home, client, what) => replica.hear_home(home, client, what, now),
+            ShardMessage::Answer(client, what) => {
                 self.told(from, client, what);
                 self.pass_buffer_on(replica);
             }
-            Word::Tell { position, clock } => {
+            ShardMessage::WatermarkWanted { position, clock } => {
                 let comes = replica.come_to(clock);
                 self.tell.push_back((from, comes.max(position)));
             }
-            Word::Reached { position, clock } => {
+            ShardMessage::Watermark { position, clock } => {
                 if from == FIRST {
                     replica.sessions_are_told(position);
                 }
                 self.reached(from, position, clock);
             }
-            Word::Sessions { is_all, position, changed } => {
+            ShardMessage::Sessions { is_all, position, changed } => {
                 replica.sessions_changed(is_all, position, &changed);
             }
-            Word::Leaves { taken, watches } => {
+            ShardMessage::Leaves { taken, watches } => {
                 self.look_at_placement(replica);
                 self.watches_leave(taken, watches);
             }
-            Word::Replaced => self.close_all(CloseReason::StateReplaced),
-            word => replica.hear_partition(from, word, now),
+            ShardMessage::Replaced => self.close_all(CloseReason::StateReplaced),
+            message => replica.hear_partition(from, message, now),
         }
     }
 
@@ -112,19 +120,19 @@ impl Home {
         if replica.has_news_of_sessions() {
             self.outbox.extend(replica.poll_sessions_changed());
         }
-        while let Some((to, word)) = replica.poll_word() {
-            if matches!(word, Word::HandedOn(..)) {
+        while let Some((to, message)) = replica.poll_message() {
+            if matches!(message, ShardMessage::Forwarded(..)) {
                 replica.promises_are_told();
             }
-            self.pass_word_on(replica, to, word, now);
+            self.pass_message_on(replica, to, message, now);
         }
     }
 
-    fn pass_word_on(&mut self, replica: &mut Replica, to: u8, word: Word, now: Now) {
+    fn pass_message_on(&mut self, replica: &mut Replica, to: u8, message: ShardMessage, now: Now) {
         if to == self.config.partition {
-            self.listen(replica, to, word, now);
+            self.listen(replica, to, message, now);
         } else {
-            self.outbox.push_back((to, word));
+            self.outbox.push_back((to, message));
         }
     }
 
@@ -157,22 +165,22 @@ impl Home {
             if self.is_settled(replica) {
                 break;
             }
-            while let Some((to, word)) = self.words.pop_front() {
-                self.pass_word_on(replica, to, word, now);
+            while let Some((to, message)) = self.messages.pop_front() {
+                self.pass_message_on(replica, to, message, now);
             }
         }
         let (position, clock) = (end_of(replica.applied()), replica.clock());
         self.tell.retain(|(home, until)| {
             let is_there = *until <= position;
             if is_there && *home != own {
-                self.outbox.push_back((*home, Word::Reached { position, clock }));
+                self.outbox.push_back((*home, ShardMessage::Watermark { position, clock }));
             }
             !is_there
         });
     }
 
     fn is_settled(&self, replica: &mut Replica) -> bool {
-        self.is_quiet() && !replica.has_words()
+        self.is_quiet() && !replica.has_messages()
     }
 
     /// What the partition has for clients.
@@ -184,7 +192,7 @@ impl Home {
                     self.told(home, client, what);
                 }
                 ForClient::Said(home, client, what) => {
-                    self.outbox.push_back((home, Word::Answer(client, what)));
+                    self.outbox.push_back((home, ShardMessage::Answer(client, what)));
                 }
             }
         }

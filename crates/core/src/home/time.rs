@@ -6,7 +6,7 @@ use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Phase};
 use crate::placement::FIRST;
 use crate::route::bits;
-use crate::word::{ToPartition, Word};
+use crate::shard_message::{ShardMessage, ToPartition};
 
 impl Home {
     /// Time has passed.
@@ -28,7 +28,8 @@ impl Home {
     /// come; who has nothing to do comes as far as the others.
     fn ask_how_far(&mut self) {
         for partition in bits(core::mem::take(&mut self.behind)) {
-            self.words.push_back((partition, Word::Tell { position: 0, clock: self.newest }));
+            self.messages
+                .push_back((partition, ShardMessage::WatermarkWanted { position: 0, clock: self.newest }));
         }
     }
 
@@ -37,7 +38,7 @@ impl Home {
         let patience_ms = u64::from(self.config.heartbeat_ms) * u64::from(self.config.election_heartbeats);
         for id in core::mem::take(&mut self.read_only) {
             let Some(route) = self.route(id) else { continue };
-            let waits = route.under_way > 0 || !route.late.is_empty();
+            let waits = route.under_way > 0 || !route.undelivered.is_empty();
             let since_us = if waits { *route.waits_us.get_or_insert(now.mono_us) } else { now.mono_us };
             if since_us + patience_ms * 1000 <= now.mono_us {
                 self.close(id, CloseReason::NoQuorum);

@@ -122,7 +122,7 @@ impl World {
     }
 
     pub(crate) fn leader(&self) -> u8 {
-        let leads = |id: &u8| self.servers[usize::from(*id) - 1].standing().role == Role::Leader;
+        let leads = |id: &u8| self.servers[usize::from(*id) - 1].status().role == Role::Leader;
         self.ids().into_iter().find(leads).expect("somebody leads")
     }
 

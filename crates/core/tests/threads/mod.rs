@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use stoa_core::{
     CloseReason, Config, ConnectionId, Now, Output, PartitionMessage, PeerOutput, Placement, Recovered,
-    Restore, Shard, Slices, Word,
+    Restore, Shard, ShardMessage, Slices,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::{Options, Tree};
@@ -25,7 +25,7 @@ pub(crate) struct Threads {
     pub(crate) shards: Vec<Shard>,
     pub(crate) now: Now,
     /// What was said and has not arrived, by sender and receiver.
-    pub(crate) words: BTreeMap<(u8, u8), VecDeque<Word>>,
+    pub(crate) messages: BTreeMap<(u8, u8), VecDeque<ShardMessage>>,
     /// The last record that the log was given, if it has not stored that.
     pub(crate) unstored: Option<u64>,
     pub(crate) closed: Vec<(Client, CloseReason)>,
@@ -78,7 +78,7 @@ impl Threads {
         Self {
             shards: (0..partitions).map(shard).collect(),
             now,
-            words: BTreeMap::new(),
+            messages: BTreeMap::new(),
             unstored: None,
             closed: Vec::new(),
             to_send: Vec::new(),
@@ -95,7 +95,7 @@ impl Threads {
     /// The server that stands alone ends and begins again, with everything stored; its clients are gone.
     pub(crate) fn restart(&mut self) {
         let (now, partitions) = (self.now, self.shards.len() as u8);
-        self.words.clear();
+        self.messages.clear();
         let mut restore = Restore::new(Options::default(), &[1], partitions);
         for (position, payload) in &self.records {
             restore.record(*position, payload).unwrap();
@@ -136,8 +136,8 @@ impl Threads {
             self.records.push((append.position, append.payload.join()));
         }
         shard.settle(now);
-        while let Some((to, word)) = shard.poll_word() {
-            self.words.entry((partition, to)).or_default().push_back(word);
+        while let Some((to, message)) = shard.poll_message() {
+            self.messages.entry((partition, to)).or_default().push_back(message);
         }
         while let Some(output) = shard.poll_output() {
             match output {
@@ -155,39 +155,43 @@ impl Threads {
         }
         let now = self.now;
         // The oldest one between two of them, or the oldest that is urgent.
-        let words: Vec<_> = self
-            .words
+        let messages: Vec<_> = self
+            .messages
             .iter()
-            .flat_map(|(between, words)| {
+            .flat_map(|(between, messages)| {
                 let (is_slow, is_silent) =
                     (self.slow_log.contains(&between.1), self.silent == Some(*between));
-                let is_heard = move |word: &Word| match word {
-                    Word::Timeline(PartitionMessage::Deliver(_)) | Word::StateReplaced { .. } => !is_slow,
-                    Word::Timeline(_) => true,
+                let is_heard = move |message: &ShardMessage| match message {
+                    ShardMessage::Timeline(PartitionMessage::Deliver(_))
+                    | ShardMessage::StateReplaced { .. } => !is_slow,
+                    ShardMessage::Timeline(_) => true,
                     _ => !is_silent,
                 };
-                let oldest = words.iter().position(is_heard);
-                let urgent = words.iter().position(move |word| word.is_urgent() && is_heard(word));
+                let oldest = messages.iter().position(is_heard);
+                let urgent =
+                    messages.iter().position(move |message| message.is_urgent() && is_heard(message));
                 let urgent = urgent.filter(|at| Some(*at) != oldest);
                 oldest.into_iter().chain(urgent).map(|at| (*between, at))
             })
-            .filter(|((from, to), at)| self.busy != Some(*to) || self.words[&(*from, *to)][*at].is_urgent())
+            .filter(|((from, to), at)| {
+                self.busy != Some(*to) || self.messages[&(*from, *to)][*at].is_urgent()
+            })
             .collect();
         let stores = self.unstored.filter(|_| !self.slow_log.contains(&0));
-        let count = words.len() + usize::from(stores.is_some());
+        let count = messages.len() + usize::from(stores.is_some());
         if count == 0 {
             return false;
         }
         let drawn = self.draw(count);
-        if let Some(&((from, to), at)) = words.get(drawn) {
-            let word = self.words.get_mut(&(from, to)).unwrap().remove(at).unwrap();
-            self.shard(to).hear(from, word, now);
+        if let Some(&((from, to), at)) = messages.get(drawn) {
+            let message = self.messages.get_mut(&(from, to)).unwrap().remove(at).unwrap();
+            self.shard(to).hear(from, message, now);
             // Perhaps the thread hears more before it does what follows from that.
             let is_held_up = self.slow_log.contains(&to) || self.silent == Some((from, to));
             let hears_more = at == 0 && self.busy != Some(to) && !is_held_up;
             for _ in 0..if hears_more { self.draw(4) } else { 0 } {
-                let next = self.words.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-                next.into_iter().for_each(|word| self.shard(to).hear(from, word, now));
+                let next = self.messages.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                next.into_iter().for_each(|message| self.shard(to).hear(from, message, now));
             }
         } else if let Some(position) = self.unstored.take() {
             self.shard(0).appended(position, now);

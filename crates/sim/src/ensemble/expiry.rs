@@ -4,7 +4,7 @@ use super::history::items;
 use super::process::Scene;
 use crate::check::Violation;
 use std::collections::BTreeMap;
-use stoa_core::{Now, Outcome, Role, Standing};
+use stoa_core::{Now, Outcome, Role, Status};
 use stoa_group::Entry;
 use stoa_tree::Tree;
 use stoa_wire::{DecodeError, Reader};
@@ -50,7 +50,7 @@ impl Expiry {
     }
 
     /// Where the server stands: if it leads alone, it has nobody to tell.
-    pub(super) fn stands(&mut self, standing: &Standing, now: Now) {
+    pub(super) fn stands(&mut self, standing: &Status, now: Now) {
         // The term may be a newer one, in which it leads no more.
         let leads = matches!(standing.role, Role::Leader | Role::Standalone);
         if leads && standing.leader == standing.id && standing.term > self.leads.0 {

@@ -101,7 +101,7 @@ impl World {
 
     fn show_standings(&mut self) {
         for (id, machine) in &self.machines {
-            let standing = machine.process.as_ref().map(|process| process.server.standing());
+            let standing = machine.process.as_ref().map(|process| process.server.status());
             self.trace.event(self.now_us, "standing", format_args!("server {id}: {standing:?}"));
         }
     }
@@ -111,7 +111,7 @@ impl World {
         let end_us = self.now_us + SETTLE_US;
         loop {
             let roster = self.roster();
-            let running = |id: &u8| self.machines[id].process.as_ref().map(|it| it.server.standing());
+            let running = |id: &u8| self.machines[id].process.as_ref().map(|it| it.server.status());
             let unsettled = roster.ids().find(|id| {
                 let standing = running(id);
                 !standing.is_some_and(|it| it.leader != 0 && self.is_settled(&it))

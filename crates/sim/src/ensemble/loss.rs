@@ -6,7 +6,7 @@ use super::roster::{Role, Roster};
 use super::world::{Event, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
-use stoa_core::Standing;
+use stoa_core::Status;
 use stoa_group::Restored;
 use stoa_storage::StorageError;
 use stoa_storage::faulty::FaultyDisk;
@@ -43,14 +43,14 @@ impl World {
     }
 
     /// How things are for whoever leads the newest term.
-    fn leading(&self) -> Option<Standing> {
+    fn leading(&self) -> Option<Status> {
         let running = self.machines.values().filter_map(|machine| machine.process.as_ref());
-        let leading = running.map(|process| process.server.standing()).filter(|it| it.role == LEADER);
+        let leading = running.map(|process| process.server.status()).filter(|it| it.role == LEADER);
         leading.max_by_key(|standing| standing.term)
     }
 
     /// Whether members and list agree for this server.
-    pub(super) fn is_settled(&self, standing: &Standing) -> bool {
+    pub(super) fn is_settled(&self, standing: &Status) -> bool {
         let roster = self.roster();
         standing.voters == roster.with(Role::Participant) && standing.observers == roster.with(Role::Observer)
     }

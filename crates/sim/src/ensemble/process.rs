@@ -190,7 +190,7 @@ impl Process {
         }
         self.server.turn_ended(scene.now);
         if self.server.is_in_quorum() {
-            self.expiry.stands(&self.server.standing(), scene.now);
+            self.expiry.stands(&self.server.status(), scene.now);
         }
         if self.server.next_wake_us() <= scene.now.mono_us {
             let before = self.server.stats().sessions_expired;

@@ -244,7 +244,7 @@ impl World {
     /// Those who vote, as far as a running server knows.
     #[must_use]
     pub fn voters(&self, id: u8) -> Option<Vec<u8>> {
-        Some(self.machines.get(&id)?.process.as_ref()?.server.standing().voters)
+        Some(self.machines.get(&id)?.process.as_ref()?.server.status().voters)
     }
 
     /// A server that was felled starts.

@@ -30,7 +30,7 @@ impl World<'_> {
             self.step()?;
         }
         let standings = self.running().map(|(id, server)| {
-            let all = server.shards.iter().map(|shard| shard.standing());
+            let all = server.shards.iter().map(|shard| shard.status());
             format!("\n  server {id}: {:?}", all.collect::<Vec<_>>())
         });
         let members = self.members();
@@ -40,7 +40,7 @@ impl World<'_> {
 
     pub(super) fn is_led(&self) -> bool {
         let leads = |server: &Server| {
-            let mut roles = server.shards.iter().map(|shard| shard.standing().role);
+            let mut roles = server.shards.iter().map(|shard| shard.status().role);
             roles.all(|role| matches!(role, Role::Leader | Role::Standalone))
         };
         self.running().any(|(_, server)| leads(server))
@@ -103,7 +103,7 @@ impl World<'_> {
         roster.ids().all(|id| {
             let is_settled = |server: &Server| {
                 server.shards.iter().all(|server| {
-                    let standing = server.standing();
+                    let standing = server.status();
                     server.is_in_quorum() && standing.voters == voters && standing.observers == observers
                 })
             };
@@ -177,9 +177,7 @@ impl World<'_> {
         members.iter().all(|id| self.machines[id].process.is_some())
             && members
                 .iter()
-                .flat_map(|id| {
-                    partitions().map(move |partition| self.partition_of(*id, partition).standing())
-                })
+                .flat_map(|id| partitions().map(move |partition| self.partition_of(*id, partition).status()))
                 .all(|standing| standing.applied == standing.last && standing.applied == standing.committed)
     }
 

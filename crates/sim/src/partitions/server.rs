@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stoa_core::{
-    Append, CloseReason, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Shard, Slices,
-    SnapshotOutput, StateLoader, Word,
+    Append, CloseReason, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Shard, ShardMessage, Slices,
+    SnapshotOutput, StateLoader,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
@@ -46,7 +46,7 @@ pub(super) struct Server {
     pub(super) log: LogThread,
     pub(super) snapshots: SnapshotThread,
     /// What was said and has not arrived, by sender and receiver.
-    words: BTreeMap<(u8, u8), VecDeque<Word>>,
+    words: BTreeMap<(u8, u8), VecDeque<ShardMessage>>,
 }
 
 impl Server {
@@ -91,7 +91,7 @@ impl Server {
             self.snapshots.push(partition, piece);
         }
         shard.settle(now);
-        while let Some((to, word)) = shard.poll_word() {
+        while let Some((to, word)) = shard.poll_message() {
             self.words.entry((partition, to)).or_default().push_back(word);
         }
         while let Some(output) = shard.poll_output() {
@@ -107,7 +107,7 @@ impl Server {
         self.words.iter().flat_map(|(between, words)| {
             let next = |is_urgent| NextWord { between: *between, is_urgent };
             let oldest = (!words.is_empty()).then(|| next(false));
-            let urgent = words.iter().skip(1).any(Word::is_urgent).then(|| next(true));
+            let urgent = words.iter().skip(1).any(ShardMessage::is_urgent).then(|| next(true));
             oldest.into_iter().chain(urgent)
         })
     }
@@ -115,7 +115,7 @@ impl Server {
     /// A word arrives.
     pub(super) fn deliver(&mut self, NextWord { between, is_urgent }: NextWord, now: Now) {
         let Some(words) = self.words.get_mut(&between) else { return };
-        let at = if is_urgent { words.iter().position(Word::is_urgent) } else { Some(0) };
+        let at = if is_urgent { words.iter().position(ShardMessage::is_urgent) } else { Some(0) };
         if let Some(word) = at.and_then(|at| words.remove(at)) {
             self.shard(between.1).hear(between.0, word, now);
         }

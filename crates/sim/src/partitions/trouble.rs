@@ -142,7 +142,7 @@ impl World<'_> {
         let is_settled = |voter: &u8| {
             self.machines[voter].process.as_ref().is_some_and(|process| {
                 process.shards.iter().all(|server| {
-                    let standing = server.standing();
+                    let standing = server.status();
                     let is_stored = server.log_queue().0 == 0;
                     let is_alike = standing.voters == voters && standing.outgoing.is_empty();
                     is_alike && is_stored && standing.leader != 0
@@ -162,7 +162,7 @@ impl World<'_> {
         }
         let joins = self.rng.one_in(2);
         let Some(process) = self.process(id) else { return Ok(()) };
-        let last = process.shards.iter().map(|shard| shard.standing().last).collect();
+        let last = process.shards.iter().map(|shard| shard.status().last).collect();
         self.lost = Some(Lost { id, last });
         self.outcome.lost += 1;
         self.kill(id, true)?;

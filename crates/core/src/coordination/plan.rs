@@ -79,7 +79,7 @@ pub enum StepKind {
 
 /// An operation, step by step.
 pub(crate) struct Plan {
-    /// Who has to stand still, in order.
+    /// Who has to quiesce, in order.
     pub(crate) partitions: Vec<u8>,
     pub(crate) steps: Vec<Step>,
     /// Who writes a part.
@@ -89,7 +89,7 @@ pub(crate) struct Plan {
     multi: Option<usize>,
     /// And where each of them begins.
     places: Vec<usize>,
-    /// Those who stand still have nothing that is prepared and not applied.
+    /// Those who quiesce have nothing that is prepared and not applied.
     pub(crate) is_quiet: bool,
     pub(crate) placement: Placement,
     /// The session that it ends or takes to another connection.

@@ -2,30 +2,30 @@
 //! root, a multi with paths of several partitions, a session's end or its coming to another connection.
 //!
 //! All partitions are led by threads of one server. The thread that has such a request (the
-//! *coordinator*) asks every partition concerned to stand still, in the order of their numbers, so that no
-//! two coordinators wait for each other. A partition stands still when everything that it has prepared is
+//! *coordinator*) asks every partition concerned to quiesce, in the order of their numbers, so that no
+//! two coordinators wait for each other. A partition is quiesced when everything that it has prepared is
 //! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
 //! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
 //! entry that names the places of all parts, and prepares nothing further until the part is applied. The parts
 //! follow one another, so the log that all share holds all of them or none ([`stoa_timeline`]).
 
+mod participant;
 mod plan;
-mod stand;
 
 use crate::config::Now;
-use crate::owners::Known;
 use crate::peer::Asked;
 use crate::placement::FIRST;
 use crate::replica::Replica;
+use crate::session_table::Known;
+use crate::shard_message::ShardMessage;
 use crate::timestamp::Timestamp;
-use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use participant::Participation;
 use plan::Plan;
-use stand::Stand;
 use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{PartResult, Refusal};
 use stoa_wire::ErrorCode;
@@ -39,9 +39,9 @@ pub(crate) struct Pending {
     pub(crate) asked: Bytes,
 }
 
-/// What a partition says when it stands still.
+/// What a partition says when it is quiesced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct Quiesced {
     /// Where its next entry will be.
     pub place: EntryId,
     /// zxid of the last update that it has prepared, or knows of.
@@ -52,16 +52,16 @@ pub struct Standing {
 
 /// What a partition has to say of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stepped {
+pub struct Prepared {
     /// What it comes to, or why not.
     pub result: Result<PartResult, ErrorCode>,
     /// Ephemerals of a session that is closed, whose parents live elsewhere.
     pub at_cuts: Vec<String>,
 }
 
-/// The end of an operation, for a partition that stands still for it.
+/// The end of an operation, for a partition that is quiesced for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Decision {
     /// Where the parts will be; none when it was undone.
     pub places: Vec<EntryId>,
     /// What all of them rest on.
@@ -70,7 +70,7 @@ pub struct Verdict {
     pub session: Option<(i64, u64)>,
 }
 
-impl Verdict {
+impl Decision {
     fn undone() -> Self {
         Self { places: Vec::new(), rests_on: Timestamp::default(), session: None }
     }
@@ -78,15 +78,15 @@ impl Verdict {
 
 /// What a thread knows of such operations.
 #[derive(Default)]
-pub(crate) struct Crossing {
+pub(crate) struct Coordination {
     next: u64,
     active: Option<Active>,
-    stand: Option<Stand>,
-    /// Coordinators that wait until this partition can stand still for them.
+    participation: Option<Participation>,
+    /// Coordinators that wait until this partition can quiesce for them.
     waiting: VecDeque<Waiting>,
 }
 
-/// A coordinator that wants a partition to stand still.
+/// A coordinator that wants a partition to quiesce.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     coordinator: u8,
@@ -103,7 +103,7 @@ struct Active {
     /// What the client had seen.
     seen: Timestamp,
     plan: Plan,
-    standing: Vec<Standing>,
+    standing: Vec<Quiesced>,
     /// The step under way, and what those before it came to.
     step: usize,
     results: Vec<PartResult>,
@@ -111,10 +111,10 @@ struct Active {
     now: Now,
 }
 
-impl Crossing {
+impl Coordination {
     /// Whether a part is being prepared.
     pub(crate) fn has_open_part(&self) -> bool {
-        self.stand.as_ref().is_some_and(Stand::has_open_part)
+        self.participation.as_ref().is_some_and(Participation::has_open_part)
     }
 
     /// Whether an operation is under way that this partition coordinates.
@@ -122,43 +122,44 @@ impl Crossing {
         self.active.is_some()
     }
 
-    /// Whether this partition stands still, or is about to, as soon as all that is prepared is applied.
-    pub(crate) fn is_standing(&self) -> bool {
-        self.stand.is_some() || self.waiting.front().is_some_and(|next| next.is_quiet)
+    /// Whether this partition is quiesced, or is about to, as soon as all that is prepared is applied.
+    pub(crate) fn is_quiesced(&self) -> bool {
+        self.participation.is_some() || self.waiting.front().is_some_and(|next| next.is_quiet)
     }
 }
 
 impl Replica {
-    /// Whether this partition has written its part of an operation, and stands still until that is applied; or the
+    /// Whether this partition has written its part of an operation, and is quiesced until that is applied; or the
     /// log has been given such parts.
     #[must_use]
     pub fn has_written_part(&self) -> bool {
-        self.crossing.stand.as_ref().is_some_and(Stand::is_written) || self.timeline.is_urgent()
+        self.coordination.participation.as_ref().is_some_and(Participation::is_written)
+            || self.timeline.is_urgent()
     }
 
     /// Says something to another thread of this server, or hears it itself.
-    pub(crate) fn say(&mut self, to: u8, word: Word) {
+    pub(crate) fn say(&mut self, to: u8, message: ShardMessage) {
         self.pass_on_messages();
-        self.words.push_back((to, word));
+        self.messages.push_back((to, message));
     }
 
     /// What the timeline has for others is said in its place among everything else.
     fn pass_on_messages(&mut self) {
         while let Some((to, message)) = self.timeline.poll_message() {
-            self.words.push_back((to, Word::Timeline(message)));
+            self.messages.push_back((to, ShardMessage::Timeline(message)));
         }
     }
 
     /// Whether there is something for this server's threads.
-    pub(crate) fn has_words(&mut self) -> bool {
+    pub(crate) fn has_messages(&mut self) -> bool {
         self.pass_on_messages();
-        !self.words.is_empty()
+        !self.messages.is_empty()
     }
 
     /// The next thing for one of them.
-    pub(crate) fn poll_word(&mut self) -> Option<(u8, Word)> {
+    pub(crate) fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
         self.pass_on_messages();
-        self.words.pop_front()
+        self.messages.pop_front()
     }
 
     /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
@@ -171,9 +172,9 @@ impl Replica {
         if let Asked::Write { after, .. } = decoded {
             seen.merge(&after.seen);
         }
-        self.crossing.next += 1;
-        let id = self.crossing.next;
-        self.crossing.active = Some(Active {
+        self.coordination.next += 1;
+        let id = self.coordination.next;
+        self.coordination.active = Some(Active {
             id,
             origin,
             asked: asked.clone(),
@@ -185,28 +186,28 @@ impl Replica {
             zxid: 0,
             now: self.now,
         });
-        self.ask_next_to_stand();
+        self.quiesce_next();
         true
     }
 
-    fn ask_next_to_stand(&mut self) {
-        let Some(active) = &self.crossing.active else { return };
+    fn quiesce_next(&mut self) {
+        let Some(active) = &self.coordination.active else { return };
         let next = active.plan.partitions.get(active.standing.len()).copied();
         match next {
             Some(partition) => {
-                let word = Word::Stand { op: active.id, is_quiet: active.plan.is_quiet };
-                self.say(partition, word);
+                let message = ShardMessage::Quiesce { op: active.id, is_quiet: active.plan.is_quiet };
+                self.say(partition, message);
             }
             None => self.begin_steps(),
         }
     }
 
-    /// A partition stands still for an operation, or cannot because it does not lead.
-    pub(crate) fn stands(&mut self, from: u8, op: u64, standing: Option<Standing>) {
-        let Some(active) = self.crossing.active.as_mut().filter(|active| active.id == op) else {
+    /// A partition is quiesced for an operation, or cannot because it does not lead.
+    pub(crate) fn quiesced(&mut self, from: u8, op: u64, standing: Option<Quiesced>) {
+        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else {
             // It was given up meanwhile.
             if standing.is_some() {
-                self.say(from, Word::Verdict(op, Box::new(Verdict::undone())));
+                self.say(from, ShardMessage::Decision(op, Box::new(Decision::undone())));
             }
             return;
         };
@@ -216,30 +217,33 @@ impl Replica {
         if from == self.config.partition && !self.is_as_planned() {
             self.give_up();
         } else {
-            self.ask_next_to_stand();
+            self.quiesce_next();
         }
     }
 
-    /// Whether the operation under way would be planned now as it was before this partition stood still, from where
+    /// Whether the operation under way would be planned now as it was before this partition was quiesced, from where
     /// on it stays so: meanwhile subtrees may have moved, and its session may have gone to another connection, or have
     /// got its first ephemeral on a partition that then has to be asked to end it.
     fn is_as_planned(&self) -> bool {
-        let Some(active) = &self.crossing.active else { return false };
+        let Some(active) = &self.coordination.active else { return false };
         let Ok(asked) = Asked::decode(&active.asked) else { return false };
         let speaks = active.origin.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
         speaks && self.plan(active.origin, &asked).is_some_and(|plan| plan.is_like(&active.plan))
     }
 
-    /// Lets everybody go on who stands still for the operation under way.
+    /// Lets everybody go on who is quiesced for the operation under way.
     pub(crate) fn give_up(&mut self) {
-        let Some(active) = self.crossing.active.take() else { return };
+        let Some(active) = self.coordination.active.take() else { return };
         for standing in &active.standing {
-            self.say(standing.place.partition, Word::Verdict(active.id, Box::new(Verdict::undone())));
+            self.say(
+                standing.place.partition,
+                ShardMessage::Decision(active.id, Box::new(Decision::undone())),
+            );
         }
     }
 
     fn begin_steps(&mut self) {
-        let Some(active) = &mut self.crossing.active else { return };
+        let Some(active) = &mut self.coordination.active else { return };
         // Its client may have come from a partition that has no share in it.
         let standing = active.standing.iter().map(|standing| standing.zxid);
         let before = standing.fold(active.seen.zxid(), i64::max);
@@ -248,9 +252,9 @@ impl Replica {
     }
 
     fn next_step(&mut self) {
-        let Some(active) = &self.crossing.active else { return };
+        let Some(active) = &self.coordination.active else { return };
         let Some(step) = active.plan.steps.get(active.step) else { return self.keep() };
-        let word = Word::Do {
+        let message = ShardMessage::Prepare {
             op: active.id,
             asked: active.asked.clone(),
             place: active.plan.place(step),
@@ -258,16 +262,16 @@ impl Replica {
             time_ms: active.now.wall_ms,
             step: Box::new(step.clone()),
         };
-        self.say(step.partition, word);
+        self.say(step.partition, message);
     }
 
     /// A step has been prepared, or refused.
-    pub(crate) fn stepped(&mut self, op: u64, stepped: Stepped) {
-        let Some(active) = self.crossing.active.as_mut().filter(|active| active.id == op) else { return };
+    pub(crate) fn step_prepared(&mut self, op: u64, step_prepared: Prepared) {
+        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else { return };
         let Some(step) = active.plan.steps.get(active.step).cloned() else { return };
-        match stepped.result {
+        match step_prepared.result {
             Ok(result) => {
-                if !active.plan.follows(active.step, &result, stepped.at_cuts) {
+                if !active.plan.follows(active.step, &result, step_prepared.at_cuts) {
                     // Its number has grown so large that it would live where nobody looks for it.
                     let refusal = active.plan.refusal(&step, ErrorCode::SystemError);
                     return self.refuse_crossing(refusal);
@@ -284,7 +288,7 @@ impl Replica {
     }
 
     fn refuse_crossing(&mut self, refusal: Refusal) {
-        let Some(origin) = self.crossing.active.as_ref().map(|active| active.origin) else { return };
+        let Some(origin) = self.coordination.active.as_ref().map(|active| active.origin) else { return };
         self.give_up();
         // The partitions go on, this one among them, and the answer is the next item of its timeline.
         let pending = self.pending.pop_front();
@@ -297,12 +301,12 @@ impl Replica {
     /// All steps are prepared: every partition writes its part.
     fn keep(&mut self) {
         let term = self.timeline.term();
-        if self.crossing.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
+        if self.coordination.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
             // Somebody has heard earlier or later than this partition that the term is another one: not all of the
             // parts would come to be.
             return self.give_up();
         }
-        let Some(active) = self.crossing.active.take() else { return };
+        let Some(active) = self.coordination.active.take() else { return };
         self.pending.pop_front();
         let own = self.config.partition;
         let writers = &active.plan.writers;
@@ -321,7 +325,10 @@ impl Replica {
             let places = if is_writer(partition) { places.clone() } else { Vec::new() };
             self.say(
                 partition,
-                Word::Verdict(active.id, Box::new(Verdict { places, rests_on: rests_on.clone(), session })),
+                ShardMessage::Decision(
+                    active.id,
+                    Box::new(Decision { places, rests_on: rests_on.clone(), session }),
+                ),
             );
         }
         self.partition.depends_on(&rests_on);

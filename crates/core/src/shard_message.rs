@@ -3,7 +3,7 @@
 
 use crate::ahead::Ahead;
 use crate::connection::{CloseReason, ConnectionId};
-use crate::crossing::{Standing, Step, Stepped, Verdict};
+use crate::coordination::{Decision, Prepared, Quiesced, Step};
 use crate::load::LoadReport;
 use crate::state::State;
 use crate::timestamp::Timestamp;
@@ -18,11 +18,11 @@ use stoa_tree::{Contact, WatchMode};
 /// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
 /// in a box.
 #[derive(Debug)]
-pub enum Word {
+pub enum ShardMessage {
     /// A client of the sender. The receiver answers to the client's name there.
     Client(ConnectionId, ToPartition),
     /// The same of another home's client: a write that follows one of the sender's.
-    HandedOn(u8, ConnectionId, ToPartition),
+    Forwarded(u8, ConnectionId, ToPartition),
     /// What a partition has for a client of the receiver.
     Answer(ConnectionId, ToClient),
     /// What became of sessions, up to this position of the first partition.
@@ -35,21 +35,21 @@ pub enum Word {
         changed: Vec<(i64, Option<Contact>)>,
     },
     /// From the first partition: the others may prepare requests in this term, or may not.
-    Prepares {
+    MayPrepare {
         /// It; 0 when they may not.
         term: u64,
     },
-    /// Stand still for an operation of the sender's.
-    Stand {
+    /// Quiesce for an operation of the sender's.
+    Quiesce {
         /// The operation.
         op: u64,
         /// With nothing that is prepared and not applied.
         is_quiet: bool,
     },
-    /// It stands still, or cannot.
-    Stands(u64, Option<Box<Standing>>),
+    /// It is quiesced, or cannot.
+    Quiesced(u64, Option<Box<Quiesced>>),
     /// Prepare a step of an operation.
-    Do {
+    Prepare {
         /// The operation.
         op: u64,
         /// The request.
@@ -64,9 +64,9 @@ pub enum Word {
         step: Box<Step>,
     },
     /// A step is prepared, or refused.
-    Stepped(u64, Box<Stepped>),
+    Prepared(u64, Box<Prepared>),
     /// The operation is done or undone.
-    Verdict(u64, Box<Verdict>),
+    Decision(u64, Box<Decision>),
     /// About the log that all share.
     Timeline(PartitionMessage),
     /// From the first partition: the state is another server's.
@@ -87,7 +87,7 @@ pub enum Word {
         bytes: u64,
     },
     /// Says so when it has applied its timeline up to here.
-    Tell {
+    WatermarkWanted {
         /// The position.
         position: u64,
         /// Others have come to this zxid: whoever leads its timeline, and has nothing to do, writes that
@@ -95,7 +95,7 @@ pub enum Word {
         clock: i64,
     },
     /// The sender has: all that the receiver's clients are told of it is on its way.
-    Reached {
+    Watermark {
         /// The position that it has applied.
         position: u64,
         /// All later updates on its timeline have a larger zxid.
@@ -137,7 +137,7 @@ pub enum Word {
     Load(Box<LoadReport>),
 }
 
-impl Word {
+impl ShardMessage {
     /// Whether it may be heard before what the sender has said earlier, which may be thousands of requests. What
     /// follows from the steps of an operation over several partitions, and from watches that do not exist, is told
     /// to clients with timestamps, which wait for whatever they rest on. Words of what became of sessions stay in
@@ -145,10 +145,10 @@ impl Word {
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         match self {
-            Self::Stand { .. } | Self::Stands(..) | Self::Do { .. } | Self::Stepped(..) => true,
+            Self::Quiesce { .. } | Self::Quiesced(..) | Self::Prepare { .. } | Self::Prepared(..) => true,
             Self::Timeline(_) | Self::StateReplaced { .. } | Self::Load(_) => true,
             Self::CatchUp | Self::CaughtUp(_) => true,
-            Self::Verdict(_, verdict) => verdict.session.is_none(),
+            Self::Decision(_, decision) => decision.session.is_none(),
             Self::Leaves { watches, .. } | Self::Comes { watches, .. } => watches.is_empty(),
             _ => false,
         }
@@ -234,13 +234,13 @@ pub enum ToClient {
     /// Its next answer is to an operation of which these partitions, a bit for each, have a part: it is told when
     /// all of them have come as far on this server. Else somebody who is told by the client might ask one that
     /// has not.
-    Whole(u64),
+    Participants(u64),
     /// Where the last of some writes stands that were asked ahead, unless this server loses the lead, and what goes with
     /// the next one therefore. All of them have been prepared.
-    Put(Box<Ahead>),
+    Prepared(Box<Ahead>),
     /// A request that has to be asked again: by the table that it came by it does not belong here, or it was
     /// asked too early. All later ones come back as well.
-    Elsewhere {
+    WrongPartition {
         /// The table's version here.
         version: u64,
         /// The request.

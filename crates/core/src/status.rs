@@ -23,7 +23,7 @@ pub enum Role {
 
 /// Where a server stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct Status {
     /// Its number.
     pub id: u8,
     /// What it is.
@@ -80,7 +80,7 @@ impl Replica {
 
     /// Where this server stands among the others.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn status(&self) -> Status {
         let id = self.config.server_id;
         let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
         let members = self.timeline.members();
@@ -104,7 +104,7 @@ impl Replica {
             (last, committed) = (here(status.last), here(status.committed));
             matched = status.matched.iter().map(|(member, at)| (server_id(*member), here(*at))).collect();
         }
-        Standing {
+        Status {
             id,
             role,
             leader,

@@ -3,8 +3,8 @@
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::home::{Home, told_elsewhere};
 use crate::placement::Placement;
+use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use crate::timestamp::Timestamp;
-use crate::word::{LeftWatch, ToClient, Word};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -30,10 +30,10 @@ impl Home {
                 route.direct.iter_mut().for_each(|direct| direct.gives_back |= is_under_way);
             }
         }
-        for id in core::mem::take(&mut self.displaced) {
+        for id in core::mem::take(&mut self.rerouted) {
             let needs = self.route(id).map_or(0, |route| route.needs);
             if needs > self.placement.version() {
-                self.displaced.push(id);
+                self.rerouted.push(id);
             } else {
                 self.go_on_again(id);
             }
@@ -68,7 +68,7 @@ impl Home {
             route.back.push(frame);
         }
         if version > self.placement.version() {
-            self.displaced.push(id);
+            self.rerouted.push(id);
         } else {
             self.go_on_again(id);
         }
@@ -101,7 +101,7 @@ impl Home {
         }
         // A direct client sets those of a side connection anew.
         watches.retain(|(client, ..)| !self.is_side(*client) && self.joins(*client, taken.partition));
-        self.words.push_back((taken.partition, Word::Comes { taken, watches }));
+        self.messages.push_back((taken.partition, ShardMessage::Comes { taken, watches }));
     }
 
     /// Makes a client known to a partition where it has watches from now on; false when it has gone.

@@ -9,12 +9,12 @@
 //! turn out to be wrong.
 
 use crate::connection::ConnectionId;
-use crate::crossing::Pending;
+use crate::coordination::Pending;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
 use crate::replica::Replica;
+use crate::shard_message::ShardMessage;
 use crate::step::{end_of, entry_of};
-use crate::word::Word;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -23,7 +23,7 @@ use stoa_tree::Contact;
 use stoa_wire::{ErrorCode, Opcode};
 
 /// What is known of the sessions.
-pub(crate) struct Owners {
+pub(crate) struct SessionTable {
     /// Whether this partition keeps them itself.
     is_keeper: bool,
     /// How far the first partition had come with what is known here.
@@ -59,7 +59,7 @@ pub(crate) enum Known {
     NotYet,
 }
 
-impl Owners {
+impl SessionTable {
     pub(crate) fn new(is_keeper: bool) -> Self {
         let contacts = HashMap::default();
         Self {
@@ -114,7 +114,7 @@ impl Replica {
     /// Something has become of a session: who speaks for it now, if it has not ended.
     pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
         if !self.stamp.is_empty() && self.has_sessions() {
-            self.owners.news.push((session, contact));
+            self.session_table.news.push((session, contact));
         }
     }
 
@@ -137,27 +137,28 @@ impl Replica {
             return;
         }
         let position = self.stamp.at(FIRST);
-        self.owners.needs = entry_of(position);
-        self.owners.changes += 1;
-        if self.owners.needs > self.owners.position {
-            self.say(FIRST, Word::Tell { position, clock: 0 });
+        self.session_table.needs = entry_of(position);
+        self.session_table.changes += 1;
+        if self.session_table.needs > self.session_table.position {
+            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
         }
     }
 
     /// The first partition has come so far, and has told what has become of sessions until then.
     pub(crate) fn sessions_are_told(&mut self, position: u64) {
-        self.owners.told(self.owners.position.max(entry_of(position)));
+        self.session_table.told(self.session_table.position.max(entry_of(position)));
         self.take_pending();
     }
 
     /// Somebody waits for what becomes of a session, which is not told by itself if it was lost.
     pub(crate) fn wait_for_session(&mut self, asked: &Asked<'_>) {
         if let Asked::Write { session, .. } = asked
-            && let Some(decided) = self.owners.decided.get_mut(session).filter(|decided| !decided.is_asked)
+            && let Some(decided) =
+                self.session_table.decided.get_mut(session).filter(|decided| !decided.is_asked)
         {
             decided.is_asked = true;
             let position = end_of(decided.position);
-            self.say(FIRST, Word::Tell { position, clock: 0 });
+            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
         }
     }
 
@@ -170,7 +171,7 @@ impl Replica {
         };
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
-        let is_known = || self.owners.knows(connection.session, contact, guest.since) == Known::Yes;
+        let is_known = || self.session_table.knows(connection.session, contact, guest.since) == Known::Yes;
         !(self.timeline.is_alone() && is_known())
     }
 
@@ -181,10 +182,10 @@ impl Replica {
         let Some(connection) = self.connections.get_mut(id) else { return false };
         let Some(guest) = connection.guest.as_mut().filter(|_| !has_sessions) else { return true };
         // Found with each write otherwise, while sessions come and go now and then.
-        if guest.known_at != Some(self.owners.changes) {
+        if guest.known_at != Some(self.session_table.changes) {
             let contact = Contact { server: self.config.server_id, opening: connection.opening };
-            let known = self.owners.knows(connection.session, contact, guest.since);
-            guest.known_at = (known == Known::Yes).then_some(self.owners.changes);
+            let known = self.session_table.knows(connection.session, contact, guest.since);
+            guest.known_at = (known == Known::Yes).then_some(self.session_table.changes);
         }
         guest.known_at.is_some()
     }
@@ -194,7 +195,7 @@ impl Replica {
         match asked {
             Asked::Write { session, opening, after, .. } if !self.has_sessions() => {
                 let contact = Contact { server: origin.server, opening: *opening };
-                self.owners.knows(*session, contact, after.since)
+                self.session_table.knows(*session, contact, after.since)
             }
             // The tree says it when the request is prepared.
             _ => Known::Yes,
@@ -204,13 +205,13 @@ impl Replica {
     /// Whether something has become of sessions that the server's other partitions have not been told.
     #[inline]
     pub(crate) fn has_news_of_sessions(&self) -> bool {
-        self.owners.tells_all || !self.owners.news.is_empty()
+        self.session_table.tells_all || !self.session_table.news.is_empty()
     }
 
     /// What has become of sessions, for the server's other partitions.
-    pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, Word)> {
-        let is_all = core::mem::take(&mut self.owners.tells_all);
-        let mut changed = core::mem::take(&mut self.owners.news);
+    pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, ShardMessage)> {
+        let is_all = core::mem::take(&mut self.session_table.tells_all);
+        let mut changed = core::mem::take(&mut self.session_table.news);
         if is_all {
             let sessions = self.partition.tree.sessions();
             changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
@@ -219,8 +220,9 @@ impl Replica {
         }
         let position = self.timeline.applied_at().0;
         let others = (0..self.placement.partitions()).filter(|partition| *partition != FIRST);
-        let word = |partition| (partition, Word::Sessions { is_all, position, changed: changed.clone() });
-        others.map(word).collect()
+        let message =
+            |partition| (partition, ShardMessage::Sessions { is_all, position, changed: changed.clone() });
+        others.map(message).collect()
     }
 
     /// The first partition has told what has become of sessions.
@@ -230,7 +232,7 @@ impl Replica {
         position: u64,
         changed: &[(i64, Option<Contact>)],
     ) {
-        let owners = &mut self.owners;
+        let owners = &mut self.session_table;
         if is_all {
             owners.contacts.clear();
         }

@@ -1,10 +1,10 @@
-//! A partition that stands still for an operation that concerns others too.
+//! A partition that is quiesced for an operation that concerns others too.
 
-use super::{Standing, StepKind, Stepped, Verdict, Waiting};
-use crate::crossing::Step;
+use super::{Decision, Prepared, Quiesced, StepKind, Waiting};
+use crate::coordination::Step;
 use crate::peer::Asked;
 use crate::replica::Replica;
-use crate::word::Word;
+use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -15,8 +15,8 @@ use stoa_wire::{MultiOps, Opcode, Reader, Request};
 /// What moves is one entry of the timeline.
 const MOVED_BYTES_MAX: usize = 4 << 20;
 
-/// For whom a partition stands still.
-pub(crate) struct Stand {
+/// For whom a partition is quiesced.
+pub(crate) struct Participation {
     coordinator: u8,
     op: u64,
     place: EntryId,
@@ -26,7 +26,7 @@ pub(crate) struct Stand {
     is_written: bool,
 }
 
-impl Stand {
+impl Participation {
     pub(super) fn has_open_part(&self) -> bool {
         self.part.is_some()
     }
@@ -37,20 +37,20 @@ impl Stand {
 }
 
 impl Replica {
-    /// A coordinator wants this partition to stand still.
-    pub(crate) fn stand_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
-        self.crossing.waiting.push_back(Waiting { coordinator, op, is_quiet });
-        self.try_to_stand();
+    /// A coordinator wants this partition to quiesce.
+    pub(crate) fn quiesce_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
+        self.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet });
+        self.try_to_quiesce();
     }
 
-    /// Stands still for the next coordinator as soon as everything prepared is proposed.
-    pub(crate) fn try_to_stand(&mut self) {
-        if self.crossing.stand.is_some() || self.crossing.waiting.is_empty() {
+    /// Quiesces for the next coordinator as soon as everything prepared is proposed.
+    pub(crate) fn try_to_quiesce(&mut self) {
+        if self.coordination.participation.is_some() || self.coordination.waiting.is_empty() {
             return;
         }
         if !self.timeline.leads() {
-            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.crossing.waiting) {
-                self.say(coordinator, Word::Stands(op, None));
+            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.coordination.waiting) {
+                self.say(coordinator, ShardMessage::Quiesced(op, None));
             }
             return;
         }
@@ -59,18 +59,19 @@ impl Replica {
             return;
         }
         let has_proposed = self.partition.tree.has_proposed();
-        let next = self.crossing.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
+        let next = self.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
         let Some(Waiting { coordinator, op, .. }) = next else { return };
         let place = self.timeline.next_entry();
         self.partition.depends_on(&self.stamp);
         let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
-        self.crossing.stand = Some(Stand { coordinator, op, place, part: None, is_written: false });
-        self.say(coordinator, Word::Stands(op, Some(Box::new(Standing { place, zxid, rests_on }))));
+        self.coordination.participation =
+            Some(Participation { coordinator, op, place, part: None, is_written: false });
+        self.say(coordinator, ShardMessage::Quiesced(op, Some(Box::new(Quiesced { place, zxid, rests_on }))));
     }
 
-    /// Prepares a step of the operation that this partition stands still for. Of a multi only the operation
+    /// Prepares a step of the operation that this partition is quiesced for. Of a multi only the operation
     /// is looked at that begins at `place`: there may be thousands, and each has its steps.
-    pub(crate) fn do_step(
+    pub(crate) fn prepare_step(
         &mut self,
         from: u8,
         op: u64,
@@ -78,13 +79,15 @@ impl Replica {
         stamp: Stamp,
         step: &Step,
     ) {
-        let is_for = |stand: &&mut Stand| stand.op == op && stand.coordinator == from && !stand.is_written;
-        let Some(stand) = self.crossing.stand.as_mut().filter(is_for) else { return };
+        let is_for =
+            |stand: &&mut Participation| stand.op == op && stand.coordinator == from && !stand.is_written;
+        let Some(stand) = self.coordination.participation.as_mut().filter(is_for) else { return };
         if let Some(op_of_move) = of_move(&step.kind) {
             let tree = &mut self.partition.tree;
             let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
             let result = tree.part_op(part, op_of_move, &Caller::SERVER);
-            return self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts: Vec::new() })));
+            return self
+                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
         }
         let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
         let request = match place {
@@ -99,7 +102,8 @@ impl Replica {
         if let StepKind::Programs(step) = step.kind {
             let caller = Caller { session, identities: &identities };
             let result = self.partition.program_step(part, &request, &caller, step);
-            return self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts: Vec::new() })));
+            return self
+                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
         }
         let mut at_cuts = Vec::new();
         let caller = Caller { session, identities: &identities };
@@ -125,41 +129,42 @@ impl Replica {
             | StepKind::Place(_) => return,
         };
         let result = tree.part_op(part, kind, &caller);
-        self.say(from, Word::Stepped(op, Box::new(Stepped { result, at_cuts })));
+        self.say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts })));
     }
 
     /// The operation is done or undone.
-    pub(crate) fn verdict(&mut self, from: u8, op: u64, verdict: Verdict) {
-        let is_for = |stand: &Stand| stand.op == op && stand.coordinator == from;
-        if !self.crossing.stand.as_ref().is_some_and(is_for) {
+    pub(crate) fn decision(&mut self, from: u8, op: u64, decision: Decision) {
+        let is_for = |stand: &Participation| stand.op == op && stand.coordinator == from;
+        if !self.coordination.participation.as_ref().is_some_and(is_for) {
             // It waits for its turn, most likely: the coordinator has given up before.
-            self.crossing.waiting.retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
+            self.coordination.waiting.retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
             // What was kept waiting for that goes on.
-            return self.go_on_unless_standing();
+            return self.go_on_unless_quiesced();
         }
-        if let Some((session, position)) = verdict.session {
-            self.owners.is_decided(session, position);
+        if let Some((session, position)) = decision.session {
+            self.session_table.is_decided(session, position);
         }
-        if verdict.places.is_empty() {
+        if decision.places.is_empty() {
             self.undo_part();
             self.go_on();
             self.apply_committed();
         } else {
-            self.partition.depends_on(&verdict.rests_on);
-            self.write_part(None, &verdict.places, &[]);
+            self.partition.depends_on(&decision.rests_on);
+            self.write_part(None, &decision.places, &[]);
         }
     }
 
     /// Undoes what was prepared of the operation.
     fn undo_part(&mut self) {
-        if let Some((part, _)) = self.crossing.stand.as_mut().and_then(|stand| stand.part.take()) {
+        if let Some((part, _)) = self.coordination.participation.as_mut().and_then(|stand| stand.part.take())
+        {
             self.partition.tree.part_undo(part);
         }
     }
 
     /// Writes this partition's part, alone in an entry.
     pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[EntryId], reply: &[u8]) {
-        let Some(stand) = &mut self.crossing.stand else { return };
+        let Some(stand) = &mut self.coordination.participation else { return };
         stand.is_written = true;
         let part = stand.part.take();
         self.partition.put_part(origin, places, reply, part, self.now);
@@ -169,38 +174,38 @@ impl Replica {
 
     /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
     pub(crate) fn go_on(&mut self) {
-        self.crossing.stand = None;
-        self.try_to_stand();
+        self.coordination.participation = None;
+        self.try_to_quiesce();
         self.take_pending();
     }
 
-    fn go_on_unless_standing(&mut self) {
-        if self.crossing.stand.is_none() {
-            self.try_to_stand();
+    fn go_on_unless_quiesced(&mut self) {
+        if self.coordination.participation.is_none() {
+            self.try_to_quiesce();
             self.take_pending();
         }
     }
 
     /// Some entries were applied.
     pub(crate) fn stand_after(&mut self, position: u64) {
-        let stand = self.crossing.stand.as_ref();
+        let stand = self.coordination.participation.as_ref();
         if stand.is_some_and(|stand| stand.is_written && stand.place.position <= position) {
             self.go_on();
         } else {
-            self.try_to_stand();
+            self.try_to_quiesce();
         }
     }
 
     /// This partition is not led here any more.
-    pub(crate) fn stop_standing(&mut self) {
+    pub(crate) fn stop_quiescing(&mut self) {
         self.give_up();
         self.undo_part();
-        if let Some(stand) = self.crossing.stand.take()
+        if let Some(stand) = self.coordination.participation.take()
             && !stand.is_written
         {
-            self.say(stand.coordinator, Word::Stands(stand.op, None));
+            self.say(stand.coordinator, ShardMessage::Quiesced(stand.op, None));
         }
-        self.try_to_stand();
+        self.try_to_quiesce();
     }
 
     /// The coordinator's own part, or what it decides instead of one.
@@ -213,7 +218,7 @@ impl Replica {
     ) {
         let Ok(decoded) = Asked::decode(asked) else { return };
         if let Asked::OpenSession { session, .. } = decoded {
-            // It concerns the others only in that they stand still: what comes from the connection that the
+            // It concerns the others only in that they quiesce: what comes from the connection that the
             // session leaves is refused from here on.
             if let Some(origin) = origin {
                 self.partition.propose_asked(origin, &decoded, self.now);
