@@ -90,6 +90,9 @@ enum Command {
         /// Clients ask for more before they are answered.
         #[arg(long)]
         impatient: bool,
+        /// Print what happens.
+        #[arg(long)]
+        trace: bool,
         /// Go on after a failure.
         #[arg(long)]
         keep_going: bool,
@@ -109,7 +112,7 @@ enum Command {
         /// seeds take turns through some of them.
         #[arg(long)]
         kind: Option<String>,
-        /// Print what happens; nothing is printed of several partitions.
+        /// Print what happens.
         #[arg(long)]
         trace: bool,
         /// Go on after a failure.
@@ -156,8 +159,17 @@ fn main() -> ExitCode {
         Command::Run { seeds, from, profile, steps, keep_going } => {
             run(seeds, from, profile.as_deref(), steps, keep_going)
         }
-        Command::Partitions { seeds, from, partitions, kind, programs, impatient, keep_going } => {
-            run_partitions(seeds, from, (partitions, kind.as_deref(), programs, impatient), keep_going)
+        Command::Partitions { seeds, from, partitions, kind, programs, impatient, trace, keep_going } => {
+            run_partitions(&Partitions {
+                seeds,
+                from,
+                partitions,
+                kind,
+                programs,
+                impatient,
+                trace,
+                keep_going,
+            })
         }
         Command::Recipes { seeds, from, play, kind, trace, keep_going } => {
             run_recipes(&Recipes { seeds, from, play, kind, trace, keep_going })
@@ -245,38 +257,42 @@ fn run_ensembles(plan: &Ensembles) -> ExitCode {
     })
 }
 
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_partitions(
+/// What is asked of `stoa-sim partitions`.
+struct Partitions {
     seeds: u64,
     from: u64,
-    only: (Option<u8>, Option<&str>, bool, bool),
+    partitions: Option<u8>,
+    kind: Option<String>,
+    programs: bool,
+    impatient: bool,
+    trace: bool,
     keep_going: bool,
-) -> ExitCode {
-    let ran = over_seeds(
-        from..from + seeds,
-        keep_going,
-        |_| CORRECTNESS,
-        |seed| {
-            let (settings, count) = partitions::Settings::of(seed);
-            let settings = match only.1 {
-                Some(kind) => partitions::Settings::named(kind)?,
-                None => settings,
-            };
-            let settings = if only.2 { settings.with_programs() } else { settings };
-            let settings = if only.3 { settings.with_impatience() } else { settings };
-            let programs = if settings.programs { " --programs" } else { "" };
-            let impatient = if settings.impatient { " --impatient" } else { "" };
-            let (count, name) = (only.0.unwrap_or(count), settings.name);
-            AT_HAND.set(format!(
-                "stoa-sim partitions --seeds 1 --from {seed} --partitions {count} --kind {name}{programs}{impatient}"
-            ));
-            let ran = partitions::World::new(seed, settings, count, &|_| ()).run();
-            Some((format!("{name}, {count} partitions{programs}{impatient}"), ran))
-        },
-    );
+}
+
+impl Partitions {
+    fn plan(&self, seed: u64) -> Option<partitions::Plan> {
+        let any = partitions::Plan::of(seed);
+        let count = self.partitions.unwrap_or(any.life.config.partitions);
+        let plan = match &self.kind {
+            Some(kind) => partitions::Plan::named(kind)?,
+            None => any,
+        };
+        let plan = if self.programs { plan.with_programs() } else { plan };
+        let plan = if self.impatient { plan.with_impatience() } else { plan };
+        Some(plan.with_partitions(count))
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn run_partitions(asked: &Partitions) -> ExitCode {
+    let ran = over_seeds(asked.from..asked.from + asked.seeds, asked.keep_going, code_of, |seed| {
+        let plan = asked.plan(seed)?;
+        AT_HAND.set(format!("stoa-sim partitions --seeds 1 --from {seed} {plan} --trace"));
+        Some((plan.to_string(), partitions::Run::new(seed, &plan, asked.trace).run()))
+    });
     ran.unwrap_or_else(|| {
-        eprintln!("there is no kind of life with this name");
-        ExitCode::FAILURE
+        eprintln!("no such kind of life; there are those of crates/sim/src/partitions/plan.rs");
+        ExitCode::from(2)
     })
 }
 

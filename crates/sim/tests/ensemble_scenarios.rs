@@ -1,8 +1,8 @@
 //! Histories in which ZooKeeper lost data or let it differ, told again: each is lived through, and each
 //! is found when the bug of its class is planted.
 
-use stoa_core::{Bug, Shard};
-use stoa_sim::ensemble::{Plant, Settings, World};
+use stoa_core::Bug;
+use stoa_sim::ensemble::{Settings, World};
 use stoa_sim::world::Failure;
 
 type Told = Result<(), Failure>;
@@ -11,12 +11,12 @@ const SECOND_US: u64 = 1_000_000;
 
 /// Nothing goes wrong but what the story tells, of so many servers, and of some that are not in the
 /// ensemble yet.
-fn world(seed: u64, (servers, spares): (usize, usize), plant: Plant) -> World {
+fn world(seed: u64, (servers, spares): (usize, usize), bug: Option<Bug>) -> World {
     let mut settings = Settings::named("calm").expect("it is one of the kinds");
     settings = Settings { servers, spares, ..settings };
     settings.manners.think_us = 20_000;
     let mut world = World::new(seed, settings, false);
-    world.plant(plant);
+    bug.into_iter().for_each(|bug| world.plant(bug));
     world
 }
 
@@ -42,23 +42,23 @@ fn others(leader: u8) -> [u8; 2] {
 }
 
 /// A story passes for many seeds; with its bug it fails for at least one of them.
-fn tells(story: fn(&mut World) -> Told, plant: Plant) {
-    tells_of((3, 0), story, plant);
+fn tells(story: fn(&mut World) -> Told, bug: Bug) {
+    tells_of((3, 0), story, bug);
 }
 
-fn tells_of(servers: (usize, usize), story: fn(&mut World) -> Told, plant: Plant) {
-    let live = |seed, plant| {
-        let mut world = world(seed, servers, plant);
+fn tells_of(servers: (usize, usize), story: fn(&mut World) -> Told, bug: Bug) {
+    let live = |seed, bug| {
+        let mut world = world(seed, servers, bug);
         story(&mut world)?;
         world.finish()
     };
     for seed in 1..=12 {
-        if let Err(failure) = live(seed, |_| {}) {
+        if let Err(failure) = live(seed, None) {
             panic!("seed {seed}: {failure}");
         }
     }
     let found = (1..=40).any(|seed| {
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(seed, plant)));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(seed, Some(bug))));
         !matches!(caught, Ok(Ok(_)))
     });
     assert!(found, "the planted bug is not found in this story");
@@ -83,7 +83,7 @@ fn zookeeper_3911_what_was_acknowledged_is_there_after_all_power_is_lost() {
         }
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::AckBeforeDurable));
+    tells(story, Bug::AckBeforeDurable);
 }
 
 /// ZOOKEEPER-4394, and 1154, 1489, 2845: a leader that nobody hears goes on proposing, and comes back
@@ -98,7 +98,7 @@ fn zookeeper_4394_what_was_not_committed_is_not_applied() {
         world.mend();
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::AppliedBeforeCommitted));
+    tells(story, Bug::AppliedBeforeCommitted);
 }
 
 /// ZOOKEEPER-2845: what a leader had in memory is still counted on when it leads again.
@@ -119,7 +119,7 @@ fn zookeeper_2845_a_leader_that_leads_again_begins_with_what_is_committed() {
         world.pause(next, SECOND_US);
         world.pass(3 * SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::ProposedIsKept));
+    tells(story, Bug::ProposedIsKept);
 }
 
 /// ZOOKEEPER-1154, 1489, 2355: a leader ends with entries that nobody else has; they are void when it
@@ -143,7 +143,7 @@ fn zookeeper_1489_void_entries_are_gone_after_a_restart() {
         }
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::AppliedBeforeCommitted));
+    tells(story, Bug::AppliedBeforeCommitted);
 }
 
 /// A server that was away so long that it needs a snapshot, sent by servers that have restarted.
@@ -172,7 +172,7 @@ fn zookeeper_2872_a_snapshot_is_taken_over_wholly_or_not_at_all() {
         }
         world.pass(2 * SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::SnapshotClaimsTooMuch));
+    tells(story, Bug::SnapshotClaimsTooMuch);
 }
 
 /// ZOOKEEPER-2418, 4352, 4925: who falls behind gets everything, with no hole between what is sent as a
@@ -195,7 +195,7 @@ fn zookeeper_4925_nothing_is_left_out_between_a_snapshot_and_what_follows() {
         world.rise(lagging);
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::SnapshotClaimsTooMuch));
+    tells(story, Bug::SnapshotClaimsTooMuch);
 }
 
 /// ZOOKEEPER-3701: the disk of the leader's log is full.
@@ -212,7 +212,7 @@ fn zookeeper_3701_a_full_disk_makes_no_second_truth() {
         world.rise(full);
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::RefusedCountsAsStored));
+    tells(story, Bug::RefusedCountsAsStored);
 }
 
 /// ZOOKEEPER-1208, 2355, 3144: sessions end while the lead changes.
@@ -227,7 +227,7 @@ fn zookeeper_1208_no_ephemeral_outlives_its_session() {
         }
         world.pass(3 * SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::EphemeralOutlivesSession));
+    tells(story, Bug::EphemeralOutlivesSession);
 }
 
 /// ZOOKEEPER-1818: every term has one leader, whatever the servers have heard of one another; and what
@@ -255,7 +255,7 @@ fn zookeeper_1818_terms_and_requests_do_not_mix() {
         }
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::TakenTwice));
+    tells(story, Bug::TakenTwice);
 }
 
 /// Known from etcd (20418): a leader stands still, another one is elected, and the first goes on as if
@@ -275,7 +275,7 @@ fn etcd_20418_a_leader_that_stood_still_answers_no_sync_from_the_past() {
         }
         Ok(())
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::SyncIsLocal));
+    tells(story, Bug::SyncIsLocal);
 }
 
 /// The lead is handed over again and again: it takes a moment, and no session ends for it.
@@ -295,7 +295,7 @@ fn a_lead_that_is_handed_over_loses_nobody() {
         }
         world.pass(SECOND_US)
     }
-    tells(story, |server: &mut Shard| server.plant(Bug::SilentBeforeLead));
+    tells(story, Bug::SilentBeforeLead);
 }
 
 /// Asks for another list of servers, and waits until those in it know that it is so.
@@ -322,7 +322,7 @@ fn all_servers_are_replaced_one_after_the_other() {
         world.rise(2);
         change(world, 5, &[2, 5, 6])
     }
-    tells_of((3, 3), story, |server: &mut Shard| server.plant(Bug::NobodyLeaves));
+    tells_of((3, 3), story, Bug::NobodyLeaves);
 }
 
 /// The ensemble shrinks to one server, and grows again.
@@ -336,7 +336,7 @@ fn an_ensemble_shrinks_to_one_server_and_grows_again() {
         world.pass(SECOND_US)?;
         change(world, 2, &[1, 2, 3, 4, 5])
     }
-    tells_of((3, 2), story, |server: &mut Shard| server.plant(Bug::ReconfigNeverEnds));
+    tells_of((3, 2), story, Bug::ReconfigNeverEnds);
 }
 
 /// A server comes back with an empty disk, is taken out, joins anew and leads. One that was cut off
@@ -363,5 +363,5 @@ fn a_server_that_has_joined_anew_is_followed_by_one_that_has_missed_it() {
         }
         Ok(())
     }
-    tells_of((5, 0), story, |server: &mut Shard| server.plant(Bug::StrangerStays));
+    tells_of((5, 0), story, Bug::StrangerStays);
 }

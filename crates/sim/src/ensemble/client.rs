@@ -171,10 +171,12 @@ pub(super) struct Client {
 /// What a client has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(super) answers: u64,
-    pub(super) events: u64,
-    pub(super) moves: u64,
-    pub(super) read_only: u64,
+    pub(crate) answers: u64,
+    pub(crate) events: u64,
+    pub(crate) moves: u64,
+    pub(crate) read_only: u64,
+    /// Programs that have done something for it.
+    pub(crate) calls: u64,
 }
 
 impl Client {

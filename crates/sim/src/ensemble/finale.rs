@@ -3,9 +3,11 @@
 use super::client::Client;
 use super::network::Weather;
 use super::roster::{Wish, any_roster};
+use super::visitor::Judges;
 use super::world::{Event, Outcome, World};
 use crate::check::Violation;
 use crate::world::Failure;
+use stoa_core::{Replica, Status};
 use stoa_tree::Tree;
 
 /// By then everybody has an answer, microseconds after the last trouble.
@@ -22,22 +24,29 @@ impl World {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn finish(mut self) -> Result<Outcome, Failure> {
+    pub fn finish(self) -> Result<Outcome, Failure> {
+        self.finish_judged(|_| Ok(()))
+    }
+
+    /// Lives through everything, and has somebody judge what it has come to, before and after all power is lost.
+    pub(crate) fn finish_with(
+        mut self,
+        judge: impl Fn(&Self) -> Result<(), Violation>,
+    ) -> Result<Outcome, Failure> {
+        self.live()?;
+        self.finish_judged(judge)
+    }
+
+    fn finish_judged(mut self, judge: impl Fn(&Self) -> Result<(), Violation>) -> Result<Outcome, Failure> {
         self.heal();
         self.clients_leave()?;
         self.sessions_end()?;
-        if self.settings.spares > 0 {
-            self.reconfigure_once_more()?;
-        }
         self.members_settle()?;
-        for server in self.roster().ids() {
-            let index = self.clients.len();
-            let server = usize::from(server) - 1;
-            let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
-            self.enter(Box::new(probe));
+        if self.partitions() == 1 {
+            self.probe()?;
         }
-        self.clients_leave()?;
         self.catch_up()?;
+        judge(&self)?;
         for id in self.ids() {
             self.fell(id, true);
         }
@@ -46,7 +55,23 @@ impl World {
         }
         self.pass(2_000_000)?;
         self.catch_up()?;
+        judge(&self)?;
         Ok(self.outcome())
+    }
+
+    /// The list of servers can be changed once more, and each server serves a new client.
+    fn probe(&mut self) -> Result<(), Failure> {
+        if self.settings.spares > 0 {
+            self.reconfigure_once_more()?;
+            self.members_settle()?;
+        }
+        for server in self.roster().ids() {
+            let index = self.clients.len();
+            let server = usize::from(server) - 1;
+            let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server);
+            self.enter(Box::new(probe));
+        }
+        self.clients_leave()
     }
 
     /// The same for visitors who are there for their own sake: heals everything, lets them finish and sessions
@@ -56,13 +81,17 @@ impl World {
     /// What went wrong.
     pub(crate) fn visit(
         mut self,
-        judge: impl FnOnce(&Tree) -> Result<(), Violation>,
+        judge: impl FnOnce(&Self) -> Result<(), Violation>,
     ) -> Result<Outcome, Failure> {
         self.live()?;
         self.heal();
         self.clients_leave()?;
         self.sessions_end()?;
-        judge(self.history.tree())?;
+        if self.partitions() > 1 {
+            self.members_settle()?;
+            self.catch_up()?;
+        }
+        judge(&self)?;
         Ok(self.outcome())
     }
 
@@ -101,7 +130,8 @@ impl World {
 
     fn show_standings(&mut self) {
         for (id, machine) in &self.machines {
-            let standing = machine.process.as_ref().map(|process| process.server.status());
+            let threads = machine.process.iter().flat_map(|process| &process.threads);
+            let standing: Vec<_> = threads.map(|thread| thread.core.status()).collect();
             self.trace.event(self.now_us, "standing", format_args!("server {id}: {standing:?}"));
         }
     }
@@ -111,14 +141,17 @@ impl World {
         let end_us = self.now_us + SETTLE_US;
         loop {
             let roster = self.roster();
-            let running = |id: &u8| self.machines[id].process.as_ref().map(|it| it.server.status());
+            let standings = |id: &u8| -> Vec<Status> {
+                let threads = self.machines[id].process.iter().flat_map(|process| &process.threads);
+                threads.map(|thread| thread.core.status()).collect()
+            };
             let unsettled = roster.ids().find(|id| {
-                let standing = running(id);
-                !standing.is_some_and(|it| it.leader != 0 && self.is_settled(&it))
+                let all = standings(id);
+                all.is_empty() || !all.iter().all(|it| it.leader != 0 && self.is_settled(it))
             });
             let Some(id) = unsettled else { return Ok(()) };
             if self.now_us > end_us {
-                let standing = running(&id);
+                let standing = standings(&id);
                 self.show_standings();
                 return Err(Failure::Liveness(format!(
                     "the members do not become those of the list of servers: server {id}: {:?}; {}",
@@ -150,6 +183,9 @@ impl World {
             machine.disk.clear_fault();
             machine.slow_until_us = 0;
             machine.paused_until_us = 0;
+            machine.late.clear();
+            let threads = machine.process.iter_mut().flat_map(|process| &mut process.threads);
+            threads.for_each(|thread| thread.paused_until_us = 0);
             let life = machine.life;
             let is_down = std::mem::take(&mut machine.stays_down);
             // What a slow disk has begun would take seconds still: sessions may not end before it.
@@ -158,7 +194,7 @@ impl World {
             if is_down {
                 self.schedule(1, Event::Restart(id));
             }
-            self.schedule_turn(id, self.now_us + 1);
+            (0..self.partitions()).for_each(|of| self.schedule_turn(id, of, self.now_us + 1));
         }
         self.clients.iter_mut().for_each(|client| client.finish());
     }
@@ -167,13 +203,12 @@ impl World {
     fn sessions_end(&mut self) -> Result<(), Failure> {
         let longest_us = self.settings.config.session_timeout_max_ms as u64 * 1000;
         self.pass(longest_us + 2_000_000)?;
+        let history = &self.judges.history;
         let left = self.clients.iter().flat_map(|client| client.left());
-        let mut left = left.copied().filter(|session| {
-            self.history.is_global(*session, i64::MAX) && !self.history.is_closed(*session)
-        });
-        let locals =
-            self.machines.values().filter_map(|it| Some(it.process.as_ref()?.server.local_session_count()));
-        let locals: usize = locals.sum();
+        let mut left = left
+            .copied()
+            .filter(|session| history.is_global(*session, i64::MAX) && !history.is_closed(*session));
+        let locals: usize = self.running().map(|(_, process)| process.first().local_session_count()).sum();
         if locals > 0 {
             return Err(Failure::Liveness(format!("{locals} local sessions do not end")));
         }
@@ -183,52 +218,94 @@ impl World {
         }
     }
 
-    /// Every server comes to the end of the timeline, and to the same state.
+    /// Every member comes to the end of each timeline, and to the same state.
     fn catch_up(&mut self) -> Result<(), Failure> {
         let end_us = self.now_us + CATCH_UP_US;
-        loop {
-            let last = self.history.position();
-            let roster = self.roster();
-            let members = || self.states().filter(|(id, ..)| roster.contains(*id));
-            let behind = members().find(|(_, applied, _)| *applied < last);
-            let behind = behind.map(|(id, applied, _)| (id, applied));
-            if behind.is_none() && members().count() == roster.ids().count() {
-                break;
-            }
+        while !self.have_all_caught_up() {
             if self.now_us > end_us {
-                let what = format!("a server stays behind position {last}: {behind:?}");
                 self.show_standings();
-                return Err(Failure::Liveness(what));
+                return Err(Failure::Liveness("a server stays behind the others".into()));
             }
             self.step()?;
         }
-        for (id, applied, tree) in self.states() {
-            self.history.compare(id, applied, tree)?;
-            self.history.compare_order(id, applied, tree)?;
-            if tree.digest() != tree.recomputed_digest() {
-                return Err(
-                    Violation::new(format!("the digest of server {id} is not that of its state")).into()
-                );
+        let history = &self.judges.history;
+        for (id, process) in self.running() {
+            for (of, thread) in process.threads.iter().enumerate() {
+                let (applied, tree) = (thread.core.applied(), thread.core.tree());
+                if process.threads.len() == 1 {
+                    history.compare(id, applied, tree)?;
+                    history.compare_order(id, applied, tree)?;
+                }
+                if tree.digest() != tree.recomputed_digest() {
+                    let what =
+                        format!("the digest of server {id} is not that of its state in partition {of}");
+                    return Err(Violation::new(what).into());
+                }
             }
         }
         Ok(())
     }
 
+    /// Whether all members run, and have applied all that is committed.
+    fn have_all_caught_up(&self) -> bool {
+        let Judges { history, timelines, .. } = &self.judges;
+        self.roster().ids().all(|id| {
+            let Some(process) = &self.machines[&id].process else { return false };
+            let mut threads = (0..).zip(&process.threads).map(|(of, thread)| (of, &thread.core));
+            if self.partitions() == 1 {
+                return process.first().applied() >= history.position();
+            }
+            threads.all(|(of, core)| {
+                let Status { applied, last, committed, .. } = core.status();
+                applied == last && applied == committed && applied == timelines.last(of)
+            })
+        })
+    }
+
+    // ---- what a judge may look at ----
+
+    /// The servers that belong to the ensemble, all of which run in the end.
+    pub(crate) fn members(&self) -> Vec<u8> {
+        self.roster().ids().collect()
+    }
+
+    /// A partition of a member.
+    pub(crate) fn partition_of(&self, id: u8, partition: u8) -> &Replica {
+        let process = self.machines[&id].process.as_ref().expect("all members run in the end");
+        &process.threads[usize::from(partition)].core
+    }
+
+    /// The state that a path is in, in the end.
+    pub(crate) fn tree_of(&self, path: &str) -> &Tree {
+        if self.partitions() == 1 {
+            return self.judges.history.tree();
+        }
+        let one = self.members()[0];
+        self.partition_of(one, self.partition_of(one, 0).placement().of(path)).tree()
+    }
+
     fn outcome(&self) -> Outcome {
+        let Judges { history, .. } = &self.judges;
+        let placed = self.running().map(|(_, process)| process.first().placement().version());
         let mut outcome = Outcome {
             fingerprint: self.trace.fingerprint(),
-            updates: self.history.zxid() as u64,
-            refusals: self.history.refusals(),
-            terms: self.history.terms(),
+            updates: history.zxid() as u64,
+            refusals: history.refusals(),
+            terms: history.terms(),
+            placed: placed.max().unwrap_or(0),
             lasted_us: self.now_us,
             ..self.counts
         };
+        outcome.met.messages_lost = self.network.lost;
+        outcome.met.messages_doubled = self.network.doubled;
+        outcome.met.messages_late = self.network.late;
         for client in &self.clients {
             let counts = client.counts();
             outcome.answers += counts.answers;
             outcome.events += counts.events;
             outcome.moves += counts.moves;
             outcome.read_only += counts.read_only;
+            outcome.calls += counts.calls;
         }
         outcome
     }

@@ -41,6 +41,8 @@ impl Passing {
 struct Cable {
     client: usize,
     server: u8,
+    /// Which thread of the server it is to.
+    thread: u8,
     /// When the last that was sent arrives: nothing overtakes it.
     arrives_us: BTreeMap<Way, u64>,
     held_up: BTreeMap<Way, VecDeque<Passing>>,
@@ -103,7 +105,7 @@ impl Links {
 
 impl World {
     pub(super) fn wake(&mut self, index: usize) -> Result<(), Failure> {
-        let (acts, pause_us) = self.clients[index].wake(self.now_us, &self.history, &self.horizon)?;
+        let (acts, pause_us) = self.clients[index].wake(&mut self.judges, self.now_us)?;
         for act in acts {
             self.act(index, act);
         }
@@ -115,12 +117,14 @@ impl World {
         match act {
             Act::Connect(server, hello) => {
                 let arrives_us = self.now_us + self.rng.range(50, 400);
+                let thread = self.any_partition();
                 let links = &mut self.links;
                 links.last_key += 1;
                 let key = links.last_key;
                 let cable = Cable {
                     client: index,
                     server: server as u8 + 1,
+                    thread,
                     arrives_us: BTreeMap::from([(Way::ToServer, arrives_us), (Way::ToClient, arrives_us)]),
                     held_up: BTreeMap::new(),
                 };
@@ -189,15 +193,15 @@ impl World {
 
     fn hand_to_server(&mut self, key: Key, input: Input) {
         if let Some(cable) = self.links.cables.get(&key) {
-            self.push(cable.server, input);
+            self.push(cable.server, cable.thread, input);
         }
     }
 
     fn arrive(&mut self, key: Key) {
         let Some(cable) = self.links.cables.get(&key) else { return };
-        let (client, server) = (cable.client, cable.server);
+        let Cable { client, server, thread, .. } = *cable;
         let address = std::net::SocketAddr::from(([10, 0, 0, client as u8 + 1], 4000));
-        let accepted = self.push(server, Input::Connect(key, address));
+        let accepted = self.push(server, thread, Input::Connect(key, address));
         let what = if accepted { "at" } else { "refused by" };
         self.trace.event(
             self.now_us,
@@ -220,7 +224,7 @@ impl World {
             let client = &mut self.clients[index];
             let what = format_args!("client {index}: connection {key}, {} bytes", bytes.len());
             self.trace.detail(self.now_us, "to client", what);
-            for act in client.receive(bytes, &self.history, &mut self.horizon, self.now_us)? {
+            for act in client.receive(bytes, &mut self.judges, self.now_us)? {
                 self.act(index, act);
             }
         }

@@ -3,6 +3,7 @@
 
 use super::machine::Machine;
 use super::roster::{Role, Roster};
+use super::visitor::Judges;
 use super::world::{Event, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
@@ -39,13 +40,15 @@ impl World {
     /// The list of servers that is in force: as it was committed last, or as the founders' settings say.
     pub(super) fn roster(&self) -> Roster {
         let founders = || Roster::of_participants(1..=self.settings.servers as u8);
-        self.history.roster(self.history.zxid()).map_or_else(founders, |(roster, _)| roster)
+        let Judges { history, timelines, .. } = &self.judges;
+        let known = history.roster(history.zxid()).map(|(roster, _)| roster);
+        known.or_else(|| timelines.roster().cloned()).unwrap_or_else(founders)
     }
 
     /// How things are for whoever leads the newest term.
     fn leading(&self) -> Option<Status> {
         let running = self.machines.values().filter_map(|machine| machine.process.as_ref());
-        let leading = running.map(|process| process.server.status()).filter(|it| it.role == LEADER);
+        let leading = running.map(|process| process.first().status()).filter(|it| it.role == LEADER);
         leading.max_by_key(|standing| standing.term)
     }
 
@@ -62,7 +65,7 @@ impl World {
         lost.retain(|id, last| {
             let machine = &machines[id];
             let is_trusted = |other: &Machine| other.known.get(id) == Some(&machine.disk_id);
-            let has_all = machine.process.as_ref().is_some_and(|it| it.server.applied() >= *last);
+            let has_all = machine.process.is_some() && machine.stored.vote.committed >= *last;
             let others = leading.voters.iter().filter(|voter| *voter != id);
             !(has_all && others.into_iter().all(|voter| is_trusted(&machines[voter])))
         });
@@ -73,7 +76,7 @@ impl World {
         let disk_id = self.machines[&id].disk_id;
         let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id) == Some(&disk_id);
         others_are_whole
-            && self.history.leader() == Some(leading.id)
+            && self.leader() == Some(leading.id)
             && self.is_settled(&leading)
             && leading.voters.len() >= 3
             && leading.voters.iter().all(have_met)
@@ -119,6 +122,7 @@ impl World {
         let of_process = machine.process.as_ref().map(|process| process.log.last_batch().cloned());
         let last_batch = of_process.unwrap_or_else(|| machine.last_batch.clone());
         if let Some((file, bit)) = choose_bit(&mut self.rng, &mut machine.disk, last_batch.as_ref()) {
+            self.counts.flipped += 1;
             machine.disk.flip_bit(&file, bit);
             let around = machine.disk.around_bit(&file, bit);
             machine.flipped = Some(Flipped { file: file.clone(), bit, around });

@@ -1,21 +1,22 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
-use super::acquaintance::{Acquaintance, KnownDisks};
+use super::acquaintance::KnownDisks;
 use super::loss::Flipped;
-use super::process::{Chunks, Input, Process, entry_at};
+use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::world::{Event, World};
 use crate::check::Violation;
 use crate::clock::{Clock, EPOCH_MS};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, read_snapshot, take_over};
-use crate::recover::{Opened, recover};
+use crate::recover::{OpenedAll, recover_all};
 use crate::rng::Rng;
 use crate::world::Failure;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use stoa_core::{Append, Config, Recovered, Shard, TakenOver};
+use stoa_core::Shard;
+use stoa_core::{Append, Config, Recovered, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
-use stoa_tree::Tree;
 
 /// A machine.
 pub(super) struct Machine {
@@ -24,10 +25,11 @@ pub(super) struct Machine {
     pub(super) process: Option<Process>,
     /// Counts its server's lives.
     pub(super) life: u64,
-    pub(super) turn_at: Option<u64>,
     pub(super) paused_until_us: u64,
     pub(super) slow_until_us: u64,
     pub(super) slow_factor: u64,
+    /// Until when what one of its threads says to another one is late.
+    pub(super) late: BTreeMap<(u8, u8), u64>,
     pub(super) is_full: bool,
     pub(super) pending_log: Option<LogDone>,
     pub(super) pending_snapshot: Option<Input>,
@@ -61,10 +63,10 @@ impl Machine {
             disk: FaultyDisk::new(rng.next_u64()),
             process: None,
             life: 0,
-            turn_at: None,
             paused_until_us: 0,
             slow_until_us: 0,
             slow_factor: 1,
+            late: BTreeMap::new(),
             is_full: false,
             pending_log: None,
             pending_snapshot: None,
@@ -159,7 +161,7 @@ impl World {
         }
         let worked = process.snapshot.work(&mut machine.disk, wall_ms);
         if let Ok(SnapshotDone::Finished { sequence: Some(sequence), .. }) = &worked {
-            machine.offered = process.writing.map(|position| (position, *sequence));
+            machine.offered = process.writing.map(|(_, position)| (position, *sequence));
         }
         let Some(done) = self.stop_on(id, worked) else { return };
         self.snapshot_works(id, Input::Written(done));
@@ -206,7 +208,7 @@ impl World {
             Ok(()) => self.snapshot_works(id, Input::TakenOver),
             Err(_) if machine.disk.is_powerless() => self.crash(id, "power loss in a call to the disk", true),
             Err(_) if machine.is_full => {
-                self.push(id, Input::Log(LogDone::Refused(append.generation)));
+                self.push(id, 0, Input::Log(LogDone::Refused(append.generation)));
             }
             Err(error) => self.crash(id, &error.to_string(), false),
         }
@@ -226,6 +228,7 @@ impl World {
         match worked {
             Ok(done) => Some(done),
             Err(Stopped::PowerLoss) => {
+                self.counts.met.torn += 1;
                 self.crash(id, "power loss in a call to the disk", true);
                 None
             }
@@ -252,7 +255,6 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.take() else { return };
         machine.last_batch = process.log.last_batch().cloned();
-        machine.turn_at = None;
         machine.paused_until_us = 0;
         machine.pending_log = None;
         machine.pending_snapshot = None;
@@ -271,7 +273,7 @@ impl World {
         let within_us = if power && self.rng.one_in(2) { 1_500_000 } else { 10_000 };
         let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
         for other in others {
-            self.part(id, other, within_us);
+            (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));
         }
         if !stays_down {
             let longest_us = if self.rng.one_in(4) { 3_000_000 } else { 400_000 };
@@ -293,7 +295,7 @@ impl World {
     }
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
-        let options = self.options(id);
+        let (options, partitions) = (self.options(id), self.partitions());
         let founders = if self.machines[&id].joins { 0 } else { self.settings.servers as u64 };
         let voters: Vec<u64> = (1..=founders).collect();
         let again_us = self.rng.range(500, 5000);
@@ -305,7 +307,7 @@ impl World {
         if fault {
             machine.disk.fault_after(calls, Fault::PowerLoss);
         }
-        let opened = recover(&mut machine.disk, &options, &stoa_tree::Options::default(), id, &voters);
+        let opened = recover_all(&mut machine.disk, &options, &<_>::default(), (id, partitions), &voters);
         if machine.disk.is_powerless() {
             machine.disk.crash();
             self.troubled(again_us);
@@ -333,26 +335,30 @@ impl World {
         self.recovered(id, opened)
     }
 
-    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
-        let Opened { log, recovered, snapshot, .. } = opened;
+    fn recovered(&mut self, id: u8, opened: OpenedAll) -> Result<(), Failure> {
+        let OpenedAll { log, partitions, snapshot, .. } = opened;
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
-        let Recovered { restored, record, .. } = &recovered;
+        let Some(first) = partitions.first() else { return wrong("no partition".into()) };
+        let Recovered { restored, record, .. } = first;
         if *record < machine.synced {
             return wrong(format!("record {record}, {} was synced", machine.synced));
         }
         machine.synced = *record;
         let base = &restored.base;
-        // What it knew to be committed when it ended nobody may have applied yet.
-        for position in self.history.position() + 1..=base.position {
-            let Some(entry) = entry_at(&machine.stored, position) else {
-                return wrong(format!("position {position} as committed, which it never had"));
-            };
-            self.history.applied(id, entry)?;
+        let history = &mut self.judges.history;
+        if let [whole] = &partitions[..] {
+            // What it knew to be committed when it ended nobody may have applied yet.
+            for position in history.position() + 1..=base.position {
+                let Some(entry) = entry_at(&machine.stored, position) else {
+                    return wrong(format!("position {position} as committed, which it never had"));
+                };
+                history.applied(id, entry)?;
+            }
+            history.compare(id, base.position, &whole.tree)?;
         }
-        self.history.compare(id, base.position, &recovered.tree)?;
         for entry in &restored.entries {
-            self.history.holds(id, entry)?;
+            history.holds(id, entry)?;
         }
         self.trace.event(
             self.now_us,
@@ -365,34 +371,46 @@ impl World {
             ),
         );
         machine.stored.clone_from(restored);
-        machine.offered = recovered.snapshot.as_ref().map(|mark| mark.position).zip(snapshot);
-        self.start(id, recovered, log)
+        machine.offered = first.snapshot.as_ref().map(|mark| mark.position).zip(snapshot);
+        self.start(id, partitions, log)
     }
 
-    fn start(&mut self, id: u8, recovered: Recovered, log: stoa_storage::Log) -> Result<(), Failure> {
-        let mut secret = [0; 32];
-        for chunk in secret.chunks_mut(8) {
-            chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+    fn start(&mut self, id: u8, recovered: Vec<Recovered>, log: stoa_storage::Log) -> Result<(), Failure> {
+        let (servers, now) = (self.settings_of(id), self.machines[&id].clock.now(self.now_us));
+        let mut threads = Vec::new();
+        for (partition, recovered) in (0..).zip(recovered) {
+            let mut secret = [0; 32];
+            for chunk in secret.chunks_mut(8) {
+                chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+            }
+            let own = Config { server_id: id, partition, ..self.settings.config.clone() };
+            let config = Config { servers: servers.clone(), ..own };
+            #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut, reason = "nobody can plant a bug"))]
+            let Some(mut core) = Shard::new(config, recovered, secret, now) else {
+                return Err(
+                    Violation::new(format!("server {id} cannot go on with what its disk holds")).into()
+                );
+            };
+            #[cfg(feature = "planted-bugs")]
+            self.bug.into_iter().for_each(|bug| core.plant(bug));
+            if self.partitions() > 1 {
+                self.judges.timelines.reached(id, partition, core.applied(), core.tree())?;
+            }
+            threads.push(Thread::new(core, &servers));
         }
-        let servers = self.settings_of(id);
-        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
-        let now = machine.clock.now(self.now_us);
-        let config = Config { server_id: id, servers: servers.clone(), ..self.settings.config.clone() };
-        let Some(mut server) = Shard::new(config, recovered, secret, now) else {
-            return Err(Violation::new(format!("server {id} cannot go on with what its disk holds")).into());
-        };
-        (self.plant)(&mut server);
         let alone = self.machines.len() == 1;
-        let acquaintance = Acquaintance::new(&server, &servers);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
-        machine.process = Some(Process::new(id, alone, server, acquaintance, LogThread::new(log), now));
+        machine.process = Some(Process::new(id, alone, threads, LogThread::new(log), now));
         machine.life += 1;
+        machine.late.clear();
         self.counts.starts += 1;
-        self.schedule_turn(id, self.now_us + 1);
         let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
-        for other in others {
-            let after = self.rng.range(500, 20_000);
-            self.schedule(after, Event::Meet(id, other));
+        for of in 0..self.partitions() {
+            self.schedule_turn(id, of, self.now_us + 1);
+            for other in &others {
+                let after = self.rng.range(500, 20_000);
+                self.schedule(after, Event::Meet(id, *other, of));
+            }
         }
         Ok(())
     }
@@ -404,11 +422,8 @@ impl World {
         }
     }
 
-    /// Every server's state, for comparison at the end.
-    pub(super) fn states(&self) -> impl Iterator<Item = (u8, u64, &Tree)> {
-        self.machines.iter().filter_map(|(id, machine)| {
-            let server = &machine.process.as_ref()?.server;
-            Some((*id, server.applied(), server.tree()))
-        })
+    /// Those servers that run.
+    pub(super) fn running(&self) -> impl Iterator<Item = (u8, &Process)> {
+        self.machines.iter().filter_map(|(id, machine)| Some((*id, machine.process.as_ref()?)))
     }
 }

@@ -1,5 +1,5 @@
-//! The network between the servers: connections that break and come back, and messages on them that
-//! are lost, doubled, late or overtaken. What a process has sent never arrives after its successor
+//! The network between the servers: connections, one for each partition of two servers, that break and come back, and
+//! messages on them that are lost, doubled, late or overtaken. What a process has sent never arrives after its successor
 //! has a connection.
 
 use super::process::Chunks;
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Parcel {
     pub(super) from: u8,
     pub(super) to: u8,
+    pub(super) partition: u8,
     pub(super) message: Bytes,
     pub(super) snapshot: Option<Chunks>,
     epoch: u64,
@@ -36,16 +37,21 @@ pub(super) struct Weather {
 
 /// The network between the servers.
 pub(super) struct Network {
-    links: BTreeMap<(u8, u8), Link>,
-    /// Pairs (from, to) between which nothing arrives.
-    cuts: BTreeSet<(u8, u8)>,
+    /// By the two servers and the partition.
+    links: BTreeMap<(u8, u8, u8), Link>,
+    /// From, to and partition: there nothing arrives.
+    cuts: BTreeSet<(u8, u8, u8)>,
     pub(super) weather: Weather,
     parcels: BTreeMap<u64, Parcel>,
     next_parcel: u64,
+    /// How often this befell a message.
+    pub(super) lost: u64,
+    pub(super) doubled: u64,
+    pub(super) late: u64,
 }
 
-fn pair(a: u8, b: u8) -> (u8, u8) {
-    (a.min(b), a.max(b))
+fn pair(a: u8, b: u8, partition: u8) -> (u8, u8, u8) {
+    (a.min(b), a.max(b), partition)
 }
 
 impl Network {
@@ -56,12 +62,15 @@ impl Network {
             weather,
             parcels: BTreeMap::new(),
             next_parcel: 0,
+            lost: 0,
+            doubled: 0,
+            late: 0,
         }
     }
 
-    /// Nothing that one sends arrives at the other any more.
-    pub(super) fn cut(&mut self, from: u8, to: u8) {
-        self.cuts.insert((from, to));
+    /// Nothing that a partition of one server sends arrives at the other any more.
+    pub(super) fn cut(&mut self, from: u8, to: u8, partition: u8) {
+        self.cuts.insert((from, to, partition));
     }
 
     /// Everything arrives again.
@@ -69,19 +78,19 @@ impl Network {
         self.cuts.clear();
     }
 
-    fn is_whole(&self, a: u8, b: u8) -> bool {
-        !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
+    fn is_whole(&self, a: u8, b: u8, partition: u8) -> bool {
+        !self.cuts.contains(&(a, b, partition)) && !self.cuts.contains(&(b, a, partition))
     }
 
-    /// Whether two servers have a connection.
-    pub(super) fn is_up(&self, a: u8, b: u8) -> bool {
-        self.links.get(&pair(a, b)).is_some_and(|link| link.up)
+    /// Whether a partition of two servers has a connection.
+    pub(super) fn is_up(&self, a: u8, b: u8, partition: u8) -> bool {
+        self.links.get(&pair(a, b, partition)).is_some_and(|link| link.up)
     }
 
     /// Makes a connection between two running servers; `Err` says when to try again.
-    pub(super) fn connect(&mut self, a: u8, b: u8, now_us: u64) -> Result<bool, u64> {
-        let whole = self.is_whole(a, b);
-        let link = self.links.entry(pair(a, b)).or_default();
+    pub(super) fn connect(&mut self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<bool, u64> {
+        let whole = self.is_whole(a, b, partition);
+        let link = self.links.entry(pair(a, b, partition)).or_default();
         if link.up {
             return Ok(false);
         }
@@ -94,8 +103,8 @@ impl Network {
     }
 
     /// A connection ends; both have noticed at the time given. Returns whether there was one.
-    pub(super) fn disconnect(&mut self, a: u8, b: u8, noticed_us: u64) -> bool {
-        let link = self.links.entry(pair(a, b)).or_default();
+    pub(super) fn disconnect(&mut self, a: u8, b: u8, partition: u8, noticed_us: u64) -> bool {
+        let link = self.links.entry(pair(a, b, partition)).or_default();
         link.noticed_us = link.noticed_us.max(noticed_us);
         std::mem::replace(&mut link.up, false)
     }
@@ -103,29 +112,31 @@ impl Network {
     /// Sends a message: returns when which parcels arrive.
     pub(super) fn send(
         &mut self,
-        from: u8,
-        to: u8,
+        (from, to, partition): (u8, u8, u8),
         message: Bytes,
         snapshot: Option<Chunks>,
         rng: &mut Rng,
     ) -> Vec<(u64, u64)> {
-        let link = self.links.get(&pair(from, to)).copied().unwrap_or_default();
+        let link = self.links.get(&pair(from, to, partition)).copied().unwrap_or_default();
         if !link.up {
             return Vec::new();
         }
         let whole = snapshot.is_some();
-        let parcel = Parcel { from, to, message, snapshot, epoch: link.epoch };
+        let parcel = Parcel { from, to, partition, message, snapshot, epoch: link.epoch };
         let lost = !whole && rng.percent(self.weather.loss_percent);
         let copies = match (lost, !whole && rng.percent(self.weather.double_percent)) {
             (true, _) => 0,
             (false, true) => 2,
             (false, false) => 1,
         };
+        self.lost += u64::from(copies == 0);
+        self.doubled += u64::from(copies == 2);
         let mut arrivals = Vec::new();
         for _ in 0..copies {
             self.next_parcel += 1;
             self.parcels.insert(self.next_parcel, parcel.clone());
             let late = rng.percent(self.weather.late_percent);
+            self.late += u64::from(late);
             let mut after_us = if late { rng.range(500, 60_000) } else { rng.range(100, 500) };
             if whole {
                 after_us += rng.range(1000, 40_000);
@@ -138,9 +149,10 @@ impl Network {
     /// A parcel has come to its end; `None` when it does not arrive.
     pub(super) fn arrive(&mut self, id: u64) -> (Option<Parcel>, Option<(u8, u8)>) {
         let Some(parcel) = self.parcels.remove(&id) else { return (None, None) };
-        let link = self.links.get(&pair(parcel.from, parcel.to)).copied().unwrap_or_default();
-        let ends = (parcel.from, parcel.to);
-        let arrives = link.epoch == parcel.epoch && link.up && !self.cuts.contains(&ends);
+        let Parcel { from, to, partition, .. } = parcel;
+        let link = self.links.get(&pair(from, to, partition)).copied().unwrap_or_default();
+        let ends = (from, to);
+        let arrives = link.epoch == parcel.epoch && link.up && !self.cuts.contains(&(from, to, partition));
         let given_up = (!arrives && parcel.snapshot.is_some()).then_some(ends);
         (arrives.then_some(parcel), given_up)
     }

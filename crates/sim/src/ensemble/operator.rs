@@ -35,7 +35,10 @@ impl World {
         for id in self.ids() {
             let now_us = self.now_us;
             let Some(machine) = self.machines.get_mut(&id) else { continue };
-            let is_in = machine.process.as_ref().is_some_and(|process| process.server.is_in_quorum());
+            let is_in = machine
+                .process
+                .as_ref()
+                .is_some_and(|process| process.threads.iter().all(|thread| thread.core.is_in_quorum()));
             let since_us = *machine.out_since_us.get_or_insert(now_us);
             if is_in {
                 machine.out_since_us = None;

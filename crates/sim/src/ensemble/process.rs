@@ -1,19 +1,26 @@
-//! One running server: the core, its threads for the disk, and the driver between them and the world.
+//! One running server: a core for each partition, its threads for the disk, and the driver between them and the
+//! world.
 //!
-//! Every call of the core is followed by a look at how far it has applied the timeline: what it has
-//! applied, and the state that it has come to, is shown to the history.
+//! Every call of a core is followed by a look at how far it has applied its timeline: what it has
+//! applied, and the state that it has come to, is shown to the judges.
 
 use super::acquaintance::{Acquaintance, KnownDisks};
 use super::expiry::Expiry;
-use super::history::{Did, History, items};
+use super::history::{Did, items};
+use super::places::check_places;
+use super::visitor::Judges;
 use crate::check::Violation;
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
+use crate::rng::Rng;
 use crate::trace::Trace;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::{Append, ConnectionId, Now, Output, PeerOutput, Shard, SnapshotOutput, StateLoader};
+use stoa_core::Shard;
+use stoa_core::{
+    Append, CloseReason, ConnectionId, Now, Output, PeerOutput, ShardMessage, SnapshotOutput, StateLoader,
+};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -38,11 +45,18 @@ pub(super) enum Input {
     /// A snapshot that this server has sent is there, or was given up.
     SnapshotSent(u8, bool),
     Log(LogDone),
+    /// The thread that writes snapshots is idle.
     Written(SnapshotDone),
+    /// What it has done concerns this partition as well.
+    Finished(SnapshotDone),
+    /// Another thread of this server has said something.
+    Message(u8),
     /// The snapshot that is taken over is durable.
     TakenOver,
     /// The lead is to be handed over: to this one, or to whom the server chooses.
     HandOver(Option<u8>),
+    /// A subtree is to live in another partition.
+    Move(String, u8),
     /// The server is told to stop.
     Stop,
 }
@@ -53,6 +67,8 @@ pub(super) struct TurnOutput {
     pub(super) sent: Vec<(Key, Vec<u8>)>,
     pub(super) closed: Vec<Key>,
     pub(super) peers: Vec<PeerOutput>,
+    /// To which threads of the same server something was said.
+    pub(super) words: Vec<u8>,
     /// Whose snapshot has come.
     pub(super) told: Vec<u8>,
     /// A snapshot was taken over.
@@ -77,8 +93,9 @@ impl From<Violation> for Stop {
 
 /// The parts of the world that a turn touches.
 pub(super) struct Scene<'a> {
-    pub(super) history: &'a mut History,
+    pub(super) judges: &'a mut Judges,
     pub(super) trace: &'a mut Trace,
+    pub(super) rng: &'a mut Rng,
     /// What this server has in its log, as far as it was told to store it.
     pub(super) stored: &'a mut Restored,
     /// The disks of the others, as this server has met them.
@@ -98,26 +115,55 @@ struct Socket {
     inbox: Vec<u8>,
 }
 
+/// One of a server's threads: a partition, and those clients that are connected to it.
+pub(super) struct Thread {
+    pub(super) core: Shard,
+    pub(super) acquaintance: Acquaintance,
+    pub(super) turn_at: Option<u64>,
+    pub(super) paused_until_us: u64,
+    inputs: VecDeque<Input>,
+    sockets: BTreeMap<Key, Socket>,
+    keys: BTreeMap<ConnectionId, Key>,
+    applied: u64,
+}
+
+impl Thread {
+    pub(super) fn new(core: Shard, settings: &str) -> Self {
+        Self {
+            acquaintance: Acquaintance::new(&core, settings),
+            applied: core.applied(),
+            core,
+            turn_at: None,
+            paused_until_us: 0,
+            inputs: VecDeque::new(),
+            sockets: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// Whether something has come in.
+    pub(super) fn has_inputs(&self) -> bool {
+        !self.inputs.is_empty()
+    }
+}
+
 /// A running server.
 pub(super) struct Process {
     pub(super) id: u8,
-    pub(super) server: Shard,
-    pub(super) acquaintance: Acquaintance,
+    pub(super) threads: Vec<Thread>,
     pub(super) log: LogThread,
     pub(super) log_busy: bool,
     pub(super) snapshot: SnapshotThread,
     pub(super) snapshot_busy: bool,
-    /// Where the snapshot stands that is being written of this server's own state.
-    pub(super) writing: Option<u64>,
+    /// The snapshot that is being written of this server's own state: its number, and where it stands.
+    pub(super) writing: Option<(u64, u64)>,
     /// Records behind one that waits for a snapshot to be taken over, and that one.
     pub(super) held: VecDeque<Append>,
     /// The snapshot that has arrived, and from whom.
     pub(super) arrived: Option<(u8, Chunks)>,
-    inputs: VecDeque<Input>,
-    sockets: BTreeMap<Key, Socket>,
-    keys: BTreeMap<ConnectionId, Key>,
+    /// What threads have said to each other and has not arrived, by sender and receiver.
+    words: BTreeMap<(u8, u8), VecDeque<ShardMessage>>,
     expiry: Expiry,
-    applied: u64,
     /// It was told to stop, and does so by then at the latest.
     stops_by_us: Option<u64>,
 }
@@ -134,19 +180,10 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
 
 impl Process {
     /// A server that has just been started.
-    pub(super) fn new(
-        id: u8,
-        alone: bool,
-        server: Shard,
-        acquaintance: Acquaintance,
-        log: LogThread,
-        now: Now,
-    ) -> Self {
+    pub(super) fn new(id: u8, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
         Self {
-            acquaintance,
             id,
-            applied: server.applied(),
-            server,
+            threads,
             log,
             log_busy: false,
             snapshot: SnapshotThread::default(),
@@ -154,138 +191,161 @@ impl Process {
             writing: None,
             held: VecDeque::new(),
             arrived: None,
-            inputs: VecDeque::new(),
-            sockets: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            words: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
             stops_by_us: None,
         }
     }
 
-    /// Something has come in.
-    pub(super) fn push(&mut self, input: Input) {
-        self.inputs.push_back(input);
+    /// The first partition, with which the log is.
+    pub(super) fn first(&self) -> &Shard {
+        &self.threads[0].core
     }
 
-    /// Whether a turn would find something to do.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.inputs.is_empty() || self.server.append_bytes() > 0
+    fn core(&mut self, of: u8) -> &mut Shard {
+        &mut self.threads[usize::from(of)].core
+    }
+
+    fn has_several(&self) -> bool {
+        self.threads.len() > 1
+    }
+
+    /// Something has come in for a thread.
+    pub(super) fn push(&mut self, of: u8, input: Input) {
+        self.threads[usize::from(of)].inputs.push_back(input);
     }
 
     /// Whose snapshots have arrived here, and were not looked at yet.
     pub(super) fn snapshots_under_way(&self) -> Vec<u8> {
-        let waiting = self.inputs.iter().filter_map(|input| match input {
+        let waiting = self.threads[0].inputs.iter().filter_map(|input| match input {
             Input::Snapshot(from, ..) => Some(*from),
             _ => None,
         });
         waiting.collect()
     }
 
-    /// One turn: everything that has come in, then the time, then everything that goes out.
-    pub(super) fn turn(&mut self, scene: &mut Scene<'_>) -> Result<TurnOutput, Stop> {
+    /// One turn of a thread: everything that has come in, then the time, then everything that goes out.
+    pub(super) fn turn(&mut self, of: u8, scene: &mut Scene<'_>) -> Result<TurnOutput, Stop> {
         let mut out = TurnOutput::default();
-        while let Some(input) = self.inputs.pop_front() {
-            self.take(input, scene, &mut out)?;
-            self.observe(scene)?;
+        self.take_inputs(of, scene, &mut out)?;
+        let now = scene.now;
+        self.core(of).turn_ended(now);
+        if of == 0 && self.first().is_in_quorum() {
+            self.expiry.stands(&self.threads[0].core.status(), now);
         }
-        self.server.turn_ended(scene.now);
-        if self.server.is_in_quorum() {
-            self.expiry.stands(&self.server.status(), scene.now);
-        }
-        if self.server.next_wake_us() <= scene.now.mono_us {
-            let before = self.server.stats().sessions_expired;
-            self.server.tick(scene.now);
-            if self.server.stats().sessions_expired > before {
-                self.expiry.judged(self.server.tree(), scene.now);
+        if self.core(of).next_wake_us() <= now.mono_us {
+            let before = self.core(of).stats().sessions_expired;
+            self.core(of).tick(now);
+            if !self.has_several() && self.first().stats().sessions_expired > before {
+                self.expiry.judged(self.threads[0].core.tree(), now);
             }
-            self.observe(scene)?;
+            self.observe(of, scene)?;
         }
-        self.poll_peers(scene, &mut out)?;
-        while let Some(append) = self.server.poll_append() {
+        self.poll_peers(of, scene, &mut out)?;
+        while let Some(append) = self.core(of).poll_append() {
             self.store(append, scene)?;
-            self.observe(scene)?;
+            self.observe(of, scene)?;
         }
-        self.poll_peers(scene, &mut out)?;
-        if self.held.is_empty() {
-            // One that came too late to be of use.
-            self.arrived = None;
+        self.poll_peers(of, scene, &mut out)?;
+        self.poll_snapshots(of);
+        if !self.has_several() {
+            self.check_readers()?;
         }
-        while let Some(piece) = self.server.poll_snapshot() {
-            if let SnapshotOutput::Begin { position, .. } = piece {
-                self.writing = Some(position);
-            }
-            self.snapshot.push(0, piece);
-        }
-        self.check_readers()?;
-        self.flush(scene, &mut out);
-        let is_settled = self.server.append_bytes() == 0 && self.server.log_queue().0 == 0;
-        out.has_stopped = self.stops_by_us.is_some_and(|by_us| {
-            (is_settled && !self.server.is_handing_over()) || scene.now.mono_us >= by_us
-        });
+        self.flush(of, scene, &mut out)?;
+        self.speak(of, scene, &mut out);
+        let first = self.first();
+        let is_settled = first.append_bytes() == 0 && first.log_queue().0 == 0;
+        out.has_stopped = self
+            .stops_by_us
+            .is_some_and(|by_us| (is_settled && !first.is_handing_over()) || now.mono_us >= by_us);
         Ok(out)
     }
 
-    fn take(&mut self, input: Input, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+    /// All that has come in; of a thread that others may overtake sometimes only a part.
+    fn take_inputs(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        let at = usize::from(of);
+        while let Some(input) = self.threads[at].inputs.pop_front() {
+            let is_word = matches!(input, Input::Message(_));
+            self.take(of, input, scene, out)?;
+            // What follows from a word may have to wait until the thread has heard more.
+            let hears_more = is_word && matches!(self.threads[at].inputs.front(), Some(Input::Message(_)));
+            if self.has_several() && (!hears_more || scene.rng.one_in(2)) {
+                self.core(of).settle(scene.now);
+            }
+            self.observe(of, scene)?;
+            if self.has_several() && scene.rng.one_in(4) {
+                break;
+            }
+        }
+        self.core(of).settle(scene.now);
+        Ok(())
+    }
+
+    fn poll_snapshots(&mut self, of: u8) {
+        if of == 0 && self.held.is_empty() {
+            // One that came too late to be of use.
+            self.arrived = None;
+        }
+        while let Some(piece) = self.core(of).poll_snapshot() {
+            if let SnapshotOutput::Begin { number, position, .. } = piece {
+                self.writing = Some((number, position));
+            }
+            self.snapshot.push(of, piece);
+        }
+    }
+
+    /// What a thread says to others of this server.
+    fn speak(&mut self, of: u8, scene: &Scene<'_>, out: &mut TurnOutput) {
+        self.core(of).settle(scene.now);
+        while let Some((to, word)) = self.core(of).poll_message() {
+            self.words.entry((of, to)).or_default().push_back(word);
+            out.words.push(to);
+        }
+    }
+
+    /// The oldest word of another thread arrives, or the oldest urgent one.
+    fn hear(&mut self, of: u8, from: u8, scene: &mut Scene<'_>) {
+        let Some(words) = self.words.get_mut(&(from, of)) else { return };
+        let urgent = words.iter().position(ShardMessage::is_urgent).filter(|_| scene.rng.one_in(2));
+        if let Some(word) = words.remove(urgent.unwrap_or(0)) {
+            self.core(of).hear(from, word, scene.now);
+        }
+    }
+
+    fn take(&mut self, of: u8, input: Input, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         let now = scene.now;
+        let thread = &mut self.threads[usize::from(of)];
         match input {
             Input::Connect(key, _) if self.stops_by_us.is_some() => out.closed.push(key),
-            Input::Connect(key, address) => match self.server.connect(address, now) {
+            Input::Connect(key, address) => match thread.core.connect(address, now) {
                 Ok(id) => {
-                    self.keys.insert(id, key);
-                    self.sockets.insert(key, Socket { id, inbox: Vec::new() });
+                    thread.keys.insert(id, key);
+                    thread.sockets.insert(key, Socket { id, inbox: Vec::new() });
                 }
                 Err(_) => out.closed.push(key),
             },
-            Input::Bytes(key, bytes) => self.receive(key, &bytes, scene),
+            Input::Bytes(key, bytes) => self.receive(of, key, &bytes, scene),
             Input::HangUp(key) => {
-                if let Some(socket) = self.sockets.remove(&key) {
-                    self.keys.remove(&socket.id);
-                    self.server.disconnected(socket.id, now);
+                if let Some(socket) = thread.sockets.remove(&key) {
+                    thread.keys.remove(&socket.id);
+                    thread.core.disconnected(socket.id, now);
                 }
             }
-            Input::Peer(from, message) => {
-                if self.server.is_member(from) {
-                    self.expiry.told(&message, now);
-                }
-                scene.trace.detail(
-                    scene.now_us,
-                    "peer",
-                    format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]),
-                );
-                if self.server.peer_message(from, message, now).is_err() {
-                    return Err(Violation::new(format!("server {} cannot read {from}", self.id)).into());
-                }
-            }
+            Input::Peer(from, message) => self.peer_message(of, from, message, scene)?,
+            // The disks are the first partition's business, with which the log is.
+            Input::PeerConnected(peer, _) if of > 0 => thread.core.peer_connected(peer, now),
             Input::PeerConnected(peer, disk) => {
-                self.acquaintance.meet(&mut self.server, scene.known, peer, disk, now);
+                thread.acquaintance.meet(&mut thread.core, scene.known, peer, disk, now);
             }
-            Input::PeerLost(peer) => self.server.peer_lost(peer, now),
+            Input::PeerLost(peer) => thread.core.peer_lost(peer, now),
             Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
-            Input::SnapshotSent(to, arrived) => self.server.snapshot_sent(to, arrived, now),
-            Input::Log(done) => {
-                self.log_busy = false;
-                match done {
-                    LogDone::Durable(position) => self.server.appended(position, now),
-                    LogDone::Refused(generation) => {
-                        self.held.retain(|append| append.generation > generation);
-                        if !self.server.append_refused(generation, now) {
-                            return Err(Stop::Refused);
-                        }
-                    }
-                    LogDone::Nothing => {}
-                }
-            }
+            Input::SnapshotSent(to, arrived) => thread.core.snapshot_sent(to, arrived, now),
+            Input::Log(done) => self.logged(done, now)?,
             Input::Written(done) => {
                 self.snapshot_busy = false;
-                match done {
-                    SnapshotDone::Taken(_) => self.server.snapshot_taken(),
-                    SnapshotDone::Finished { number, .. } => {
-                        self.writing = None;
-                        self.server.snapshot_finished(number, done.is_durable());
-                    }
-                    SnapshotDone::Begun => {}
-                }
+                self.snapshot_done(of, done);
             }
+            Input::Finished(done) => self.snapshot_done(of, done),
             Input::TakenOver => {
                 self.snapshot_busy = false;
                 self.arrived = None;
@@ -296,26 +356,73 @@ impl Process {
                 }
                 waiting.into_iter().for_each(|append| self.hold_or_log(append));
             }
-            Input::HandOver(Some(to)) => self.server.hand_over(to, now),
-            Input::HandOver(None) => self.server.resign(now),
+            Input::Message(from) => self.hear(of, from, scene),
+            Input::HandOver(Some(to)) => thread.core.hand_over(to, now),
+            Input::HandOver(None) => thread.core.resign(now),
+            Input::Move(path, to) => _ = thread.core.ask_move(&path, to),
+            Input::Stop if of > 0 => {}
             Input::Stop => {
                 self.stops_by_us = self.stops_by_us.or(Some(now.mono_us + STOP_PATIENCE_US));
-                self.server.resign(now);
+                thread.core.resign(now);
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self, key: Key, bytes: &[u8], scene: &mut Scene<'_>) {
-        let Some(socket) = self.sockets.get_mut(&key) else { return };
+    fn peer_message(&mut self, of: u8, from: u8, message: Bytes, scene: &mut Scene<'_>) -> Done {
+        let core = &mut self.threads[usize::from(of)].core;
+        if of == 0 && core.is_member(from) {
+            self.expiry.told(&message, scene.now);
+        }
+        let what = format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]);
+        scene.trace.detail(scene.now_us, "peer", what);
+        if core.peer_message(from, message, scene.now).is_err() {
+            return Err(Violation::new(format!("server {} cannot read {from}", self.id)).into());
+        }
+        Ok(())
+    }
+
+    /// The log's thread is done.
+    fn logged(&mut self, done: LogDone, now: Now) -> Done {
+        self.log_busy = false;
+        let first = &mut self.threads[0].core;
+        match done {
+            LogDone::Durable(position) => first.appended(position, now),
+            LogDone::Refused(generation) => {
+                self.held.retain(|append| append.generation > generation);
+                if !first.append_refused(generation, now) {
+                    return Err(Stop::Refused);
+                }
+            }
+            LogDone::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// The thread that writes snapshots has done something for a partition.
+    fn snapshot_done(&mut self, of: u8, done: SnapshotDone) {
+        match done {
+            SnapshotDone::Taken(_) => self.core(of).snapshot_taken(),
+            SnapshotDone::Finished { number, .. } => {
+                self.writing.take_if(|(writing, _)| *writing == number);
+                self.core(of).snapshot_finished(number, done.is_durable());
+            }
+            SnapshotDone::Begun => {}
+        }
+    }
+
+    fn receive(&mut self, of: u8, key: Key, bytes: &[u8], scene: &mut Scene<'_>) {
+        let Thread { core, sockets, .. } = &mut self.threads[usize::from(of)];
+        let Some(socket) = sockets.get_mut(&key) else { return };
         socket.inbox.extend_from_slice(bytes);
-        let session = self.server.connection(socket.id).map_or(0, |connection| connection.session);
-        if session != 0 && self.server.connection(socket.id).is_some_and(|it| it.close_reason().is_none()) {
+        let client = core.connection(socket.id).filter(|client| client.close_reason().is_none());
+        let session = client.map_or(0, |client| client.session);
+        if session != 0 {
             self.expiry.heard(session, scene.now.mono_us);
             scene.spoke.insert(session, scene.now_us);
         }
         let inbox = std::mem::take(&mut socket.inbox);
-        let consumed = self.server.receive(socket.id, &inbox, scene.now);
+        let consumed = core.receive(socket.id, &inbox, scene.now);
         socket.inbox = inbox[consumed..].to_vec();
     }
 
@@ -328,53 +435,56 @@ impl Process {
         out: &mut TurnOutput,
     ) -> Done {
         out.told.push(from);
-        if self.arrived.is_some() || !self.server.wants_snapshot(message.clone()) {
+        let partitions = self.threads.len() as u8;
+        let first = &mut self.threads[0].core;
+        if self.arrived.is_some() || !first.wants_snapshot(message.clone()) {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
-        let mut loader = StateLoader::new(&Options::default(), 1);
+        let mut loader = StateLoader::new(&Options::default(), partitions);
         for chunk in chunks.iter().skip(1) {
             loader.chunk(chunk).map_err(broken)?;
         }
         let states = loader.finish().map_err(broken)?;
         self.arrived = Some((from, chunks));
-        let taken = self.server.take_over(from, message, states, scene.now);
+        let taken = first.take_over(from, message, states, scene.now);
         taken.map_err(|_| broken("its message cannot be read".into()))?;
         Ok(())
     }
 
-    fn poll_peers(&mut self, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
-        while let Some(output) = self.server.poll_peer() {
+    fn poll_peers(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        while let Some(output) = self.core(of).poll_peer() {
             if let PeerOutput::Send { message, .. } = &output
+                && of == 0
                 && let Some(term) = leads_term(&message.clone().join())
             {
-                if scene.history.leads(term, self.id)? {
-                    scene.trace.event(
-                        scene.now_us,
-                        "leader",
-                        format_args!("server {} of term {term}", self.id),
-                    );
+                if scene.judges.history.leads(term, self.id)? {
+                    let what = format_args!("server {} of term {term}", self.id);
+                    scene.trace.event(scene.now_us, "leader", what);
                 }
                 self.expiry.leads(term, scene.now);
             }
+            let Thread { core, acquaintance, .. } = &mut self.threads[usize::from(of)];
             match output {
-                PeerOutput::Servers => self.acquaintance.look_around(&self.server),
-                PeerOutput::Leads(peer) => self.acquaintance.accept(scene.known, peer),
+                PeerOutput::Servers => acquaintance.look_around(core),
+                PeerOutput::Members(_) if of > 0 => acquaintance.look_around(core),
+                PeerOutput::Leads(_) if of > 0 => {}
+                PeerOutput::Leads(peer) => acquaintance.accept(scene.known, peer),
                 PeerOutput::Members(members) => {
                     let what = format_args!("to server {}: {members:?}", self.id);
                     scene.trace.event(scene.now_us, "members", what);
-                    self.acquaintance.members_are(&members, &mut self.server, scene.known, scene.now);
+                    acquaintance.members_are(&members, core, scene.known, scene.now);
                 }
                 output => out.peers.push(output),
             }
         }
-        self.observe(scene)
+        self.observe(of, scene)
     }
 
     /// Whoever takes part in the ensemble does not put off clients with reads.
     fn check_readers(&self) -> Done {
-        let reads = self.server.connections().any(|(_, connection)| connection.is_read_only());
-        if reads && self.server.is_in_quorum() {
+        let reads = self.first().connections().any(|(_, connection)| connection.is_read_only());
+        if reads && self.first().is_in_quorum() {
             let what = format!("server {} is in the quorum, and its clients may only read", self.id);
             return Err(Violation::new(what).into());
         }
@@ -395,8 +505,12 @@ impl Process {
         let record = append.payload.clone().join();
         let store = Store::decode(record.clone()).map_err(|error| broken(error.to_string()))?;
         for entry in &store.entries {
-            scene.history.holds(id, entry)?;
-            self.expiry.check(entry, scene)?;
+            scene.judges.history.holds(id, entry)?;
+            if self.has_several() {
+                check_places(self.threads.len(), entry).map_err(|what| broken(what.to_string()))?;
+            } else {
+                self.expiry.check(entry, scene)?;
+            }
         }
         scene.trace.mix(&record);
         scene.stored.replay(record).map_err(|error| broken(error.to_string()))?;
@@ -404,17 +518,26 @@ impl Process {
         Ok(())
     }
 
-    /// Shows the history how far the server is.
-    fn observe(&mut self, scene: &mut Scene<'_>) -> Done {
-        let applied = self.server.applied();
-        let id = self.id;
+    /// Shows the judges how far a partition is.
+    fn observe(&mut self, of: u8, scene: &mut Scene<'_>) -> Done {
+        let (id, thread) = (self.id, &mut self.threads[usize::from(of)]);
+        let applied = thread.core.applied();
         let wrong = |what: String| Err(Violation::new(format!("server {id} {what}")).into());
-        if applied < self.applied {
-            return wrong(format!("went from position {} to {applied}", self.applied));
+        if applied < thread.applied {
+            return wrong(format!("went from position {} to {applied}", thread.applied));
         }
-        for position in self.applied + 1..=applied {
+        if applied == thread.applied {
+            return Ok(());
+        }
+        let from = std::mem::replace(&mut thread.applied, applied);
+        let Judges { history, timelines, .. } = &mut *scene.judges;
+        if self.threads.len() > 1 {
+            let tree = self.threads[usize::from(of)].core.tree();
+            return Ok(timelines.reached(id, of, applied, tree)?);
+        }
+        for position in from + 1..=applied {
             if position <= scene.stored.base.position {
-                if position > scene.history.position() {
+                if position > history.position() {
                     return wrong(format!("took over position {position}, which nobody had applied"));
                 }
                 continue;
@@ -422,56 +545,56 @@ impl Process {
             let Some(entry) = entry_at(scene.stored, position) else {
                 return wrong(format!("applied position {position}, which it does not have"));
             };
-            if scene.trace.is_printing() && position > scene.history.position() {
+            if scene.trace.is_printing() && position > history.position() {
                 for item in items(entry).flatten() {
                     let what =
                         format_args!("{position} of term {}, first by server {id}: {item}", entry.term);
                     scene.trace.detail(scene.now_us, "applied", what);
                 }
             }
-            scene.history.applied(id, entry)?;
-            for did in scene.history.sessions_at(position) {
+            history.applied(id, entry)?;
+            for did in history.sessions_at(position) {
                 if let Did::Opened { session, .. } = did {
                     self.expiry.heard(*session, scene.now.mono_us);
                 }
             }
         }
-        if applied != self.applied {
-            scene.history.compare(id, applied, self.server.tree())?;
-            self.applied = applied;
-        }
-        Ok(())
+        Ok(history.compare(id, applied, self.first().tree())?)
     }
 
     /// Moves output to the clients.
-    fn flush(&mut self, scene: &mut Scene<'_>, out: &mut TurnOutput) {
+    fn flush(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        let has_several = self.has_several();
+        let Thread { core, keys, sockets, inputs, .. } = &mut self.threads[usize::from(of)];
         let mut closes = Vec::new();
-        while let Some(output) = self.server.poll_output() {
+        while let Some(output) = core.poll_output() {
             match output {
                 Output::Send(id) => {
-                    let bytes = self.server.output(id).to_vec();
-                    self.server.sent(id, bytes.len(), scene.now);
+                    let bytes = take_output(core, id, scene.now);
                     scene.trace.mix(&bytes);
-                    out.sent.extend(self.keys.get(&id).map(|key| (*key, bytes)));
+                    out.sent.extend(keys.get(&id).map(|key| (*key, bytes)));
                 }
                 Output::Resume(id) => {
-                    if let Some(&key) = self.keys.get(&id) {
-                        self.inputs.push_back(Input::Bytes(key, Vec::new()));
+                    if let Some(&key) = keys.get(&id) {
+                        inputs.push_back(Input::Bytes(key, Vec::new()));
                     }
                 }
                 Output::Close(id, reason) => closes.push((id, reason)),
             }
         }
         for (id, reason) in closes {
-            let rest = self.server.output(id).to_vec();
-            self.server.sent(id, rest.len(), scene.now);
-            self.server.disconnected(id, scene.now);
-            let Some(key) = self.keys.remove(&id) else { continue };
-            self.sockets.remove(&key);
+            let rest = take_output(core, id, scene.now);
+            core.disconnected(id, scene.now);
+            let Some(key) = keys.remove(&id) else { continue };
+            sockets.remove(&key);
             scene.trace.event(scene.now_us, "close", format_args!("connection {key}: {reason}"));
+            if has_several && reason == CloseReason::ClientAhead {
+                return Err(Violation::new("a client was sent away who has seen nothing that is lost").into());
+            }
             out.sent.push((key, rest));
             out.closed.push(key);
         }
+        Ok(())
     }
 }
 
@@ -484,4 +607,11 @@ fn leads_term(message: &[u8]) -> Option<u64> {
     let (head, rest) = message.split_first_chunk::<19>()?;
     let speaks = head[0] == GROUP && matches!(head[1], APPEND | HEARTBEAT);
     speaks.then(|| rest.first_chunk().map(|term| u64::from_le_bytes(*term)))?
+}
+
+/// All bytes that there are for a client, which count as sent.
+fn take_output(core: &mut Shard, id: ConnectionId, now: Now) -> Vec<u8> {
+    let bytes = core.output(id).to_vec();
+    core.sent(id, bytes.len(), now);
+    bytes
 }

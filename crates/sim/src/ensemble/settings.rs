@@ -17,6 +17,12 @@ pub struct Faults {
     pub clock_jump_ms: u64,
     /// A process stands still for a while.
     pub pause_ms: u64,
+    /// One thread of a server with several stands still for a while.
+    pub stall_ms: u64,
+    /// What one thread of a server says to another is late for a while.
+    pub late_words_ms: u64,
+    /// A subtree is moved to another partition.
+    pub move_ms: u64,
     /// The network falls apart for a while: in two, or one way only, or around the leader.
     pub cut_ms: u64,
     /// A connection between two servers breaks.
@@ -95,13 +101,16 @@ pub struct Settings {
     pub manners: Manners,
 }
 
-const CALM: Faults = Faults {
+pub(crate) const CALM: Faults = Faults {
     crash_ms: 0,
     power_loss_ms: 0,
     disk_full_ms: 0,
     slow_disk_ms: 0,
     clock_jump_ms: 0,
     pause_ms: 0,
+    stall_ms: 0,
+    late_words_ms: 0,
+    move_ms: 0,
     cut_ms: 0,
     break_ms: 0,
     client_cut_ms: 0,
@@ -114,7 +123,28 @@ const CALM: Faults = Faults {
     late_percent: 0,
 };
 
-const MANNERS: Manners = Manners {
+/// Some of everything that servers with one partition can meet.
+const MIXED: Faults = Faults {
+    crash_ms: 1500,
+    power_loss_ms: 3000,
+    disk_full_ms: 4000,
+    slow_disk_ms: 2000,
+    clock_jump_ms: 3000,
+    pause_ms: 2000,
+    cut_ms: 2000,
+    break_ms: 2000,
+    client_cut_ms: 2000,
+    hand_over_ms: 3000,
+    empty_ms: 8000,
+    rot_ms: 2000,
+    stop_ms: 6000,
+    loss_percent: 2,
+    double_percent: 2,
+    late_percent: 5,
+    ..CALM
+};
+
+pub(crate) const MANNERS: Manners = Manners {
     clients: 6,
     window: 6,
     think_us: 12_000,
@@ -135,7 +165,7 @@ const MANNERS: Manners = Manners {
 pub(crate) const SUPER: &str = "super:man";
 
 /// Short times, so that they are reached.
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config {
         tick_ms: 100,
         session_timeout_min_ms: 800,
@@ -164,24 +194,7 @@ impl Settings {
             requests: 700,
             lasts_us: 30_000_000,
             config: config(),
-            faults: Faults {
-                crash_ms: 1500,
-                power_loss_ms: 3000,
-                disk_full_ms: 4000,
-                slow_disk_ms: 2000,
-                clock_jump_ms: 3000,
-                pause_ms: 2000,
-                cut_ms: 2000,
-                break_ms: 2000,
-                client_cut_ms: 2000,
-                hand_over_ms: 3000,
-                empty_ms: 8000,
-                rot_ms: 2000,
-                stop_ms: 6000,
-                loss_percent: 2,
-                double_percent: 2,
-                late_percent: 5,
-            },
+            faults: MIXED,
             manners: MANNERS,
         };
         let variant = |name, change: &dyn Fn(&mut Self)| {

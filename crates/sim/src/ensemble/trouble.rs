@@ -10,44 +10,72 @@ use stoa_storage::faulty::Fault;
 
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Trouble {
+pub enum Trouble {
+    /// A server ends: its process, or its machine with what was not synced.
     Crash,
+    /// The power goes in the middle of a call to a disk, or that fails.
     PowerLoss,
+    /// A disk is full for a while.
     DiskFull,
+    /// A disk is slow for a while.
     SlowDisk,
+    /// A wall clock jumps.
     ClockJump,
+    /// A process stands still.
     Pause,
+    /// The network falls apart for a while.
     Cut,
+    /// A connection between two servers breaks.
     Break,
+    /// The way between clients and a server is cut for a while.
     ClientCut,
+    /// The leader is told to hand over the lead.
     HandOver,
+    /// A server is told to stop.
     Stop,
+    /// A server loses its disk, if the others can do without it.
     Empty,
+    /// A bit of what a server has stored flips, if the others can do without that.
     Rot,
+    /// One thread of a server stands still.
+    Stall,
+    /// What one thread of a server says to another one is late.
+    LateWords,
+    /// A subtree is moved.
+    Move,
 }
 
-const ALL: [Trouble; 13] = [
-    Trouble::Crash,
-    Trouble::PowerLoss,
-    Trouble::DiskFull,
-    Trouble::SlowDisk,
-    Trouble::ClockJump,
-    Trouble::Pause,
-    Trouble::Cut,
-    Trouble::Break,
-    Trouble::ClientCut,
-    Trouble::HandOver,
-    Trouble::Stop,
-    Trouble::Empty,
-    Trouble::Rot,
-];
+impl Trouble {
+    /// All of it.
+    pub const ALL: [Self; 16] = [
+        Self::Crash,
+        Self::PowerLoss,
+        Self::DiskFull,
+        Self::SlowDisk,
+        Self::ClockJump,
+        Self::Pause,
+        Self::Cut,
+        Self::Break,
+        Self::ClientCut,
+        Self::HandOver,
+        Self::Stop,
+        Self::Empty,
+        Self::Rot,
+        Self::Stall,
+        Self::LateWords,
+        Self::Move,
+    ];
+}
 
 /// What follows from trouble goes on for so long after its end, microseconds.
 const AFTERMATH_US: u64 = 2_000_000;
+/// The longest time for which one thread stands still, and for which what it is told is late, microseconds.
+const STALL_US: u64 = 150_000;
+const WORDS_LATE_US: u64 = 100_000;
 
 impl World {
     pub(super) fn schedule_all_trouble(&mut self) {
-        for trouble in ALL {
+        for trouble in Trouble::ALL {
             self.schedule_trouble(trouble);
         }
     }
@@ -68,6 +96,9 @@ impl World {
             Trouble::Stop => faults.stop_ms,
             Trouble::Empty => faults.empty_ms,
             Trouble::Rot => faults.rot_ms,
+            Trouble::Stall => faults.stall_ms,
+            Trouble::LateWords => faults.late_words_ms,
+            Trouble::Move => faults.move_ms,
         };
         if mean_ms != 0 && !self.healing {
             let after = self.rng.range(1, mean_ms * 2000);
@@ -86,7 +117,8 @@ impl World {
         }
         // The leader has it coming more often than the others.
         let any = self.any_id();
-        let id = self.history.leader().filter(|_| self.rng.one_in(3)).unwrap_or(any);
+        self.counts.met.count(trouble);
+        let id = self.leader().filter(|_| self.rng.one_in(3)).unwrap_or(any);
         self.trace.event(self.now_us, "trouble", format_args!("{trouble:?} of server {id}"));
         match trouble {
             Trouble::Crash => {
@@ -111,21 +143,31 @@ impl World {
             Trouble::Break => {
                 let other = self.any_id();
                 if id != other {
+                    let of = self.any_partition();
                     self.troubled(100_000);
-                    self.part(id, other, 20_000);
+                    self.part(id, other, of, 20_000);
                 }
             }
             Trouble::ClientCut => self.cut_off_clients(id),
             Trouble::HandOver => {
                 let to = self.any_id();
                 let to = (!self.rng.one_in(3)).then_some(to);
-                if let Some(leader) = self.history.leader() {
+                if let Some(leader) = self.leader() {
                     self.hand_over(leader, to);
                 }
             }
             Trouble::Stop => self.stop(id),
             Trouble::Empty => self.lose_disk(id),
             Trouble::Rot => self.rot(id),
+            Trouble::Stall => self.stall(id),
+            Trouble::LateWords => {
+                let between = (self.any_partition(), self.any_partition());
+                let until_us = self.now_us + self.rng.range(1000, WORDS_LATE_US);
+                if let Some(machine) = self.machines.get_mut(&id) {
+                    machine.late.insert(between, until_us);
+                }
+            }
+            Trouble::Move => self.move_something(),
         }
         self.schedule_trouble(trouble);
         Ok(())
@@ -147,21 +189,47 @@ impl World {
         machine.disk.fault_after(calls, fault);
     }
 
-    /// The network falls apart for a while.
+    /// One thread stands still for a while; the others of its server go on.
+    fn stall(&mut self, id: u8) {
+        let of = self.any_partition();
+        let until_us = self.now_us + self.rng.range(1000, STALL_US);
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let Some(process) = &mut machine.process else { return };
+        let thread = &mut process.threads[usize::from(of)];
+        (thread.paused_until_us, thread.turn_at) = (until_us, None);
+        self.schedule_turn(id, of, until_us);
+    }
+
+    /// A subtree is to live somewhere else, whoever leads.
+    fn move_something(&mut self) {
+        if self.movable.is_empty() {
+            return;
+        }
+        let path = self.rng.pick(&self.movable).clone();
+        let to = self.any_partition();
+        for id in self.ids() {
+            self.push(id, 0, Input::Move(path.clone(), to));
+        }
+    }
+
+    /// The network falls apart for a while; of servers with several partitions sometimes only for one of them.
     fn fall_apart(&mut self, id: u8) {
+        if self.partitions() > 1 && self.rng.one_in(2) {
+            return self.cut_one(id);
+        }
         let for_us = self.rng.range(50_000, 3_000_000);
         let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
         match self.rng.below(4) {
             0 => self.isolate(id),
             // One way only: it is heard, and hears nothing; or the other way round.
-            1 => others.iter().for_each(|other| self.network.cut(*other, id)),
-            2 => others.iter().for_each(|other| self.network.cut(id, *other)),
+            1 => others.iter().for_each(|other| self.cut_ways(*other, id)),
+            2 => others.iter().for_each(|other| self.cut_ways(id, *other)),
             _ => {
                 let (here, there): (Vec<u8>, Vec<u8>) =
                     self.machines.keys().copied().partition(|_| self.rng.one_in(2));
                 for (a, b) in here.iter().flat_map(|a| there.iter().map(move |b| (*a, *b))) {
-                    self.network.cut(a, b);
-                    self.network.cut(b, a);
+                    self.cut_ways(a, b);
+                    self.cut_ways(b, a);
                 }
             }
         }
@@ -172,9 +240,29 @@ impl World {
             // Somebody notices that nothing is heard any more.
             for other in others {
                 let after = self.rng.range(1000, 1_000_000);
-                self.schedule(after, Event::Break(id, other));
+                (0..self.partitions()).for_each(|of| self.schedule(after, Event::Break(id, other, of)));
             }
         }
+    }
+
+    /// Nothing that one server sends arrives at the other, whatever partition it is of.
+    fn cut_ways(&mut self, from: u8, to: u8) {
+        (0..self.partitions()).for_each(|of| self.network.cut(from, to, of));
+    }
+
+    /// Two servers do not hear of each other in one partition, for a while.
+    fn cut_one(&mut self, id: u8) {
+        let (other, of, for_us) = (self.any_id(), self.any_partition(), self.rng.range(10_000, 1_000_000));
+        if id == other {
+            return;
+        }
+        self.network.cut(id, other, of);
+        self.network.cut(other, id, of);
+        self.falls += 1;
+        self.troubled(for_us);
+        self.schedule(for_us, Event::Mend(self.falls));
+        let after = self.rng.range(1000, 200_000);
+        self.schedule(after, Event::Break(id, other, of));
     }
 
     /// Nothing passes between a server and one client, or all, for a while: no way, or one way only.
@@ -195,19 +283,19 @@ impl World {
     /// Who leads the newest term.
     #[must_use]
     pub fn leader(&self) -> Option<u8> {
-        self.history.leader()
+        self.judges.history.leader()
     }
 
     /// The last committed position.
     #[must_use]
     pub fn committed(&self) -> u64 {
-        self.history.position()
+        self.judges.history.position()
     }
 
     /// How far a running server has applied the timeline.
     #[must_use]
     pub fn applied(&self, id: u8) -> Option<u64> {
-        Some(self.machines.get(&id)?.process.as_ref()?.server.applied())
+        Some(self.machines.get(&id)?.process.as_ref()?.first().applied())
     }
 
     /// Snapshots that were taken over from other servers so far.
@@ -227,12 +315,12 @@ impl World {
 
     /// The leader hands over the lead: to this one, or to whom it chooses.
     pub fn hand_over(&mut self, leader: u8, to: Option<u8>) {
-        self.push(leader, Input::HandOver(to));
+        self.push(leader, 0, Input::HandOver(to));
     }
 
     /// A server is told to stop: it finishes what it has begun, and hands over the lead if it has it.
     pub fn stop(&mut self, id: u8) {
-        self.push(id, Input::Stop);
+        (0..self.partitions()).for_each(|of| _ = self.push(id, of, Input::Stop));
     }
 
     /// Somebody asks a server for another list of servers, these and no others, all of them voters.
@@ -244,7 +332,7 @@ impl World {
     /// Those who vote, as far as a running server knows.
     #[must_use]
     pub fn voters(&self, id: u8) -> Option<Vec<u8>> {
-        Some(self.machines.get(&id)?.process.as_ref()?.server.status().voters)
+        Some(self.machines.get(&id)?.process.as_ref()?.first().status().voters)
     }
 
     /// A server that was felled starts.
@@ -269,9 +357,10 @@ impl World {
         let until_us = self.now_us + for_us;
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.paused_until_us = until_us;
-            machine.turn_at = None;
+            let threads = machine.process.iter_mut().flat_map(|process| &mut process.threads);
+            threads.for_each(|thread| thread.turn_at = None);
         }
-        self.schedule_turn(id, until_us);
+        (0..self.partitions()).for_each(|of| self.schedule_turn(id, of, until_us));
     }
 
     /// A disk has only so many bytes more, for so many microseconds.
@@ -305,7 +394,7 @@ impl World {
     /// Nothing that one sends arrives at the other any more, before [`World::mend`].
     pub fn cut(&mut self, from: u8, to: u8) {
         self.troubled(0);
-        self.network.cut(from, to);
+        self.cut_ways(from, to);
     }
 
     /// The network between the servers is whole again.

@@ -3,6 +3,7 @@
 use super::check::Horizon;
 use super::client::{Client, Counts};
 use super::history::History;
+use super::timelines::Timelines;
 use crate::check::Violation;
 
 /// What a visitor wants done.
@@ -16,24 +17,33 @@ pub(crate) enum Act {
     Drop,
 }
 
+/// What is known of the servers' timelines, and of what clients were shown: all that is judged is compared with it.
+pub(crate) struct Judges {
+    /// Of servers with one partition, what is committed. Of others, who led, and what stands in their logs.
+    pub(crate) history: History,
+    /// Of servers with several partitions.
+    pub(crate) timelines: Timelines,
+    pub(crate) horizon: Horizon,
+}
+
+impl Judges {
+    pub(super) fn new() -> Self {
+        Self { history: History::new(), timelines: Timelines::default(), horizon: Horizon::default() }
+    }
+
+    /// Whether a session has ended.
+    pub(crate) fn is_closed(&self, session: i64) -> bool {
+        self.history.is_closed(session) || self.timelines.is_closed(session)
+    }
+}
+
 /// A client of any kind. It has one connection at a time.
 pub(crate) trait Visitor {
     /// Time to do something; returns what, and after how many microseconds it wants to be asked again.
-    fn wake(
-        &mut self,
-        now_us: u64,
-        history: &History,
-        horizon: &Horizon,
-    ) -> Result<(Vec<Act>, u64), Violation>;
+    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation>;
 
     /// Bytes have come on the connection.
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        history: &History,
-        horizon: &mut Horizon,
-        now_us: u64,
-    ) -> Result<Vec<Act>, Violation>;
+    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation>;
 
     /// The connection is gone.
     fn gone(&mut self);
@@ -62,23 +72,12 @@ pub(crate) trait Visitor {
 }
 
 impl Visitor for Client {
-    fn wake(
-        &mut self,
-        now_us: u64,
-        _history: &History,
-        horizon: &Horizon,
-    ) -> Result<(Vec<Act>, u64), Violation> {
-        Ok(self.wake(now_us, horizon))
+    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
+        Ok(self.wake(now_us, &judges.horizon))
     }
 
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        history: &History,
-        horizon: &mut Horizon,
-        now_us: u64,
-    ) -> Result<Vec<Act>, Violation> {
-        self.receive(bytes, history, horizon, now_us)
+    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
+        self.receive(bytes, &judges.history, &mut judges.horizon, now_us)
     }
 
     fn gone(&mut self) {

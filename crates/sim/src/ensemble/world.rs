@@ -1,16 +1,16 @@
 //! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
 
-use super::check::Horizon;
 use super::client::Client;
-use super::history::History;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
 use super::machine::Machine;
+use super::met::Met;
 use super::network::{Network, Weather};
-use super::process::{Input, Key, Scene, Stop, TurnOutput};
+use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::trouble::Trouble;
-use super::visitor::Visitor;
+use super::visitor::{Judges, Visitor};
+use crate::disk_thread::SnapshotDone;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::Failure;
@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::Add;
-use stoa_core::{PeerOutput, Shard};
+use stoa_core::PeerOutput;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,10 +48,18 @@ pub struct Outcome {
     pub out_of_room: u64,
     /// Times that the list of servers was changed.
     pub reconfigs: u64,
+    /// Subtrees that were moved.
+    pub placed: u64,
+    /// Calls that programs have carried out.
+    pub calls: u64,
     /// Disks that were replaced by an empty one.
     pub emptied: u64,
+    /// Bits that flipped on a disk.
+    pub flipped: u64,
     /// Times that a server did not start because of what it found on its disk.
     pub rot_noticed: u64,
+    /// Other things that went wrong.
+    pub met: Met,
     /// Simulated time, microseconds.
     pub lasted_us: u64,
 }
@@ -74,8 +82,12 @@ impl Add for Outcome {
             taken_over: self.taken_over + other.taken_over,
             out_of_room: self.out_of_room + other.out_of_room,
             reconfigs: self.reconfigs + other.reconfigs,
+            placed: self.placed + other.placed,
+            calls: self.calls + other.calls,
             emptied: self.emptied + other.emptied,
+            flipped: self.flipped + other.flipped,
             rot_noticed: self.rot_noticed + other.rot_noticed,
+            met: self.met + other.met,
             lasted_us: self.lasted_us + other.lasted_us,
         }
     }
@@ -87,7 +99,7 @@ impl fmt::Display for Outcome {
             f,
             "compared {} answers, {} events, {} updates and {} refusals; {} terms, {} starts, {} sessions \
              moved, {} read-only connections, {} snapshots taken over, {} times no room, {} changes of the list \
-             of servers, {} disks lost, rot noticed {} times; {:.0} s of simulated time",
+             of servers, {} subtrees moved, {} calls of programs, {} disks lost, {} bits flipped, rot noticed {} times, {}; {:.0} s of simulated time",
             self.answers,
             self.events,
             self.updates,
@@ -99,8 +111,12 @@ impl fmt::Display for Outcome {
             self.taken_over,
             self.out_of_room,
             self.reconfigs,
+            self.placed,
+            self.calls,
             self.emptied,
+            self.flipped,
             self.rot_noticed,
+            self.met,
             self.lasted_us as f64 / 1e6,
         )
     }
@@ -122,20 +138,22 @@ pub(super) enum Event {
     ServerGone(Key),
     /// What was held up on a connection, one way, may go on.
     Freed(Key, Way),
-    /// A server's driver has a turn.
-    Turn(u8),
+    /// A thread of a server has a turn.
+    Turn(u8, u8),
+    /// What one thread of a server has said arrives at another one, in this life of the server.
+    Word(u8, u64, u8, u8),
     /// A log's thread is done, in this life of its server.
     LogDone(u8, u64),
     /// A snapshot's thread is done, in this life of its server.
     SnapshotDone(u8, u64),
     /// A message arrives.
     Parcel(u64),
-    /// Two servers try to connect.
-    Meet(u8, u8),
+    /// A partition of two servers tries to connect.
+    Meet(u8, u8, u8),
     /// A connection between two servers breaks.
-    Break(u8, u8),
-    /// A server notices that its connection to another one has ended.
-    Lost(u8, u64, u8),
+    Break(u8, u8, u8),
+    /// A server notices that a partition's connection to another one has ended.
+    Lost(u8, u64, u8, u8),
     /// A server learns what became of the snapshot that it sent.
     Sent(u8, u64, u8, bool),
     /// A machine starts again.
@@ -152,6 +170,10 @@ pub(super) enum Event {
 
 /// More events than any run has.
 const EVENTS_MAX: u64 = 3_000_000;
+/// How long a word takes from one thread of a server to another, about, and how soon a thread looks again whether what
+/// it has for the log can be handed over, microseconds.
+const WORD_US: u64 = 150;
+const APPENDS_AGAIN_US: u64 = 300;
 
 /// One run.
 pub struct World {
@@ -166,19 +188,18 @@ pub struct World {
     pub(super) lost: Lost,
     /// Counts how often the network fell apart.
     pub(super) falls: u64,
-    pub(super) history: History,
-    pub(super) horizon: Horizon,
+    pub(super) judges: Judges,
     pub(super) clients: Vec<Box<dyn Visitor>>,
     pub(super) links: Links,
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
     pub(super) healing: bool,
     pub(super) counts: Outcome,
-    pub(super) plant: Plant,
+    /// What may be moved from partition to partition.
+    pub(crate) movable: Vec<String>,
+    #[cfg(feature = "planted-bugs")]
+    pub(super) bug: Option<stoa_core::Bug>,
 }
-
-/// Plants a bug in each server that is started.
-pub type Plant = fn(&mut Shard);
 
 impl World {
     /// A world before its first moment.
@@ -205,15 +226,16 @@ impl World {
             network: Network::new(weather),
             lost: Lost::new(),
             falls: 0,
-            history: History::new(),
-            horizon: Horizon::default(),
+            judges: Judges::new(),
+            movable: Vec::new(),
             clients: Vec::new(),
             links: Links::default(),
             spoke: BTreeMap::new(),
             troubled_until_us: 0,
             healing: false,
             counts: Outcome::default(),
-            plant: |_| {},
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
             settings,
         };
         for id in 1..=all as u8 {
@@ -231,8 +253,27 @@ impl World {
     }
 
     /// Plants a bug in each server that is started from now on: the alarm is tested too.
-    pub fn plant(&mut self, plant: Plant) {
-        self.plant = plant;
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: stoa_core::Bug) {
+        self.bug = Some(bug);
+    }
+
+    /// How many partitions the servers have.
+    pub(super) fn partitions(&self) -> u8 {
+        self.settings.config.partitions
+    }
+
+    /// One of them.
+    pub(super) fn any_partition(&mut self) -> u8 {
+        match self.partitions() {
+            1 => 0,
+            several => self.rng.index(several.into()) as u8,
+        }
+    }
+
+    /// A source of chance for whoever comes into the world.
+    pub(crate) fn fork(&mut self) -> Rng {
+        self.rng.fork()
     }
 
     /// A client comes into the world.
@@ -295,22 +336,24 @@ impl World {
         self.events.push(Reverse((at_us, self.next_event, event)));
     }
 
-    pub(super) fn schedule_turn(&mut self, id: u8, at_us: u64) {
+    pub(super) fn schedule_turn(&mut self, id: u8, of: u8, at_us: u64) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let at_us = at_us.max(machine.paused_until_us).max(self.now_us);
-        if machine.process.is_some() && machine.turn_at.is_none_or(|turn| at_us < turn) {
-            machine.turn_at = Some(at_us);
-            self.schedule_at(at_us, Event::Turn(id));
+        let Some(process) = &mut machine.process else { return };
+        let thread = &mut process.threads[usize::from(of)];
+        let at_us = at_us.max(machine.paused_until_us).max(thread.paused_until_us).max(self.now_us);
+        if thread.turn_at.is_none_or(|turn| at_us < turn) {
+            thread.turn_at = Some(at_us);
+            self.schedule_at(at_us, Event::Turn(id, of));
         }
     }
 
-    /// Hands something to a server, if it runs.
-    pub(super) fn push(&mut self, id: u8, input: Input) -> bool {
+    /// Hands something to a thread of a server, if that runs.
+    pub(super) fn push(&mut self, id: u8, of: u8, input: Input) -> bool {
         let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
         let Some(process) = process else { return false };
-        process.push(input);
+        process.push(of, input);
         let after = self.rng.below(150);
-        self.schedule_turn(id, self.now_us + after);
+        self.schedule_turn(id, of, self.now_us + after);
         true
     }
 
@@ -327,38 +370,39 @@ impl World {
             Event::ToClient(key, bytes) => self.pass_on(key, Passing::Reply(bytes))?,
             Event::ServerGone(key) => self.pass_on(key, Passing::Gone)?,
             Event::Freed(key, way) => self.freed(key, way)?,
-            Event::Turn(id) => {
-                let due =
-                    self.machines.get_mut(&id).and_then(|it| it.turn_at.take_if(|at| *at == self.now_us));
-                if due.is_some() {
-                    self.turn(id)?;
+            Event::Turn(id, of) => {
+                let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
+                let thread = process.map(|process| &mut process.threads[usize::from(of)]);
+                if thread.and_then(|it| it.turn_at.take_if(|at| *at == self.now_us)).is_some() {
+                    self.turn(id, of)?;
                 }
             }
+            Event::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),
             Event::LogDone(id, life) => {
                 if self.is_life(id, life)
                     && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_log.take())
                 {
-                    self.push(id, Input::Log(done));
+                    self.push(id, 0, Input::Log(done));
                 }
             }
             Event::SnapshotDone(id, life) => {
                 if self.is_life(id, life)
                     && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_snapshot.take())
                 {
-                    self.push(id, done);
+                    self.snapshot_done(id, done);
                 }
             }
             Event::Parcel(parcel) => self.parcel_arrives(parcel),
-            Event::Meet(a, b) => self.meet(a, b),
-            Event::Break(a, b) => self.part(a, b, 20_000),
-            Event::Lost(id, life, peer) => {
+            Event::Meet(a, b, of) => self.meet(a, b, of),
+            Event::Break(a, b, of) => self.part(a, b, of, 20_000),
+            Event::Lost(id, life, peer, of) => {
                 if self.is_life(id, life) {
-                    self.push(id, Input::PeerLost(peer));
+                    self.push(id, of, Input::PeerLost(peer));
                 }
             }
             Event::Sent(id, life, to, arrived) => {
                 if self.is_life(id, life) {
-                    self.push(id, Input::SnapshotSent(to, arrived));
+                    self.push(id, 0, Input::SnapshotSent(to, arrived));
                 }
             }
             Event::Restart(id) => self.restart(id)?,
@@ -376,13 +420,14 @@ impl World {
 
     // ---- servers ----
 
-    fn turn(&mut self, id: u8) -> Result<(), Failure> {
+    fn turn(&mut self, id: u8, of: u8) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let now = machine.clock.now(self.now_us);
         let Some(process) = &mut machine.process else { return Ok(()) };
         let mut scene = Scene {
-            history: &mut self.history,
+            judges: &mut self.judges,
             trace: &mut self.trace,
+            rng: &mut self.rng,
             stored: &mut machine.stored,
             known: &mut machine.known,
             now,
@@ -390,8 +435,8 @@ impl World {
             spoke: &mut self.spoke,
             quiet_since_us: self.troubled_until_us,
         };
-        let circle = process.acquaintance.circle.clone();
-        let out = match process.turn(&mut scene) {
+        let circle = process.threads[usize::from(of)].acquaintance.circle.clone();
+        let out = match process.turn(of, &mut scene) {
             Ok(out) => out,
             Err(Stop::Violation(violation)) => return Err(violation.into()),
             Err(Stop::Refused) => {
@@ -399,14 +444,16 @@ impl World {
                 return Ok(());
             }
         };
-        let wake_us = machine.clock.world_us(process.server.next_wake_us());
-        let ready = process.is_ready();
+        let thread = &process.threads[usize::from(of)];
+        let wake_us = machine.clock.world_us(thread.core.next_wake_us());
+        let (has_inputs, appends) = (thread.has_inputs(), thread.core.append_bytes() > 0);
         let has_stopped = out.has_stopped;
-        let changed = circle.symmetric_difference(&process.acquaintance.circle).copied().collect();
-        self.carry(id, out);
-        self.circle_changed(id, changed);
-        if self.history.reconfigs() > self.counts.reconfigs {
-            self.counts.reconfigs = self.history.reconfigs();
+        let changed = circle.symmetric_difference(&thread.acquaintance.circle).copied().collect();
+        self.carry(id, of, out);
+        self.circle_changed(id, of, changed);
+        let reconfigs = self.judges.history.reconfigs() + self.judges.timelines.reconfigs();
+        if reconfigs > self.counts.reconfigs {
+            self.counts.reconfigs = reconfigs;
             // Clients of a server that is taken out have to go elsewhere.
             self.troubled(0);
         }
@@ -416,15 +463,18 @@ impl World {
             return Ok(());
         }
         let late = self.rng.below(1500);
-        self.schedule_turn(id, wake_us.max(self.now_us + 1) + late);
-        if ready {
-            self.schedule_turn(id, self.now_us + 1);
+        self.schedule_turn(id, of, wake_us.max(self.now_us + 1) + late);
+        if has_inputs || (appends && self.partitions() == 1) {
+            self.schedule_turn(id, of, self.now_us + 1);
+        } else if appends {
+            // What is handed to the log may have to wait for what another thread hands to it.
+            self.schedule_turn(id, of, self.now_us + APPENDS_AGAIN_US);
         }
         Ok(())
     }
 
-    /// Carries what a turn has let out.
-    fn carry(&mut self, id: u8, out: TurnOutput) {
+    /// Carries what a turn of a thread has let out.
+    fn carry(&mut self, id: u8, of: u8, out: TurnOutput) {
         for (key, bytes) in out.sent {
             let after = self.rng.around(200);
             if let Some(at) = self.links.reach(key, Way::ToClient, self.now_us + after) {
@@ -435,24 +485,29 @@ impl World {
             let at = self.links.reach(key, Way::ToClient, self.now_us).unwrap_or(self.now_us);
             self.schedule_at(at, Event::ServerGone(key));
         }
+        for to in out.words {
+            let life = self.machines.get(&id).map_or(0, |machine| machine.life);
+            let after = self.rng.around(WORD_US);
+            self.schedule(after, Event::Word(id, life, of, to));
+        }
         self.counts.taken_over += u64::from(out.has_taken_over);
         for sender in out.told {
             self.tell_sender(sender, id, true);
         }
         for output in out.peers {
             match output {
-                PeerOutput::Send { to, message } => self.post(id, to, message.join().into(), None),
+                PeerOutput::Send { to, message } => self.post((id, to, of), message.join().into(), None),
                 PeerOutput::Members(_) | PeerOutput::Leads(_) | PeerOutput::Servers => {}
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);
-                    let is_up = self.network.is_up(id, to);
+                    let is_up = self.network.is_up(id, to, of);
                     self.trace.event(
                         self.now_us,
                         "snapshot",
                         format_args!("server {id} sends {to} that of {position}: {}", chunks.is_some()),
                     );
                     match chunks {
-                        Some(chunks) if is_up => self.post(id, to, message, Some(chunks)),
+                        Some(chunks) if is_up => self.post((id, to, of), message, Some(chunks)),
                         _ => self.tell_sender(id, to, false),
                     }
                 }
@@ -460,10 +515,10 @@ impl World {
         }
     }
 
-    fn post(&mut self, from: u8, to: u8, message: Vec<u8>, chunks: Option<super::process::Chunks>) {
+    fn post(&mut self, link: (u8, u8, u8), message: Vec<u8>, chunks: Option<Chunks>) {
         self.trace.mix(&message);
         let message = Bytes::from(message);
-        for (after, parcel) in self.network.send(from, to, message, chunks, &mut self.rng) {
+        for (after, parcel) in self.network.send(link, message, chunks, &mut self.rng) {
             self.schedule(after, Event::Parcel(parcel));
         }
     }
@@ -486,58 +541,89 @@ impl World {
             Some(chunks) => Input::Snapshot(parcel.from, parcel.message, chunks),
             None => Input::Peer(parcel.from, parcel.message),
         };
-        if !self.push(parcel.to, input) && is_snapshot {
+        if !self.push(parcel.to, parcel.partition, input) && is_snapshot {
             self.tell_sender(parcel.from, parcel.to, false);
         }
     }
 
-    /// Whether a server runs, and wants to be connected to the other one.
-    fn is_open(&self, id: u8, to: u8) -> bool {
-        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
-        process.is_some_and(|process| process.acquaintance.circle.contains(&to))
+    /// What one thread of a server has said arrives at another one, unless it is late for a while.
+    fn word_arrives(&mut self, id: u8, life: u64, between: (u8, u8)) {
+        if !self.is_life(id, life) {
+            return;
+        }
+        let late_until_us = self.machines[&id].late.get(&between).copied().unwrap_or(0);
+        if late_until_us > self.now_us {
+            self.schedule_at(late_until_us, Event::Word(id, life, between.0, between.1));
+        } else {
+            self.push(id, between.1, Input::Message(between.0));
+        }
     }
 
-    /// A server connects to others than before.
-    fn circle_changed(&mut self, id: u8, changed: Vec<u8>) {
+    /// The thread of a server that writes snapshots has done something: those partitions learn of it that it concerns.
+    fn snapshot_done(&mut self, id: u8, input: Input) {
+        let all = 0..self.partitions();
+        let (one, others) = match input {
+            Input::Written(SnapshotDone::Taken(of) | SnapshotDone::Finished { only: Some(of), .. }) => {
+                (of, 0..0)
+            }
+            Input::Written(SnapshotDone::Finished { .. }) => (0, 1..all.end),
+            _ => (0, 0..0),
+        };
+        if let Input::Written(done) = input {
+            for of in others {
+                self.push(id, of, Input::Finished(done));
+            }
+        }
+        self.push(id, one, input);
+    }
+
+    /// Whether a server runs, and wants a partition of its to be connected to the other one.
+    fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
+        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        process.is_some_and(|it| it.threads[usize::from(of)].acquaintance.circle.contains(&to))
+    }
+
+    /// A partition of a server connects to others than before.
+    fn circle_changed(&mut self, id: u8, of: u8, changed: Vec<u8>) {
         for peer in changed {
-            if self.is_open(id, peer) {
+            if self.is_open(id, peer, of) {
                 let after = self.rng.range(500, 20_000);
-                self.schedule(after, Event::Meet(id, peer));
+                self.schedule(after, Event::Meet(id, peer, of));
             } else {
-                self.part(id, peer, 1000);
+                self.part(id, peer, of, 1000);
             }
         }
     }
 
-    /// Two servers try to connect.
-    fn meet(&mut self, a: u8, b: u8) {
-        if !self.is_open(a, b) || !self.is_open(b, a) {
+    /// A partition of two servers tries to connect.
+    fn meet(&mut self, a: u8, b: u8, of: u8) {
+        if !self.is_open(a, b, of) || !self.is_open(b, a, of) {
             return;
         }
-        match self.network.connect(a, b, self.now_us) {
+        match self.network.connect(a, b, of, self.now_us) {
             Ok(false) => {}
             Ok(true) => {
                 for (id, peer) in [(a, b), (b, a)] {
                     let disk = self.machines.get(&peer).map_or(0, |machine| machine.disk_id);
-                    self.push(id, Input::PeerConnected(peer, disk));
+                    self.push(id, of, Input::PeerConnected(peer, disk));
                 }
             }
-            Err(again_us) => self.schedule_at(again_us, Event::Meet(a, b)),
+            Err(again_us) => self.schedule_at(again_us, Event::Meet(a, b, of)),
         }
     }
 
-    /// The connection between two servers ends, which they notice within the time given.
-    pub(super) fn part(&mut self, a: u8, b: u8, within_us: u64) {
+    /// A partition's connection between two servers ends, which they notice within the time given.
+    pub(super) fn part(&mut self, a: u8, b: u8, of: u8, within_us: u64) {
         let after = [self.rng.below(within_us + 1), self.rng.below(within_us + 1)];
         let noticed_us = self.now_us + after[0].max(after[1]);
-        if !self.network.disconnect(a, b, noticed_us) {
+        if !self.network.disconnect(a, b, of, noticed_us) {
             return;
         }
         for (after, (id, peer)) in after.into_iter().zip([(a, b), (b, a)]) {
             let life = self.machines.get(&id).map_or(0, |machine| machine.life);
-            self.schedule(after, Event::Lost(id, life, peer));
+            self.schedule(after, Event::Lost(id, life, peer, of));
         }
         let again = self.rng.range(1000, 60_000);
-        self.schedule(within_us + again, Event::Meet(a, b));
+        self.schedule(within_us + again, Event::Meet(a, b, of));
     }
 }

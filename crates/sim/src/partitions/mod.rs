@@ -1,21 +1,59 @@
-//! Servers with several partitions: threads that go on in any order, disks that keep what was synced,
-//! links between the partitions of two servers that fail one by one, and clients of every thread.
+//! What clients do to servers with several partitions, and what is judged by it.
 //!
 //! What is checked is what partitions could break: that nobody is shown anything older than what it rests
 //! on, that an operation over several partitions is never seen by halves, that events come before what
 //! follows them, that ephemerals end everywhere, and that all servers come to the same, whoever belongs to
 //! the ensemble, and by whatever way they get there.
 
-mod client;
-mod finale;
-mod guests;
-mod links;
-mod machine;
-mod server;
-mod settings;
-mod trouble;
-mod world;
+mod board;
+mod plan;
+mod verdict;
+mod witness;
 
-pub(crate) use guests::{Ended, Guest};
-pub use settings::Settings;
-pub use world::{Outcome, World};
+pub use plan::Plan;
+
+use crate::ensemble::{Outcome, World};
+use crate::world::Failure;
+use board::Board;
+use std::rc::Rc;
+use witness::Witness;
+
+const CLIENTS: usize = 5;
+
+/// A run that has not begun.
+pub struct Run {
+    world: World,
+    board: Rc<Board>,
+}
+
+impl Run {
+    /// One in which everything follows from the seed.
+    #[must_use]
+    pub fn new(seed: u64, plan: &Plan, printing: bool) -> Self {
+        let mut world = World::new(seed, plan.life.clone(), printing);
+        let board = Rc::new(Board::new(plan));
+        world.movable = board.movable();
+        let servers = plan.life.servers + plan.life.spares;
+        let operators = usize::from(plan.life.spares > 0);
+        for index in 0..CLIENTS + operators {
+            let rng = world.fork();
+            world.enter(Box::new(Witness::new(index, rng, servers, index >= CLIENTS, &board)));
+        }
+        Self { world, board }
+    }
+
+    /// Plants a bug in each server.
+    #[cfg(feature = "planted-bugs")]
+    pub fn plant(&mut self, bug: stoa_core::Bug) {
+        self.world.plant(bug);
+    }
+
+    /// Lives through everything.
+    ///
+    /// # Errors
+    /// What must not have happened, or has not happened though it must.
+    pub fn run(self) -> Result<Outcome, Failure> {
+        let Self { world, board } = self;
+        world.finish_with(|world| verdict::compare(world, &board))
+    }
+}

@@ -18,7 +18,6 @@ use std::ops::Add;
 use std::sync::{Arc, Mutex};
 
 use crate::ensemble;
-use crate::partitions;
 use crate::rng::Rng;
 use crate::world::Failure;
 use book::{Book, Counts};
@@ -73,40 +72,15 @@ impl fmt::Display for Outcome {
 /// What went wrong.
 pub fn run(seed: u64, settings: &Settings, printing: bool) -> Result<Outcome, Failure> {
     let book = Arc::new(Mutex::new(Book::new(settings.unfenced)));
-    if let Some((life, partitions)) = settings.divided {
-        return run_divided(seed, settings, &book, life, partitions);
-    }
     let mut world = ensemble::World::new(seed, settings.life.clone(), printing);
+    world.movable = vec![book::ROOT.to_owned(), book::ROOT.to_owned(), "/elsewhere".to_owned()];
     let mut rng = Rng::new(seed ^ 0x7265_6369_7065);
     for index in 0..settings.performers {
         world.enter(Box::new(Performer::new(index, rng.fork(), settings, &book)));
     }
-    let judge = Arc::clone(&book);
-    let outcome = world.visit(move |tree| book::lock(&judge).audit(settings.play, tree))?;
+    let judge = |world: &ensemble::World| book::lock(&book).audit(settings.play, world.tree_of(book::ROOT));
+    let outcome = world.visit(judge)?;
     let ensemble::Outcome { fingerprint, updates, lasted_us, .. } = outcome;
     let counts = book::lock(&book).counts;
     Ok(Outcome { fingerprint, counts, updates, lasted_us })
-}
-
-/// The same with servers of several partitions.
-fn run_divided(
-    seed: u64,
-    settings: &Settings,
-    book: &Arc<Mutex<Book>>,
-    life: partitions::Settings,
-    partitions: u8,
-) -> Result<Outcome, Failure> {
-    let mut rng = Rng::new(seed ^ 0x7265_6369_7065);
-    let performers = (0..settings.performers).map(|index| -> Box<dyn partitions::Guest> {
-        Box::new(Performer::new(index, rng.fork(), settings, book))
-    });
-    let guests = performers.collect();
-    let world = partitions::World::new(seed, life, partitions, &|_| {});
-    let judge = Arc::clone(book);
-    let outcome =
-        world.host(guests, book::ROOT, move |tree| book::lock(&judge).audit(settings.play, tree))?;
-    let counts = book::lock(book).counts;
-    // Whatever else had gone another way, these would be others.
-    let partitions::Outcome { answers, time_us, .. } = outcome;
-    Ok(Outcome { fingerprint: answers ^ time_us << 20, counts, updates: answers, lasted_us: time_us })
 }

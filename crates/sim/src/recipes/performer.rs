@@ -10,8 +10,7 @@ use super::parts::Part;
 use super::service::Simulated;
 use super::settings::Settings;
 use crate::check::Violation;
-use crate::ensemble::{Act, History, Horizon, Visitor};
-use crate::partitions::{Ended, Guest};
+use crate::ensemble::{Act, Judges, Visitor};
 use crate::rng::Rng;
 
 const REPLY_BYTES_MAX: usize = 16 << 20;
@@ -254,83 +253,37 @@ impl Performer {
         self.pump(now_us, is_closed, &mut acts)?;
         Ok(acts)
     }
+}
 
-    fn finish_up(&mut self) {
+impl Visitor for Performer {
+    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
+        self.wake_up(now_us, &|session| judges.is_closed(session))
+    }
+
+    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
+        self.hear(bytes, now_us, &|session| judges.is_closed(session))
+    }
+
+    fn gone(&mut self) {
+        self.inbox.push(None);
+    }
+
+    fn finish(&mut self) {
         self.is_finishing = true;
         self.paused_until_us = 0;
         book::lock(&self.book).is_finishing = true;
     }
 
-    fn has_finished(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.is_finishing && self.executor.len() == 0 && self.protocol.pending() == 0
     }
 
-    fn awaits(&self) -> String {
+    fn waits_for(&self) -> String {
         let (state, tasks, pending) = (self.protocol.state(), self.executor.len(), self.protocol.pending());
         format!("performer {}: {state:?}, {tasks} tasks, {pending} calls", self.index)
-    }
-}
-
-/// Performers with servers of one partition.
-impl Visitor for Performer {
-    fn wake(&mut self, now_us: u64, history: &History, _: &Horizon) -> Result<(Vec<Act>, u64), Violation> {
-        self.wake_up(now_us, &|session| history.is_closed(session))
-    }
-
-    fn receive(
-        &mut self,
-        bytes: &[u8],
-        history: &History,
-        _: &mut Horizon,
-        now_us: u64,
-    ) -> Result<Vec<Act>, Violation> {
-        self.hear(bytes, now_us, &|session| history.is_closed(session))
-    }
-
-    fn gone(&mut self) {
-        self.inbox.push(None);
-    }
-
-    fn finish(&mut self) {
-        self.finish_up();
-    }
-
-    fn is_done(&self) -> bool {
-        self.has_finished()
-    }
-
-    fn waits_for(&self) -> String {
-        self.awaits()
     }
 
     fn requests(&self) -> u64 {
         self.requests + self.client.desk().calls
-    }
-}
-
-/// Performers with servers of several partitions.
-impl Guest for Performer {
-    fn wake(&mut self, now_us: u64, ended: &Ended) -> Result<(Vec<Act>, u64), Violation> {
-        self.wake_up(now_us, &|session| ended.contains(session))
-    }
-
-    fn receive(&mut self, bytes: &[u8], now_us: u64, ended: &Ended) -> Result<Vec<Act>, Violation> {
-        self.hear(bytes, now_us, &|session| ended.contains(session))
-    }
-
-    fn gone(&mut self) {
-        self.inbox.push(None);
-    }
-
-    fn finish(&mut self) {
-        self.finish_up();
-    }
-
-    fn is_done(&self) -> bool {
-        self.has_finished()
-    }
-
-    fn waits_for(&self) -> String {
-        self.awaits()
     }
 }

@@ -1,7 +1,7 @@
 //! What the performers play, and what kind of life their servers have.
 
 use crate::ensemble::{self, Manners};
-use crate::partitions;
+use crate::partitions::Plan;
 
 /// Which recipe is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,6 @@ pub struct Settings {
     pub performers: usize,
     /// What their servers live through.
     pub life: ensemble::Settings,
-    /// Servers of several partitions, so many, and what they live through instead.
-    pub divided: Option<(partitions::Settings, u8)>,
     /// A bug: what is protected takes writes whatever token they carry.
     pub unfenced: bool,
     /// A bug in the recipes.
@@ -96,10 +94,8 @@ impl Settings {
     /// What kind of life it is, as it is asked for.
     #[must_use]
     pub fn kind(&self) -> String {
-        match &self.divided {
-            Some((life, _)) => format!("{DIVIDED_PREFIX}{}", life.name),
-            None => self.life.name.to_owned(),
-        }
+        let is_divided = self.life.config.partitions > 1;
+        format!("{}{}", if is_divided { DIVIDED_PREFIX } else { "" }, self.life.name)
     }
 
     /// What a seed stands for, unless one or the other is asked for.
@@ -116,15 +112,14 @@ impl Settings {
             }
             None => None,
         };
-        let divided = match divided {
+        let mut life = match divided {
             Some(name) => {
                 let partitions = [2, 3, 4, 8][(seed / plays % 4) as usize];
-                Some((partitions::Settings::named(name).filter(|_| DIVIDED.contains(&name))?, partitions))
+                let plan = Plan::named(name).filter(|_| DIVIDED.contains(&name))?;
+                plan.with_partitions(partitions).life
             }
-            None => None,
+            None => ensemble::Settings::named(name)?,
         };
-        let name = if divided.is_some() { LIVES[0] } else { name };
-        let mut life = ensemble::Settings::named(name)?;
         // Sessions that end soon, so that holders are there to see it.
         life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
         life.requests = 3000;
@@ -133,7 +128,6 @@ impl Settings {
             play,
             performers: 4,
             life,
-            divided,
             unfenced: false,
             #[cfg(feature = "planted-bugs")]
             bug: None,

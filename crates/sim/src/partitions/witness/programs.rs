@@ -2,15 +2,16 @@
 //! do. Each call must be carried out once, whatever becomes of connections and leaders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use stoa_tree::Tree;
-use stoa_wire::{OPEN_ACL, Opcode, Reader, Stat, request::encode};
+use stoa_wire::{Opcode, Reader, Stat, request::encode};
 
-use super::{Client, EPHEMERAL, Known, Map, NO_NODE, SEQUENTIAL, What};
+use super::{EPHEMERAL, Errand, NO_NODE, NODE_EXISTS, SEQUENTIAL, Witness};
 use crate::check::Violation;
+use crate::partitions::board::Board;
 
 const SYSTEM_ERROR: i32 = -1;
-const NODE_EXISTS: i32 = -110;
 const SESSION_EXPIRED: i32 = -112;
 const SESSION_MOVED: i32 = -118;
 const THROTTLED: i32 = -127;
@@ -76,7 +77,7 @@ const FURNITURE: [(&str, &[u8]); 7] = [
 
 /// A request that has to do with programs, and the partition below whose znode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Job {
     Acknowledge,
     /// The counter has been higher than this before it was asked.
     Count {
@@ -106,7 +107,7 @@ pub(super) enum Asked {
     Other,
 }
 
-impl Asked {
+impl Job {
     /// Whether a program carries it out.
     fn is_call(&self) -> bool {
         matches!(self, Self::Count { .. } | Self::Put { .. } | Self::Take { .. } | Self::Toil | Self::Visit)
@@ -124,13 +125,12 @@ pub(super) struct Programs {
     /// Whether its session may have to wait because of what it has asked for.
     has_toiled: bool,
     /// How often a program has done something for it.
-    calls: u64,
-    books: Books,
+    pub(super) calls: u64,
 }
 
 /// What programs did, by partition.
-#[derive(Debug, Default, Clone)]
-struct Books {
+#[derive(Debug, Default)]
+pub(in crate::partitions) struct Books {
     counted: Vec<(usize, i32)>,
     put: BTreeSet<(usize, String)>,
     taken: Vec<(usize, String)>,
@@ -142,36 +142,23 @@ struct Books {
 
 impl Books {
     /// Nobody will say what became of that.
-    fn leave_open(&mut self, asked: &Asked) {
-        match asked {
-            Asked::Count { top, .. } => *self.open_counts.entry(*top).or_default() += 1,
-            Asked::Take { top } => *self.open_takes.entry(*top).or_default() += 1,
-            Asked::Put { top, element } => _ = self.open_puts.insert((*top, element.clone())),
+    fn leave_open(&mut self, job: &Job) {
+        match job {
+            Job::Count { top, .. } => *self.open_counts.entry(*top).or_default() += 1,
+            Job::Take { top } => *self.open_takes.entry(*top).or_default() += 1,
+            Job::Put { top, element } => _ = self.open_puts.insert((*top, element.clone())),
             _ => {}
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.counted.extend(other.counted);
-        self.put.extend(other.put);
-        self.taken.extend(other.taken);
-        self.open_puts.extend(other.open_puts);
-        for (top, count) in other.open_counts {
-            *self.open_counts.entry(top).or_default() += count;
-        }
-        for (top, count) in other.open_takes {
-            *self.open_takes.entry(top).or_default() += count;
         }
     }
 }
 
-impl Client {
+impl Witness {
     /// Its connection has ended: what was under way may have happened or not, and watches that it does not set
     /// again are gone.
     pub(super) fn leave_programs(&mut self) {
-        for (_, what) in &self.under_way {
-            if let What::Program(asked) = what {
-                self.programs.books.leave_open(asked);
+        for (_, errand) in &self.under_way {
+            if let Errand::Program(job) = errand {
+                self.board.books.borrow_mut().leave_open(job);
             }
         }
         self.programs.watched.clear();
@@ -184,78 +171,72 @@ impl Client {
     }
 
     /// It is told of a change.
-    pub(super) fn told_of(&mut self, map: &Map, path: &str) -> Result<(), Violation> {
+    pub(super) fn told_of(&mut self, path: &str) -> Result<(), Violation> {
         if path.ends_with("/silent") {
             return Err(self.wrong(&format!("is told of {path}, which a program has suppressed")));
         }
         let twin = path.strip_suffix("/tally-twin");
-        self.programs.watched.retain(|top| twin != Some(map.tops[*top].as_str()));
+        let Self { board, programs, .. } = self;
+        programs.watched.retain(|top| twin != Some(board.tops[*top].as_str()));
         Ok(())
     }
 
     /// Makes what programs work on, and registers the one that does.
-    pub(super) fn found_programs(&mut self, map: &Map) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (top, (name, data)) in map.tops.iter().flat_map(|top| FURNITURE.map(|it| (top, it))) {
-            bytes.extend(self.create(What::Other, &format!("{top}/{name}"), data, 0));
+    pub(super) fn found_programs(&mut self) -> Vec<u8> {
+        let (board, mut bytes) = (Rc::clone(&self.board), Vec::new());
+        for (top, (name, data)) in board.tops.iter().flat_map(|top| FURNITURE.map(|it| (top, it))) {
+            bytes.extend(self.create(Errand::Found, &format!("{top}/{name}"), Some(data), 0));
         }
-        bytes.extend(self.create(What::Other, WORK, WORK_SOURCE.as_bytes(), 0));
+        bytes.extend(self.create(Errand::Found, WORK, Some(WORK_SOURCE.as_bytes()), 0));
         bytes
     }
 
-    pub(in super::super) fn calls(&self) -> u64 {
-        self.programs.calls
+    fn read(&mut self, job: Job, path: &str, watch: bool) -> Vec<u8> {
+        self.ask(Errand::Program(job), Opcode::GetData, |out| encode::path_watch(out, path, watch))
     }
 
-    fn create(&mut self, what: What, path: &str, data: &[u8], flags: i32) -> Vec<u8> {
-        self.ask(what, Opcode::Create, |out| encode::create(out, path, Some(data), OPEN_ACL, flags, None))
-    }
-
-    fn read(&mut self, asked: Asked, path: &str, watch: bool) -> Vec<u8> {
-        self.ask(What::Program(asked), Opcode::GetData, |out| encode::path_watch(out, path, watch))
-    }
-
-    fn write(&mut self, asked: Asked, path: &str, data: &[u8]) -> Vec<u8> {
-        self.ask(What::Program(asked), Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+    fn write(&mut self, job: Job, path: &str, data: &[u8]) -> Vec<u8> {
+        self.ask(Errand::Program(job), Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
     }
 
     /// A burst of requests that have to do with programs.
-    pub(super) fn have_programs_work(&mut self, map: &Map, newest: &Known) -> Vec<u8> {
+    pub(super) fn have_programs_work(&mut self) -> Vec<u8> {
+        let board = Rc::clone(&self.board);
         let mut bytes = Vec::new();
         if !self.programs.has_acknowledged && self.rng.percent(80) {
-            let what = What::Program(Asked::Acknowledge);
-            bytes.extend(self.create(what, &format!("{WORK}/a-"), b"", EPHEMERAL | SEQUENTIAL));
+            let errand = Errand::Program(Job::Acknowledge);
+            bytes.extend(self.create(errand, &format!("{WORK}/a-"), Some(b""), EPHEMERAL | SEQUENTIAL));
         }
         for _ in 0..self.rng.range(1, 6) {
-            let top = self.rng.index(map.count());
-            let path = |name| format!("{}/{name}", map.tops[top]);
+            let top = self.rng.index(board.count());
+            let path = |name| format!("{}/{name}", board.tops[top]);
             let more = match self.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2, 2]) {
                 0 => {
-                    let floor = newest.get(&map.counter(top)).copied().unwrap_or(0);
-                    self.read(Asked::Count { top, floor }, &path("count"), false)
+                    let floor = board.floor(board.counter(top));
+                    self.read(Job::Count { top, floor }, &path("count"), false)
                 }
-                1 => self.read(Asked::Look { top }, &path("counter"), false),
+                1 => self.read(Job::Look { top }, &path("counter"), false),
                 2 => {
                     self.programs.elements += 1;
                     let element = format!("{:x}-{}", self.session, self.programs.elements);
-                    let what = What::Program(Asked::Put { top, element: element.clone() });
-                    self.create(what, &path("put"), element.as_bytes(), 0)
+                    let errand = Errand::Program(Job::Put { top, element: element.clone() });
+                    self.create(errand, &path("put"), Some(element.as_bytes()), 0)
                 }
-                3 => self.read(Asked::Take { top }, &path("take"), false),
-                4 => self.read(Asked::WatchTwin { top }, &path("tally-twin"), true),
+                3 => self.read(Job::Take { top }, &path("take"), false),
+                4 => self.read(Job::WatchTwin { top }, &path("tally-twin"), true),
                 5 => {
                     let data = self.next_xid.to_string();
-                    self.write(Asked::Tally { top }, &path("tally"), data.as_bytes())
+                    self.write(Job::Tally { top }, &path("tally"), data.as_bytes())
                 }
-                6 => self.read(Asked::Other, &path("silent"), true),
-                7 => self.write(Asked::Other, &path("silent"), b""),
-                8 => self.read(Asked::Visit, &path("guest"), false),
+                6 => self.read(Job::Other, &path("silent"), true),
+                7 => self.write(Job::Other, &path("silent"), b""),
+                8 => self.read(Job::Visit, &path("guest"), false),
                 11 => {
                     self.programs.has_toiled = true;
-                    self.read(Asked::Toil, &path("toil"), false)
+                    self.read(Job::Toil, &path("toil"), false)
                 }
-                9 => self.create(What::Other, GUEST, GUEST_SOURCE.as_bytes(), 0),
-                _ => self.ask(What::Other, Opcode::Delete, |out| encode::path_version(out, GUEST, -1)),
+                9 => self.create(Errand::Other, GUEST, Some(GUEST_SOURCE.as_bytes()), 0),
+                _ => self.ask(Errand::Other, Opcode::Delete, |out| encode::path_version(out, GUEST, -1)),
             };
             bytes.extend(more);
         }
@@ -265,84 +246,83 @@ impl Client {
     /// What became of a request that has to do with programs.
     pub(super) fn programs_answered(
         &mut self,
-        map: &Map,
-        asked: Asked,
+        job: Job,
         err: i32,
         reader: &mut Reader<'_>,
     ) -> Result<(), Violation> {
         match err {
-            0 => self.programs_did(map, asked, reader),
-            SYSTEM_ERROR if asked == Asked::Toil => Ok(()),
+            0 => self.programs_did(job, reader),
+            SYSTEM_ERROR if job == Job::Toil => Ok(()),
             // Then it was not carried out, which the books will show.
-            THROTTLED if self.programs.has_toiled && asked.is_call() => Ok(()),
+            THROTTLED if self.programs.has_toiled && job.is_call() => Ok(()),
             // Who asks without having acknowledged the program finds no such znode, or has made it.
-            NO_NODE | NODE_EXISTS if self.programs.has_acknowledged => match asked {
-                Asked::Visit => Ok(()),
-                asked => {
-                    Err(self.wrong(&format!("has acknowledged the program, which does not do {asked:?}")))
-                }
+            NO_NODE | NODE_EXISTS if self.programs.has_acknowledged => match job {
+                Job::Visit => Ok(()),
+                job => Err(self.wrong(&format!("has acknowledged the program, which does not do {job:?}"))),
             },
             NO_NODE | NODE_EXISTS => Ok(()),
             // It is on another connection, or at its end.
             SESSION_MOVED | SESSION_EXPIRED => Ok(()),
-            _ if map.skips_writes => {
-                self.programs.books.leave_open(&asked);
+            _ if self.board.skips_writes => {
+                self.board.books.borrow_mut().leave_open(&job);
                 Ok(())
             }
-            err => Err(self.wrong(&format!("is answered {err} to {asked:?}"))),
+            err => Err(self.wrong(&format!("is answered {err} to {job:?}"))),
         }
     }
 
-    fn programs_did(&mut self, map: &Map, asked: Asked, reader: &mut Reader<'_>) -> Result<(), Violation> {
+    fn programs_did(&mut self, job: Job, reader: &mut Reader<'_>) -> Result<(), Violation> {
+        let board = Rc::clone(&self.board);
         let broken = |_| Violation::new("what a program has answered cannot be read");
-        match asked {
-            Asked::Acknowledge => self.programs.has_acknowledged = true,
-            Asked::Count { top, floor } => {
+        match job {
+            Job::Acknowledge => self.programs.has_acknowledged = true,
+            Job::Count { top, floor } => {
                 let count = number(reader.buffer().map_err(broken)?)
                     .ok_or_else(|| self.wrong("is told what is no number by a counter"))?;
                 if count <= floor {
-                    let text = format!("counts to {count} below {}, which was {floor} before", map.tops[top]);
+                    let text =
+                        format!("counts to {count} below {}, which was {floor} before", board.tops[top]);
                     return Err(self.wrong(&text));
                 }
                 self.programs.calls += 1;
-                self.programs.books.counted.push((top, count));
-                self.acknowledge(map.counter(top), count);
-                self.seen(map, map.counter(top), count, "counted")?;
+                board.books.borrow_mut().counted.push((top, count));
+                board.acknowledge(board.counter(top), count);
+                self.seen(board.counter(top), count, "counted")?;
             }
-            Asked::Look { top } => {
+            Job::Look { top } => {
                 let count = number(reader.buffer().map_err(broken)?);
                 let version = Stat::decode(reader).map_err(broken)?.version;
                 if count != Some(version) {
                     return Err(self.wrong(&format!("sees {count:?} in version {version} of a counter")));
                 }
-                self.seen(map, map.counter(top), version, "read")?;
+                self.seen(board.counter(top), version, "read")?;
             }
-            Asked::Put { top, element } => {
+            Job::Put { top, element } => {
                 let path = reader.str().map_err(broken)?;
-                if path.starts_with(&format!("{}/queue/", map.tops[top])) {
+                if path.starts_with(&format!("{}/queue/", board.tops[top])) {
                     self.programs.calls += 1;
-                    self.programs.books.put.insert((top, element));
+                    board.books.borrow_mut().put.insert((top, element));
                 } else if self.programs.has_acknowledged {
                     return Err(self.wrong(&format!("has put something into a queue, which is at {path}")));
                 }
             }
-            Asked::Take { top } => {
+            Job::Take { top } => {
                 let element = reader.buffer().map_err(broken)?.unwrap_or_default();
                 if !element.is_empty() {
                     let element = String::from_utf8_lossy(element).into_owned();
                     self.programs.calls += 1;
-                    self.programs.books.taken.push((top, element));
+                    board.books.borrow_mut().taken.push((top, element));
                 }
             }
-            Asked::Toil => return Err(self.wrong("has had done what has no end")),
-            Asked::WatchTwin { top } => _ = self.programs.watched.insert(top),
-            Asked::Tally { top } if self.programs.watched.contains(&top) => {
+            Job::Toil => return Err(self.wrong("has had done what has no end")),
+            Job::WatchTwin { top } => _ = self.programs.watched.insert(top),
+            Job::Tally { top } if self.programs.watched.contains(&top) => {
                 return Err(self.wrong("changes what it watches by way of a program, before any event"));
             }
-            Asked::Visit if reader.buffer().map_err(broken)? != Some(b"here".as_slice()) => {
+            Job::Visit if reader.buffer().map_err(broken)? != Some(b"here".as_slice()) => {
                 return Err(self.wrong("is told something else by the program that it visits"));
             }
-            Asked::Tally { .. } | Asked::Visit | Asked::Other => {}
+            Job::Tally { .. } | Job::Visit | Job::Other => {}
         }
         Ok(())
     }
@@ -357,21 +337,15 @@ fn number(data: Option<&[u8]>) -> Option<i32> {
 }
 
 /// Each call was carried out once, in the end, and each change reacted to. `tree` is where a znode lives.
-pub(in super::super) fn check<'t>(
-    clients: &[Client],
-    map: &Map,
+pub(in crate::partitions) fn check<'t>(
+    board: &Board,
     tree: impl Fn(&str) -> &'t Tree,
 ) -> Result<(), Violation> {
-    let mut books = Books::default();
-    for client in clients {
-        books.add(client.programs.books.clone());
-        for (_, what) in &client.under_way {
-            if let What::Program(asked) = what {
-                books.leave_open(asked);
-            }
-        }
+    if !board.is_founded.get() {
+        return Ok(());
     }
-    for (at, top) in map.tops.iter().enumerate() {
+    let books = board.books.borrow();
+    for (at, top) in board.tops.iter().enumerate() {
         let group = format!("{top}/group");
         // What nobody has set yet has no data, or empty data, as it was made.
         let data = |path: &str| tree(&group).get(path).map(|znode| znode.data().unwrap_or_default());
