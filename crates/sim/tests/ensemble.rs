@@ -48,7 +48,7 @@ fn disks_are_lost_and_rot_is_noticed() {
         let settings = Settings::named(kind).expect("it is one of the kinds");
         World::new(seed, settings, false).run().expect("these seeds pass")
     };
-    let runs = (1..=15).flat_map(|seed| ["losses", "rot"].map(|kind| live(kind, seed)));
+    let runs = (1..=45).flat_map(|seed| ["losses", "rot"].map(|kind| live(kind, seed)));
     let total = runs.fold(Outcome::default(), |sum, outcome| sum + outcome);
     assert!(total.emptied > 5, "{total}");
     assert!(total.rot_noticed > 2, "{total}");

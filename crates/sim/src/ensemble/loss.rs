@@ -2,6 +2,7 @@
 //! at a time than the others can do without: what was promised must be on disks that are whole.
 
 use super::machine::Machine;
+use super::process::Process;
 use super::roster::{Role, Roster};
 use super::visitor::Judges;
 use super::world::{Event, World};
@@ -55,7 +56,18 @@ impl World {
     /// Whether members and list agree for this server.
     pub(super) fn is_settled(&self, standing: &Status) -> bool {
         let roster = self.roster();
-        standing.voters == roster.with(Role::Participant) && standing.observers == roster.with(Role::Observer)
+        standing.outgoing.is_empty()
+            && standing.voters == roster.with(Role::Participant)
+            && standing.observers == roster.with(Role::Observer)
+    }
+
+    /// Whether a server has stored who the members are. Who has a change of them and does not know that it is committed
+    /// counts with the members before.
+    fn knows_members(&self, id: u8) -> bool {
+        let process = self.machines[&id].process.as_ref();
+        process
+            .map(Process::first)
+            .is_some_and(|first| self.is_settled(&first.status()) && first.log_queue().0 == 0)
     }
 
     /// Whether the others can do without what this server has.
@@ -75,10 +87,12 @@ impl World {
         // Whoever has never met it would take its new disk for the one that it always had.
         let disk_id = self.machines[&id].disk_id;
         let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id) == Some(&disk_id);
+        // They must be able to elect without it.
+        let others = leading.voters.iter().filter(|voter| **voter != id && self.knows_members(**voter));
         others_are_whole
             && self.leader() == Some(leading.id)
             && self.is_settled(&leading)
-            && leading.voters.len() >= 3
+            && others.count() > leading.voters.len() / 2
             && leading.voters.iter().all(have_met)
     }
 
