@@ -2,7 +2,7 @@
 
 use crate::Input;
 use bytes::Bytes;
-use stoa_group::{Change, Config, Group, Mark, Members, Message, Output, Restored, Store};
+use stoa_group::{Change, Config, Group, Mark, Members, Message, Output, Pieces, Restored, Store};
 
 /// Records and messages, a piece each, and what else a member may do.
 pub fn group(data: &[u8]) {
@@ -49,11 +49,16 @@ fn step(group: &mut Group, piece: &[u8]) {
     let again = Message::decode(bytes.clone()).expect("it was just written");
     assert_eq!(written(&again), bytes, "a message is read and written in one way");
     assert_eq!(bytes.len(), piece.len());
+    let [mut header, mut entries] = [Pieces::default(), Pieces::default()];
+    again.encode_header(&mut header);
+    again.encode_entries(&mut entries);
+    let parts = Message::decode_parts(header.join(), again.span(), entries.join());
+    assert_eq!(parts, Ok(again), "it is its header and its entries");
     let _ = group.step(message);
 }
 
 fn written(message: &Message) -> Bytes {
-    let mut pieces = stoa_group::Pieces::default();
+    let mut pieces = Pieces::default();
     message.encode(&mut pieces);
     pieces.join()
 }

@@ -46,7 +46,7 @@ impl Member {
             while let Some(output) = self.server.poll_peer() {
                 is_done = false;
                 match output {
-                    PeerOutput::Send { to, message } => send(to, message.join().to_vec()),
+                    PeerOutput::Send { to, message } => send(to, message.encode().join().to_vec()),
                     PeerOutput::Snapshot { to, .. } => self.server.snapshot_sent(to, false, self.now),
                     _ => {}
                 }

@@ -14,7 +14,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Entry, EntryKind, ProposeError};
-use stoa_timeline::{BadMessage, Lead, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled};
+use stoa_timeline::{
+    BadMessage, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
+};
 
 /// A snapshot that has come from another server.
 pub(crate) struct Arrived {
@@ -39,19 +41,14 @@ impl Replica {
     /// When it is none; nothing has changed. Whoever sends that is broken, or of another release.
     pub fn peer_message(&mut self, from: u8, message: Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
-        let message = PeerMessage::decode(message)?;
+        if message.first().is_some_and(|kind| Message::is_kind(*kind)) {
+            return self.timeline_message(from, Message::decode(message)?);
+        }
+        let message = PeerMessage::decode(&message)?;
         if !self.timeline.listens_to(from, message.is_of_leader()) {
             return Ok(());
         }
         match message {
-            PeerMessage::Timeline(message) => {
-                let Received { asked, refused } = self.timeline.receive(from, message)?;
-                refused.into_iter().for_each(|why| self.warn(why));
-                if let Some((first, asked)) = asked {
-                    self.count_forwarded(&asked);
-                    self.take_asked(from, first, &asked);
-                }
-            }
             PeerMessage::Heard { term, number, sessions } => {
                 let leads = self.timeline.lead() == Lead::Active && term == self.timeline.term();
                 if leads && self.timeline.is_member(from) {
@@ -67,6 +64,19 @@ impl Replica {
                 }
             }
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
+        }
+        Ok(())
+    }
+
+    fn timeline_message(&mut self, from: u8, message: Message) -> Result<(), BadMessage> {
+        if !self.timeline.listens_to(from, message.is_of_leader()) {
+            return Ok(());
+        }
+        let Received { asked, refused } = self.timeline.receive(from, message)?;
+        refused.into_iter().for_each(|why| self.warn(why));
+        if let Some((first, asked)) = asked {
+            self.count_forwarded(&asked);
+            self.take_asked(from, first, &asked);
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{Mark, Pieces};
 pub use stoa_timeline::{
-    Append, BadBatch, BadMessage, Delivery, EntryId, Origin, PartitionMessage, PeerOutput, Slices, TakenOver,
-    timeline_of,
+    Append, BadBatch, BadMessage, Delivery, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput, Slices,
+    TakenOver, timeline_of,
 };
 pub use timestamp::Timestamp;

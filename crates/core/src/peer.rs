@@ -22,8 +22,7 @@ use crate::timestamp::Timestamp;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::Pieces;
-use stoa_timeline::{BadMessage, Message};
+use stoa_timeline::BadMessage;
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, PASSWORD_LEN, Reader, path, put};
 
@@ -44,11 +43,9 @@ const OPEN_SESSION_AFTER: u8 = 7;
 
 type Result<T> = core::result::Result<T, BadMessage>;
 
-/// A message from another server.
+/// A message from another server that is none of the timeline's.
 #[derive(Debug)]
 pub(crate) enum PeerMessage {
-    /// For the timeline.
-    Timeline(Message),
     /// Whom the sender has heard of, for the leader.
     Heard { term: u64, number: u64, sessions: Vec<Heard> },
     /// The leader knows it.
@@ -248,10 +245,9 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 }
 
 impl PeerMessage {
-    pub(crate) fn encode(&self) -> Pieces {
+    pub(crate) fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         match self {
-            Self::Timeline(message) => return message.encode(),
             Self::Heard { term, number, sessions } => {
                 put_numbers(&mut out, HEARD, &[*term, *number]);
                 put::len(&mut out, sessions.len());
@@ -272,24 +268,20 @@ impl PeerMessage {
                 }
             }
         }
-        Bytes::from(out).into()
+        out.into()
     }
 
     /// Whether it is what a leader says to those who follow it.
     pub(crate) fn is_of_leader(&self) -> bool {
         match self {
-            Self::Timeline(message) => message.is_of_leader(),
             Self::HeardArrived { .. } => true,
             Self::Heard { .. } | Self::Reads(_) => false,
         }
     }
 
     /// Reads what [`PeerMessage::encode`] wrote; what it takes is in proportion to the bytes.
-    pub(crate) fn decode(bytes: Bytes) -> Result<Self> {
-        if bytes.first().is_some_and(|kind| Message::is_kind(*kind)) {
-            return Message::decode(bytes).map(Self::Timeline);
-        }
-        let mut reader = Reader::new(&bytes);
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
         let [kind] = *reader.take(1)? else { return Err(BadMessage) };
         let message = match kind {
             HEARD => {
@@ -314,9 +306,9 @@ impl PeerMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stoa_timeline::Forward;
+    use stoa_timeline::Message;
 
-    fn samples() -> Vec<PeerMessage> {
+    fn asked_samples() -> [Vec<u8>; 7] {
         let mut asked = [const { Vec::new() }; 7];
         let after = After { since: 5, placed: 2, seen: Timestamp::new(3) };
         let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
@@ -329,9 +321,11 @@ mod tests {
         Asked::put_move(&mut asked[4], "/a/b", 3);
         Asked::put_session(&mut asked[5], true, &after.seen, 7, 1000, &[1; PASSWORD_LEN]);
         Asked::put_session(&mut asked[6], false, &after.seen, 7, 1000, b"short");
-        let asked = asked.map(Bytes::from).to_vec();
+        asked
+    }
+
+    fn samples() -> Vec<PeerMessage> {
         vec![
-            PeerMessage::Timeline(Message::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked })),
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
             PeerMessage::Reads(Reads { total: 9, subtrees: vec![("/a".into(), 5), ("/a/b".into(), 4)] }),
@@ -342,7 +336,7 @@ mod tests {
     fn what_is_read_is_bounded_and_of_paths() {
         let decode = |subtrees: Vec<(String, u64)>| {
             let reads = PeerMessage::Reads(Reads { total: u64::MAX, subtrees });
-            PeerMessage::decode(reads.encode().join())
+            PeerMessage::decode(&reads.encode())
         };
         let many = |count| (0..count).map(|number| (format!("/{number}"), u64::MAX)).collect();
         let Ok(PeerMessage::Reads(reads)) = decode(many(READS_MAX)) else { panic!("it is read") };
@@ -354,19 +348,18 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_cuts_are_refused() {
         for message in samples() {
-            let bytes = message.encode().join();
-            let read = PeerMessage::decode(bytes.clone()).unwrap();
+            let bytes = message.encode();
+            assert!(!Message::is_kind(bytes[0]), "it would be taken for one of the timeline");
+            let read = PeerMessage::decode(&bytes).unwrap();
             assert_eq!(format!("{read:?}"), format!("{message:?}"));
             for len in 0..bytes.len() {
-                assert!(PeerMessage::decode(bytes.slice(..len)).is_err(), "cut at {len}");
+                assert!(PeerMessage::decode(&bytes[..len]).is_err(), "cut at {len}");
             }
-            if let PeerMessage::Timeline(Message::Forward(Forward { asked, .. })) = read {
-                for asked in asked {
-                    assert!(Asked::decode(&asked).is_ok());
-                    for len in 0..asked.len() {
-                        assert!(Asked::decode(&asked[..len]).is_err(), "cut at {len}");
-                    }
-                }
+        }
+        for asked in asked_samples() {
+            assert!(Asked::decode(&asked).is_ok());
+            for len in 0..asked.len() {
+                assert!(Asked::decode(&asked[..len]).is_err(), "cut at {len}");
             }
         }
     }

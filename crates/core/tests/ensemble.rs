@@ -108,7 +108,7 @@ impl Trio {
                         PeerOutput::Send { to, message } if !self.cuts.contains(&(id, to)) => {
                             let now = self.now();
                             self.server(to)
-                                .peer_message(id, message.join(), now)
+                                .peer_message(id, message.encode().join(), now)
                                 .expect("they understand each other");
                             moved = true;
                         }

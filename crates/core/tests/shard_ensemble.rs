@@ -149,7 +149,7 @@ impl Servers {
                     if !self.cuts.contains(&(id, to, partition)) && !self.dead.contains(&to) =>
                 {
                     let server = self.shard(to, partition);
-                    server.peer_message(id, message.join(), now).unwrap();
+                    server.peer_message(id, message.encode().join(), now).unwrap();
                     moved = true;
                 }
                 PeerOutput::Snapshot { to, message, .. } => {

@@ -34,6 +34,8 @@ pub enum DecodeError {
     Flags(u8),
     /// An entry that is neither payload nor change.
     Entry,
+    /// The entries are not those that go with the header.
+    Span,
     /// A member with the number 0.
     Member,
     /// A term or position that no timeline will ever reach.
@@ -48,6 +50,7 @@ impl fmt::Display for DecodeError {
             Self::Kind(kind) => write!(f, "there is no message of kind {kind}"),
             Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
             Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
+            Self::Span => f.write_str("the entries are not those that go with its header"),
             Self::Member => f.write_str("no member has the number 0"),
             Self::Number => f.write_str("no timeline ever reaches such a term or position"),
         }

@@ -39,6 +39,6 @@ pub use codec::DecodeError;
 pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError};
 pub use held::{Entry, EntryKind, Mark, Vote};
 pub use members::{Change, Members};
-pub use message::Message;
+pub use message::{Message, Span};
 pub use pieces::Pieces;
 pub use record::{Coverage, RecordError, Restored, Store};

@@ -1,11 +1,13 @@
 //! What members say to each other, and how it is written.
 //!
 //! ```text
-//! message := kind u8, flags u8, to u64, from u64, term u64, log_term u64, position u64, committed u64,
-//!            committed_term u64, request_snapshot u64, hint u64, context, [mark], entries
+//! message := header, entries
+//! header  := kind u8, flags u8, to u64, from u64, term u64, log_term u64, position u64, committed u64,
+//!            committed_term u64, request_snapshot u64, hint u64, context, [mark]
 //! ```
 //! Integers are little-endian; `context` has its length (u32) before it; `mark` and `entries` are those of
-//! [`crate::codec`].
+//! [`crate::codec`]. The header is whose message it is and for whom; the entries are the same bytes in every
+//! message that carries them, so that one copy can serve many.
 
 use crate::codec::{self, DecodeError, get_bytes, get_mark, get_number, get_u8, put_bytes, put_mark};
 use crate::held::{Entry, Mark};
@@ -20,8 +22,8 @@ const MARK: u8 = 2;
 const AUTO_LEAVE: u8 = 4;
 const FLAGS: u8 = REJECT | MARK | AUTO_LEAVE;
 
-/// What a message without mark and entries takes.
-const HEAD_BYTES: usize = 2 + 9 * 8 + 4;
+/// What a header without context and mark takes.
+const HEADER_BYTES: usize = 2 + 9 * 8 + 4;
 
 /// Kinds that travel, with their numbers. The others are the engine's own business.
 const KINDS: [(u8, MessageType); 12] = [
@@ -38,6 +40,19 @@ const KINDS: [(u8, MessageType); 12] = [
     (11, MessageType::MsgRequestPreVote),
     (12, MessageType::MsgRequestPreVoteResponse),
 ];
+
+/// Entries that follow one another, by where they begin and end. A position and a term name one entry, and what is
+/// before it is the same in every log that has it (Raft's log matching): so one span is the same entries, whoever
+/// sends them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Position of the first.
+    pub first: u64,
+    /// Position of the last.
+    pub last: u64,
+    /// Term of the last.
+    pub term: u64,
+}
 
 /// A message from one member to another.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +73,25 @@ impl Message {
         self.raft.from
     }
 
+    /// The sender's term.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.raft.term
+    }
+
+    /// Which entries of the log it carries; `None` when it carries none.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        // The entry of a question where the log ends is none of the log.
+        let entries = self.raft.get_entries();
+        let (first, last) = entries.first().zip(entries.last())?;
+        (self.raft.get_msg_type() == MessageType::MsgAppend).then_some(Span {
+            first: first.index,
+            last: last.index,
+            term: last.term,
+        })
+    }
+
     /// Whether only somebody who leads says this: entries, a snapshot, that it is alive.
     #[must_use]
     pub fn is_of_leader(&self) -> bool {
@@ -75,6 +109,13 @@ impl Message {
 
     /// Writes it behind what is in `out`.
     pub fn encode(&self, out: &mut Pieces) {
+        out.reserve(self.header_bytes() + self.entries_bytes());
+        self.encode_header(out);
+        self.encode_entries(out);
+    }
+
+    /// Writes what it says to its receiver alone; [`Message::encode_entries`] has the rest.
+    pub fn encode_header(&self, out: &mut Pieces) {
         let raft = &self.raft;
         let kind = KINDS.iter().find(|(_, kind)| *kind == raft.get_msg_type());
         let (kind, _) = kind.expect("what does not travel is not handed out");
@@ -83,8 +124,7 @@ impl Message {
         if let Some(mark) = &mark {
             flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
         }
-        let entries = codec::entries_bytes(raft.get_entries().iter().map(|entry| &entry.data));
-        out.reserve(HEAD_BYTES + raft.context.len() + entries);
+        out.reserve(self.header_bytes());
         out.put(&[*kind, flags]);
         for number in [
             raft.to,
@@ -103,7 +143,20 @@ impl Message {
         if let Some(mark) = &mark {
             put_mark(out, mark);
         }
-        codec::put_entries(out, raft.get_entries().iter().map(Entry::from_raft));
+    }
+
+    /// Writes its entries: the same bytes for every message of the same [`Message::span`].
+    pub fn encode_entries(&self, out: &mut Pieces) {
+        out.reserve(self.entries_bytes());
+        codec::put_entries(out, self.raft.get_entries().iter().map(Entry::from_raft));
+    }
+
+    fn header_bytes(&self) -> usize {
+        HEADER_BYTES + self.raft.context.len()
+    }
+
+    fn entries_bytes(&self) -> usize {
+        codec::entries_bytes(self.raft.get_entries().iter().map(|entry| &entry.data))
     }
 
     /// Reads what [`Message::encode`] wrote. Payloads are not copied. What it takes is in proportion
@@ -112,8 +165,32 @@ impl Message {
     /// # Errors
     /// When they are anything but exactly one message.
     pub fn decode(mut bytes: Bytes) -> Result<Self, DecodeError> {
-        let mut raft = raft::eraftpb::Message::default();
-        let (kind, flags) = (get_u8(&mut bytes)?, get_u8(&mut bytes)?);
+        let mut message = Self { raft: raft::eraftpb::Message::default() };
+        message.get_header(&mut bytes)?;
+        message.get_entries(bytes)?;
+        Ok(message)
+    }
+
+    /// Puts together what [`Message::encode_header`] and [`Message::encode_entries`] wrote, which may have come by
+    /// different ways. `span` is [`Message::span`] of the message whose header it is, as its sender has told it:
+    /// entries of an earlier leader that were replaced since may fit behind the header, and would be stored.
+    ///
+    /// # Errors
+    /// When they are anything but one header and the entries of this span.
+    pub fn decode_parts(mut header: Bytes, span: Option<Span>, entries: Bytes) -> Result<Self, DecodeError> {
+        let mut message = Self { raft: raft::eraftpb::Message::default() };
+        message.get_header(&mut header)?;
+        if header.has_remaining() {
+            return Err(DecodeError::Long);
+        }
+        message.get_entries(entries)?;
+        if message.span() == span { Ok(message) } else { Err(DecodeError::Span) }
+    }
+
+    /// Takes a header off the front.
+    fn get_header(&mut self, bytes: &mut Bytes) -> Result<(), DecodeError> {
+        let raft = &mut self.raft;
+        let (kind, flags) = (get_u8(bytes)?, get_u8(bytes)?);
         let (_, kind) = *KINDS.iter().find(|(number, _)| *number == kind).ok_or(DecodeError::Kind(kind))?;
         let is_snapshot = kind == MessageType::MsgSnapshot;
         let of_nothing = flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE;
@@ -133,24 +210,25 @@ impl Message {
             &mut raft.request_snapshot,
             &mut raft.reject_hint,
         ] {
-            *field = get_number(&mut bytes)?;
+            *field = get_number(bytes)?;
         }
         if raft.to == 0 || raft.from == 0 {
             return Err(DecodeError::Member);
         }
-        raft.context = get_bytes(&mut bytes)?;
+        raft.context = get_bytes(bytes)?;
         if flags & MARK != 0 {
-            let mut mark = get_mark(&mut bytes)?;
+            let mut mark = get_mark(bytes)?;
             mark.members.auto_leave = flags & AUTO_LEAVE != 0;
             raft.set_snapshot(mark.to_raft());
         }
+        Ok(())
+    }
+
+    fn get_entries(&mut self, mut bytes: Bytes) -> Result<(), DecodeError> {
         let entries = codec::get_entries(&mut bytes)?;
         let entries: Option<Vec<_>> = entries.iter().map(Entry::to_raft).collect();
-        raft.set_entries(entries.ok_or(DecodeError::Entry)?.into());
-        if bytes.has_remaining() {
-            return Err(DecodeError::Long);
-        }
-        Ok(Self { raft })
+        self.raft.set_entries(entries.ok_or(DecodeError::Entry)?.into());
+        if bytes.has_remaining() { Err(DecodeError::Long) } else { Ok(()) }
     }
 }
 
@@ -233,12 +311,94 @@ mod tests {
         pieces.join().into()
     }
 
+    /// Header and entries.
+    fn parts(message: &Message) -> [Bytes; 2] {
+        let mut parts = [Pieces::default(), Pieces::default()];
+        message.encode_header(&mut parts[0]);
+        message.encode_entries(&mut parts[1]);
+        parts.map(Pieces::join)
+    }
+
+    /// What a leader of term 3 says to a member: entries of these terms behind position 7.
+    fn append(to: u64, committed: u64, terms: &[u64]) -> Message {
+        let mut raft = raft::eraftpb::Message { to, from: 1, term: 3, log_term: 2, ..Default::default() };
+        raft.set_msg_type(MessageType::MsgAppend);
+        (raft.index, raft.commit) = (7, committed);
+        let entries = (8..).zip(terms).map(|(position, term)| {
+            let payload = Bytes::from(format!("{position} of {term}"));
+            Entry { position, term: *term, kind: EntryKind::Payload, payload }.to_raft().unwrap()
+        });
+        raft.set_entries(entries.collect());
+        Message { raft }
+    }
+
+    #[test]
+    fn one_body_of_entries_serves_the_headers_of_many() {
+        let (second, third) = (append(2, 5, &[2, 3]), append(3, 7, &[2, 3]));
+        assert_eq!(second.span(), Some(Span { first: 8, last: 9, term: 3 }));
+        assert_eq!(second.span(), third.span());
+        let ([_, entries], [header, _]) = (parts(&second), parts(&third));
+        assert_ne!(header, parts(&second)[0]);
+        assert_eq!(Message::decode_parts(header.clone(), third.span(), entries.clone()), Ok(third.clone()));
+        assert_eq!(Message::decode([header, entries].concat().into()), Ok(third));
+    }
+
+    #[test]
+    fn entries_that_do_not_belong_to_a_header_are_refused() {
+        let message = append(2, 5, &[2, 3]);
+        let [header, entries] = parts(&message);
+        let join = |entries: &Bytes| Message::decode_parts(header.clone(), message.span(), entries.clone());
+        assert_eq!(join(&entries), Ok(message.clone()));
+        // Those of a leader that was replaced, fewer, more, and none.
+        for terms in [&[2, 2][..], &[2], &[2, 3, 3], &[]] {
+            let [_, others] = parts(&append(2, 5, terms));
+            assert_eq!(join(&others), Err(DecodeError::Span), "{terms:?}");
+        }
+        let no_entries = Message::decode_parts(header.clone(), None, entries.clone());
+        assert_eq!(no_entries, Err(DecodeError::Span));
+        for cut in 0..header.len() {
+            let cut = Message::decode_parts(header.slice(..cut), message.span(), entries.clone());
+            assert_eq!(cut, Err(DecodeError::Short));
+        }
+        for cut in 0..entries.len() {
+            assert_eq!(join(&entries.slice(..cut)), Err(DecodeError::Short));
+        }
+        let long = |bytes: &Bytes| Bytes::from([bytes, &[0][..]].concat());
+        assert_eq!(join(&long(&entries)), Err(DecodeError::Long));
+        let long = Message::decode_parts(long(&header), message.span(), entries.clone());
+        assert_eq!(long, Err(DecodeError::Long));
+    }
+
+    #[test]
+    fn only_what_appends_carries_entries_of_the_log() {
+        let mut question = append(1, 0, &[0]);
+        question.raft.set_msg_type(MessageType::MsgReadIndex);
+        let [header, entries] = parts(&question);
+        assert_eq!(question.span(), None);
+        assert_eq!(Message::decode_parts(header, None, entries), Ok(question));
+        assert_eq!(append(2, 5, &[]).span(), None);
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let bytes = encoded(&sample());
         let read = Message::decode(bytes.into()).unwrap();
         assert_eq!(read, sample());
         assert_eq!(read.snapshot().unwrap().members.outgoing, [5]);
+    }
+
+    /// Servers of one release after the other understand one another.
+    #[test]
+    fn its_bytes_are_what_they_have_always_been() {
+        let hex: String = encoded(&sample()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let header = "05070200000000000000010000000000000003000000000000000200000000000000070000000000000006\
+                      00000000000000000000000000000000000000000000000000000000000000030000007768790600000000\
+                      00000002000000000000000200010000000000000002000000000000000100040000000000000001000500\
+                      0000000000000000";
+        let entries = "0200000000080000000000000002000000000000000b000000736f6d65207570646174650109000000000000\
+                       00030000000000000009000000010400000000000000";
+        assert_eq!(hex, [header, entries].concat());
+        assert_eq!(encoded(&sample()), parts(&sample()).concat());
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl Ensemble {
         match output {
             PeerOutput::Send { to, message } => {
                 // What is not connected, or does not keep up, is asked again by whoever misses it.
-                self.peers.send(u64::from(to), message);
+                self.peers.send(u64::from(to), message.encode());
             }
             PeerOutput::Snapshot { to, position, message } => {
                 let newest = self.newest.borrow().clone();

@@ -6,7 +6,7 @@
 //!
 //! | in | out |
 //! | --- | --- |
-//! | [`Timeline::tick`], [`Timeline::receive`], [`Timeline::peer_connected`], [`Timeline::peer_lost`] | [`Timeline::poll_peer`]: what is for other servers |
+//! | [`Timeline::tick`], [`Timeline::receive`], [`Timeline::peer_connected`], [`Timeline::peer_lost`] | [`Timeline::poll_peer`]: what is for other servers, whole: it becomes bytes where it is sent |
 //! | [`Timeline::propose`], [`Timeline::hear`] | [`Timeline::poll_message`]: what is for other partitions of this server |
 //! | [`Timeline::stored`], [`Timeline::refused`] | [`Timeline::poll_append`]: records for the disk |
 //! | [`Timeline::ask`], [`Timeline::barrier`], [`Timeline::applied`] | [`Timeline::poll`]: what is decided, who leads, what the leader is to prepare |
@@ -38,4 +38,6 @@ pub use requests::Origin;
 pub use shared_log::{
     Append, BadBatch, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver, timeline_of,
 };
-pub use timeline::{Config, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline};
+pub use timeline::{
+    Config, NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline,
+};

@@ -27,8 +27,8 @@ impl From<stoa_wire::DecodeError> for BadMessage {
     }
 }
 
-/// A message from another server.
-#[derive(Debug)]
+/// A message from one server to another.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     /// For the Raft group.
     Group(stoa_group::Message),
@@ -46,7 +46,7 @@ pub enum Message {
 }
 
 /// Requests on their way to the leader: a part of the sender's stream of requests.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
     /// The term of the leader that they are for.
     pub term: u64,
@@ -158,7 +158,7 @@ mod tests {
             let bytes = message.encode().join();
             assert!(Message::is_kind(bytes[0]));
             let read = Message::decode(bytes.clone()).unwrap();
-            assert_eq!(format!("{read:?}"), format!("{message:?}"));
+            assert_eq!(read, message);
             for len in 0..bytes.len() {
                 assert!(Message::decode(bytes.slice(..len)).is_err(), "cut at {len}");
             }

@@ -15,7 +15,7 @@ use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-pub use outputs::{NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled};
+pub use outputs::{NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled};
 use stoa_group::{Members, Output as GroupOutput, Role, Status};
 
 /// The partition with which the log stands.
@@ -309,7 +309,7 @@ impl<C: Copy + Ord> Timeline<C> {
         match output {
             GroupOutput::Send(message) => {
                 let to = server_id(message.to());
-                self.send(to, Message::Group(message).encode());
+                self.say(to, Message::Group(message));
             }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);

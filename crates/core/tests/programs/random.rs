@@ -241,7 +241,7 @@ impl Storm {
             }
             while let Some(output) = server.poll_peer() {
                 if let PeerOutput::Send { to, message } = output {
-                    self.links.entry((id, to)).or_default().push_back(message);
+                    self.links.entry((id, to)).or_default().push_back(message.encode());
                 }
             }
             let mut closed = Vec::new();

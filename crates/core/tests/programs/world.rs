@@ -155,7 +155,7 @@ impl World {
                     }
                     let now = self.now();
                     self.server(to)
-                        .peer_message(id, message.join(), now)
+                        .peer_message(id, message.encode().join(), now)
                         .expect("they understand each other");
                     moved = true;
                 }

@@ -126,7 +126,7 @@ impl Threads {
         let shard = &mut self.shards[usize::from(partition)];
         while let Some(output) = shard.poll_peer() {
             if let PeerOutput::Send { to, message } = output {
-                self.mail.push((partition, to, message.join()));
+                self.mail.push((partition, to, message.encode().join()));
             }
         }
         shard.settle(now);

@@ -454,10 +454,11 @@ impl Process {
 
     fn poll_peers(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         while let Some(output) = self.core(of).poll_peer() {
+            // Only who leads appends and sends heartbeats.
             if let PeerOutput::Send { message, .. } = &output
-                && of == 0
-                && let Some(term) = leads_term(&message.clone().join())
+                && let Some(said) = message.of_group().filter(|said| said.is_of_leader())
             {
+                let term = said.term();
                 if scene.judges.history.leads(term, self.id)? {
                     let what = format_args!("server {} of term {term}", self.id);
                     scene.trace.event(scene.now_us, "leader", what);
@@ -596,17 +597,6 @@ impl Process {
         }
         Ok(())
     }
-}
-
-/// The term that the sender of this message leads: only leaders append and send heartbeats.
-fn leads_term(message: &[u8]) -> Option<u64> {
-    const GROUP: u8 = 1;
-    const APPEND: u8 = 1;
-    const HEARTBEAT: u8 = 6;
-    // The kind of message, the group's kind, flags, to and from.
-    let (head, rest) = message.split_first_chunk::<19>()?;
-    let speaks = head[0] == GROUP && matches!(head[1], APPEND | HEARTBEAT);
-    speaks.then(|| rest.first_chunk().map(|term| u64::from_le_bytes(*term)))?
 }
 
 /// All bytes that there are for a client, which count as sent.

@@ -496,7 +496,9 @@ impl World {
         }
         for output in out.peers {
             match output {
-                PeerOutput::Send { to, message } => self.post((id, to, of), message.join().into(), None),
+                PeerOutput::Send { to, message } => {
+                    self.post((id, to, of), message.encode().join().into(), None);
+                }
                 PeerOutput::Members(_) | PeerOutput::Leads(_) | PeerOutput::Servers => {}
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);

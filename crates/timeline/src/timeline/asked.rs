@@ -120,7 +120,7 @@ impl<C: Copy + Ord> Timeline<C> {
         while let Some((first, asked)) = self.requests.give(FORWARD_BYTES) {
             let (stream, base) = (self.requests.stream(), self.requests.first());
             let forward = Message::Forward(Forward { term, stream, base, first, asked });
-            self.send(leader, forward.encode());
+            self.say(leader, forward);
         }
         None
     }
@@ -139,7 +139,7 @@ impl<C: Copy + Ord> Timeline<C> {
         taken.expected = taken.expected.max(base);
         let Some(known) = taken.taken_of(first) else {
             let (stream, expected) = (taken.stream, taken.expected);
-            self.send(from, Message::Missing { term, stream, expected }.encode());
+            self.say(from, Message::Missing { term, stream, expected });
             return None;
         };
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(asked.len());

@@ -1,5 +1,6 @@
 //! What comes out of a timeline.
 
+use crate::message::Message;
 use crate::shared_log::{Delivery, Proposal};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,14 +8,14 @@ use bytes::Bytes;
 use stoa_group::{Entry, Pieces};
 
 /// Something for another server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PeerOutput {
     /// A message. It may be lost; the order is worth keeping, not more.
     Send {
         /// Whom it is for.
         to: u8,
-        /// Its bytes.
-        message: Pieces,
+        /// What is said. It becomes bytes where it is sent.
+        message: Outgoing,
     },
     /// The newest snapshot, which is at this position of the log, and with it a message that goes to
     /// [`Timeline::receive_snapshot`] there. Say what became of it with [`Timeline::snapshot_sent`].
@@ -34,6 +35,35 @@ pub enum PeerOutput {
     Leads(u8),
     /// There is another list of servers: connect to those in it, and be connected to by them.
     Servers,
+}
+
+/// What one server says to another.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outgoing {
+    /// About the timeline.
+    Timeline(Message),
+    /// About what stands on the timeline: see [`Timeline::send`].
+    Service(Bytes),
+}
+
+impl Outgoing {
+    /// Its bytes. Those of a Raft message share its entries.
+    #[must_use]
+    pub fn encode(&self) -> Pieces {
+        match self {
+            Self::Timeline(message) => message.encode(),
+            Self::Service(message) => message.clone().into(),
+        }
+    }
+
+    /// What it says for the Raft group, if it is for that.
+    #[must_use]
+    pub fn of_group(&self) -> Option<&stoa_group::Message> {
+        match self {
+            Self::Timeline(Message::Group(message)) => Some(message),
+            Self::Timeline(Message::Forward(_) | Message::Missing { .. }) | Self::Service(_) => None,
+        }
+    }
 }
 
 /// From the timeline of one partition to that of another one of the same server. They arrive in the order in which

@@ -1,12 +1,13 @@
 //! The other servers: their messages, elections, who belongs to the ensemble, and time.
 
-use super::{Campaign, PeerOutput, Received, Timeline};
+use super::{Campaign, Outgoing, PeerOutput, Received, Timeline};
 use crate::message::{BadMessage, Message};
 use crate::peers::{Wanted, server_id};
 use crate::planted::Bug;
 use crate::replica::Lead;
 use alloc::vec::Vec;
-use stoa_group::{Change, Pieces};
+use bytes::Bytes;
+use stoa_group::Change;
 
 /// Requests without outcome are given again after so many heartbeats: some may have been lost.
 const GIVE_AGAIN_HEARTBEATS: u64 = 5;
@@ -50,9 +51,14 @@ impl<C: Copy + Ord> Timeline<C> {
         Ok(received)
     }
 
-    /// A message for another server.
-    pub fn send(&mut self, to: u8, message: Pieces) {
-        self.to_peers.push_back(PeerOutput::Send { to, message });
+    /// A message for another server that is none of the timeline's: [`Message::is_kind`] tells them apart there.
+    pub fn send(&mut self, to: u8, message: Bytes) {
+        debug_assert!(message.first().is_some_and(|kind| !Message::is_kind(*kind)), "it is the timeline's");
+        self.to_peers.push_back(PeerOutput::Send { to, message: Outgoing::Service(message) });
+    }
+
+    pub(super) fn say(&mut self, to: u8, message: Message) {
+        self.to_peers.push_back(PeerOutput::Send { to, message: Outgoing::Timeline(message) });
     }
 
     /// Something else for the other servers.
