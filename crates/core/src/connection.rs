@@ -2,9 +2,8 @@
 
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
+use crate::frame::is_read;
 use crate::guest::Guest;
-use crate::replica::{ConnectError, Output};
-use crate::request::is_read;
 use crate::route::Route;
 use crate::session::SessionKey;
 use alloc::boxed::Box;
@@ -582,3 +581,47 @@ impl Connections {
         }
     }
 }
+
+/// What the driver must do with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// There are bytes to send: take them with [`crate::Shard::output`].
+    Send(ConnectionId),
+    /// Reading may go on: hand in again what was not consumed, and what has arrived since.
+    Resume(ConnectionId),
+    /// Send what is left if that can be done soon, close, and say so with [`crate::Shard::disconnected`].
+    Close(ConnectionId, CloseReason),
+}
+
+/// Why a connection is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectError {
+    /// As many connections as there may be in all.
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many connections as one address may have.
+    TooManyFromAddress {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { limit } => {
+                write!(f, "too many connections: the limit is {limit} (setting maxCnxns)")
+            }
+            Self::TooManyFromAddress { limit } => {
+                write!(
+                    f,
+                    "too many connections from this address: the limit is {limit} (setting maxClientCnxns)"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}

@@ -1,36 +1,22 @@
-//! Operations that concern several partitions (AGORA, section IV-E): creates and deletes right below the
-//! root, a multi with paths of several partitions, a session's end or its coming to another connection.
-//!
-//! All partitions are led by threads of one server. The thread that has such a request (the
-//! *coordinator*) asks every partition concerned to quiesce, in the order of their numbers, so that no
-//! two coordinators wait for each other. A partition is quiesced when everything that it has prepared is
-//! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
-//! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
-//! entry that names the places of all parts, and prepares nothing further until the part is applied. The parts
-//! follow one another, so the log that all share holds all of them or none ([`stoa_timeline`]).
-
-mod participant;
-mod plan;
+//! What is kept of operations that concern several partitions, and what their coordinator and participants say to each
+//! other. How they go: `replica/coordination.rs`.
 
 use crate::config::Now;
-use crate::peer::Asked;
-use crate::placement::FIRST;
-use crate::replica::Replica;
-use crate::session_table::Known;
-use crate::shard_message::ShardMessage;
 use crate::timestamp::Timestamp;
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use participant::Participation;
 use plan::Plan;
+pub use plan::{Step, StepKind};
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{PartResult, Refusal};
+use stoa_tree::PartResult;
 use stoa_wire::ErrorCode;
 
-pub use plan::{Step, StepKind};
+pub(crate) mod participant;
+
+pub(crate) mod plan;
 
 /// A request that was taken and waits for its turn; what a server decides by itself has no origin.
 #[derive(Debug, Clone)]
@@ -71,7 +57,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn undone() -> Self {
+    pub(crate) fn undone() -> Self {
         Self { places: Vec::new(), rests_on: Timestamp::default(), session: None }
     }
 }
@@ -79,36 +65,36 @@ impl Decision {
 /// What a thread knows of such operations.
 #[derive(Default)]
 pub(crate) struct Coordination {
-    next: u64,
-    active: Option<Active>,
-    participation: Option<Participation>,
+    pub(crate) next: u64,
+    pub(crate) active: Option<Active>,
+    pub(crate) participation: Option<Participation>,
     /// Coordinators that wait until this partition can quiesce for them.
-    waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<Waiting>,
 }
 
 /// A coordinator that wants a partition to quiesce.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
-    coordinator: u8,
-    op: u64,
+pub(crate) struct Waiting {
+    pub(crate) coordinator: u8,
+    pub(crate) op: u64,
     /// Nothing may be prepared and not applied.
-    is_quiet: bool,
+    pub(crate) is_quiet: bool,
 }
 
 /// At the coordinator: the operation under way.
-struct Active {
-    id: u64,
-    origin: Option<Origin>,
-    asked: Bytes,
+pub(crate) struct Active {
+    pub(crate) id: u64,
+    pub(crate) origin: Option<Origin>,
+    pub(crate) asked: Bytes,
     /// What the client had seen.
-    seen: Timestamp,
-    plan: Plan,
-    standing: Vec<Quiesced>,
+    pub(crate) seen: Timestamp,
+    pub(crate) plan: Plan,
+    pub(crate) standing: Vec<Quiesced>,
     /// The step under way, and what those before it came to.
-    step: usize,
-    results: Vec<PartResult>,
-    zxid: i64,
-    now: Now,
+    pub(crate) step: usize,
+    pub(crate) results: Vec<PartResult>,
+    pub(crate) zxid: i64,
+    pub(crate) now: Now,
 }
 
 impl Coordination {
@@ -125,215 +111,5 @@ impl Coordination {
     /// Whether this partition is quiesced, or is about to, as soon as all that is prepared is applied.
     pub(crate) fn is_quiesced(&self) -> bool {
         self.participation.is_some() || self.waiting.front().is_some_and(|next| next.is_quiet)
-    }
-}
-
-impl Replica {
-    /// Whether this partition has written its part of an operation, and is quiesced until that is applied; or the
-    /// log has been given such parts.
-    #[must_use]
-    pub fn has_written_part(&self) -> bool {
-        self.coordination.participation.as_ref().is_some_and(Participation::is_written)
-            || self.timeline.is_urgent()
-    }
-
-    /// Says something to another thread of this server, or hears it itself.
-    pub(crate) fn say(&mut self, to: u8, message: ShardMessage) {
-        self.pass_on_messages();
-        self.messages.push_back((to, message));
-    }
-
-    /// What the timeline has for others is said in its place among everything else.
-    fn pass_on_messages(&mut self) {
-        while let Some((to, message)) = self.timeline.poll_message() {
-            self.messages.push_back((to, ShardMessage::Timeline(message)));
-        }
-    }
-
-    /// Whether there is something for this server's threads.
-    pub(crate) fn has_messages(&mut self) -> bool {
-        self.pass_on_messages();
-        !self.messages.is_empty()
-    }
-
-    /// The next thing for one of them.
-    pub(crate) fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
-        self.pass_on_messages();
-        self.messages.pop_front()
-    }
-
-    /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
-    pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
-        if self.placement.partitions() == 1 {
-            return false;
-        }
-        let Some(plan) = self.plan(origin, decoded) else { return false };
-        let mut seen = Timestamp::new(self.placement.partitions());
-        if let Asked::Write { after, .. } = decoded {
-            seen.merge(&after.seen);
-        }
-        self.coordination.next += 1;
-        let id = self.coordination.next;
-        self.coordination.active = Some(Active {
-            id,
-            origin,
-            asked: asked.clone(),
-            seen,
-            plan,
-            standing: Vec::new(),
-            step: 0,
-            results: Vec::new(),
-            zxid: 0,
-            now: self.now,
-        });
-        self.quiesce_next();
-        true
-    }
-
-    fn quiesce_next(&mut self) {
-        let Some(active) = &self.coordination.active else { return };
-        let next = active.plan.partitions.get(active.standing.len()).copied();
-        match next {
-            Some(partition) => {
-                let message = ShardMessage::Quiesce { op: active.id, is_quiet: active.plan.is_quiet };
-                self.say(partition, message);
-            }
-            None => self.begin_steps(),
-        }
-    }
-
-    /// A partition is quiesced for an operation, or cannot because it does not lead.
-    pub(crate) fn quiesced(&mut self, from: u8, op: u64, standing: Option<Quiesced>) {
-        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else {
-            // It was given up meanwhile.
-            if standing.is_some() {
-                self.say(from, ShardMessage::Decision(op, Box::new(Decision::undone())));
-            }
-            return;
-        };
-        // It is tried again; the request has not been answered.
-        let Some(standing) = standing else { return self.give_up() };
-        active.standing.push(standing);
-        if from == self.config.partition && !self.is_as_planned() {
-            self.give_up();
-        } else {
-            self.quiesce_next();
-        }
-    }
-
-    /// Whether the operation under way would be planned now as it was before this partition was quiesced, from where
-    /// on it stays so: meanwhile subtrees may have moved, and its session may have gone to another connection, or have
-    /// got its first ephemeral on a partition that then has to be asked to end it.
-    fn is_as_planned(&self) -> bool {
-        let Some(active) = &self.coordination.active else { return false };
-        let Ok(asked) = Asked::decode(&active.asked) else { return false };
-        let speaks = active.origin.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
-        speaks && self.plan(active.origin, &asked).is_some_and(|plan| plan.is_like(&active.plan))
-    }
-
-    /// Lets everybody go on who is quiesced for the operation under way.
-    pub(crate) fn give_up(&mut self) {
-        let Some(active) = self.coordination.active.take() else { return };
-        for standing in &active.standing {
-            self.say(
-                standing.place.partition,
-                ShardMessage::Decision(active.id, Box::new(Decision::undone())),
-            );
-        }
-    }
-
-    fn begin_steps(&mut self) {
-        let Some(active) = &mut self.coordination.active else { return };
-        // Its client may have come from a partition that has no share in it.
-        let standing = active.standing.iter().map(|standing| standing.zxid);
-        let before = standing.fold(active.seen.zxid(), i64::max);
-        active.zxid = self.partition.zxid_after(before);
-        self.next_step();
-    }
-
-    fn next_step(&mut self) {
-        let Some(active) = &self.coordination.active else { return };
-        let Some(step) = active.plan.steps.get(active.step) else { return self.keep() };
-        let message = ShardMessage::Prepare {
-            op: active.id,
-            asked: active.asked.clone(),
-            place: active.plan.place(step),
-            zxid: active.zxid,
-            time_ms: active.now.wall_ms,
-            step: Box::new(step.clone()),
-        };
-        self.say(step.partition, message);
-    }
-
-    /// A step has been prepared, or refused.
-    pub(crate) fn step_prepared(&mut self, op: u64, step_prepared: Prepared) {
-        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else { return };
-        let Some(step) = active.plan.steps.get(active.step).cloned() else { return };
-        match step_prepared.result {
-            Ok(result) => {
-                if !active.plan.follows(active.step, &result, step_prepared.at_cuts) {
-                    // Its number has grown so large that it would live where nobody looks for it.
-                    let refusal = active.plan.refusal(&step, ErrorCode::SystemError);
-                    return self.refuse_crossing(refusal);
-                }
-                active.results.extend((step.answers).then_some(result));
-                active.step += 1;
-                self.next_step();
-            }
-            Err(code) => {
-                let refusal = active.plan.refusal(&step, code);
-                self.refuse_crossing(refusal);
-            }
-        }
-    }
-
-    fn refuse_crossing(&mut self, refusal: Refusal) {
-        let Some(origin) = self.coordination.active.as_ref().map(|active| active.origin) else { return };
-        self.give_up();
-        // The partitions go on, this one among them, and the answer is the next item of its timeline.
-        let pending = self.pending.pop_front();
-        match origin {
-            Some(origin) => self.partition.propose_refusal(origin, refusal),
-            None => self.server_is_refused(pending, refusal),
-        }
-    }
-
-    /// All steps are prepared: every partition writes its part.
-    fn keep(&mut self) {
-        let term = self.timeline.term();
-        if self.coordination.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
-            // Somebody has heard earlier or later than this partition that the term is another one: not all of the
-            // parts would come to be.
-            return self.give_up();
-        }
-        let Some(active) = self.coordination.active.take() else { return };
-        self.pending.pop_front();
-        let own = self.config.partition;
-        let writers = &active.plan.writers;
-        let is_writer = |partition: u8| partition == own || writers.contains(&partition);
-        let places = active.standing.iter().map(|standing| standing.place);
-        let places: Vec<_> = places.filter(|place| is_writer(place.partition)).collect();
-        let first = active.standing.iter().find(|standing| standing.place.partition == FIRST);
-        let session = active.plan.session().zip(first.map(|standing| standing.place.position));
-        let mut rests_on = active.seen;
-        active.standing.iter().for_each(|standing| rests_on.merge(&standing.rests_on));
-        for standing in &active.standing {
-            let partition = standing.place.partition;
-            if partition == own {
-                continue;
-            }
-            let places = if is_writer(partition) { places.clone() } else { Vec::new() };
-            self.say(
-                partition,
-                ShardMessage::Decision(
-                    active.id,
-                    Box::new(Decision { places, rests_on: rests_on.clone(), session }),
-                ),
-            );
-        }
-        self.partition.depends_on(&rests_on);
-        let reply = active.plan.reply(&active.results);
-        self.is_kept(&active.asked);
-        self.keep_own(active.origin, &active.asked, places, &reply);
     }
 }

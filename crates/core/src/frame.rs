@@ -1,6 +1,8 @@
 //! A client's request as it has come, with its header read: by way of how many hands it goes, that is done
 //! once.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use stoa_wire::{Opcode, Reader, RequestHeader};
 
 const HEADER_BYTES: usize = 8;
@@ -29,4 +31,33 @@ impl<'a> Frame<'a> {
     pub(crate) fn body(&self) -> Reader<'a> {
         Reader::new(self.bytes.get(HEADER_BYTES..).unwrap_or_default())
     }
+}
+
+/// Whether the contact server answers from its own state.
+pub(crate) fn is_read(opcode: Opcode) -> bool {
+    !matches!(
+        opcode,
+        Opcode::Create
+            | Opcode::Create2
+            | Opcode::CreateContainer
+            | Opcode::CreateTtl
+            | Opcode::Delete
+            | Opcode::DeleteContainer
+            | Opcode::SetData
+            | Opcode::SetAcl
+            | Opcode::Multi
+            | Opcode::CloseSession
+            | Opcode::Sync
+            | Opcode::Reconfig
+            | Opcode::Sasl
+            | Opcode::CreateSession
+    )
+}
+
+/// A request as its client sent it.
+pub(crate) fn frame(header: RequestHeader, body: &[u8]) -> Box<[u8]> {
+    let mut frame = Vec::with_capacity(body.len() + 8);
+    header.encode(&mut frame);
+    frame.extend_from_slice(body);
+    frame.into()
 }

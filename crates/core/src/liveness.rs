@@ -1,21 +1,14 @@
-//! The leader alone judges sessions, by what the others tell it of whom they have heard; who cannot tell it
-//! sends its clients away before their sessions end.
+//! What the leader knows of whom this server has heard of. How it is told: `replica/liveness.rs`.
 
 use crate::config::Now;
-use crate::connection::{CloseReason, Phase};
-use crate::peer::PeerMessage;
-use crate::planted::Bug;
-use crate::replica::Replica;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use stoa_timeline::Lead;
 
 /// Messages that say who was heard of, whose arrival is waited for.
 const IN_FLIGHT: usize = 8;
 
 /// Clients learn after so much of their timeout that nobody may hear of them, which leaves them the rest
 /// to find a server that has a leader; microseconds.
-fn look_after_us(timeout_ms: i32) -> u64 {
+pub(crate) fn look_after_us(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3
 }
 
@@ -24,13 +17,13 @@ pub(crate) struct Liveness {
     /// The number of the last message that told the leader whom we have heard of, and when the next
     /// one is due.
     number: u64,
-    due_us: u64,
+    pub(crate) due_us: u64,
     /// Up to when the leader knows whom we have heard of.
-    known_until_us: u64,
+    pub(crate) known_until_us: u64,
     /// Such messages, and when they were sent.
     in_flight: VecDeque<(u64, u64)>,
     /// When this server last gave up a leader that did not listen any more.
-    forgotten_us: u64,
+    pub(crate) forgotten_us: u64,
 }
 
 impl Liveness {
@@ -66,7 +59,7 @@ impl Liveness {
     }
 
     /// A message is due to whoever leads. Returns its number, and since when to say who was heard of.
-    fn begin_message(&mut self, tick_ms: u32, now_us: u64) -> u64 {
+    pub(crate) fn begin_message(&mut self, tick_ms: u32, now_us: u64) -> u64 {
         self.due_us = now_us + u64::from(tick_ms) * 1000 / 2;
         if self.in_flight.len() >= IN_FLIGHT {
             self.in_flight.pop_front();
@@ -82,56 +75,6 @@ impl Liveness {
             if arrived == number {
                 self.known_until_us = at_us;
             }
-        }
-    }
-}
-
-impl Replica {
-    /// Tells the leader whom this server has heard of since the last message of this kind that has
-    /// arrived there.
-    pub(crate) fn tell_whom_we_heard(&mut self) {
-        let now_us = self.now.mono_us;
-        if self.timeline.lead() == Lead::Active {
-            self.liveness.leads(self.now);
-            return;
-        }
-        let leader = self.timeline.leader();
-        if leader == 0 || self.liveness.due_us > now_us {
-            return;
-        }
-        let (connections, limits) = (&self.connections, &self.config.limits);
-        let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
-        let mut sessions = self.sessions.heard_since(self.liveness.known_until_us, self.now, held_up);
-        if self.planted.is(Bug::HeardIsNotTold) {
-            sessions.clear();
-        }
-        let number = self.liveness.begin_message(self.config.tick_ms, now_us);
-        let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
-        self.timeline.send(leader, heard.encode());
-    }
-
-    /// Clients of a server that is cut off from the leader must learn it before their sessions end.
-    pub(crate) fn close_cut_off(&mut self) {
-        let (known_us, now_us) = (self.liveness.known_until_us, self.now.mono_us);
-        let is_due = |timeout_ms: i32| now_us > known_us + look_after_us(timeout_ms);
-        let least_ms = self.config.session_timeout_min_ms;
-        if !is_due(least_ms) {
-            return;
-        }
-        // A server without a vote waits for no election, and would not find out by itself. Then it takes
-        // its time to hear of a leader again.
-        if now_us > self.liveness.forgotten_us + look_after_us(least_ms) {
-            self.liveness.forgotten_us = now_us;
-            self.timeline.forget_leader();
-        }
-        let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
-            Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),
-            Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
-            Phase::Handshake | Phase::ReadOnly | Phase::Closing => false,
-        });
-        let due: Vec<_> = due.map(|(id, _)| id).collect();
-        for id in due {
-            self.close(id, CloseReason::NoQuorum);
         }
     }
 }

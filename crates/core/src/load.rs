@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use stoa_wire::{MultiOps, Opcode, Reader, path};
 
 use crate::config::Now;
-use crate::request::is_read;
+use crate::frame::is_read;
 
 /// The deepest subtrees that are counted: `/a/b/c`.
 pub(crate) const DEPTH_MAX: usize = 3;

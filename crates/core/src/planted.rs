@@ -3,10 +3,6 @@
 //! Without the feature `planted-bugs` there are none, and every question after one is answered "no"
 //! at compile time.
 
-use crate::connection::ConnectionId;
-use crate::replica::Replica;
-use stoa_wire::ReplyHeader;
-
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code, unreachable_pub, reason = "nobody can plant one"))]
@@ -95,7 +91,7 @@ pub enum Bug {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Planted {
     #[cfg(feature = "planted-bugs")]
-    bug: Option<Bug>,
+    pub(crate) bug: Option<Bug>,
 }
 
 impl Planted {
@@ -108,49 +104,5 @@ impl Planted {
             let _ = bug;
             false
         }
-    }
-}
-
-impl Replica {
-    /// Where the output of a write's connection stands before its update is applied.
-    #[inline]
-    pub(crate) fn planted_mark(&self, writer: Option<ConnectionId>) -> usize {
-        match writer {
-            Some(id) if self.planted.is(Bug::ReplyBeforeEvent) => {
-                self.connections.get(id).map_or(0, |connection| connection.output.len())
-            }
-            _ => 0,
-        }
-    }
-
-    /// Moves a reply that was just written before everything that was written since `mark`.
-    #[inline]
-    pub(crate) fn planted_swap(&mut self, id: ConnectionId, mark: usize, body_bytes: usize) {
-        if self.planted.is(Bug::ReplyBeforeEvent)
-            && let Some(connection) = self.connections.get_mut(id)
-            && let Some(written) = connection.output.get_mut(mark..)
-        {
-            let reply_bytes = 4 + ReplyHeader::LEN + body_bytes;
-            written.rotate_right(reply_bytes.min(written.len()));
-        }
-    }
-}
-
-#[cfg(feature = "planted-bugs")]
-impl Replica {
-    /// Plants a bug.
-    pub fn plant(&mut self, bug: Bug) {
-        self.planted.bug = Some(bug);
-        self.partition.planted = self.planted;
-        let of_timeline = match bug {
-            Bug::HalfIsEnough => stoa_timeline::Bug::HalfIsEnough,
-            Bug::TakenTwice => stoa_timeline::Bug::TakenTwice,
-            Bug::AskedAgainAtOnce => stoa_timeline::Bug::AskedAgainAtOnce,
-            Bug::OutsiderIsHeard => stoa_timeline::Bug::OutsiderIsHeard,
-            Bug::EmptiedStays => stoa_timeline::Bug::EmptiedStays,
-            Bug::StrangerStays => stoa_timeline::Bug::StrangerStays,
-            _ => return,
-        };
-        self.timeline.plant(of_timeline);
     }
 }

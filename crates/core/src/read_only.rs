@@ -1,50 +1,29 @@
-//! Read-only mode: a server that has known of no leader for a while answers the reads of clients that
-//! have said that this will do, from what it has applied.
-//!
-//! Nothing of it is in the tree. A client without a session is given an id and a password that are worth
-//! something here only, and only for reads; no server has the number in the top byte of such an id, so it
-//! is never that of a session. A client that brings a session keeps it, if session and password are known
-//! here, and the session stays as it is: if there is a leader elsewhere, it goes on judging it. So such a
-//! client is sent away now and then, to look for that leader.
+//! What a server keeps of clients that it only reads for. What it does for them: `replica/read_only.rs`.
 
 use crate::config::Now;
-use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::placement::FIRST;
-use crate::planted::Bug;
-use crate::replica::Replica;
-use crate::shard_message::ShardMessage;
+use crate::connection::{CloseReason, ConnectionId};
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::ToString;
-use alloc::vec::Vec;
-use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Opcode, PASSWORD_LEN, Reader, RequestHeader};
-
-use crate::request::is_read;
-
-/// So many of the longest election timeouts go by without a leader before the server only reads: the
-/// votes of one election may be split, those of two seldom are, and clients are not to be sent away and
-/// called back because a leader was replaced.
-const PATIENCE_ELECTIONS: u64 = 2;
+use stoa_wire::PASSWORD_LEN;
 
 /// What a server knows of its read-only clients.
 pub(crate) struct ReadOnly {
     /// Since when no leader is known; `None` while one is.
-    leaderless_since_us: Option<u64>,
-    active: bool,
+    pub(crate) leaderless_since_us: Option<u64>,
+    pub(crate) active: bool,
     /// By session.
-    guests: BTreeMap<i64, Guest>,
+    pub(crate) guests: BTreeMap<i64, Guest>,
     /// The next id that is no session's.
-    next_id: i64,
+    pub(crate) next_id: i64,
     /// The largest zxid that a partition of this server has told.
-    newest: i64,
+    pub(crate) newest: i64,
 }
 
-struct Guest {
-    connection: ConnectionId,
-    timeout_us: u64,
-    heard_us: u64,
+pub(crate) struct Guest {
+    pub(crate) connection: ConnectionId,
+    pub(crate) timeout_us: u64,
+    pub(crate) heard_us: u64,
     /// When it is sent to look for a leader, if its session is one.
-    until_us: Option<u64>,
+    pub(crate) until_us: Option<u64>,
 }
 
 impl ReadOnly {
@@ -79,12 +58,12 @@ impl ReadOnly {
 }
 
 /// Whether an id is one that is given while a server only reads: no server has the number 0.
-fn is_no_session(id: i64) -> bool {
+pub(crate) fn is_no_session(id: i64) -> bool {
     id >> 56 == 0
 }
 
 /// Whether a client may stay.
-enum Admission {
+pub(crate) enum Admission {
     Welcome {
         session: i64,
         password: [u8; PASSWORD_LEN],
@@ -95,215 +74,6 @@ enum Admission {
     Expired,
     /// Others may know more.
     TurnedAway(CloseReason),
-}
-
-impl Replica {
-    /// Whether it only reads, for clients that have said that this will do.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.read_only.active
-    }
-
-    /// Compares the mode with what is known of a leader. The first partition decides for the server; the
-    /// others tell it how far they have come, by which it judges who has seen more than this server.
-    pub(crate) fn follow_mode(&mut self) {
-        if !self.config.read_only_mode {
-            return;
-        }
-        if !self.has_sessions() {
-            if self.read_only.newest < self.clock() {
-                self.read_only.newest = self.clock();
-                self.say(FIRST, ShardMessage::Clock(self.clock()));
-            }
-            return;
-        }
-        if self.timeline.leader() != 0 || self.timeline.is_alone() {
-            self.read_only.leaderless_since_us = None;
-            if !self.planted.is(Bug::ReadOnlyOutlivesLeader) {
-                self.end_read_only();
-            }
-            return;
-        }
-        let now_us = self.now.mono_us;
-        let since_us = *self.read_only.leaderless_since_us.get_or_insert(now_us);
-        let heartbeat_us = u64::from(self.config.heartbeat_ms) * 1000;
-        let longest_us = heartbeat_us * u64::from(self.config.election_heartbeats) * 2;
-        // A server that has nothing yet must not say that there is nothing.
-        let has_state = self.partition.tree.last_zxid() > 0;
-        if has_state && now_us.saturating_sub(since_us) >= longest_us * PATIENCE_ELECTIONS {
-            self.begin_read_only();
-        }
-    }
-
-    fn begin_read_only(&mut self) {
-        if self.read_only.active {
-            return;
-        }
-        self.read_only.active = true;
-        self.warn(
-            "no leader is known: the server only reads, for clients that are content with that".to_string(),
-        );
-        // What their new connections tell them is how they learn of it. The others may still be better off
-        // where they are, should a leader be found soon.
-        let content = self.connections.iter().filter(|(_, connection)| {
-            connection.takes_read_only && matches!(connection.phase, Phase::Live(_) | Phase::Opening { .. })
-        });
-        let content: Vec<_> = content.map(|(id, _)| id).collect();
-        for id in content {
-            self.close(id, CloseReason::OnlyReads);
-        }
-    }
-
-    fn end_read_only(&mut self) {
-        if !self.read_only.active {
-            return;
-        }
-        self.read_only.active = false;
-        let guests: Vec<_> = self.read_only.guests.values().map(|guest| guest.connection).collect();
-        self.warn(format!("the server is not read-only any more; {} clients come back", guests.len()));
-        for id in guests {
-            self.close(id, CloseReason::ReadsEnd);
-        }
-    }
-
-    /// Ends the connections of those that are silent, and of those that have to look for a leader.
-    pub(crate) fn tend_guests(&mut self) {
-        let now_us = self.now.mono_us;
-        let (connections, limits) = (&self.connections, &self.config.limits);
-        let due = self.read_only.guests.values().filter_map(|guest| {
-            let held_up = connections.get(guest.connection).is_some_and(|it| it.is_held_up(limits));
-            if guest.until_us.is_some_and(|until| until <= now_us) {
-                Some((guest.connection, CloseReason::NoQuorum))
-            } else if guest.heard_us + guest.timeout_us <= now_us && !held_up {
-                Some((guest.connection, CloseReason::SessionExpired))
-            } else {
-                None
-            }
-        });
-        let due: Vec<_> = due.collect();
-        for (id, reason) in due {
-            self.close(id, reason);
-        }
-    }
-
-    /// The handshake of a client that comes while the server only reads.
-    pub(crate) fn open_read_only(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
-        if request.read_only != Some(true) {
-            self.close(id, CloseReason::OnlyReads);
-            return;
-        }
-        self.opening(id, timeout_ms, request);
-        match self.admit(timeout_ms, request) {
-            Admission::TurnedAway(reason) => self.close(id, reason),
-            Admission::Expired => self.send_expired(id),
-            Admission::Welcome { session, password, timeout_ms, until_us } => {
-                if self.planted.is(Bug::ReadOnlySessionIsReal) {
-                    self.ask_for_session(id, true, session, timeout_ms, &password);
-                }
-                let read_only = Some(true);
-                let response = ConnectResponse {
-                    protocol_version: 0,
-                    timeout_ms,
-                    session_id: session,
-                    password,
-                    read_only,
-                };
-                self.welcome(id, until_us, &response);
-            }
-        }
-    }
-
-    fn admit(&mut self, timeout_ms: i32, request: &ConnectRequest<'_>) -> Admission {
-        let session = request.session_id;
-        if session == 0 {
-            let session = self.read_only.next_id;
-            self.read_only.next_id += 1;
-            let password = self.sessions.new_password(session);
-            return Admission::Welcome { session, password, timeout_ms, until_us: None };
-        }
-        if is_no_session(session) {
-            let password = self.sessions.new_password(session);
-            // That of another server, or of an earlier run, has nothing that could be kept.
-            return if password == request.password {
-                Admission::Welcome { session, password, timeout_ms, until_us: None }
-            } else {
-                Admission::Expired
-            };
-        }
-        let Some(known) = self.partition.tree.session(session) else {
-            // It may have been created where there is a majority.
-            return Admission::TurnedAway(CloseReason::OnlyReads);
-        };
-        let (timeout_ms, password) = (known.timeout_ms, known.password);
-        if password != request.password {
-            return Admission::Expired;
-        }
-        let was_here = known.contact.server == self.config.server_id;
-        match self.liveness.stay(was_here, timeout_ms, self.now) {
-            Some(until_us) => Admission::Welcome { session, password, timeout_ms, until_us: Some(until_us) },
-            None => Admission::TurnedAway(CloseReason::NoQuorum),
-        }
-    }
-
-    fn welcome(&mut self, id: ConnectionId, until_us: Option<u64>, response: &ConnectResponse) {
-        let session = response.session_id;
-        let now_us = self.now.mono_us;
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::ReadOnly;
-            connection.session = session;
-            connection.timeout_ms = response.timeout_ms;
-            connection.last_reply_us = now_us;
-        }
-        let timeout_us = u64::try_from(response.timeout_ms).unwrap_or(0) * 1000;
-        let guest = Guest { connection: id, timeout_us, heard_us: now_us, until_us };
-        let previous = self.read_only.guests.insert(session, guest).map(|guest| guest.connection);
-        for previous in previous.into_iter().chain(self.sessions.leave(session)) {
-            self.close(previous, CloseReason::SessionMoved);
-        }
-        self.hear_guest(session);
-        self.send_response(id, response);
-    }
-
-    /// A read-only client has been heard of. When a leader is found it is told so: where the session is
-    /// known to be, nobody has heard of it meanwhile.
-    pub(crate) fn hear_guest(&mut self, session: i64) {
-        self.read_only.heard(session, self.now);
-        self.sessions.heard_here(session, self.now);
-    }
-
-    /// A request on a read-only connection: nothing is under way for which it would have to wait.
-    pub(crate) fn request_read_only(
-        &mut self,
-        id: ConnectionId,
-        header: RequestHeader,
-        opcode: Opcode,
-        reader: &mut Reader<'_>,
-        arrived_us: u64,
-    ) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let (session, reads_newest) = (connection.session, connection.reads_newest);
-        let code = match opcode {
-            Opcode::Ping => ErrorCode::Ok,
-            Opcode::Auth => {
-                self.auth(id, header, reader, arrived_us);
-                return;
-            }
-            // What is newest only a majority knows.
-            _ if is_read(opcode) && !reads_newest => {
-                self.read(id, header, opcode, reader, None);
-                return;
-            }
-            Opcode::CloseSession if is_no_session(session) => ErrorCode::Ok,
-            Opcode::Sasl | Opcode::CreateSession => ErrorCode::Unimplemented,
-            Opcode::Sync if self.planted.is(Bug::SyncIsLocal) => ErrorCode::Ok,
-            _ if !is_read(opcode) && self.planted.is(Bug::ReadOnlyAcceptsWrites) => ErrorCode::Ok,
-            _ => ErrorCode::NotReadOnly,
-        };
-        self.reply(id, header.xid, opcode, code as i32, &[], arrived_us);
-        if opcode == Opcode::CloseSession && code == ErrorCode::Ok {
-            self.close(id, CloseReason::SessionClosed);
-        }
-    }
 }
 
 #[cfg(test)]

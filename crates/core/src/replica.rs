@@ -1,12 +1,40 @@
 //! The server as a whole: its parts, its inputs and its outputs.
 
+mod admission;
+mod ahead;
+mod apply;
+mod catch_up;
+mod controller;
+mod coordination;
+mod ensemble;
+mod guest;
+mod handshake;
+mod liveness;
+mod local;
+mod membership;
+mod moves;
+mod participant;
+mod pauses;
+mod plan;
+mod planted;
+mod programs;
+mod read;
+mod read_only;
+mod reaper;
+mod request;
+mod session_table;
+mod side;
+mod snapshot;
+mod status;
+
 use crate::auth;
 use crate::catch_up::Returning;
 use crate::config::{Config, Now};
-use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::connection::{
+    CloseReason, ConnectError, Connection, ConnectionId, Connections, Output, Phase, Slot,
+};
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
-use crate::ensemble::Arrived;
 use crate::frame::Frame;
 use crate::guest::Guests;
 use crate::liveness::Liveness;
@@ -24,63 +52,19 @@ use crate::session_table::SessionTable;
 use crate::shard_message::{ShardMessage, ToClient};
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
+use crate::state::State;
 use crate::stats::{Stats, Turn};
 use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use stoa_group::Entry;
 use stoa_timeline::{Append, Timeline};
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
-
-/// What the driver must do with a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// There are bytes to send: take them with [`crate::Shard::output`].
-    Send(ConnectionId),
-    /// Reading may go on: hand in again what was not consumed, and what has arrived since.
-    Resume(ConnectionId),
-    /// Send what is left if that can be done soon, close, and say so with [`crate::Shard::disconnected`].
-    Close(ConnectionId, CloseReason),
-}
-
-/// Why a connection is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectError {
-    /// As many connections as there may be in all.
-    TooMany {
-        /// The limit.
-        limit: usize,
-    },
-    /// As many connections as one address may have.
-    TooManyFromAddress {
-        /// The limit.
-        limit: usize,
-    },
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany { limit } => {
-                write!(f, "too many connections: the limit is {limit} (setting maxCnxns)")
-            }
-            Self::TooManyFromAddress { limit } => {
-                write!(
-                    f,
-                    "too many connections from this address: the limit is {limit} (setting maxClientCnxns)"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for ConnectError {}
 
 /// An answer on a connection that waits for an update to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -102,64 +86,72 @@ pub(crate) enum Due {
     Snapshot(u64),
 }
 
+/// A snapshot that has come from another server.
+pub(crate) struct Arrived {
+    /// Where it stands in the log: position and term.
+    at: (u64, u64),
+    /// Of each partition.
+    states: Vec<State>,
+}
+
 /// One server.
 pub struct Replica {
-    pub(crate) config: Config,
-    pub(crate) connections: Connections,
-    pub(crate) sessions: Sessions,
-    pub(crate) partition: Partition,
+    config: Config,
+    connections: Connections,
+    sessions: Sessions,
+    partition: Partition,
     /// What is replicated.
-    pub(crate) timeline: Timeline<ConnectionId>,
+    timeline: Timeline<ConnectionId>,
     /// A snapshot that has come from another server.
-    pub(crate) arrived: Option<Arrived>,
-    pub(crate) liveness: Liveness,
-    pub(crate) server_list: ServerList,
-    pub(crate) read_only: ReadOnly,
-    pub(crate) local: Local,
-    pub(crate) snapshots: Snapshots,
-    pub(crate) placement: Placement,
+    arrived: Option<Arrived>,
+    liveness: Liveness,
+    server_list: ServerList,
+    read_only: ReadOnly,
+    local: Local,
+    snapshots: Snapshots,
+    placement: Placement,
     /// Clients of this server's homes.
-    pub(crate) guests: Guests,
-    pub(crate) sides: Sides,
+    guests: Guests,
+    sides: Sides,
     /// What the state here rests on, this partition's own position among it.
-    pub(crate) stamp: Timestamp,
-    pub(crate) session_table: SessionTable,
+    stamp: Timestamp,
+    session_table: SessionTable,
     /// Requests that were taken and wait for what they rest on, in their order.
-    pub(crate) pending: VecDeque<Pending>,
-    pub(crate) coordination: Coordination,
-    pub(crate) returning: Returning,
-    pub(crate) moves: Moves,
+    pending: VecDeque<Pending>,
+    coordination: Coordination,
+    returning: Returning,
+    moves: Moves,
     /// What is committed and not applied: watches have to come first.
-    pub(crate) committed: VecDeque<Due>,
+    committed: VecDeque<Due>,
     /// For clients of this server's homes.
-    pub(crate) said: VecDeque<(u8, ConnectionId, ToClient)>,
+    said: VecDeque<(u8, ConnectionId, ToClient)>,
     /// For this server's threads, by partition.
-    pub(crate) messages: VecDeque<(u8, ShardMessage)>,
+    messages: VecDeque<(u8, ShardMessage)>,
     /// Position of the entry that is being applied.
-    pub(crate) applying: u64,
+    applying: u64,
     /// When it began, by the wall clock.
-    pub(crate) began_ms: i64,
-    pub(crate) stats: Stats,
+    began_ms: i64,
+    stats: Stats,
     /// What guests ask.
-    pub(crate) load: Load,
-    pub(crate) controller: Controller,
-    pub(crate) turn: Turn,
-    pub(crate) now: Now,
+    load: Load,
+    controller: Controller,
+    turn: Turn,
+    now: Now,
     /// In the order of the zxids that they wait for.
-    pub(crate) waiters: VecDeque<Waiter>,
-    pub(crate) outputs: VecDeque<Output>,
+    waiters: VecDeque<Waiter>,
+    outputs: VecDeque<Output>,
     /// Connections that are not listened to, by when that ends.
-    pub(crate) pauses: BTreeSet<(u64, ConnectionId)>,
+    pauses: BTreeSet<(u64, ConnectionId)>,
     /// Connections that have not finished their handshake, in the order of their deadlines.
-    pub(crate) handshakes: VecDeque<(u64, ConnectionId)>,
+    handshakes: VecDeque<(u64, ConnectionId)>,
     /// Until when writes are refused, because the log had no room; microseconds.
-    pub(crate) no_room_until_us: Option<u64>,
-    pub(crate) reap_at_us: u64,
+    no_room_until_us: Option<u64>,
+    reap_at_us: u64,
     /// For the log of whoever drives the server.
-    pub(crate) warnings: VecDeque<String>,
+    warnings: VecDeque<String>,
     /// Scratch for the body of the reply under construction.
-    pub(crate) body: Vec<u8>,
-    pub(crate) planted: Planted,
+    body: Vec<u8>,
+    planted: Planted,
 }
 
 impl Replica {
@@ -689,6 +681,16 @@ impl Replica {
         }
         self.too_large(id, header);
         Some(0)
+    }
+
+    /// The connections: of clients, or of those of any home, where there are several partitions.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// A buffer is empty that can be used again.
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        self.connections.recycle(buffer);
     }
 
     // ---- what the server's operator may ask ----

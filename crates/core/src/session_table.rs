@@ -1,51 +1,36 @@
-//! Who speaks for each session, as a partition knows it that does not keep them.
-//!
-//! The first partition keeps the sessions, in its tree. It tells the others of its server what becomes of
-//! them, in the order of its timeline. So each leader refuses what an ended session has left behind, and
-//! what comes from a connection that the session has left, as the first one does from its own tree.
-//!
-//! What the first partition has decided, and not told yet, may still be lost with the lead, and the threads of a server
-//! hear one after the other who leads. So until it is told nobody is accepted, and nobody is refused either: both might
-//! turn out to be wrong.
+//! Who speaks for each session, as a partition knows it that does not keep them. How it learns of that, and what it
+//! refuses by it: `replica/session_table.rs`.
 
-use crate::connection::ConnectionId;
-use crate::coordination::Pending;
-use crate::peer::{After, Asked};
-use crate::placement::FIRST;
-use crate::replica::Replica;
-use crate::shard_message::ShardMessage;
-use crate::step::{end_of, entry_of};
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_timeline::Origin;
 use stoa_tree::Contact;
-use stoa_wire::{ErrorCode, Opcode};
+use stoa_wire::ErrorCode;
 
 /// What is known of the sessions.
 pub(crate) struct SessionTable {
     /// Whether this partition keeps them itself.
     is_keeper: bool,
     /// How far the first partition had come with what is known here.
-    position: u64,
+    pub(crate) position: u64,
     /// At a leader: nobody is known before that is. See [`Replica::learn_of_sessions`].
-    needs: u64,
+    pub(crate) needs: u64,
     /// At a leader: sessions of which something was decided that was not told yet.
-    decided: HashMap<i64, Decided, FixedState>,
+    pub(crate) decided: HashMap<i64, Decided, FixedState>,
     /// How often what is known has changed.
-    changes: u64,
-    contacts: HashMap<i64, Contact, FixedState>,
+    pub(crate) changes: u64,
+    pub(crate) contacts: HashMap<i64, Contact, FixedState>,
     /// At the first partition: what the others have not been told.
-    news: Vec<(i64, Option<Contact>)>,
+    pub(crate) news: Vec<(i64, Option<Contact>)>,
     /// They are to be told everything.
-    tells_all: bool,
+    pub(crate) tells_all: bool,
 }
 
 /// Where the first partition's timeline says what becomes of a session, and whether it was asked to tell.
 #[derive(Debug, Clone, Copy)]
-struct Decided {
-    position: u64,
-    is_asked: bool,
+pub(crate) struct Decided {
+    pub(crate) position: u64,
+    pub(crate) is_asked: bool,
 }
 
 /// What is known of who asks.
@@ -99,7 +84,7 @@ impl SessionTable {
     }
 
     /// All is known up to there.
-    fn told(&mut self, position: u64) {
+    pub(crate) fn told(&mut self, position: u64) {
         self.position = position;
         self.decided.retain(|_, decided| decided.position > position);
     }
@@ -107,143 +92,5 @@ impl SessionTable {
     /// At the first partition: the state is another one.
     pub(crate) fn replaced(&mut self) {
         self.tells_all = self.is_keeper;
-    }
-}
-
-impl Replica {
-    /// Something has become of a session: who speaks for it now, if it has not ended.
-    pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
-        if !self.stamp.is_empty() && self.has_sessions() {
-            self.session_table.news.push((session, contact));
-        }
-    }
-
-    /// Ends a session that has been silent for too long.
-    pub(crate) fn end_session(&mut self, session: i64) {
-        if self.stamp.is_empty() {
-            self.partition.propose_session_end(None, session, self.now);
-            return;
-        }
-        let mut asked = Vec::new();
-        Asked::put_write(&mut asked, (session, 0), &After::default(), Opcode::CloseSession, &[], &[]);
-        self.pending.push_back(Pending { origin: None, asked: asked.into() });
-        self.take_pending();
-    }
-
-    /// At a new leader: what the timeline rests on was prepared by those who knew what had become of sessions up to
-    /// there, and who was refused by them must be by this server.
-    pub(crate) fn learn_of_sessions(&mut self) {
-        if self.has_sessions() {
-            return;
-        }
-        let position = self.stamp.at(FIRST);
-        self.session_table.needs = entry_of(position);
-        self.session_table.changes += 1;
-        if self.session_table.needs > self.session_table.position {
-            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
-        }
-    }
-
-    /// The first partition has come so far, and has told what has become of sessions until then.
-    pub(crate) fn sessions_are_told(&mut self, position: u64) {
-        self.session_table.told(self.session_table.position.max(entry_of(position)));
-        self.take_pending();
-    }
-
-    /// Somebody waits for what becomes of a session, which is not told by itself if it was lost.
-    pub(crate) fn wait_for_session(&mut self, asked: &Asked<'_>) {
-        if let Asked::Write { session, .. } = asked
-            && let Some(decided) =
-                self.session_table.decided.get_mut(session).filter(|decided| !decided.is_asked)
-        {
-            decided.is_asked = true;
-            let position = end_of(decided.position);
-            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
-        }
-    }
-
-    /// Whether a leader of this partition may not know that the session of this guest has come to it. What the
-    /// session has asked elsewhere may then be accepted later than what this guest is answered now, unless the
-    /// question is put on the timeline: whoever leads it then, or later, has heard of the guest.
-    pub(crate) fn is_stranger(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(id).filter(|_| !self.has_sessions()) else {
-            return false;
-        };
-        let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
-        let contact = Contact { server: self.config.server_id, opening: connection.opening };
-        let is_known = || self.session_table.knows(connection.session, contact, guest.since) == Known::Yes;
-        !(self.timeline.is_alone() && is_known())
-    }
-
-    /// Whether this partition knows that who asks here speaks for his session.
-    #[inline]
-    pub(crate) fn is_known(&mut self, id: ConnectionId) -> bool {
-        let has_sessions = self.has_sessions();
-        let Some(connection) = self.connections.get_mut(id) else { return false };
-        let Some(guest) = connection.guest.as_mut().filter(|_| !has_sessions) else { return true };
-        // Found with each write otherwise, while sessions come and go now and then.
-        if guest.known_at != Some(self.session_table.changes) {
-            let contact = Contact { server: self.config.server_id, opening: connection.opening };
-            let known = self.session_table.knows(connection.session, contact, guest.since);
-            guest.known_at = (known == Known::Yes).then_some(self.session_table.changes);
-        }
-        guest.known_at.is_some()
-    }
-
-    /// Whether who asks speaks for his session, as far as it is this partition's business.
-    pub(crate) fn knows(&self, origin: Origin, asked: &Asked<'_>) -> Known {
-        match asked {
-            Asked::Write { session, opening, after, .. } if !self.has_sessions() => {
-                let contact = Contact { server: origin.server, opening: *opening };
-                self.session_table.knows(*session, contact, after.since)
-            }
-            // The tree says it when the request is prepared.
-            _ => Known::Yes,
-        }
-    }
-
-    /// Whether something has become of sessions that the server's other partitions have not been told.
-    #[inline]
-    pub(crate) fn has_news_of_sessions(&self) -> bool {
-        self.session_table.tells_all || !self.session_table.news.is_empty()
-    }
-
-    /// What has become of sessions, for the server's other partitions.
-    pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, ShardMessage)> {
-        let is_all = core::mem::take(&mut self.session_table.tells_all);
-        let mut changed = core::mem::take(&mut self.session_table.news);
-        if is_all {
-            let sessions = self.partition.tree.sessions();
-            changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
-        } else if changed.is_empty() {
-            return Vec::new();
-        }
-        let position = self.timeline.applied_at().0;
-        let others = (0..self.placement.partitions()).filter(|partition| *partition != FIRST);
-        let message =
-            |partition| (partition, ShardMessage::Sessions { is_all, position, changed: changed.clone() });
-        others.map(message).collect()
-    }
-
-    /// The first partition has told what has become of sessions.
-    pub(crate) fn sessions_changed(
-        &mut self,
-        is_all: bool,
-        position: u64,
-        changed: &[(i64, Option<Contact>)],
-    ) {
-        let owners = &mut self.session_table;
-        if is_all {
-            owners.contacts.clear();
-        }
-        owners.told(position);
-        owners.changes += 1;
-        for (session, contact) in changed {
-            match contact {
-                Some(contact) => owners.contacts.insert(*session, *contact),
-                None => owners.contacts.remove(session),
-            };
-        }
-        self.take_pending();
     }
 }

@@ -1,11 +1,12 @@
 //! One thread of a server: clients, and a partition.
 
 use crate::config::{Config, Now};
+use crate::connection::{ConnectError, Output};
 use crate::connection::{Connection, ConnectionId};
 use crate::home::{Home, HomeStats};
 #[cfg(feature = "planted-bugs")]
 use crate::planted::Bug;
-use crate::replica::{ConnectError, Output, Replica};
+use crate::replica::Replica;
 use crate::restore::Recovered;
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
@@ -178,20 +179,20 @@ impl Shard {
 
     /// The clients of this thread.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.home.as_ref().map_or(&self.replica.connections, |home| &home.connections).iter()
+        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).iter()
     }
 
     /// One client of this thread.
     #[must_use]
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.home.as_ref().map_or(&self.replica.connections, |home| &home.connections).get(id)
+        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).get(id)
     }
 
     /// How many clients this thread has.
     #[must_use]
     pub fn connection_count(&self) -> usize {
-        self.home.as_ref().map_or(&self.replica.connections, |home| &home.connections).len()
+        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).len()
     }
 
     /// Requests of this thread's clients that are under way.
@@ -230,7 +231,7 @@ impl Shard {
     pub fn plant(&mut self, bug: Bug) {
         self.replica.plant(bug);
         if let Some(home) = &mut self.home {
-            home.planted = self.replica.planted;
+            home.planted = self.replica.planted();
         }
     }
 

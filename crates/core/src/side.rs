@@ -1,17 +1,9 @@
-//! Side connections of direct clients, as partitions see them: the first one lets them in, and each
-//! answers what only they ask.
-//!
-//! A side connection belongs to a session whose client is connected to this server, and ends with that
-//! connection. So whatever moves or ends the session ends it too.
+//! Side connections of direct clients, as a partition knows them. What they ask: `replica/side.rs`.
 
-use crate::config::Now;
-use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::replica::Replica;
-use crate::shard_message::{Attached, ToClient};
+use crate::connection::ConnectionId;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_wire::{ELSEWHERE, Opcode, Reader, RequestHeader};
 
 /// A side connection: its thread, and its name there.
 type Side = (u8, ConnectionId);
@@ -26,7 +18,7 @@ pub(crate) struct Sides {
 
 impl Sides {
     /// A side connection comes to a main one; returns the one that it replaces.
-    fn insert(&mut self, main: ConnectionId, side: Side) -> Option<Side> {
+    pub(crate) fn insert(&mut self, main: ConnectionId, side: Side) -> Option<Side> {
         self.main.insert(side, main);
         let sides = self.of.entry(main).or_default();
         let replaced = sides.iter().position(|(thread, _)| *thread == side.0);
@@ -38,7 +30,7 @@ impl Sides {
         replaced
     }
 
-    fn remove(&mut self, side: Side) {
+    pub(crate) fn remove(&mut self, side: Side) {
         let Some(main) = self.main.remove(&side) else { return };
         if let Some(sides) = self.of.get_mut(&main) {
             sides.retain(|other| *other != side);
@@ -48,90 +40,11 @@ impl Sides {
         }
     }
 
-    fn remove_all(&mut self, main: ConnectionId) -> Vec<Side> {
+    pub(crate) fn remove_all(&mut self, main: ConnectionId) -> Vec<Side> {
         let sides = self.of.remove(&main).unwrap_or_default();
         for side in &sides {
             self.main.remove(side);
         }
         sides
-    }
-}
-
-impl Replica {
-    /// Somebody wants a side connection to this session's.
-    pub(crate) fn attach_side(&mut self, home: u8, client: ConnectionId, session: i64, password: &[u8]) {
-        let answer = match self.main_of(session, password) {
-            Ok((main, attached)) => {
-                if let Some((thread, replaced)) = self.sides.insert(main, (home, client)) {
-                    self.said.push_back((thread, replaced, ToClient::Closed(CloseReason::SessionMoved)));
-                }
-                ToClient::Attached(attached)
-            }
-            Err(reason) => {
-                self.stats.connections_dropped += 1;
-                ToClient::Closed(reason)
-            }
-        };
-        self.said.push_back((home, client, answer));
-    }
-
-    /// The connection of a session's client to this server.
-    fn main_of(&self, session: i64, password: &[u8]) -> Result<(ConnectionId, Attached), CloseReason> {
-        // Who does not know the password does not learn which sessions there are.
-        if !self.partition.tree.session_has_password(session, password) {
-            return Err(CloseReason::SessionExpired);
-        }
-        let main = self.sessions.connection_of(session).ok_or(CloseReason::SessionMoved)?;
-        let connection = self.connections.get(main).ok_or(CloseReason::SessionMoved)?;
-        match (&connection.phase, &connection.guest) {
-            (Phase::Live(_), Some(guest)) => {
-                let (timeout_ms, opening) = (connection.timeout_ms, connection.opening);
-                let since = guest.since;
-                Ok((main, Attached { session, timeout_ms, opening, since, read_only: false, programs: true }))
-            }
-            _ => Err(CloseReason::SessionMoved),
-        }
-    }
-
-    /// A side connection is gone.
-    pub(crate) fn detach_side(&mut self, home: u8, client: ConnectionId) {
-        self.sides.remove((home, client));
-    }
-
-    /// A connection has ended, and its side connections with it.
-    pub(crate) fn end_sides(&mut self, main: ConnectionId) {
-        for (thread, side) in self.sides.remove_all(main) {
-            self.said.push_back((thread, side, ToClient::Closed(CloseReason::MainEnded)));
-        }
-    }
-
-    /// A fast read of a guest: answered from what is applied, whatever its client has seen, and whatever it
-    /// has asked before (AGORA, section IV-D). `frame` has the opcode where others have the xid and the
-    /// opcode.
-    pub(crate) fn guest_fast(&mut self, id: ConnectionId, xid: i32, frame: &[u8], now: Now) {
-        self.now = now;
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.phase == Phase::Closing {
-            return;
-        }
-        connection.received += 1;
-        self.stats.packets_received += 1;
-        let mut reader = Reader::new(frame);
-        let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
-        let Some(known) = Opcode::from_i32(opcode) else { return };
-        self.load.request(Some(known), reader, now);
-        self.read(id, RequestHeader { xid, opcode }, known, &mut reader, None);
-    }
-
-    /// Gives back a request, in its turn: it has to be sent elsewhere.
-    pub(crate) fn give_back(&mut self, id: ConnectionId, xid: i32, now: Now) {
-        self.now = now;
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if connection.phase == Phase::Closing {
-            return;
-        }
-        connection.received += 1;
-        self.stats.packets_received += 1;
-        self.answer(id, xid, Opcode::Ping, ELSEWHERE, Vec::new(), now.mono_us);
     }
 }

@@ -1,27 +1,8 @@
-//! Snapshots: when one is due, and its slices.
-//!
-//! A snapshot is the state of all partitions at one position of the log that they share. The first partition begins
-//! it; every other one is told by the log's own stream where, and begins to walk its tree exactly there. The tree is
-//! walked in slices between requests (a znode about to change is written first), so no slice stops service for longer
-//! than it takes to copy [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices of a partition are with the driver at a time:
-//! a slow disk slows the walk, never the memory.
+//! What is kept of the snapshot under way, and when the next one is due. How it is taken: `replica/snapshot.rs`.
 
-use crate::placement::FIRST;
-use crate::planted::Bug;
-use crate::replica::Replica;
-use crate::shard_message::ShardMessage;
-use crate::state;
 use alloc::vec;
 use alloc::vec::Vec;
 use stoa_group::Mark;
-use stoa_timeline::{SnapshotHead, timeline_of};
-
-/// About how much one slice holds.
-const SLICE_BYTES: usize = 128 << 10;
-/// Slices handed out and not taken to the disk yet.
-const SLICES_AHEAD: usize = 4;
-/// So often, on the way to the next snapshot, a partition tells the first one how many updates it has applied.
-const TOLD_TIMES: u64 = 16;
 
 /// What to do for a snapshot. Each piece is of the one with its number; what is of another one than that under way is
 /// of no use any more.
@@ -63,7 +44,7 @@ pub enum SnapshotOutput {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Idle,
     /// One is wanted.
     Begun,
@@ -79,25 +60,25 @@ enum State {
 }
 
 pub(crate) struct Snapshots {
-    state: State,
+    pub(crate) state: State,
     /// Of the one under way, or of the last one.
-    number: u64,
+    pub(crate) number: u64,
     /// Slices with the driver.
-    ahead: usize,
+    pub(crate) ahead: usize,
     /// The state has come to where the one under way is taken.
-    is_there: bool,
+    pub(crate) is_there: bool,
     /// What its state rests on, where there are several partitions.
-    rests_on: Vec<u8>,
-    mark: Mark,
-    updates: u64,
+    pub(crate) rests_on: Vec<u8>,
+    pub(crate) mark: Mark,
+    pub(crate) updates: u64,
     /// Of those, the first partition was told of so many.
-    told_updates: u64,
+    pub(crate) told_updates: u64,
     /// At the first partition: the same of the others, and how large their states are.
-    others: Vec<(u64, u64)>,
-    log_bytes: u64,
-    due_updates: u64,
-    taken: u64,
-    failed: u64,
+    pub(crate) others: Vec<(u64, u64)>,
+    pub(crate) log_bytes: u64,
+    pub(crate) due_updates: u64,
+    pub(crate) taken: u64,
+    pub(crate) failed: u64,
 }
 
 impl Snapshots {
@@ -132,7 +113,7 @@ impl Snapshots {
     }
 
     /// Begins a snapshot, unless one is under way.
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if self.state == State::Idle {
             self.state = State::Begun;
             self.updates = 0;
@@ -141,207 +122,12 @@ impl Snapshots {
         }
     }
 
-    fn is_walking(&self) -> bool {
+    pub(crate) fn is_walking(&self) -> bool {
         self.is_there && matches!(self.state, State::Waiting | State::Based | State::Walking)
     }
 
-    fn slice(&mut self, bytes: Vec<u8>) -> SnapshotOutput {
+    pub(crate) fn slice(&mut self, bytes: Vec<u8>) -> SnapshotOutput {
         self.ahead += 1;
         SnapshotOutput::Slice { number: self.number, bytes }
-    }
-}
-
-impl Replica {
-    /// Asks for a snapshot now; one that is under way will do.
-    pub fn request_snapshot(&mut self) {
-        if self.timeline.has_log() {
-            self.snapshots.begin();
-        } else {
-            self.say(FIRST, ShardMessage::SnapshotWanted);
-        }
-    }
-
-    /// Whether a snapshot is under way.
-    #[must_use]
-    pub fn is_snapshotting(&self) -> bool {
-        self.snapshots.state != State::Idle
-    }
-
-    /// Snapshots taken and failed since the start.
-    #[must_use]
-    pub fn snapshot_counts(&self) -> (u64, u64) {
-        (self.snapshots.taken, self.snapshots.failed)
-    }
-
-    /// The next piece of the snapshot under way, if there is room for it with the driver.
-    pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
-        let snapshots = &mut self.snapshots;
-        let number = snapshots.number;
-        match snapshots.state {
-            State::Idle | State::Finishing => None,
-            State::Begun => self.begin_snapshot(),
-            State::Waiting if snapshots.is_there => {
-                let is_alone = snapshots.rests_on.is_empty();
-                snapshots.state = if is_alone { State::Walking } else { State::Based };
-                self.poll_snapshot()
-            }
-            State::Based => {
-                snapshots.state = State::Walking;
-                let rests_on = core::mem::take(&mut snapshots.rests_on);
-                Some(snapshots.slice(rests_on))
-            }
-            State::Aborted => {
-                snapshots.state = State::Finishing;
-                Some(SnapshotOutput::Abort { number })
-            }
-            State::Walking if snapshots.ahead < SLICES_AHEAD => {
-                let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
-                if !self.stamp.is_empty() {
-                    slice.push(self.config.partition);
-                }
-                let more = self.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
-                if !more {
-                    snapshots.state = State::Walked;
-                }
-                Some(snapshots.slice(slice))
-            }
-            State::Waiting | State::Walking => None,
-            State::Walked => {
-                snapshots.state = State::Finishing;
-                Some(SnapshotOutput::End { number })
-            }
-        }
-    }
-
-    /// At the first partition: a snapshot is taken of what the log has handed out up to now.
-    fn begin_snapshot(&mut self) -> Option<SnapshotOutput> {
-        let learners_count = self.planted.is(Bug::LearnerCounts);
-        let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
-        let SnapshotHead { mut head, covered } = self.timeline.begin_snapshot()?;
-        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
-            members.voters.append(&mut members.learners);
-        }
-        let mark = head.snapshot.clone().unwrap_or_default();
-        let (position, partitions) = (mark.position, self.placement.partitions());
-        self.snapshots.number += 1;
-        let number = self.snapshots.number;
-        self.snapshots.mark = mark;
-        self.snapshots.state = State::Waiting;
-        self.snapshots.is_there = false;
-        if self.stamp.is_empty() {
-            debug_assert_eq!(position, self.timeline.applied_at().0, "a snapshot is of what is applied");
-            self.walk_snapshot(number);
-        } else {
-            self.timeline.snapshot_is_here(number);
-            self.pump();
-        }
-        Some(SnapshotOutput::Begin {
-            number,
-            covers: [(timeline_of(partitions), covered + one_more)].into(),
-            position,
-            zxid: self.partition.tree.last_zxid(),
-            partitions,
-            head: head.encode().join().into(),
-        })
-    }
-
-    /// The state has come to where the snapshot with this number is taken.
-    pub(crate) fn walk_snapshot(&mut self, number: u64) {
-        if self.snapshots.is_walking() {
-            // Of an earlier one, of which it is not known here yet that it has come to nothing.
-            self.partition.tree.snapshot_abort();
-        }
-        if self.timeline.has_log() {
-            if self.snapshots.number != number || self.snapshots.state != State::Waiting {
-                return;
-            }
-        } else {
-            self.snapshots.number = number;
-            self.snapshots.state = State::Waiting;
-            self.snapshots.updates = 0;
-            self.tell_growth();
-        }
-        self.snapshots.is_there = true;
-        self.partition.tree.snapshot_begin();
-        if !self.stamp.is_empty() {
-            self.snapshots.rests_on = vec![self.config.partition];
-            self.snapshots.rests_on.extend(state::encode(&self.stamp, self.timeline.applied_at().0));
-        }
-    }
-
-    /// A slice has been taken to the disk.
-    pub fn snapshot_taken(&mut self) {
-        self.snapshots.ahead = self.snapshots.ahead.saturating_sub(1);
-    }
-
-    /// The snapshot with this number is durable, or could not be written (then the next one is taken when it is due
-    /// again; the log still holds everything).
-    pub fn snapshot_finished(&mut self, number: u64, durable: bool) {
-        if self.snapshots.state == State::Idle || self.snapshots.number != number {
-            return;
-        }
-        if self.snapshots.is_walking() {
-            self.partition.tree.snapshot_abort();
-        }
-        self.snapshots.state = State::Idle;
-        self.snapshots.is_there = false;
-        self.snapshots.ahead = 0;
-        if durable {
-            let mark = core::mem::take(&mut self.snapshots.mark);
-            self.timeline.offer_snapshot(mark);
-            self.snapshots.taken += 1;
-        } else {
-            self.snapshots.failed += 1;
-        }
-    }
-
-    /// The state is another one now: what was written of it is of no use.
-    pub(crate) fn abort_snapshot(&mut self) {
-        if self.snapshots.is_walking() {
-            self.partition.tree.snapshot_abort();
-        }
-        self.snapshots.state = match self.snapshots.state {
-            State::Begun => State::Idle,
-            State::Waiting | State::Based | State::Walking => State::Aborted,
-            // What is written already is right as of then.
-            other => other,
-        };
-    }
-
-    /// Tells the first partition, which begins snapshots, how much this one has applied, and how large it is.
-    pub(crate) fn tell_growth(&mut self) {
-        if !self.timeline.has_log() {
-            let (updates, bytes) = (self.snapshots.updates, self.partition.tree.data_bytes());
-            self.snapshots.told_updates = updates;
-            self.say(FIRST, ShardMessage::Grown { updates, bytes });
-        }
-    }
-
-    /// At the first partition: another one has applied so many updates since the last snapshot, and is so large.
-    pub(crate) fn partition_has_grown(&mut self, partition: u8, updates: u64, bytes: u64) {
-        if let Some(known) = self.snapshots.others.get_mut(usize::from(partition)) {
-            *known = (updates, bytes);
-        }
-        self.poll_snapshot_due();
-    }
-
-    /// Begins a snapshot when one is due. Many small updates of a large state are no reason: not
-    /// before the log has grown by as much as the state has, so that snapshots at most double what
-    /// is written, and reading the log at most doubles a start.
-    pub(crate) fn poll_snapshot_due(&mut self) {
-        let snapshots = &mut self.snapshots;
-        if !self.timeline.has_log() {
-            if snapshots.updates - snapshots.told_updates > snapshots.due_updates / TOLD_TIMES {
-                self.tell_growth();
-            }
-            return;
-        }
-        let bytes = self.partition.tree.data_bytes();
-        let (updates, bytes) =
-            snapshots.others.iter().fold((snapshots.updates, bytes), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        let many = updates >= snapshots.due_updates && snapshots.log_bytes >= bytes;
-        if many || snapshots.log_bytes >= self.config.snapshot_log_bytes {
-            snapshots.begin();
-        }
     }
 }

@@ -1,8 +1,6 @@
 //! Where a server stands among the others, for operators.
 
-use crate::replica::Replica;
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_id};
 
 /// What a server is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,75 +45,4 @@ pub struct Status {
     pub outgoing: Vec<u8>,
     /// At the leader: up to which position each other member has the entries.
     pub matched: Vec<(u8, u64)>,
-}
-
-impl Replica {
-    /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
-    /// more than it had.
-    #[must_use]
-    pub fn serves(&self) -> bool {
-        self.is_in_quorum() && (!self.is_out_of_room() || self.timeline.is_alone())
-    }
-
-    /// Who leads, as far as this server knows; 0 when that is not known.
-    #[must_use]
-    pub fn leader(&self) -> u8 {
-        self.timeline.leader()
-    }
-
-    /// At the leader: questions of all servers where the timeline ends, for the syncs and the linearizable reads of
-    /// their clients, that are not answered yet.
-    #[must_use]
-    pub fn pending_syncs(&self) -> usize {
-        self.timeline.pending_reads()
-    }
-
-    /// Those who are to vote by the list of servers, and do not yet.
-    #[must_use]
-    pub fn joining(&self) -> Vec<u8> {
-        let wanted = self.membership().unwrap_or_default();
-        let without = self.timeline.members().learners.iter().copied().map(server_id);
-        without.filter(|member| wanted.votes(*member)).collect()
-    }
-
-    /// Where this server stands among the others.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let id = self.config.server_id;
-        let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
-        let members = self.timeline.members();
-        let (voters, observers) = (ids(&members.voters), ids(&members.learners));
-        let role = match self.timeline.lead() {
-            _ if self.is_read_only() => Role::ReadOnly,
-            _ if !self.serves() => Role::Looking,
-            Lead::Active if !self.timeline.has_others() => Role::Standalone,
-            Lead::Active => Role::Leader,
-            _ if observers.contains(&id) => Role::Observer,
-            _ => Role::Follower,
-        };
-        let applied = self.timeline.applied_at().0;
-        let (mut term, mut leader) = (self.timeline.term(), self.timeline.leader());
-        let (mut last, mut committed, mut matched) =
-            (self.timeline.last(), self.timeline.committed(), Vec::new());
-        if let Some(status) = self.timeline.status() {
-            // Where there are several partitions the log counts otherwise than each of them.
-            let here = |position: u64| (applied + position).saturating_sub(self.log_applied());
-            (term, leader) = (status.term, server_id(status.leader));
-            (last, committed) = (here(status.last), here(status.committed));
-            matched = status.matched.iter().map(|(member, at)| (server_id(*member), here(*at))).collect();
-        }
-        Status {
-            id,
-            role,
-            leader,
-            term,
-            last,
-            committed,
-            applied,
-            voters,
-            observers,
-            outgoing: ids(&members.outgoing),
-            matched,
-        }
-    }
 }

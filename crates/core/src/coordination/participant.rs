@@ -1,29 +1,17 @@
-//! A partition that is quiesced for an operation that concerns others too.
+//! For whom a partition is quiesced, and what it has prepared for them.
 
-use super::{Decision, Prepared, Quiesced, StepKind, Waiting};
-use crate::coordination::Step;
-use crate::peer::Asked;
-use crate::replica::Replica;
-use crate::shard_message::ShardMessage;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use bytes::Bytes;
-use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, Part, PartOp, Stamp, multi_op};
-use stoa_wire::{MultiOps, Opcode, Reader, Request};
-
-/// What moves is one entry of the timeline.
-const MOVED_BYTES_MAX: usize = 4 << 20;
+use stoa_timeline::EntryId;
+use stoa_tree::Part;
 
 /// For whom a partition is quiesced.
 pub(crate) struct Participation {
-    coordinator: u8,
-    op: u64,
-    place: EntryId,
+    pub(crate) coordinator: u8,
+    pub(crate) op: u64,
+    pub(crate) place: EntryId,
     /// What is prepared of it, and the zxid of that.
-    part: Option<(Part, i64)>,
+    pub(crate) part: Option<(Part, i64)>,
     /// Its part is written: it goes on when that is applied.
-    is_written: bool,
+    pub(crate) is_written: bool,
 }
 
 impl Participation {
@@ -31,217 +19,7 @@ impl Participation {
         self.part.is_some()
     }
 
-    pub(super) fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.is_written
-    }
-}
-
-impl Replica {
-    /// A coordinator wants this partition to quiesce.
-    pub(crate) fn quiesce_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
-        self.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet });
-        self.try_to_quiesce();
-    }
-
-    /// Quiesces for the next coordinator as soon as everything prepared is proposed.
-    pub(crate) fn try_to_quiesce(&mut self) {
-        if self.coordination.participation.is_some() || self.coordination.waiting.is_empty() {
-            return;
-        }
-        if !self.timeline.leads() {
-            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.coordination.waiting) {
-                self.say(coordinator, ShardMessage::Quiesced(op, None));
-            }
-            return;
-        }
-        self.propose_entry();
-        if self.partition.entry_bytes() > 0 {
-            return;
-        }
-        let has_proposed = self.partition.tree.has_proposed();
-        let next = self.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
-        let Some(Waiting { coordinator, op, .. }) = next else { return };
-        let place = self.timeline.next_entry();
-        self.partition.depends_on(&self.stamp);
-        let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
-        self.coordination.participation =
-            Some(Participation { coordinator, op, place, part: None, is_written: false });
-        self.say(coordinator, ShardMessage::Quiesced(op, Some(Box::new(Quiesced { place, zxid, rests_on }))));
-    }
-
-    /// Prepares a step of the operation that this partition is quiesced for. Of a multi only the operation
-    /// is looked at that begins at `place`: there may be thousands, and each has its steps.
-    pub(crate) fn prepare_step(
-        &mut self,
-        from: u8,
-        op: u64,
-        (asked, place): (&Bytes, Option<usize>),
-        stamp: Stamp,
-        step: &Step,
-    ) {
-        let is_for =
-            |stand: &&mut Participation| stand.op == op && stand.coordinator == from && !stand.is_written;
-        let Some(stand) = self.coordination.participation.as_mut().filter(is_for) else { return };
-        if let Some(op_of_move) = of_move(&step.kind) {
-            let tree = &mut self.partition.tree;
-            let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
-            let result = tree.part_op(part, op_of_move, &Caller::SERVER);
-            return self
-                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
-        }
-        let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
-        let request = match place {
-            Some(place) => MultiOps::op_at(body, place).ok().and_then(multi_op),
-            None => Request::decode(opcode, &mut Reader::new(body)).ok(),
-        };
-        let Some(request) = request else { return };
-        let is_end = matches!(step.kind, StepKind::Close);
-        let ending = if is_end { self.partition.ending(session) } else { Vec::new() };
-        let tree = &mut self.partition.tree;
-        let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
-        if let StepKind::Programs(step) = step.kind {
-            let caller = Caller { session, identities: &identities };
-            let result = self.partition.program_step(part, &request, &caller, step);
-            return self
-                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
-        }
-        let mut at_cuts = Vec::new();
-        let caller = Caller { session, identities: &identities };
-        let (kind, caller) = match &step.kind {
-            StepKind::Whole => (PartOp::Whole(&request), caller),
-            StepKind::Adopt => (PartOp::Adopt(&request), caller),
-            StepKind::CreateAt(path) => (PartOp::CreateAt { request: &request, path }, caller),
-            StepKind::Disown { path, by_server: false } => (PartOp::Disown { path }, caller),
-            StepKind::Disown { path, .. } => (PartOp::Disown { path }, Caller::SERVER),
-            StepKind::DeleteAt { path, version } => (PartOp::DeleteAt { path, version: *version }, caller),
-            StepKind::ReapAt(path) => (PartOp::ReapAt { path }, caller),
-            StepKind::Visit(partition) => (PartOp::Visit { partition: *partition }, caller),
-            StepKind::Guest => (PartOp::Guest, caller),
-            StepKind::Close => {
-                at_cuts = tree.ephemerals_at_cuts(session);
-                part.ends(ending);
-                (PartOp::CloseSession, caller)
-            }
-            StepKind::Give(_)
-            | StepKind::Visits { .. }
-            | StepKind::Take { .. }
-            | StepKind::Programs(_)
-            | StepKind::Place(_) => return,
-        };
-        let result = tree.part_op(part, kind, &caller);
-        self.say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts })));
-    }
-
-    /// The operation is done or undone.
-    pub(crate) fn decision(&mut self, from: u8, op: u64, decision: Decision) {
-        let is_for = |stand: &Participation| stand.op == op && stand.coordinator == from;
-        if !self.coordination.participation.as_ref().is_some_and(is_for) {
-            // It waits for its turn, most likely: the coordinator has given up before.
-            self.coordination.waiting.retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
-            // What was kept waiting for that goes on.
-            return self.go_on_unless_quiesced();
-        }
-        if let Some((session, position)) = decision.session {
-            self.session_table.is_decided(session, position);
-        }
-        if decision.places.is_empty() {
-            self.undo_part();
-            self.go_on();
-            self.apply_committed();
-        } else {
-            self.partition.depends_on(&decision.rests_on);
-            self.write_part(None, &decision.places, &[]);
-        }
-    }
-
-    /// Undoes what was prepared of the operation.
-    fn undo_part(&mut self) {
-        if let Some((part, _)) = self.coordination.participation.as_mut().and_then(|stand| stand.part.take())
-        {
-            self.partition.tree.part_undo(part);
-        }
-    }
-
-    /// Writes this partition's part, alone in an entry.
-    pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[EntryId], reply: &[u8]) {
-        let Some(stand) = &mut self.coordination.participation else { return };
-        stand.is_written = true;
-        let part = stand.part.take();
-        self.partition.put_part(origin, places, reply, part, self.now);
-        self.propose_entry();
-        self.apply_committed();
-    }
-
-    /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
-    pub(crate) fn go_on(&mut self) {
-        self.coordination.participation = None;
-        self.try_to_quiesce();
-        self.take_pending();
-    }
-
-    fn go_on_unless_quiesced(&mut self) {
-        if self.coordination.participation.is_none() {
-            self.try_to_quiesce();
-            self.take_pending();
-        }
-    }
-
-    /// Some entries were applied.
-    pub(crate) fn stand_after(&mut self, position: u64) {
-        let stand = self.coordination.participation.as_ref();
-        if stand.is_some_and(|stand| stand.is_written && stand.place.position <= position) {
-            self.go_on();
-        } else {
-            self.try_to_quiesce();
-        }
-    }
-
-    /// This partition is not led here any more.
-    pub(crate) fn stop_quiescing(&mut self) {
-        self.give_up();
-        self.undo_part();
-        if let Some(stand) = self.coordination.participation.take()
-            && !stand.is_written
-        {
-            self.say(stand.coordinator, ShardMessage::Quiesced(stand.op, None));
-        }
-        self.try_to_quiesce();
-    }
-
-    /// The coordinator's own part, or what it decides instead of one.
-    pub(crate) fn keep_own(
-        &mut self,
-        origin: Option<Origin>,
-        asked: &Bytes,
-        places: Vec<EntryId>,
-        reply: &[u8],
-    ) {
-        let Ok(decoded) = Asked::decode(asked) else { return };
-        if let Asked::OpenSession { session, .. } = decoded {
-            // It concerns the others only in that they quiesce: what comes from the connection that the
-            // session leaves is refused from here on.
-            if let Some(origin) = origin {
-                self.partition.propose_asked(origin, &decoded, self.now);
-            }
-            if self.partition.tree.session_is_changing(session) {
-                self.sessions.heard_of(session, 0, self.now);
-            }
-            return self.go_on();
-        }
-        if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
-            self.sessions.set_closing(session, true);
-        }
-        self.write_part(origin, &places, reply);
-    }
-}
-
-/// A step of a move, which needs no request.
-fn of_move(kind: &StepKind) -> Option<PartOp<'_>> {
-    match kind {
-        StepKind::Give(path) => Some(PartOp::Give { path, limit_bytes: MOVED_BYTES_MAX }),
-        StepKind::Visits { partition, sessions } => Some(PartOp::Visits { partition: *partition, sessions }),
-        StepKind::Take { path, content } => Some(PartOp::Take { path, content }),
-        StepKind::Place(changes) => Some(PartOp::Place { changes }),
-        _ => None,
     }
 }

@@ -1,15 +1,12 @@
-//! Which steps an operation takes, and on which partitions.
+//! Which steps an operation takes, and on which partitions. How they are found: `replica/plan.rs`.
 
-use crate::extensions::{ProgramStep, Registration, changes_programs};
-use crate::peer::Asked;
+use crate::extensions::{ProgramStep, Registration};
 use crate::placement::{FIRST, Placement};
-use crate::replica::Replica;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_timeline::Origin;
-use stoa_tree::{Contact, PROGRAMS, PartResult, Refusal, multi_op, writes_programs};
-use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Reader, Request, put};
+use stoa_tree::{PROGRAMS, PartResult, Refusal};
+use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Request, put};
 
 /// One step, on one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,119 +81,21 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Who writes a part.
     pub(crate) writers: Vec<u8>,
-    opcode: Opcode,
+    pub(crate) opcode: Opcode,
     /// Number of operations, if it is a multi.
-    multi: Option<usize>,
+    pub(crate) multi: Option<usize>,
     /// And where each of them begins.
-    places: Vec<usize>,
+    pub(crate) places: Vec<usize>,
     /// Those who quiesce have nothing that is prepared and not applied.
     pub(crate) is_quiet: bool,
     pub(crate) placement: Placement,
     /// The session that it ends or takes to another connection.
-    ends: Option<i64>,
-    opens: Option<i64>,
-}
-
-impl Replica {
-    /// The steps of an operation that does not concern this partition alone.
-    pub(crate) fn plan(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Plan> {
-        let own = self.config.partition;
-        if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, origin, own) {
-            // Whoever does not speak for the session is refused as any other is.
-            let contact = Contact { server: origin.server, opening: *opening };
-            self.partition.check_contact(*session, contact).ok()?;
-        }
-        let mut plan = Plan::new(self.placement.clone(), Opcode::Multi);
-        let (session, opcode, body) = match asked {
-            Asked::CreateSession { .. } => return None,
-            Asked::Move { path, to } => return plan.moving(path, *to),
-            Asked::OpenSession { session, .. } => {
-                plan.opens = Some(*session);
-                plan.everywhere();
-                return Some(plan);
-            }
-            Asked::Write { session, opcode, body, .. } => (*session, *opcode, body),
-        };
-        plan.opcode = opcode;
-        let request = Request::decode(opcode, &mut Reader::new(body));
-        if let Ok(Request::Multi(ops)) = &request {
-            plan.places = ops.places().map(|(place, _)| place).collect();
-        }
-        match request {
-            Ok(Request::CloseSession) => {
-                plan.ends = Some(session);
-                let visited = self.partition.tree.visited(session);
-                for partition in (0..self.placement.partitions()).filter(|of| visited & (1 << of) != 0) {
-                    plan.step(partition, 0, StepKind::Close, false);
-                }
-                plan.step(FIRST, 0, StepKind::Close, true);
-                plan.everywhere();
-                return Some(plan);
-            }
-            Ok(request) if let Some(registration) = self.partition.registration(&request) => {
-                plan.registration(own, registration);
-            }
-            // Each partition would have to know of it.
-            Ok(Request::Multi(ops)) if ops.iter().any(|op| writes_programs(&op)) => return None,
-            Ok(Request::Multi(ops)) => {
-                plan.multi = Some(ops.len());
-                for (index, op) in ops.iter().enumerate() {
-                    // One that it cannot have is refused as a whole.
-                    plan.operation(index, &multi_op(op)?);
-                }
-            }
-            Ok(request) => plan.operation(0, &request),
-            Err(_) => return None,
-        }
-        let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
-        if knows_guest {
-            let is_needless = |step: &Step| match step.kind {
-                StepKind::Guest => step.partition == own,
-                StepKind::Visit(partition) => partition == own,
-                _ => false,
-            };
-            plan.steps.retain(|step| !is_needless(step));
-        }
-        plan.partitions = plan.steps.iter().map(|step| step.partition).chain([own]).collect();
-        plan.partitions.sort_unstable();
-        plan.partitions.dedup();
-        plan.writers = plan.steps.iter().map(|step| step.partition).collect();
-        (plan.partitions.len() > 1).then_some(plan)
-    }
-}
-
-impl Replica {
-    /// Whether a request may concern other partitions: then it takes the long way.
-    pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
-        if self.placement.partitions() == 1 {
-            return false;
-        }
-        let own = self.config.partition;
-        if self.partition.is_taken(session, request) {
-            return false;
-        }
-        if changes_programs(request) {
-            return true;
-        }
-        match *request {
-            Request::Multi(_) | Request::CloseSession => true,
-            Request::Create(create)
-            | Request::Create2(create)
-            | Request::CreateContainer(create)
-            | Request::CreateTtl(create) => {
-                let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
-                let is_stranger = !self.has_sessions() && !self.partition.tree.session_is_live(session);
-                self.placement.of_created(create.path, is_sequential(create.flags)) != own
-                    || (is_ephemeral && is_stranger)
-            }
-            Request::Delete { path, .. } | Request::DeleteContainer { path } => self.placement.is_cut(path),
-            _ => false,
-        }
-    }
+    pub(crate) ends: Option<i64>,
+    pub(crate) opens: Option<i64>,
 }
 
 impl Plan {
-    fn new(placement: Placement, opcode: Opcode) -> Self {
+    pub(crate) fn new(placement: Placement, opcode: Opcode) -> Self {
         Self {
             partitions: Vec::new(),
             steps: Vec::new(),
@@ -211,27 +110,27 @@ impl Plan {
         }
     }
 
-    fn everywhere(&mut self) {
+    pub(crate) fn everywhere(&mut self) {
         self.partitions = (0..self.placement.partitions()).collect();
         self.writers = self.steps.iter().map(|step| step.partition).collect();
     }
 
     /// Whether the same request comes to the same with both.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.placement.version() == other.placement.version() && self.steps == other.steps
     }
 
     /// Where the operation begins that a step belongs to, if it is one of a multi.
-    pub(super) fn place(&self, step: &Step) -> Option<usize> {
+    pub(crate) fn place(&self, step: &Step) -> Option<usize> {
         self.places.get(step.op).copied()
     }
 
-    fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
+    pub(crate) fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
         self.steps.push(Step { partition, op, kind, answers });
     }
 
     /// Every partition notes it, and the session as one that has something there.
-    fn registration(&mut self, own: u8, registration: Registration) {
+    pub(crate) fn registration(&mut self, own: u8, registration: Registration) {
         let placement = self.placement.clone();
         if registration == (Registration::Registers { has_manager: false }) {
             let at_cut = placement.is_cut(PROGRAMS);
@@ -264,7 +163,7 @@ impl Plan {
         }
     }
 
-    fn operation(&mut self, op: usize, request: &Request<'_>) {
+    pub(crate) fn operation(&mut self, op: usize, request: &Request<'_>) {
         let placement = self.placement.clone();
         match *request {
             Request::Create(create)
@@ -308,7 +207,7 @@ impl Plan {
     }
 
     /// A subtree leaves its partition for another one, and every partition notes where it lives from now on.
-    fn moving(mut self, path: &str, to: u8) -> Option<Self> {
+    pub(crate) fn moving(mut self, path: &str, to: u8) -> Option<Self> {
         let from = self.placement.of(path);
         self.step(from, 0, StepKind::Give(path.to_string()), false);
         if to != FIRST {
@@ -391,6 +290,6 @@ impl Plan {
     }
 }
 
-fn is_sequential(flags: i32) -> bool {
+pub(crate) fn is_sequential(flags: i32) -> bool {
     CreateMode::from_i32(flags).is_some_and(CreateMode::is_sequential)
 }

@@ -15,15 +15,15 @@
 //!
 //! A program is used from when its registration is applied on.
 
-mod apply;
+mod aliases;
 mod call;
 mod here;
-mod item;
-mod pause;
+pub(crate) mod item;
+pub(crate) mod pause;
 mod react;
 mod register;
 
-pub(crate) use apply::{Aliases, failure_of};
+pub(crate) use aliases::{Aliases, failure_of};
 pub use item::Ran;
 pub use register::ProgramStep;
 pub(crate) use register::{Registration, changes_programs};

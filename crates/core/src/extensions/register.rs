@@ -536,12 +536,12 @@ impl Partition {
 
     /// What was proposed of programs is applied, up to here.
     #[inline]
-    pub(super) fn programs_applied(&mut self, zxid: i64) {
+    pub(crate) fn programs_applied(&mut self, zxid: i64) {
         self.extensions.has_settled |= self.extensions.under_way.applied(zxid);
     }
 
     /// Some of what stands at or below `/em` has changed.
-    pub(super) fn programs_changed(&mut self, changes: &[(EventKind, String)]) {
+    pub(crate) fn programs_changed(&mut self, changes: &[(EventKind, String)]) {
         for (kind, path) in changes {
             self.extensions.changed(&self.tree, *kind, path);
         }

@@ -6,10 +6,10 @@
 
 use super::{Home, Taken};
 use crate::config::Now;
+use crate::connection::ConnectError;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::placement::{FIRST, Placement};
-use crate::replica::ConnectError;
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
 use crate::shard_message::{Attached, ToPartition};
 use crate::timestamp::Timestamp;

@@ -215,7 +215,7 @@ impl Home {
     /// there.
     fn pass_buffer_on(&mut self, replica: &mut Replica) {
         if let Some(buffer) = self.connections.spare() {
-            replica.connections.recycle(buffer);
+            replica.recycle(buffer);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
 use crate::planted::Bug;
-use crate::replica::{Due, Replica};
+use crate::replica::{Arrived, Due, Replica};
 use crate::session::Scope;
 use crate::shard_message::ShardMessage;
 use crate::state::State;
@@ -17,14 +17,6 @@ use stoa_group::{Entry, EntryKind, ProposeError};
 use stoa_timeline::{
     BadMessage, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
 };
-
-/// A snapshot that has come from another server.
-pub(crate) struct Arrived {
-    /// Where it stands in the log: position and term.
-    at: (u64, u64),
-    /// Of each partition.
-    states: Vec<State>,
-}
 
 impl Replica {
     /// It is that time.

@@ -1,22 +1,16 @@
 //! What programs did, when it is applied.
 
-use super::FAILURE_PATH;
-use super::item::{Answer, Ran, Record, Watch};
-use super::{Extensions, ProgramStats};
-use crate::apply::{Telling, notify};
 use crate::connection::{ConnectionId, Phase, Slot};
+use crate::extensions::item::{Answer, Ran, Record, Watch};
+use crate::extensions::{Extensions, ProgramStats};
+use crate::frame::frame;
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::replica::Replica;
-use crate::request::frame;
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::replica::apply::{Telling, notify};
 use alloc::string::String;
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
-
-/// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
-pub(crate) type Aliases = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 impl Replica {
     /// The state is another one: what is known of programs is read from it.
@@ -145,9 +139,4 @@ impl Replica {
     pub fn program_acknowledgements(&self) -> usize {
         self.partition.extensions.acknowledgements()
     }
-}
-
-/// Why the last request of a connection failed, if it is what is asked for.
-pub(crate) fn failure_of<'a>(path: &str, failure: Option<&'a str>) -> Option<&'a str> {
-    failure.filter(|_| path == FAILURE_PATH)
 }

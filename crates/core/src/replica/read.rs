@@ -1,11 +1,11 @@
 //! Reads: answered from the applied state, into the connection's output, without a copy between.
 
-use crate::apply::notify;
 use crate::connection::{Connection, ConnectionId};
 use crate::extensions::{failure_of, is_of_programs};
 use crate::partition::Partition;
 use crate::placement::Placement;
 use crate::replica::Replica;
+use crate::replica::apply::notify;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};

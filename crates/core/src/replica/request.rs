@@ -3,11 +3,10 @@
 use crate::auth::{self, CONSISTENCY, IDENTITIES_BYTES_MAX, IDENTITIES_MAX, LINEARIZABLE, SEQUENTIAL};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
-use crate::frame::Frame;
+use crate::frame::{Frame, frame, is_read};
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::replica::{Replica, Waiter};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Contact, Identity, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
@@ -436,27 +435,6 @@ impl Replica {
     }
 }
 
-/// Whether the contact server answers from its own state.
-pub(crate) fn is_read(opcode: Opcode) -> bool {
-    !matches!(
-        opcode,
-        Opcode::Create
-            | Opcode::Create2
-            | Opcode::CreateContainer
-            | Opcode::CreateTtl
-            | Opcode::Delete
-            | Opcode::DeleteContainer
-            | Opcode::SetData
-            | Opcode::SetAcl
-            | Opcode::Multi
-            | Opcode::CloseSession
-            | Opcode::Sync
-            | Opcode::Reconfig
-            | Opcode::Sasl
-            | Opcode::CreateSession
-    )
-}
-
 pub(crate) fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Vec<u8> {
     let mut body = Vec::new();
     for op in 0..count {
@@ -469,12 +447,4 @@ pub(crate) fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Vec<
     }
     MultiResults::end(&mut body);
     body
-}
-
-/// A request as its client sent it.
-pub(crate) fn frame(header: RequestHeader, body: &[u8]) -> Box<[u8]> {
-    let mut frame = Vec::with_capacity(body.len() + 8);
-    header.encode(&mut frame);
-    frame.extend_from_slice(body);
-    frame.into()
 }

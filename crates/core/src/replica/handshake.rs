@@ -1,11 +1,11 @@
 //! The first frame of a connection: a new session, or an old one that comes back.
 
-use crate::apply::Opened;
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
 use crate::planted::Bug;
 use crate::replica::Replica;
+use crate::replica::apply::Opened;
 use crate::session::Scope;
 use crate::timestamp::Timestamp;
 use alloc::vec::Vec;

@@ -1,0 +1,344 @@
+//! The load controller (AGORA, section IV-F): the leader's first partition hears what is asked of all, and has
+//! subtrees moved.
+//!
+//! Every partition's thread tells what it is asked, four times a second and only while it is. One move is
+//! under way at a time, so the next is decided by what the last one has changed. Nothing of this is state: the
+//! next leader begins anew, with what it sees.
+
+use crate::balance::Move;
+use crate::config::Now;
+use crate::controller::{Controller, MoveError, RecentMove};
+use crate::hints::{HINTS_PATH, Hints, is_at_or_below};
+use crate::load::{LoadReport, Rates, SubtreeLoad};
+use crate::moves::Moved;
+use crate::peer::{Asked, PeerMessage, READS_MAX, Reads};
+use crate::placement::FIRST;
+use crate::replica::Replica;
+use crate::shard_message::ShardMessage;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_wire::{Reader, path};
+
+/// Without anything new, things are looked at so often; nobody is woken for it, but for what has become cold.
+const LOOK_US: u64 = 1_000_000;
+
+/// Windows end at the same moment everywhere, and this much later everybody has told.
+const ARRIVAL_US: u64 = 20_000;
+
+/// How often is asked what has become of a move, and for how long: a change of leader can end it.
+const POLL_US: u64 = 2_000;
+
+const PATIENCE_US: u64 = 10_000_000;
+
+/// How often a server that does not lead tells what is read there.
+const TELL_READS_US: u64 = 1_000_000;
+
+/// So many moves are remembered for the operator.
+const RECENT_MAX: usize = 16;
+
+impl Replica {
+    /// At every partition: tells the leader's first one what is asked here, when it is time.
+    pub(crate) fn tell_load(&mut self) {
+        let own = self.config.partition;
+        let exceptions = self.placement.exceptions().filter(|(_, to)| *to == own);
+        if !self.load.tick(self.now, exceptions.map(|(path, _)| path)) {
+            return;
+        }
+        if self.timeline.leads() {
+            self.say_load();
+        } else {
+            self.controller.followers.clear();
+            self.tell_reads();
+        }
+    }
+
+    /// What the leader is told of this partition: what it is asked there, and how much its busiest server has
+    /// to read. Writes are the same everywhere.
+    fn say_load(&mut self) {
+        let mut report = self.load.report().clone();
+        let busiest = self.controller.followers.values().max_by_key(|reads| reads.total);
+        if let Some(Reads { total, subtrees }) = busiest.filter(|reads| reads.total > report.total.reads) {
+            report.total.reads = *total;
+            // How its thread fares is not known here.
+            report.occupied_percent = None;
+            report.subtrees.iter_mut().for_each(|subtree| subtree.rates.reads = 0);
+            for (path, reads) in subtrees {
+                match report.subtrees.iter_mut().find(|subtree| subtree.path == *path) {
+                    Some(subtree) => subtree.rates.reads = *reads,
+                    None => {
+                        let rates = Rates { reads: *reads, ..Rates::default() };
+                        report.subtrees.push(SubtreeLoad { path: path.clone(), rates });
+                    }
+                }
+            }
+        }
+        self.say(FIRST, ShardMessage::Load(Box::new(report)));
+    }
+
+    /// At a server that does not lead: tells who does what is read here. It has its writes anyway.
+    fn tell_reads(&mut self) {
+        let (leader, now_us) = (self.timeline.leader(), self.now.mono_us);
+        let is_over = self.load.next_wake_us().is_none();
+        let is_due = is_over || now_us >= self.controller.told_reads_us + TELL_READS_US;
+        if leader == 0 || leader == self.config.server_id || !is_due {
+            return;
+        }
+        self.controller.told_reads_us = now_us;
+        let LoadReport { total, subtrees, .. } = self.load.report();
+        let mut subtrees: Vec<_> = subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();
+        subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
+        subtrees.truncate(READS_MAX);
+        let reads = Reads { total: total.reads, subtrees };
+        self.timeline.send(leader, PeerMessage::Reads(reads).encode());
+    }
+
+    /// What another server's clients read of this partition.
+    pub(crate) fn reads_told(&mut self, by: u8, reads: Reads) {
+        if !self.timeline.leads() || !self.is_member(by) {
+            return;
+        }
+        self.controller.followers.insert(by, reads);
+        self.say_load();
+    }
+
+    /// Another server is gone, and with it what was read there.
+    pub(crate) fn reads_end(&mut self, by: u8) {
+        if self.controller.followers.remove(&by).is_some() {
+            self.say_load();
+        }
+    }
+
+    /// Requests have come by way of another server: what they cost, they cost here too.
+    pub(crate) fn count_forwarded(&mut self, asked: &[Bytes]) {
+        if self.placement.partitions() == 1 {
+            return;
+        }
+        for asked in asked {
+            if self.load.is_next(true) {
+                let (opcode, body) = match Asked::decode(asked) {
+                    Ok(Asked::Write { opcode, body, .. }) => (Some(opcode), body),
+                    _ => (None, &[][..]),
+                };
+                self.load.look_at(opcode, Reader::new(body), self.now);
+            }
+        }
+    }
+
+    /// At the first partition: what is asked of one of them.
+    pub(crate) fn load_told(&mut self, of: u8, report: LoadReport) {
+        let controller = &mut self.controller;
+        if controller.arriving.is_empty() {
+            controller.due_at(self.now.mono_us + ARRIVAL_US);
+        }
+        controller.arriving.retain(|(told, _)| *told != of);
+        controller.arriving.push((of, report));
+    }
+
+    /// The hints may be others.
+    pub(crate) fn hints_changed(&mut self) {
+        self.controller.hints = None;
+        self.controller.due_at(self.now.mono_us);
+    }
+
+    /// At the first partition of the leader: has the next subtree moved, if one should be.
+    pub(crate) fn tend_balance(&mut self) {
+        if !self.has_sessions() || self.placement.partitions() == 1 {
+            return;
+        }
+        if !self.timeline.leads() {
+            if !self.controller.loads.is_empty() {
+                let Controller { recent, moved, refused, .. } = core::mem::take(&mut self.controller);
+                self.controller = Controller { recent, moved, refused, ..Controller::default() };
+            }
+            return;
+        }
+        if self.controller.loads.is_empty() {
+            let partitions = usize::from(self.placement.partitions());
+            self.controller.loads = alloc::vec![LoadReport::default(); partitions];
+            self.controller.due_at(self.now.mono_us);
+        }
+        self.take_outcomes();
+        let now_us = self.now.mono_us;
+        if now_us < self.controller.look_us {
+            return;
+        }
+        self.controller.look_us = now_us + LOOK_US;
+        self.controller.is_due = false;
+        for (of, report) in self.controller.arriving.drain(..) {
+            if let Some(load) = self.controller.loads.get_mut(usize::from(of)) {
+                *load = report;
+            }
+        }
+        if !self.controller.under_way.is_empty() {
+            return;
+        }
+        if self.controller.hints.is_none() {
+            self.read_hints();
+        }
+        let Controller { balancer, loads, hints, .. } = &mut self.controller;
+        let Some(hints) = hints else { return };
+        let next = balancer.tick(now_us, loads, &self.placement, hints);
+        let next_merge_us = balancer.next_merge_us(&self.placement, hints);
+        match (next, next_merge_us) {
+            (Some(next), _) => self.begin_move(next),
+            (None, Some(merge_us)) => self.controller.due_at(merge_us.max(now_us + LOOK_US)),
+            (None, None) => {}
+        }
+    }
+
+    /// Entries were applied: what has become of a move may be known. The next one need not wait for the time to
+    /// look again.
+    pub(crate) fn tend_balance_if_moved(&mut self) {
+        if self.moves.has_outcomes() && !self.controller.under_way.is_empty() {
+            self.tend_balance();
+        }
+    }
+
+    fn begin_move(&mut self, next: Move) {
+        let asked = self.ask_move(&next.path, next.to);
+        let Move { path, to } = next.clone();
+        self.controller.under_way.push((next, self.now.mono_us));
+        if let Err(refusal) = asked {
+            self.move_has_outcome(Moved { path, to, result: Err(refusal) });
+        }
+    }
+
+    fn take_outcomes(&mut self) {
+        while let Some(moved) = self.poll_moved() {
+            self.move_has_outcome(moved);
+        }
+        let now_us = self.now.mono_us;
+        self.controller.under_way.retain(|(_, since_us)| now_us <= *since_us + PATIENCE_US);
+    }
+
+    fn move_has_outcome(&mut self, moved: Moved) {
+        let (now, controller) = (self.now, &mut self.controller);
+        let Moved { path, to, result } = moved;
+        match result {
+            Ok(()) => {
+                controller.moved += 1;
+                controller.balancer.moved(&path, now.mono_us);
+            }
+            Err(_) => {
+                controller.refused += 1;
+                controller.balancer.refused(&path, now.mono_us);
+            }
+        }
+        controller.under_way.retain(|(asked, _)| asked.path != path || asked.to != to);
+        controller.due_at(now.mono_us);
+        if controller.recent.len() == RECENT_MAX {
+            controller.recent.pop_front();
+        }
+        controller.recent.push_back(RecentMove { path, to, refused: result.err(), at_ms: now.wall_ms });
+    }
+
+    fn read_hints(&mut self) {
+        let (mut hints, bad) = self.parse_hints();
+        for line in bad {
+            self.warn(format!("{HINTS_PATH}: {line}"));
+        }
+        hints.is_off |= !self.config.balance;
+        self.controller.hints = Some(hints);
+        self.controller.balancer.forget_refusals();
+    }
+
+    fn parse_hints(&self) -> (Hints, Vec<String>) {
+        let content = self.partition.tree.get(HINTS_PATH).and_then(|znode| znode.data()).unwrap_or_default();
+        Hints::parse(content, self.placement.partitions())
+    }
+
+    /// When [`Replica::tend_balance`] is next needed.
+    pub(crate) fn next_balance_wake_us(&self) -> Option<u64> {
+        let controller = &self.controller;
+        if controller.loads.is_empty() {
+            return None;
+        }
+        let look_us = controller.is_due.then_some(controller.look_us);
+        let poll_us = (!controller.under_way.is_empty()).then_some(self.now.mono_us + POLL_US);
+        look_us.into_iter().chain(poll_us).min()
+    }
+
+    /// So long has this partition's thread had something to do since it began, microseconds. Whoever runs it may say
+    /// so before each tick: then nothing is moved away from a thread that has time, nor to one that has none.
+    pub fn occupied(&mut self, occupied_us: u64, now: Now) {
+        self.load.occupied(occupied_us, now);
+    }
+
+    // ---- what the server's operator may ask ----
+
+    /// Where there are several partitions: what is asked of this one, as of a moment ago. It is sampled.
+    #[must_use]
+    pub fn load(&self) -> &LoadReport {
+        self.load.report()
+    }
+
+    /// What the operator has said about where subtrees live, at the first partition; what cannot be read of it
+    /// is left out.
+    #[must_use]
+    pub fn hints(&self) -> Hints {
+        self.parse_hints().0
+    }
+
+    /// Where a subtree lives that does not live where its parent or its name says, and the table's version.
+    #[must_use]
+    pub fn exceptions(&self) -> (u64, Vec<(String, u8)>) {
+        let placement = &self.placement;
+        (placement.version(), placement.exceptions().map(|(path, to)| (path.to_owned(), to)).collect())
+    }
+
+    /// Where a path lives.
+    #[must_use]
+    pub fn place_of(&self, path: &str) -> u8 {
+        self.placement.of(path)
+    }
+
+    /// What the busiest partition has to do, in percent of what all have on average; 0 when that is nothing,
+    /// or this server does not lead.
+    #[must_use]
+    pub fn imbalance_percent(&self) -> u64 {
+        self.controller.balancer.imbalance_percent()
+    }
+
+    /// Subtrees that were moved, and moves that were refused, as long as this server has led.
+    #[must_use]
+    pub fn move_counts(&self) -> (u64, u64) {
+        (self.controller.moved, self.controller.refused)
+    }
+
+    /// The last of them, oldest first.
+    pub fn recent_moves(&self) -> impl Iterator<Item = &RecentMove> {
+        self.controller.recent.iter()
+    }
+
+    /// Has a subtree moved, for an operator, behind those moves that are asked for already.
+    ///
+    /// # Errors
+    /// When that is not begun. What becomes of it is in [`Replica::recent_moves`] then.
+    pub fn request_move(&mut self, subtree: &str, to: u8, now: Now) -> Result<(), MoveError> {
+        self.now = now;
+        if !path::is_valid(subtree)
+            || subtree == "/"
+            || is_at_or_below(subtree, "/zookeeper")
+            || is_at_or_below(subtree, stoa_tree::PROGRAMS)
+        {
+            return Err(MoveError::NotMovable);
+        }
+        if to >= self.placement.partitions() {
+            return Err(MoveError::NoSuchPartition);
+        }
+        if !self.timeline.leads() || !self.has_sessions() {
+            return Err(MoveError::NotLeader(self.timeline.leader()));
+        }
+        let hints = self.hints();
+        let is_pinned = hints.pins.get(subtree).is_some_and(|pinned| *pinned != to);
+        if is_pinned || hints.stays.contains(subtree) || hints.group(subtree).is_some() {
+            return Err(MoveError::Pinned);
+        }
+        self.begin_move(Move { path: subtree.to_owned(), to });
+        Ok(())
+    }
+}

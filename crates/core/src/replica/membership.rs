@@ -1,0 +1,193 @@
+//! Who should belong to the ensemble, and how it comes to that.
+//!
+//! `/zookeeper/config` says who should: the list of servers, as in ZooKeeper. It is written by the
+//! first leader, from its settings, and changed by reconfig. Who does belong is the group's business,
+//! and changes one safe step at a time: the leader compares the two and proposes what is next. A
+//! server that should vote first follows without a vote until it has caught up; one that has come back
+//! with an empty disk is taken out and joins anew. So a change goes on whoever leads, and a server
+//! that does not come holds up nothing but itself.
+//!
+//! Where there are several partitions, the list is the first one's, with which the log stands that all share. It
+//! tells the others.
+
+use crate::membership::{CONFIG_PATH, Membership};
+use crate::placement::FIRST;
+use crate::planted::Bug;
+use crate::replica::Replica;
+use crate::shard_message::ShardMessage;
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_timeline::{Lead, Origin};
+use stoa_tree::{Caller, Refusal};
+use stoa_wire::{ErrorCode, Reconfig};
+
+impl Replica {
+    /// The members are others. Before the term is settled that is who belonged to it once; the end of it is
+    /// told.
+    pub(crate) fn members_changed(&mut self) {
+        self.server_list.is_told = false;
+        if self.timeline.is_settled() {
+            self.timeline.tell_members();
+        }
+        self.try_to_quiesce();
+    }
+
+    /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
+    /// never hears what becomes of its requests.
+    #[must_use]
+    pub fn is_member(&self, server: u8) -> bool {
+        self.timeline.is_member(server)
+    }
+
+    /// The list of servers that is in force, if there is one.
+    #[must_use]
+    pub fn servers(&self) -> Option<&str> {
+        if !self.has_sessions() {
+            return self.server_list.list.as_deref();
+        }
+        let data = self.partition.tree.get(CONFIG_PATH)?.data()?;
+        core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
+    }
+
+    /// The list of servers, if it is another one than the first leader's settings gave. That one every
+    /// server has in its own settings, perhaps with other addresses for the same servers.
+    #[must_use]
+    pub fn changed_servers(&self) -> Option<&str> {
+        self.servers().filter(|_| self.members_version() != Some(self.placement.first_zxid()))
+    }
+
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        Membership::parse(self.servers()?)
+    }
+
+    // ---- the list on all partitions ----
+
+    /// At the first partition: tells the others the list.
+    pub(crate) fn tell_servers(&mut self) {
+        if self.server_list.is_told || !self.has_sessions() || self.stamp.is_empty() {
+            return;
+        }
+        self.server_list.is_told = true;
+        let Some(list) = self.servers().map(String::from) else { return };
+        for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
+            self.say(partition, ShardMessage::Servers(list.clone()));
+        }
+    }
+
+    /// At the others: they are told.
+    pub(crate) fn servers_told(&mut self, list: String) {
+        if self.server_list.list.as_ref() != Some(&list) {
+            self.server_list.list = Some(list);
+            self.servers_changed();
+        }
+    }
+
+    /// Whom a server has to reach, whatever the list says: who belongs to the group.
+    #[must_use]
+    pub fn company(&self) -> Vec<u8> {
+        self.timeline.member_ids()
+    }
+
+    /// At the leader: the next step towards who should belong to the ensemble.
+    pub(crate) fn tend_members(&mut self) {
+        if self.timeline.lead() != Lead::Active || self.timeline.is_handing_over() {
+            return;
+        }
+        let Some(wanted) = self.membership() else { return };
+        let Some(changes) = self.timeline.next_changes(&wanted.wanted()) else { return };
+        if !changes.is_empty() {
+            self.propose_entry();
+            self.timeline.propose_changes(&changes);
+        } else if !wanted.votes(self.config.server_id) {
+            // Somebody else takes this server out.
+            let now = self.now;
+            self.resign(now);
+        }
+    }
+
+    // ---- the list, at the first partition ----
+
+    /// The first leader says who the servers are, before anything else.
+    pub(crate) fn publish_members(&mut self) {
+        let text = &self.config.servers;
+        let Some(membership) = Membership::parse(text).filter(|membership| !membership.is_empty()) else {
+            return;
+        };
+        // It is the first update of all.
+        if self.partition.proposed_zxid() == 0 {
+            // It can be refused by nobody.
+            let _ = self.propose_members(None, &membership, &Caller::SERVER);
+        }
+    }
+
+    fn propose_members(
+        &mut self,
+        origin: Option<Origin>,
+        membership: &Membership,
+        caller: &Caller<'_>,
+    ) -> Result<(), Refusal> {
+        let now = self.now;
+        let proposed = self.partition.propose_config(origin, |zxid| membership.text(zxid), caller, now);
+        if proposed.is_ok() {
+            self.server_list.proposed = Some(self.partition.proposed_zxid());
+        }
+        proposed
+    }
+
+    /// A reconfig, at the leader: becomes a new list of servers.
+    pub(crate) fn propose_reconfig(
+        &mut self,
+        origin: Origin,
+        request: &Reconfig<'_>,
+        caller: &Caller<'_>,
+    ) -> Result<(), Refusal> {
+        if !self.config.reconfig_enabled {
+            return Err(ErrorCode::ReconfigDisabled.into());
+        }
+        // The first list of all may be on its way, too.
+        if self.server_list.proposed.is_some() || !self.timeline.members().outgoing.is_empty() {
+            return Err(ErrorCode::ReconfigInProgress.into());
+        }
+        // As ZooKeeper: a server that stands alone has no list that could be changed.
+        let Some(current) = self.membership() else { return Err(ErrorCode::Unimplemented.into()) };
+        if request.current_config != -1 && Some(request.current_config) != self.members_version() {
+            return Err(ErrorCode::BadVersion.into());
+        }
+        let mut changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        if self.planted.is(Bug::NobodyLeaves) {
+            changed.servers.extend(current.servers.clone());
+        }
+        let voters = changed.voters().count();
+        if voters == 0 {
+            return Err(ErrorCode::BadArguments.into());
+        }
+        // Whoever joins may come later; of those who stay, a majority must not be missed.
+        let me = self.config.server_id;
+        let missing = changed
+            .voters()
+            .filter(|id| *id != me && current.servers.contains_key(id) && !self.timeline.is_connected(*id));
+        if missing.count() > voters.saturating_sub(1) / 2 {
+            return Err(ErrorCode::NewConfigNoQuorum.into());
+        }
+        self.propose_members(Some(origin), &changed, caller)
+    }
+
+    fn members_version(&self) -> Option<i64> {
+        let (_, version) = self.servers()?.rsplit_once("version=")?;
+        i64::from_str_radix(version.trim(), 16).ok()
+    }
+
+    /// A list of servers has been applied, or will not be.
+    pub(crate) fn members_settled(&mut self) {
+        let applied = self.partition.tree.last_zxid();
+        if self.planted.is(Bug::ReconfigNeverEnds) {
+            return;
+        }
+        // Before it leads it has proposed none; one that its log refused is void.
+        if self.timeline.lead() != Lead::Active
+            || self.server_list.proposed.is_some_and(|zxid| zxid <= applied)
+        {
+            self.server_list.proposed = None;
+        }
+    }
+}

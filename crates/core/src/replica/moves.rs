@@ -1,0 +1,300 @@
+//! Subtrees move from one partition to another while they are used (AGORA, section IV-F).
+//!
+//! A move is an operation over all partitions ([`crate::coordination`]): they quiesce with nothing
+//! outstanding, one gives the subtree, one takes it, and all note where it lives from now on. Each request
+//! carries the version of the table that it was routed by, and a partition whose table is another one gives it
+//! back to the client's home, which asks again when its own table is as new. So a request is carried out under
+//! the very table that it was routed by. Of the requests that a client has under way at a partition, those that
+//! come back are the last ones: all before them were carried out before the move. The home waits for all of
+//! them and asks them again in their order; so none is lost, doubled or overtaken.
+//!
+//! Watches are not in the timelines. On each server the giver tells each home, when it gives, whose watches
+//! leave with the subtree, and each home passes that on to the taker, which waits for all of them before it takes.
+//! So all events up to the move come from the giver, all later ones from the taker, and a home knows by whom its
+//! client is told of what before anything follows from the move.
+
+use crate::connection::{ConnectionId, Slot};
+use crate::coordination::Pending;
+use crate::entry::{Item, Items, Outcome, Part};
+use crate::frame::frame;
+use crate::moves::Moved;
+use crate::peer::Asked;
+use crate::placement::{MoveRefusal, Placement};
+use crate::planted::Bug;
+use crate::replica::Replica;
+use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use stoa_timeline::EntryId;
+use stoa_tree::{MovedWatch, Moving, Refusal, WatchMode, WatcherId};
+use stoa_wire::{ErrorCode, Opcode, RequestHeader};
+
+/// So many moves may wait for their turn.
+const WAITING_MAX: usize = 64;
+
+/// What moves with an entry that is a part of a move.
+fn moving(entry: &[u8]) -> Option<Moving<'_>> {
+    match Items::new(entry).next()?.ok()? {
+        Item { outcome: Outcome::Part(part), .. } => part.update.as_ref()?.moving(),
+        _ => None,
+    }
+}
+
+impl Replica {
+    // ---- where things live ----
+
+    /// Where everything lives, as of what is applied here.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The state has changed: what lives where may have too.
+    #[inline]
+    pub(crate) fn note_placement(&mut self) {
+        let placed = self.partition.tree.placed();
+        if placed.version() != self.placement.version() {
+            self.placement = Placement::with(self.placement.partitions(), placed);
+            self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
+        }
+    }
+
+    /// Whether a connection's requests were routed by another table than this partition has.
+    #[inline]
+    pub(crate) fn is_misplaced(&self, id: ConnectionId) -> bool {
+        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        guest.is_some_and(|guest| guest.placed < self.placement.version())
+    }
+
+    /// Gives a guest's request back to its home, behind all that was answered before it.
+    pub(crate) fn send_back(&mut self, id: ConnectionId, frame: Box<[u8]>) {
+        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) else { return };
+        let before = self.frames(id);
+        self.said.extend(before.map(|frames| (home, client, frames)));
+        let (version, stamp) = (self.placement.version(), self.stamp.clone());
+        self.said.push_back((home, client, ToClient::WrongPartition { version, frame, stamp }));
+    }
+
+    /// The leader has not taken a write because of where it was sent.
+    pub(crate) fn write_comes_back(&mut self, id: ConnectionId, asked: &[u8]) {
+        let queue = self.connections.get(id).map(|connection| &connection.queue);
+        let is_write = |slot: &Slot| matches!(slot, Slot::Write { .. });
+        let Some(at) = queue.and_then(|queue| queue.iter().position(is_write)) else { return };
+        let Some(Slot::Write { xid, .. }) = self.connections.remove_slot(id, at) else { return };
+        if let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) {
+            self.send_back(id, frame(RequestHeader { xid, opcode: opcode as i32 }, body));
+        }
+        self.drain(id);
+    }
+
+    /// A sync whose path may live elsewhere.
+    pub(crate) fn sync_comes_back(&mut self, id: ConnectionId, xid: i32, body: &[u8]) {
+        self.send_back(id, frame(RequestHeader { xid, opcode: Opcode::Sync as i32 }, body));
+    }
+
+    // ---- moves, at the first partition ----
+
+    /// At the first partition of the server that leads: moves the subtree at a path, with what is in it and
+    /// has not been moved by itself. What becomes of that comes out of [`Replica::poll_moved`], or nothing does if
+    /// this server stops leading.
+    ///
+    /// # Errors
+    /// When that can be told at once.
+    pub fn ask_move(&mut self, path: &str, to: u8) -> Result<(), MoveRefusal> {
+        if !self.has_sessions() || !self.timeline.leads() || self.moves.waiting >= WAITING_MAX {
+            return Err(MoveRefusal::NotNow);
+        }
+        self.placement.check_move(path, to)?;
+        let mut asked = Vec::new();
+        Asked::put_move(&mut asked, path, to);
+        self.moves.waiting += 1;
+        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.take_pending();
+        Ok(())
+    }
+
+    /// What became of a move.
+    pub fn poll_moved(&mut self) -> Option<Moved> {
+        self.moves.outcomes.pop_front()
+    }
+
+    /// Moves that have been asked for and are not done.
+    #[must_use]
+    pub fn moves_waiting(&self) -> usize {
+        self.moves.waiting
+    }
+
+    /// A move's turn has come. False when it can be coordinated.
+    pub(crate) fn is_refused_move(&mut self, asked: &Asked<'_>) -> bool {
+        let Asked::Move { path, to } = asked else { return false };
+        match self.placement.check_move(path, *to) {
+            Ok(()) => false,
+            Err(refusal) => {
+                self.move_ended(path, *to, Err(refusal));
+                true
+            }
+        }
+    }
+
+    fn move_ended(&mut self, path: &str, to: u8, result: Result<(), MoveRefusal>) {
+        self.moves.waiting = self.moves.waiting.saturating_sub(1);
+        if self.moves.outcomes.len() < WAITING_MAX {
+            self.moves.outcomes.push_back(Moved { path: path.into(), to, result });
+        }
+    }
+
+    /// All parts of an operation are prepared: if it is a move, it is done when this partition's is applied.
+    pub(crate) fn is_kept(&mut self, asked: &[u8]) {
+        if let Ok(Asked::Move { path, to }) = Asked::decode(asked) {
+            self.moves.kept = Some((path.into(), to));
+        }
+    }
+
+    /// Whoever has asked for the move that was under way can build on it: the table says so.
+    fn kept_is_done(&mut self) {
+        let placement = &self.placement;
+        if let Some((path, to)) = self.moves.kept.take_if(|(path, to)| placement.of(path) == *to) {
+            self.move_ended(&path, to, Ok(()));
+        }
+    }
+
+    /// Something that the server itself wanted is refused.
+    pub(crate) fn server_is_refused(&mut self, pending: Option<Pending>, refusal: Refusal) {
+        let Some(Pending { asked, .. }) = pending else { return };
+        let Ok(Asked::Move { path, to }) = Asked::decode(&asked) else { return };
+        let refusal = match refusal {
+            Refusal::Error(ErrorCode::NoNode | ErrorCode::NodeExists) => MoveRefusal::NoNode,
+            Refusal::Error(ErrorCode::MarshallingError) => MoveRefusal::TooLarge,
+            Refusal::Error(ErrorCode::Unimplemented) => MoveRefusal::Quota,
+            Refusal::Error(ErrorCode::BadArguments) => MoveRefusal::TableFull,
+            _ => MoveRefusal::NotNow,
+        };
+        self.move_ended(path, to, Err(refusal));
+    }
+
+    /// This server does not lead any more: what was asked for is forgotten.
+    pub(crate) fn forget_moves(&mut self) {
+        self.moves.waiting = 0;
+        self.moves.kept = None;
+        self.moves.outcomes.clear();
+    }
+
+    // ---- watches that leave and come ----
+
+    /// Whether the watches are here that come with what an entry takes, if it takes something.
+    pub(crate) fn watches_are_here(&mut self, entry: &[u8], places: &[EntryId]) -> bool {
+        let Some(Moving::Taken(path)) = moving(entry) else { return true };
+        let place_of = |partition| places.iter().find(|place| place.partition == partition).copied();
+        let (given, taken) = (place_of(self.placement.of(path)), place_of(self.config.partition));
+        let (Some(given), Some(taken)) = (given, taken) else { return true };
+        if !self.moves.coming.contains_key(&taken) {
+            // If it was given before this process began nobody would say so.
+            self.say(given.partition, ShardMessage::Follow { given, taken });
+        }
+        let (homes, _) = self.moves.coming.entry(taken).or_default();
+        *homes == u64::MAX >> (64 - u32::from(self.placement.partitions()))
+    }
+
+    /// Who takes what this partition has given at a place waits for the watches on that.
+    pub(crate) fn is_followed(&mut self, given: EntryId, taken: EntryId) {
+        if given.position <= self.moves.begun {
+            self.tell_homes(taken, BTreeMap::new());
+        } else if given.position > self.timeline.applied_at().0 {
+            self.moves.followers.push((given, taken));
+        }
+    }
+
+    fn tell_homes(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
+        for home in 0..self.placement.partitions() {
+            let watches = leaving.remove(&home).unwrap_or_default();
+            self.say(home, ShardMessage::Leaves { taken, watches });
+        }
+    }
+
+    /// A move has been applied here.
+    pub(crate) fn is_moved_here(&mut self, part: &Part<'_>) {
+        self.kept_is_done();
+        let own = self.config.partition;
+        match part.update.as_ref().and_then(stoa_tree::Update::moving) {
+            Some(Moving::Given(path)) => {
+                let to = self.placement.of(path);
+                let taken = part.places().find(|place| place.partition == to);
+                taken.into_iter().for_each(|taken| self.watches_leave(path, taken));
+            }
+            Some(Moving::Taken(_)) => {
+                let taken = part.places().find(|place| place.partition == own);
+                taken.into_iter().for_each(|taken| self.watches_arrive(taken));
+            }
+            None => {}
+        }
+    }
+
+    /// Watches on what was given leave too. Recursive ones go wherever something is that they are for, also
+    /// those on what is above it, and stay where something is.
+    fn watches_leave(&mut self, path: &str, taken: EntryId) {
+        self.moves.followers.retain(|(_, follower)| *follower != taken);
+        let (placement, own) = (&self.placement, self.config.partition);
+        let watches = &mut self.partition.watches;
+        let mut leaving = watches.take_below(path, |path| placement.of(path) == own);
+        let is_recursive = |watch: &&MovedWatch| watch.mode == WatchMode::PersistentRecursive;
+        for MovedWatch { path, watcher, mode } in leaving.iter().filter(is_recursive) {
+            if placement.is_on(path, own) {
+                watches.add(path, *watcher, *mode);
+            }
+        }
+        leaving.extend(watches.recursive_above(path));
+        let mut by_home = BTreeMap::<u8, Vec<LeftWatch>>::new();
+        for MovedWatch { path, watcher, mode } in leaving {
+            let connection = self.connections.get(ConnectionId(watcher.0));
+            if let Some(guest) = connection.and_then(|connection| connection.guest.as_ref()) {
+                by_home.entry(guest.home).or_default().push((guest.client, path, mode));
+            }
+        }
+        if self.planted.is(Bug::WatchesStay) {
+            by_home.clear();
+        }
+        self.tell_homes(taken, by_home);
+    }
+
+    /// What a home has to say of watches that come here.
+    pub(crate) fn watches_come(&mut self, home: u8, taken: EntryId, watches: Vec<LeftWatch>) {
+        if taken.position <= self.timeline.applied_at().0 {
+            return;
+        }
+        let (homes, coming) = self.moves.coming.entry(taken).or_default();
+        *homes |= 1 << home;
+        coming.extend(watches.into_iter().map(|watch| (home, watch)));
+        self.apply_committed();
+    }
+
+    /// Watches on what has just been taken.
+    fn watches_arrive(&mut self, taken: EntryId) {
+        let Some((_, watches)) = self.moves.coming.remove(&taken) else { return };
+        for (home, (client, path, mode)) in watches {
+            if let Some(id) = self.guest(home, client) {
+                self.partition.watches.add(&path, WatcherId(id.0), mode);
+            }
+        }
+    }
+
+    /// This partition's state is another server's. If something was moved meanwhile, this server's clients may
+    /// have watches where nobody tells them of anything.
+    pub(crate) fn placement_replaced(&mut self) {
+        let at = self.timeline.applied_at().0;
+        // Others may have come past that already, and tell what leaves for here later.
+        self.moves.coming.retain(|taken, _| taken.position > at);
+        self.moves.begun = at;
+        for (given, taken) in core::mem::take(&mut self.moves.followers) {
+            self.is_followed(given, taken);
+        }
+        let before = self.placement.version();
+        self.note_placement();
+        if before != self.placement.version() {
+            for home in 0..self.placement.partitions() {
+                self.say(home, ShardMessage::Replaced);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Which steps an operation takes, and on which partitions.
+
+use crate::coordination::plan::{Plan, Step, StepKind, is_sequential};
+use crate::extensions::changes_programs;
+use crate::peer::Asked;
+use crate::placement::FIRST;
+use crate::replica::Replica;
+use stoa_timeline::Origin;
+use stoa_tree::{Contact, multi_op, writes_programs};
+use stoa_wire::{CreateMode, Opcode, Reader, Request};
+
+impl Replica {
+    /// The steps of an operation that does not concern this partition alone.
+    pub(crate) fn plan(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Plan> {
+        let own = self.config.partition;
+        if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, origin, own) {
+            // Whoever does not speak for the session is refused as any other is.
+            let contact = Contact { server: origin.server, opening: *opening };
+            self.partition.check_contact(*session, contact).ok()?;
+        }
+        let mut plan = Plan::new(self.placement.clone(), Opcode::Multi);
+        let (session, opcode, body) = match asked {
+            Asked::CreateSession { .. } => return None,
+            Asked::Move { path, to } => return plan.moving(path, *to),
+            Asked::OpenSession { session, .. } => {
+                plan.opens = Some(*session);
+                plan.everywhere();
+                return Some(plan);
+            }
+            Asked::Write { session, opcode, body, .. } => (*session, *opcode, body),
+        };
+        plan.opcode = opcode;
+        let request = Request::decode(opcode, &mut Reader::new(body));
+        if let Ok(Request::Multi(ops)) = &request {
+            plan.places = ops.places().map(|(place, _)| place).collect();
+        }
+        match request {
+            Ok(Request::CloseSession) => {
+                plan.ends = Some(session);
+                let visited = self.partition.tree.visited(session);
+                for partition in (0..self.placement.partitions()).filter(|of| visited & (1 << of) != 0) {
+                    plan.step(partition, 0, StepKind::Close, false);
+                }
+                plan.step(FIRST, 0, StepKind::Close, true);
+                plan.everywhere();
+                return Some(plan);
+            }
+            Ok(request) if let Some(registration) = self.partition.registration(&request) => {
+                plan.registration(own, registration);
+            }
+            // Each partition would have to know of it.
+            Ok(Request::Multi(ops)) if ops.iter().any(|op| writes_programs(&op)) => return None,
+            Ok(Request::Multi(ops)) => {
+                plan.multi = Some(ops.len());
+                for (index, op) in ops.iter().enumerate() {
+                    // One that it cannot have is refused as a whole.
+                    plan.operation(index, &multi_op(op)?);
+                }
+            }
+            Ok(request) => plan.operation(0, &request),
+            Err(_) => return None,
+        }
+        let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
+        if knows_guest {
+            let is_needless = |step: &Step| match step.kind {
+                StepKind::Guest => step.partition == own,
+                StepKind::Visit(partition) => partition == own,
+                _ => false,
+            };
+            plan.steps.retain(|step| !is_needless(step));
+        }
+        plan.partitions = plan.steps.iter().map(|step| step.partition).chain([own]).collect();
+        plan.partitions.sort_unstable();
+        plan.partitions.dedup();
+        plan.writers = plan.steps.iter().map(|step| step.partition).collect();
+        (plan.partitions.len() > 1).then_some(plan)
+    }
+}
+
+impl Replica {
+    /// Whether a request may concern other partitions: then it takes the long way.
+    pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
+        if self.placement.partitions() == 1 {
+            return false;
+        }
+        let own = self.config.partition;
+        if self.partition.is_taken(session, request) {
+            return false;
+        }
+        if changes_programs(request) {
+            return true;
+        }
+        match *request {
+            Request::Multi(_) | Request::CloseSession => true,
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create) => {
+                let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
+                let is_stranger = !self.has_sessions() && !self.partition.tree.session_is_live(session);
+                self.placement.of_created(create.path, is_sequential(create.flags)) != own
+                    || (is_ephemeral && is_stranger)
+            }
+            Request::Delete { path, .. } | Request::DeleteContainer { path } => self.placement.is_cut(path),
+            _ => false,
+        }
+    }
+}
