@@ -14,6 +14,7 @@ mod local;
 mod membership;
 mod moves;
 mod participant;
+mod parts;
 mod pauses;
 mod plan;
 mod planted;
@@ -27,36 +28,20 @@ mod side;
 mod snapshot;
 mod status;
 
+use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
 use crate::auth;
-use crate::catch_up::Returning;
 use crate::config::{Config, Now};
 use crate::connection::{
     CloseReason, ConnectError, Connection, ConnectionId, Connections, Output, Phase, Slot,
 };
-use crate::controller::Controller;
-use crate::coordination::{Coordination, Pending};
 use crate::frame::Frame;
-use crate::guest::Guests;
-use crate::liveness::Liveness;
-use crate::load::Load;
-use crate::local::Local;
-use crate::membership::ServerList;
-use crate::moves::Moves;
-use crate::partition::Partition;
-use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
-use crate::read_only::ReadOnly;
 use crate::restore::Recovered;
-use crate::session::{LiveSession, Sessions};
-use crate::session_table::SessionTable;
-use crate::shard_message::{ShardMessage, ToClient};
-use crate::side::Sides;
-use crate::snapshot::Snapshots;
+use crate::session::LiveSession;
+use crate::shard_message::ShardMessage;
 use crate::state::State;
-use crate::stats::{Stats, Turn};
-use crate::step::end_of;
-use crate::timestamp::Timestamp;
-use alloc::collections::{BTreeSet, VecDeque};
+use crate::stats::Stats;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
@@ -94,63 +79,24 @@ pub(crate) struct Arrived {
     states: Vec<State>,
 }
 
-/// One server.
+/// One partition's replica on this server: its clients, its state, and what it has to do with the others.
 pub struct Replica {
     config: Config,
-    connections: Connections,
-    sessions: Sessions,
-    partition: Partition,
+    clients: Clients,
+    sessions: SessionKeeping,
+    applied: Applied,
+    leader: Leading,
+    servers: Servers,
     /// What is replicated.
     timeline: Timeline<ConnectionId>,
-    /// A snapshot that has come from another server.
-    arrived: Option<Arrived>,
-    liveness: Liveness,
-    server_list: ServerList,
-    read_only: ReadOnly,
-    local: Local,
-    snapshots: Snapshots,
-    placement: Placement,
-    /// Clients of this server's homes.
-    guests: Guests,
-    sides: Sides,
-    /// What the state here rests on, this partition's own position among it.
-    stamp: Timestamp,
-    session_table: SessionTable,
-    /// Requests that were taken and wait for what they rest on, in their order.
-    pending: VecDeque<Pending>,
-    coordination: Coordination,
-    returning: Returning,
-    moves: Moves,
-    /// What is committed and not applied: watches have to come first.
-    committed: VecDeque<Due>,
-    /// For clients of this server's homes.
-    said: VecDeque<(u8, ConnectionId, ToClient)>,
     /// For this server's threads, by partition.
     messages: VecDeque<(u8, ShardMessage)>,
-    /// Position of the entry that is being applied.
-    applying: u64,
+    stats: Stats,
     /// When it began, by the wall clock.
     began_ms: i64,
-    stats: Stats,
-    /// What guests ask.
-    load: Load,
-    controller: Controller,
-    turn: Turn,
     now: Now,
-    /// In the order of the zxids that they wait for.
-    waiters: VecDeque<Waiter>,
-    outputs: VecDeque<Output>,
-    /// Connections that are not listened to, by when that ends.
-    pauses: BTreeSet<(u64, ConnectionId)>,
-    /// Connections that have not finished their handshake, in the order of their deadlines.
-    handshakes: VecDeque<(u64, ConnectionId)>,
-    /// Until when writes are refused, because the log had no room; microseconds.
-    no_room_until_us: Option<u64>,
-    reap_at_us: u64,
     /// For the log of whoever drives the server.
     warnings: VecDeque<String>,
-    /// Scratch for the body of the reply under construction.
-    body: Vec<u8>,
     planted: Planted,
 }
 
@@ -161,7 +107,6 @@ impl Replica {
     #[must_use]
     pub(crate) fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
         let [hash_seed, stream, question, election] = seeds(&secret);
-        let own = config.partition;
         let timeline = Timeline::new(
             config.timeline([election, stream, question]),
             &recovered.log(),
@@ -171,56 +116,19 @@ impl Replica {
         )?;
         let at = timeline.applied_at().0;
         let tree = recovered.tree;
-        let mut sessions = Sessions::new(config.server_id, config.tick_ms, secret, now);
-        let placement = Placement::with(config.partitions, tree.placed());
-        let partitions = placement.partitions();
-        let mut stamp = Timestamp::new(config.partitions);
-        stamp.merge(&recovered.stamp);
-        stamp.raise(own, end_of(at));
-        stamp.raise_zxid(tree.last_zxid());
-        let has_sessions = config.partition == FIRST;
-        for session in tree.sessions().filter(|_| has_sessions) {
-            sessions.insert(session.id, session.timeout_ms, now);
-        }
         let mut server = Self {
-            placement,
-            guests: Guests::default(),
-            sides: Sides::default(),
-            stamp,
-            session_table: SessionTable::new(has_sessions),
-            pending: VecDeque::new(),
-            coordination: Coordination::default(),
-            returning: Returning::default(),
-            moves: Moves::new(at),
-            committed: VecDeque::new(),
-            said: VecDeque::new(),
-            messages: VecDeque::new(),
-            applying: 0,
-            began_ms: now.wall_ms,
-            reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
-            snapshots: Snapshots::new(config.snapshot_updates, secret[0], config.partitions),
-            timeline,
-            arrived: None,
-            server_list: ServerList::default(),
-            read_only: ReadOnly::new(config.server_id, now),
-            local: Local::default(),
-            liveness: Liveness::new(now),
+            sessions: SessionKeeping::new(&config, &tree, secret, now),
+            applied: Applied::new(&config, tree, &recovered.stamp, at, (hash_seed, secret[0])),
+            leader: Leading::new(&config, hash_seed, at, now),
+            clients: Clients::default(),
+            servers: Servers::default(),
             config,
-            connections: Connections::default(),
-            sessions,
-            partition: Partition::new(tree, hash_seed, (own, partitions)),
+            timeline,
+            messages: VecDeque::new(),
             stats: Stats::default(),
-            load: Load::new(hash_seed),
-            controller: Controller::default(),
-            turn: Turn::default(),
+            began_ms: now.wall_ms,
             now,
-            waiters: VecDeque::new(),
-            outputs: VecDeque::new(),
             warnings: VecDeque::new(),
-            pauses: BTreeSet::new(),
-            handshakes: VecDeque::new(),
-            no_room_until_us: None,
-            body: Vec::new(),
             planted: Planted::default(),
         };
         server.load_programs();
@@ -235,12 +143,14 @@ impl Replica {
     /// When a limit is reached; the driver closes the socket.
     pub(crate) fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         self.now = now;
-        let admitted = self.connections.admit(&self.config.limits, peer, now);
+        let admitted = self.clients.connections.admit(&self.config.limits, peer, now);
         let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
         }
-        self.handshakes.push_back((now.mono_us + u64::from(self.config.limits.handshake_ms) * 1000, id));
+        self.clients
+            .handshakes
+            .push_back((now.mono_us + u64::from(self.config.limits.handshake_ms) * 1000, id));
         Ok(id)
     }
 
@@ -253,7 +163,7 @@ impl Replica {
         self.heard_on(id);
         loop {
             let congested = self.is_congested();
-            let Some(connection) = self.connections.get_mut(id) else {
+            let Some(connection) = self.clients.connections.get_mut(id) else {
                 return bytes.len();
             };
             if connection.skip > 0 {
@@ -270,7 +180,7 @@ impl Replica {
             if congested || is_saturated(connection, &self.config) {
                 connection.paused = true;
                 if congested {
-                    self.connections.congested.push_back(id);
+                    self.clients.connections.congested.push_back(id);
                 }
                 break;
             }
@@ -303,17 +213,17 @@ impl Replica {
     /// What was received in this turn has been handled: reads answered in it get their latency.
     pub fn turn_ended(&mut self, now: Now) {
         let latency_us = now.mono_us.saturating_sub(self.now.mono_us);
-        self.turn.close(latency_us, &mut self.stats);
+        self.clients.turn.close(latency_us, &mut self.stats);
         self.now = now;
     }
 
     /// The socket is closed, by either side. A session that was on it goes on without it.
     pub(crate) fn disconnected(&mut self, id: ConnectionId, now: Now) {
         self.now = now;
-        self.partition.watches.remove_watcher(WatcherId(id.0));
-        let Some(connection) = self.connections.remove(id) else { return };
+        self.applied.partition.watches.remove_watcher(WatcherId(id.0));
+        let Some(connection) = self.clients.connections.remove(id) else { return };
         self.forget_guest(id, &connection);
-        self.local.forget(connection.opening, id);
+        self.sessions.local.forget(connection.opening, id);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);
         self.resume_congested();
@@ -322,28 +232,31 @@ impl Replica {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Now) {
         self.now = now;
-        if self.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
-            self.no_room_until_us = None;
+        if self.leader.no_room_until_us.is_some_and(|until| until <= now.mono_us) {
+            self.leader.no_room_until_us = None;
             self.timeline.lead_if_alone();
         }
-        while let Some(&(deadline, id)) = self.handshakes.front()
+        while let Some(&(deadline, id)) = self.clients.handshakes.front()
             && deadline <= now.mono_us
         {
-            self.handshakes.pop_front();
-            let waiting =
-                self.connections.get(id).is_some_and(|connection| connection.phase == Phase::Handshake);
+            self.clients.handshakes.pop_front();
+            let waiting = self
+                .clients
+                .connections
+                .get(id)
+                .is_some_and(|connection| connection.phase == Phase::Handshake);
             if waiting {
                 self.close(id, CloseReason::HandshakeTimeout);
             }
         }
         self.end_silent_sessions();
         if self.prepares() {
-            if self.reap_at_us <= now.mono_us {
-                self.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+            if self.leader.reap_at_us <= now.mono_us {
+                self.leader.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
                 self.reap();
             }
         } else {
-            self.reap_at_us = self.reap_at_us.max(now.mono_us + 1_000_000);
+            self.leader.reap_at_us = self.leader.reap_at_us.max(now.mono_us + 1_000_000);
         }
         self.end_pauses();
         self.tick_ensemble();
@@ -356,22 +269,23 @@ impl Replica {
     /// it leads.
     fn end_silent_sessions(&mut self) {
         let judging = self.prepares();
-        if !judging && self.sessions.locals() == 0 {
+        if !judging && self.sessions.live.locals() == 0 {
             return;
         }
-        let (connections, limits, tree) = (&self.connections, &self.config.limits, &self.partition.tree);
+        let (connections, limits, tree) =
+            (&self.clients.connections, &self.config.limits, &self.applied.partition.tree);
         // One that is coming back waits for the log, and can say nothing meanwhile.
         let held_up = |session: &LiveSession| {
             let connection = session.connection.and_then(|id| connections.get(id));
             connection.is_some_and(|connection| connection.is_held_up(limits))
                 || tree.session_is_changing(session.id)
         };
-        for session in self.sessions.expired(self.now, judging, held_up) {
+        for session in self.sessions.live.expired(self.now, judging, held_up) {
             self.stats.sessions_expired += 1;
             if self.planted.is(Bug::EphemeralOutlivesSession) {
                 continue;
             }
-            if self.sessions.local(session).is_some() {
+            if self.sessions.live.local(session).is_some() {
                 self.end_local(session, CloseReason::SessionExpired);
             } else {
                 self.end_session(session);
@@ -382,27 +296,27 @@ impl Replica {
     /// When [`Replica::tick`] is next needed, in microseconds of the clock that never goes back.
     #[must_use]
     pub(crate) fn next_wake_us(&self) -> u64 {
-        let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
+        let handshake = self.clients.handshakes.front().map(|(deadline, _)| *deadline);
         let ensemble = self.timeline.next_wake_us();
-        let load = [self.load.next_wake_us(), self.next_balance_wake_us()];
-        let timers = [handshake, self.sessions.next_wake_us(), self.no_room_until_us, ensemble];
+        let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
+        let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
         let load = load.into_iter().chain([self.next_pause_end_us()]);
-        timers.into_iter().chain(load).flatten().fold(self.reap_at_us, u64::min)
+        timers.into_iter().chain(load).flatten().fold(self.leader.reap_at_us, u64::min)
     }
 
     /// What is to be done with connections, oldest first.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
-        self.connections.poll_announced().or_else(|| self.outputs.pop_front())
+        self.clients.connections.poll_announced().or_else(|| self.clients.outputs.pop_front())
     }
 
     /// Something that an operator should know: a soft quota that is exceeded, a call of a program that failed.
     pub fn poll_warning(&mut self) -> Option<String> {
-        self.warnings.pop_front().or_else(|| self.partition.extensions.poll_warning())
+        self.warnings.pop_front().or_else(|| self.applied.partition.extensions.poll_warning())
     }
 
     /// `bytes` of [`crate::Shard::output`] have been sent.
     pub(crate) fn sent(&mut self, id: ConnectionId, bytes: usize) {
-        self.connections.advance(id, bytes);
+        self.clients.connections.advance(id, bytes);
         self.resume(id);
     }
 
@@ -417,7 +331,7 @@ impl Replica {
         let append = self.timeline.poll_append()?;
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
-        self.snapshots.logged(append.payload.len());
+        self.applied.snapshots.logged(append.payload.len());
         if self.planted.is(Bug::AckBeforeDurable) {
             self.timeline.stored(append.position);
             self.pump();
@@ -429,7 +343,7 @@ impl Replica {
     /// to store; 0 when there is nothing.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
-        let proposed = self.partition.entry_bytes() + self.timeline.proposed_bytes();
+        let proposed = self.applied.partition.entry_bytes() + self.timeline.proposed_bytes();
         proposed.max(usize::from(self.timeline.has_appends()))
     }
 
@@ -463,18 +377,18 @@ impl Replica {
     pub(crate) fn has_no_room(&mut self) {
         let now = self.now;
         self.timeline.has_no_room();
-        self.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
-        self.sessions.reopen_closing(now);
+        self.leader.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
+        self.sessions.live.reopen_closing(now);
         let alone = self.timeline.is_alone();
-        let waiters = core::mem::take(&mut self.waiters);
+        let waiters = core::mem::take(&mut self.clients.waiters);
         if alone {
-            self.pending.clear();
+            self.leader.pending.clear();
             self.forget_moves();
             self.stop_quiescing();
-            self.partition.abandon(&self.stamp);
+            self.applied.partition.abandon(&self.applied.stamp);
             let mut refused: Vec<_> = waiters.into_iter().map(|waiter| waiter.connection).collect();
             self.timeline.forget_requests(|id| refused.push(id));
-            self.sessions.stop_upgrading();
+            self.sessions.live.stop_upgrading();
             for id in refused {
                 self.refuse_waiting(id);
             }
@@ -489,7 +403,7 @@ impl Replica {
     /// Answers everything at the head of a connection's queue that rested on refused entries.
     fn refuse_waiting(&mut self, id: ConnectionId) {
         loop {
-            match self.connections.get(id).map(|connection| &connection.phase) {
+            match self.clients.connections.get(id).map(|connection| &connection.phase) {
                 Some(Phase::Opening { .. }) => {
                     self.close(id, CloseReason::NoRoom);
                     return;
@@ -499,7 +413,7 @@ impl Replica {
                 Some(Phase::Closing) => return,
                 _ => {}
             }
-            let Some(slot) = self.connections.pop_slot(id) else { break };
+            let Some(slot) = self.clients.connections.pop_slot(id) else { break };
             match slot {
                 // An answer that was found against the abandoned state may no longer be true.
                 Slot::Write { xid, opcode, arrived_us, .. }
@@ -523,7 +437,7 @@ impl Replica {
 
     /// Whether a connection waits for the timeline.
     fn has_asked(&self, id: ConnectionId) -> bool {
-        let queue = self.connections.get(id).map(|connection| &connection.queue);
+        let queue = self.clients.connections.get(id).map(|connection| &connection.queue);
         let is_asked = |slot: &Slot| matches!(slot, Slot::Write { .. } | Slot::Answer { .. });
         queue.is_some_and(|queue| queue.iter().any(is_asked))
     }
@@ -547,25 +461,25 @@ impl Replica {
         arrived_us: u64,
     ) {
         // ZooKeeper answers an auth packet outside the order of zxids, with 0.
-        let zxid = if opcode == Opcode::Auth { 0 } else { self.partition.tree.last_zxid() };
+        let zxid = if opcode == Opcode::Auth { 0 } else { self.applied.partition.tree.last_zxid() };
         let latency_us = self.now.mono_us.saturating_sub(arrived_us);
         if err != 0 {
             self.stats.error(opcode);
         }
         self.stats.latency(opcode, latency_us, 1);
         let now_us = self.now.mono_us;
-        if self.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
+        if self.clients.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
             self.stats.stale_replies += 1;
             return;
         }
-        let Some(output) = self.connections.output(id) else { return };
+        let Some(output) = self.clients.connections.output(id) else { return };
         let start = begin_frame(output);
         ReplyHeader { xid, zxid, err }.encode(output);
         output.extend_from_slice(body);
         end_frame(output, start);
         let bytes = output.len() - start;
         self.stats.sent(bytes);
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.sent += 1;
             connection.answers += 1;
             connection.last_zxid = zxid;
@@ -577,35 +491,35 @@ impl Replica {
     /// Closes a connection whose client does not read.
     pub(crate) fn check_output(&mut self, id: ConnectionId) {
         let limit = self.config.limits.output_close_bytes;
-        if self.connections.get(id).is_some_and(|connection| connection.output_bytes() > limit) {
+        if self.clients.connections.get(id).is_some_and(|connection| connection.output_bytes() > limit) {
             self.close(id, CloseReason::SlowReader);
         }
     }
 
     /// Ends a connection; what has been written so far may still be sent.
     pub(crate) fn close(&mut self, id: ConnectionId, reason: CloseReason) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {
             return;
         }
         let held_up = connection.is_held_up(&self.config.limits);
         let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
         let session = connection.session;
-        self.local.forget(connection.opening, id);
+        self.sessions.local.forget(connection.opening, id);
         connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;
         }
         self.detach(id, session, &phase, held_up);
-        self.partition.watches.remove_watcher(WatcherId(id.0));
-        self.outputs.push_back(Output::Close(id, reason));
+        self.applied.partition.watches.remove_watcher(WatcherId(id.0));
+        self.clients.outputs.push_back(Output::Close(id, reason));
     }
 
     /// The client of a connection has been heard of, or could not be for our sake.
     pub(crate) fn heard_on(&mut self, id: ConnectionId) {
-        match self.connections.get(id).map(|connection| (&connection.phase, connection.session)) {
+        match self.clients.connections.get(id).map(|connection| (&connection.phase, connection.session)) {
             Some((&Phase::Live(key), _)) if !self.planted.is(Bug::SessionExpiresEarly) => {
-                self.sessions.touch(key, self.now);
+                self.sessions.live.touch(key, self.now);
             }
             Some((Phase::ReadOnly, session)) => self.hear_guest(session),
             _ => {}
@@ -616,48 +530,48 @@ impl Replica {
     /// have been speaking to a server that did not listen.
     fn detach(&mut self, id: ConnectionId, session: i64, phase: &Phase, held_up: bool) {
         let Phase::Live(key) = *phase else {
-            self.read_only.leave(session, id);
+            self.sessions.read_only.leave(session, id);
             return;
         };
         self.end_sides(id);
-        if self.sessions.get(key).is_some_and(|session| session.connection == Some(id)) {
+        if self.sessions.live.get(key).is_some_and(|session| session.connection == Some(id)) {
             if held_up {
-                self.sessions.touch(key, self.now);
+                self.sessions.live.touch(key, self.now);
             }
-            self.sessions.attach(key, None);
+            self.sessions.live.attach(key, None);
         }
     }
 
     /// Whether the server as a whole has as much under way as it may.
     fn is_congested(&self) -> bool {
         let limits = &self.config.limits;
-        self.connections.outstanding >= limits.outstanding
-            || self.partition.queued_bytes() + self.timeline.asked_bytes() >= limits.log_queue_bytes
+        self.clients.connections.outstanding >= limits.outstanding
+            || self.applied.partition.queued_bytes() + self.timeline.asked_bytes() >= limits.log_queue_bytes
     }
 
     /// Lets a paused connection go on if it has room again. Congestion is the server's doing, so its
     /// session counts as heard of.
     pub(crate) fn resume(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id).filter(|connection| connection.paused) else {
+        let Some(connection) = self.clients.connections.get(id).filter(|connection| connection.paused) else {
             return;
         };
         if is_saturated(connection, &self.config) {
             return;
         }
         if self.is_congested() {
-            self.connections.congested.push_back(id);
+            self.clients.connections.congested.push_back(id);
             return;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         connection.paused = false;
         self.heard_on(id);
-        self.outputs.push_back(Output::Resume(id));
+        self.clients.outputs.push_back(Output::Resume(id));
     }
 
     /// Lets the connections go on that were stopped when the server had too much under way.
     pub(crate) fn resume_congested(&mut self) {
-        while !self.connections.congested.is_empty() && !self.is_congested() {
-            if let Some(id) = self.connections.congested.pop_front() {
+        while !self.clients.connections.congested.is_empty() && !self.is_congested() {
+            if let Some(id) = self.clients.connections.congested.pop_front() {
                 self.resume(id);
             }
         }
@@ -665,7 +579,7 @@ impl Replica {
 
     fn oversized(&mut self, id: ConnectionId, rest: &[u8], announced: i32) -> Option<usize> {
         let len = usize::try_from(announced).ok().filter(|len| *len <= self.config.limits.frame_skip_bytes);
-        let live = matches!(self.connections.get(id)?.phase, Phase::Live(_) | Phase::ReadOnly);
+        let live = matches!(self.clients.connections.get(id)?.phase, Phase::Live(_) | Phase::ReadOnly);
         let Some(len) = len.filter(|_| live) else {
             self.stats.frames_too_large += 1;
             self.close(id, CloseReason::BadFrame);
@@ -675,7 +589,7 @@ impl Replica {
         let header = rest.get(4..12)?;
         self.stats.frames_too_large += 1;
         self.stats.packets_received += 1;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.received += 1;
             connection.skip = len + 4;
         }
@@ -685,12 +599,12 @@ impl Replica {
 
     /// The connections: of clients, or of those of any home, where there are several partitions.
     pub(crate) fn connections(&self) -> &Connections {
-        &self.connections
+        &self.clients.connections
     }
 
     /// A buffer is empty that can be used again.
     pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
-        self.connections.recycle(buffer);
+        self.clients.connections.recycle(buffer);
     }
 
     // ---- what the server's operator may ask ----
@@ -708,48 +622,49 @@ impl Replica {
 
     /// Forgets the counts of each connection (the word `crst`).
     pub(crate) fn reset_connection_stats(&mut self) {
-        self.connections.iter_mut().for_each(Connection::reset_stats);
+        self.clients.connections.iter_mut().for_each(Connection::reset_stats);
     }
 
     /// The live sessions.
     pub fn live_sessions(&self) -> impl Iterator<Item = &LiveSession> {
-        self.sessions.iter()
+        self.sessions.live.iter()
     }
 
     /// Number of live sessions.
     #[must_use]
     pub fn session_count(&self) -> usize {
-        self.sessions.len()
+        self.sessions.live.len()
     }
 
     /// Requests under way.
     #[must_use]
     pub(crate) fn outstanding(&self) -> usize {
-        self.connections.outstanding
+        self.clients.connections.outstanding
     }
 
     /// The state.
     #[must_use]
     pub fn tree(&self) -> &Tree {
-        &self.partition.tree
+        &self.applied.partition.tree
     }
 
     /// What each session watches.
     pub fn watched_paths(&self) -> impl Iterator<Item = (i64, impl Iterator<Item = &str>)> {
-        let of_sessions = self.connections.iter().filter(|(_, connection)| connection.session != 0);
-        of_sessions
-            .map(|(id, connection)| (connection.session, self.partition.watches.paths_of(WatcherId(id.0))))
+        let of_sessions = self.clients.connections.iter().filter(|(_, connection)| connection.session != 0);
+        of_sessions.map(|(id, connection)| {
+            (connection.session, self.applied.partition.watches.paths_of(WatcherId(id.0)))
+        })
     }
 
     /// The watches.
     #[must_use]
     pub fn watches(&self) -> &Watches {
-        &self.partition.watches
+        &self.applied.partition.watches
     }
 
     /// Up to which position of the log everything is applied here, at the first partition.
     pub(crate) fn log_applied(&self) -> u64 {
-        self.timeline.divided() - u64::from(!self.committed.is_empty())
+        self.timeline.divided() - u64::from(!self.applied.committed.is_empty())
     }
 
     /// Position of the last applied entry.
@@ -761,7 +676,7 @@ impl Replica {
     /// Entries with the log, and bytes proposed and not applied.
     #[must_use]
     pub fn log_queue(&self) -> (usize, usize) {
-        (self.timeline.in_flight(), self.partition.queued_bytes())
+        (self.timeline.in_flight(), self.applied.partition.queued_bytes())
     }
 
     /// Bytes of requests that are kept until they have an outcome, because they may have to be asked
@@ -774,12 +689,12 @@ impl Replica {
     /// Whether writes are being refused because the log has no room.
     #[must_use]
     pub fn is_out_of_room(&self) -> bool {
-        self.no_room_until_us.is_some()
+        self.leader.no_room_until_us.is_some()
     }
 
     /// Closes all connections; their sessions go on without them.
     pub(crate) fn close_all(&mut self, reason: CloseReason) {
-        let open: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
+        let open: Vec<_> = self.clients.connections.iter().map(|(id, _)| id).collect();
         for id in open {
             self.close(id, reason);
         }

@@ -16,8 +16,8 @@ impl Replica {
     pub(crate) fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
         for (request, asked) in (first..).zip(asked) {
             let origin = Origin { server, request };
-            if !self.pending.is_empty() || !self.take_one(Some(origin), asked) {
-                self.pending.push_back(Pending { origin: Some(origin), asked: asked.clone() });
+            if !self.leader.pending.is_empty() || !self.take_one(Some(origin), asked) {
+                self.leader.pending.push_back(Pending { origin: Some(origin), asked: asked.clone() });
             }
         }
     }
@@ -25,12 +25,12 @@ impl Replica {
     /// Takes what had to wait, as far as it need not any more.
     pub(crate) fn take_pending(&mut self) {
         while self.timeline.leads()
-            && let Some(Pending { origin, asked }) = self.pending.front().cloned()
+            && let Some(Pending { origin, asked }) = self.leader.pending.front().cloned()
         {
             if !self.take_one(origin, &asked) {
                 return;
             }
-            self.pending.pop_front();
+            self.leader.pending.pop_front();
         }
     }
 
@@ -38,13 +38,13 @@ impl Replica {
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
         // What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it:
         // see [`Replica::stands`].
-        if self.coordination.is_quiesced() || self.coordination.is_coordinating() {
+        if self.leader.coordination.is_quiesced() || self.leader.coordination.is_coordinating() {
             return false;
         }
         let Ok(asked) = Asked::decode(bytes) else {
             // There must be an outcome, or the stream would end here.
             if let Some(origin) = origin {
-                self.partition.propose_refusal(origin, ErrorCode::MarshallingError.into());
+                self.applied.partition.propose_refusal(origin, ErrorCode::MarshallingError.into());
             }
             return true;
         };
@@ -55,21 +55,21 @@ impl Replica {
             }
             Known::No(code) => {
                 if let Some(origin) = origin {
-                    self.partition.propose_refusal(origin, code.into());
+                    self.applied.partition.propose_refusal(origin, code.into());
                 }
                 return true;
             }
             Known::Yes => {}
         }
         if let (Some(origin), Asked::Write { after, .. }) = (origin, &asked)
-            && after.placed != self.placement.version()
+            && after.placed != self.applied.placement.version()
         {
-            self.partition.propose_elsewhere(origin);
+            self.applied.partition.propose_elsewhere(origin);
             return true;
         }
         // What a session asks behind a registration or acknowledgement of its own is prepared with it.
         if let Asked::Write { session, .. } = &asked
-            && self.partition.extensions.is_changing(*session)
+            && self.applied.partition.extensions.is_changing(*session)
         {
             return false;
         }
@@ -78,8 +78,8 @@ impl Replica {
         }
         if let (Some(origin), Some(taken)) = (origin, self.take_of_programs(&asked)) {
             match taken {
-                Ok(()) => self.partition.propose_asked(origin, &asked, self.now),
-                Err(refusal) => self.partition.propose_refusal(origin, refusal),
+                Ok(()) => self.applied.partition.propose_asked(origin, &asked, self.now),
+                Err(refusal) => self.applied.partition.propose_refusal(origin, refusal),
             }
             return true;
         }
@@ -89,7 +89,7 @@ impl Replica {
         let Some(origin) = origin else { return true };
         match &asked {
             Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
-            asked => self.partition.propose_asked(origin, asked, self.now),
+            asked => self.applied.partition.propose_asked(origin, asked, self.now),
         }
         self.note_session(origin, &asked);
         true
@@ -100,15 +100,15 @@ impl Replica {
         if let Asked::OpenSession { session, .. } = asked {
             self.stats.sessions_asked_for += u64::from(origin.server != self.config.server_id);
             // Whoever comes back has been heard of, long before that is applied.
-            if self.partition.tree.session_is_changing(*session) {
-                self.sessions.heard_of(*session, 0, self.now);
+            if self.applied.partition.tree.session_is_changing(*session) {
+                self.sessions.live.heard_of(*session, 0, self.now);
             }
         }
         // It may have been refused: then the session goes on, elsewhere.
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = asked
-            && !self.partition.tree.session_is_live(*session)
+            && !self.applied.partition.tree.session_is_live(*session)
         {
-            self.sessions.set_closing(*session, true);
+            self.sessions.live.set_closing(*session, true);
         }
     }
 
@@ -117,14 +117,16 @@ impl Replica {
         let contact = Contact { server: origin.server, opening: *opening };
         let caller = Caller { session: *session, identities };
         let refused = match Request::decode(Opcode::Reconfig, &mut Reader::new(body)) {
-            Ok(Request::Reconfig(reconfig)) => match self.partition.check_contact(*session, contact) {
-                Ok(()) => self.propose_reconfig(origin, &reconfig, &caller),
-                Err(code) => Err(code.into()),
-            },
+            Ok(Request::Reconfig(reconfig)) => {
+                match self.applied.partition.check_contact(*session, contact) {
+                    Ok(()) => self.propose_reconfig(origin, &reconfig, &caller),
+                    Err(code) => Err(code.into()),
+                }
+            }
             _ => Err(ErrorCode::MarshallingError.into()),
         };
         if let Err(refusal) = refused {
-            self.partition.propose_refusal(origin, refusal);
+            self.applied.partition.propose_refusal(origin, refusal);
         }
     }
 }

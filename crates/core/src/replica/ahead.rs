@@ -39,7 +39,7 @@ impl Replica {
     ) {
         self.now = now;
         loop {
-            let Some(connection) = self.connections.get_mut(id) else { return };
+            let Some(connection) = self.clients.connections.get_mut(id) else { return };
             if connection.phase == Phase::Closing {
                 return;
             }
@@ -51,7 +51,7 @@ impl Replica {
                 return self.give_back_ahead(id, frame, *ahead);
             }
             let Some(next) = ahead.then.pop() else {
-                return self.said.push_back((home, client, ToClient::Prepared(ahead)));
+                return self.clients.said.push_back((home, client, ToClient::Prepared(ahead)));
             };
             seen = next.has_news.then(|| ahead.seen.clone());
             if next.partition != self.config.partition {
@@ -65,33 +65,33 @@ impl Replica {
     /// Prepares a write that is asked ahead, and says where it stands to what follows. False if it is not taken.
     fn take_ahead(&mut self, id: ConnectionId, ahead: &mut Ahead, frame: &Frame<'_>) -> bool {
         self.stats.packets_received += 1;
-        if self.partition.has_all_steps() {
+        if self.applied.partition.has_all_steps() {
             self.propose_entry();
         }
         let follows_nothing = self.planted.is(Bug::AheadOfNothing);
         let is_taken = self.can_take_ahead(id, frame)
-            && (follows_nothing || self.partition.follow(ahead, self.timeline.term()));
+            && (follows_nothing || self.applied.partition.follow(ahead, self.timeline.term()));
         if !is_taken {
             return false;
         }
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.received += 1;
         }
-        self.load.request(frame.opcode, frame.body(), self.now);
+        self.leader.load.request(frame.opcode, frame.body(), self.now);
         // Also when it is refused: where it stands says when its client is told.
         self.set_ahead(id, true);
         self.request(id, frame, self.now.mono_us);
         self.set_ahead(id, false);
         let entry = self.timeline.next_entry();
-        ahead.rests_on.raise(entry.partition, self.partition.promises(entry.position));
-        ahead.rests_on.raise_zxid(self.partition.proposed_zxid());
+        ahead.rests_on.raise(entry.partition, self.applied.partition.promises(entry.position));
+        ahead.rests_on.raise_zxid(self.applied.partition.proposed_zxid());
         ahead.after = Some(entry);
         true
     }
 
     /// A write is not taken, and neither are those that were to follow it.
     fn give_back_ahead(&mut self, id: ConnectionId, frame: Box<[u8]>, ahead: Ahead) {
-        if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
+        if let Some(guest) = self.clients.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
             guest.gives_back = true;
         }
         self.send_back(id, frame);
@@ -101,7 +101,7 @@ impl Replica {
     }
 
     fn set_ahead(&mut self, id: ConnectionId, is_ahead: bool) {
-        if let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
+        if let Some(guest) = self.clients.connections.get_mut(id).and_then(|it| it.guest.as_mut()) {
             guest.is_ahead = is_ahead;
         }
     }
@@ -109,13 +109,13 @@ impl Replica {
     /// Whether a write can be prepared here and now, behind all that its client has asked before.
     fn can_take_ahead(&mut self, id: ConnectionId, frame: &Frame<'_>) -> bool {
         let is_known = self.is_known(id);
-        let Some(connection) = self.connections.get(id) else { return false };
+        let Some(connection) = self.clients.connections.get(id) else { return false };
         let (session, opcode) = (connection.session, frame.opcode);
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
         let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.timeline.applied_at().0;
-        let can_prepare = self.no_room_until_us.is_none() && self.can_prepare();
+        let can_prepare = self.leader.no_room_until_us.is_none() && self.can_prepare();
         if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
             return false;
         }

@@ -30,7 +30,7 @@ impl Replica {
     /// # Panics
     /// When it cannot be applied: the states of two servers have parted, and nothing may be served.
     pub(crate) fn apply_entry(&mut self, entry: &Entry) {
-        self.applying = entry.position;
+        self.applied.applying = entry.position;
         let mut step = 0;
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
@@ -57,11 +57,13 @@ impl Replica {
                     Outcome::Failed(code, text) => self.failed(code, text, own),
                     Outcome::Untaken => own.into_iter().for_each(|id| self.read_untaken(id, &asked)),
                     Outcome::Seen(seen) => {
-                        seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
+                        seen.merge_into(&mut self.applied.stamp)
+                            .expect("an entry that a leader made can be read");
                     }
                     Outcome::Step(seen) => {
-                        seen.merge_into(&mut self.stamp).expect("an entry that a leader made can be read");
-                        self.stamp.raise(self.config.partition, step_of(entry.position, step));
+                        seen.merge_into(&mut self.applied.stamp)
+                            .expect("an entry that a leader made can be read");
+                        self.applied.stamp.raise(self.config.partition, step_of(entry.position, step));
                         self.stamp_what_was_said();
                         step += 1;
                     }
@@ -74,11 +76,11 @@ impl Replica {
 
     fn entry_is_applied(&mut self, entry: &Entry) {
         self.timeline.applied(entry.position, entry.term);
-        self.stamp.raise(self.config.partition, end_of(entry.position));
-        self.stamp.raise_zxid(self.partition.tree.last_zxid());
+        self.applied.stamp.raise(self.config.partition, end_of(entry.position));
+        self.applied.stamp.raise_zxid(self.applied.partition.tree.last_zxid());
         let (now_us, stats) = (self.now.mono_us, &mut self.stats);
         let has_others = self.timeline.has_others();
-        self.partition.applied(entry.position, |proposed_us| {
+        self.applied.partition.applied(entry.position, |proposed_us| {
             if has_others {
                 stats.agreement.record(now_us.saturating_sub(proposed_us), 1);
             }
@@ -90,8 +92,8 @@ impl Replica {
     pub(crate) fn apply_committed(&mut self) {
         let before = self.timeline.applied_at();
         // A part is prepared against what is applied when it begins.
-        while !self.coordination.has_open_part()
-            && let Some(due) = self.committed.pop_front()
+        while !self.leader.coordination.has_open_part()
+            && let Some(due) = self.applied.committed.pop_front()
         {
             let entry = match due {
                 Due::Entry(entry) => entry,
@@ -106,7 +108,7 @@ impl Replica {
                 continue;
             }
             if !self.watches_are_here(&entry.payload, &places) {
-                self.committed.push_front(Due::Entry(entry));
+                self.applied.committed.push_front(Due::Entry(entry));
                 break;
             }
             // What follows from a part is told with those of others, by the very place of it.
@@ -123,18 +125,39 @@ impl Replica {
 
     /// What is to be done when some entries have been applied.
     pub(crate) fn after_entries(&mut self) {
-        self.release_waiters(self.partition.tree.last_zxid());
-        if self.partition.extensions.has_settled() {
+        self.release_waiters(self.applied.partition.tree.last_zxid());
+        if self.applied.partition.extensions.has_settled() {
             // Requests of who has registered or acknowledged something may have waited for that.
             self.take_pending();
         }
-        if self.waiters.is_empty() && self.waiters.capacity() > WAITERS_KEPT {
-            self.waiters = VecDeque::new();
+        if self.clients.waiters.is_empty() && self.clients.waiters.capacity() > WAITERS_KEPT {
+            self.clients.waiters = VecDeque::new();
         }
         self.let_local_return();
         self.release_barriers();
         self.poll_snapshot_due();
         self.resume_congested();
+    }
+
+    /// What is answered to a write is what its update has come to, or what a program has said. Returns its error.
+    #[inline]
+    fn end_body(&self, opcode: Opcode, telling: &Telling<'_>, body: &mut Vec<u8>) -> i32 {
+        if let Some((err, reply)) = telling.reply {
+            body.clear();
+            body.extend_from_slice(reply);
+            return err;
+        }
+        match opcode {
+            Opcode::Multi => MultiResults::end(body),
+            Opcode::Reconfig => {
+                // The new list stands before its Stat.
+                let stat = core::mem::take(body);
+                put::str(body, self.servers().unwrap_or_default());
+                body.extend_from_slice(&stat);
+            }
+            _ => {}
+        }
+        0
     }
 
     /// `own` is the connection whose request it was, if it came in here.
@@ -147,12 +170,12 @@ impl Replica {
         self.release_waiters(update.zxid - 1);
         self.count_update(update);
         let writer = self.writer_of(own);
-        let mut body = core::mem::take(&mut self.body);
+        let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
         let written = self.planted_mark(writer.as_ref().map(|writer| writer.connection));
         let mut effects = Effects {
-            watches: &mut self.partition.watches,
-            connections: &mut self.connections,
+            watches: &mut self.applied.partition.watches,
+            connections: &mut self.clients.connections,
             stats: &mut self.stats,
             body: &mut body,
             opcode: writer.as_ref().map(|writer| writer.opcode),
@@ -168,15 +191,15 @@ impl Replica {
             muted: sorted(telling.muted),
             is_muted: false,
             results: telling.results,
-            place: (&self.placement, self.config.partition),
+            place: (&self.applied.placement, self.config.partition),
         };
-        let tree: &mut Tree = &mut self.partition.tree;
+        let tree: &mut Tree = &mut self.applied.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
         let Effects { opened, ended, overflowing, servers_changed, hints_changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
-        self.snapshots.applied();
+        self.applied.snapshots.applied();
         self.programs_applied(&programs, update.zxid);
         if servers_changed {
             self.servers_changed();
@@ -187,23 +210,9 @@ impl Replica {
         if let Some(opened) = opened {
             self.session_opened(&opened, own);
         }
-        if let Some(writer) = writer {
-            let (err, reply) = telling.reply.map_or((0, None), |(err, reply)| (err, Some(reply)));
-            match writer.opcode {
-                _ if reply.is_some() => {
-                    body.clear();
-                    body.extend_from_slice(reply.unwrap_or_default());
-                }
-                Opcode::Multi => MultiResults::end(&mut body),
-                Opcode::Reconfig => {
-                    // The new list stands before its Stat.
-                    let stat = core::mem::take(&mut body);
-                    put::str(&mut body, self.servers().unwrap_or_default());
-                    body.extend_from_slice(&stat);
-                }
-                _ => {}
-            }
-            self.answer_writer(&writer, err, &body);
+        if let Some(writer) = &writer {
+            let err = self.end_body(writer.opcode, telling, &mut body);
+            self.answer_writer(writer, err, &body);
             self.planted_swap(writer.connection, written, body.len());
         }
         if let Some(session) = ended {
@@ -212,7 +221,7 @@ impl Replica {
         if let Some(writer) = writer {
             self.drain(writer.connection);
         }
-        self.body = body;
+        self.clients.body = body;
     }
 
     fn count_update(&mut self, update: &stoa_tree::Update<'_>) {
@@ -234,7 +243,7 @@ impl Replica {
     fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
         let mut parts = 0;
         for place in part.places() {
-            self.stamp.raise(place.partition, end_of(place.position));
+            self.applied.stamp.raise(place.partition, end_of(place.position));
             parts |= 1 << place.partition;
         }
         self.answer_when_whole(own, parts);
@@ -264,8 +273,10 @@ impl Replica {
     /// The leader has refused a request.
     pub(crate) fn refused(&mut self, refusal: Refusal, own: Option<ConnectionId>) {
         let Some(id) = own else { return };
-        if matches!(self.connections.get(id).map(|connection| &connection.phase), Some(Phase::Opening { .. }))
-        {
+        if matches!(
+            self.clients.connections.get(id).map(|connection| &connection.phase),
+            Some(Phase::Opening { .. })
+        ) {
             self.opening_refused(id, refusal);
             return;
         }
@@ -287,7 +298,7 @@ impl Replica {
         let id = own?;
         let writer = self.writer(id);
         if writer.is_none() {
-            let connection = self.connections.get(id);
+            let connection = self.clients.connections.get(id);
             let is_gone = connection.is_none_or(|connection| connection.phase == Phase::Closing);
             self.stats.stale_replies += u64::from(is_gone);
         }
@@ -296,7 +307,7 @@ impl Replica {
 
     /// The oldest write of a connection: outcomes come in the order of requests.
     fn writer(&self, connection: ConnectionId) -> Option<Writer> {
-        let queue = &self.connections.get(connection)?.queue;
+        let queue = &self.clients.connections.get(connection)?.queue;
         queue.iter().enumerate().find_map(|(at, slot)| match *slot {
             Slot::Write { xid, opcode, arrived_us, .. } => {
                 Some(Writer { connection, xid, opcode, arrived_us, is_next: at == 0 })
@@ -308,29 +319,29 @@ impl Replica {
     fn answer_writer(&mut self, writer: &Writer, err: i32, body: &[u8]) {
         let Writer { connection, xid, opcode, arrived_us, is_next } = *writer;
         if is_next {
-            self.connections.pop_slot(connection);
+            self.clients.connections.pop_slot(connection);
             self.reply(connection, xid, opcode, err, body, arrived_us);
         } else {
-            self.connections.answer_write(connection, err, body);
+            self.clients.connections.answer_write(connection, err, body);
         }
     }
 
     /// Lets answers go that waited for nothing later than `zxid`.
     fn release_waiters(&mut self, zxid: i64) {
-        while let Some(waiter) = self.waiters.pop_front_if(|waiter| waiter.after <= zxid) {
+        while let Some(waiter) = self.clients.waiters.pop_front_if(|waiter| waiter.after <= zxid) {
             self.drain(waiter.connection);
         }
     }
 
     fn session_ended(&mut self, session: i64, closed_by: Option<ConnectionId>) {
         self.tell_of_session(session, None);
-        let Some(live) = self.sessions.remove(session) else { return self.silence_guests(session) };
+        let Some(live) = self.sessions.live.remove(session) else { return self.silence_guests(session) };
         // Its own close is the last thing that is answered; whoever else holds it learns by the end
         // of the connection.
         let reason =
             if closed_by.is_some() { CloseReason::SessionClosed } else { CloseReason::SessionExpired };
         for id in [live.connection, closed_by].into_iter().flatten() {
-            if let Some(connection) = self.connections.get_mut(id)
+            if let Some(connection) = self.clients.connections.get_mut(id)
                 && let Phase::Live(_) = connection.phase
             {
                 self.close(id, reason);

@@ -22,18 +22,20 @@ const FORGOTTEN_AT_LEAST: usize = 64;
 impl Replica {
     /// Whether a client may have been shown more than this server has, on any partition.
     pub(crate) fn has_to_catch_up(&self, id: ConnectionId, request: &ConnectRequest<'_>) -> bool {
-        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
         let is_back = request.session_id != 0 || request.last_zxid_seen > 0;
         is_back && guest.is_some_and(|guest| guest.came != Came::CaughtUp) && !self.is_read_only()
     }
 
     /// Has a client wait until all partitions have whatever it was shown.
     pub(crate) fn catch_up(&mut self, id: ConnectionId, frame: &[u8]) {
-        let Some(guest) = self.connections.get_mut(id).and_then(|it| it.guest.as_mut()) else { return };
+        let Some(guest) = self.clients.connections.get_mut(id).and_then(|it| it.guest.as_mut()) else {
+            return;
+        };
         guest.came = Came::Waits(frame.into());
-        let Returning { next, forget_at, .. } = &mut self.returning;
+        let Returning { next, forget_at, .. } = &mut self.sessions.returning;
         if next.len() >= *forget_at {
-            next.retain(|id| self.connections.get(*id).is_some());
+            next.retain(|id| self.clients.connections.get(*id).is_some());
             *forget_at = 2 * next.len() + FORGOTTEN_AT_LEAST;
         }
         next.push(id);
@@ -41,14 +43,14 @@ impl Replica {
     }
 
     fn ask_partitions(&mut self) {
-        let returning = &mut self.returning;
+        let returning = &mut self.sessions.returning;
         if returning.missing != 0 || returning.next.is_empty() {
             return;
         }
         returning.asking = core::mem::take(&mut returning.next);
-        returning.seen = Timestamp::new(self.placement.partitions());
-        for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
-            self.returning.missing |= 1 << partition;
+        returning.seen = Timestamp::new(self.applied.placement.partitions());
+        for partition in (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST) {
+            self.sessions.returning.missing |= 1 << partition;
             self.say(partition, ShardMessage::CatchUp);
         }
     }
@@ -61,13 +63,13 @@ impl Replica {
 
     /// It is.
     pub(crate) fn tell_caught_up(&mut self) {
-        let stamp = Box::new(self.stamp.clone());
+        let stamp = Box::new(self.applied.stamp.clone());
         self.say(FIRST, ShardMessage::CaughtUp(stamp));
     }
 
     /// Another partition has caught up.
     pub(crate) fn caught_up(&mut self, from: u8, stamp: &Timestamp) {
-        let returning = &mut self.returning;
+        let returning = &mut self.sessions.returning;
         returning.missing &= !(1 << from);
         returning.seen.merge(stamp);
         if returning.missing != 0 {
@@ -77,7 +79,7 @@ impl Replica {
         for id in core::mem::take(&mut returning.asking) {
             // It may be gone by now, or about to go.
             let connection =
-                self.connections.get_mut(id).filter(|it| matches!(it.phase, Phase::Opening { .. }));
+                self.clients.connections.get_mut(id).filter(|it| matches!(it.phase, Phase::Opening { .. }));
             let Some(guest) = connection.and_then(|it| it.guest.as_mut()) else { continue };
             guest.has_seen(&seen);
             if let Came::Waits(frame) = core::mem::replace(&mut guest.came, Came::CaughtUp) {

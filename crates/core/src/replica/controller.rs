@@ -44,14 +44,14 @@ impl Replica {
     /// At every partition: tells the leader's first one what is asked here, when it is time.
     pub(crate) fn tell_load(&mut self) {
         let own = self.config.partition;
-        let exceptions = self.placement.exceptions().filter(|(_, to)| *to == own);
-        if !self.load.tick(self.now, exceptions.map(|(path, _)| path)) {
+        let exceptions = self.applied.placement.exceptions().filter(|(_, to)| *to == own);
+        if !self.leader.load.tick(self.now, exceptions.map(|(path, _)| path)) {
             return;
         }
         if self.timeline.leads() {
             self.say_load();
         } else {
-            self.controller.followers.clear();
+            self.leader.controller.followers.clear();
             self.tell_reads();
         }
     }
@@ -59,8 +59,8 @@ impl Replica {
     /// What the leader is told of this partition: what it is asked there, and how much its busiest server has
     /// to read. Writes are the same everywhere.
     fn say_load(&mut self) {
-        let mut report = self.load.report().clone();
-        let busiest = self.controller.followers.values().max_by_key(|reads| reads.total);
+        let mut report = self.leader.load.report().clone();
+        let busiest = self.leader.controller.followers.values().max_by_key(|reads| reads.total);
         if let Some(Reads { total, subtrees }) = busiest.filter(|reads| reads.total > report.total.reads) {
             report.total.reads = *total;
             // How its thread fares is not known here.
@@ -82,13 +82,13 @@ impl Replica {
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.
     fn tell_reads(&mut self) {
         let (leader, now_us) = (self.timeline.leader(), self.now.mono_us);
-        let is_over = self.load.next_wake_us().is_none();
-        let is_due = is_over || now_us >= self.controller.told_reads_us + TELL_READS_US;
+        let is_over = self.leader.load.next_wake_us().is_none();
+        let is_due = is_over || now_us >= self.leader.controller.told_reads_us + TELL_READS_US;
         if leader == 0 || leader == self.config.server_id || !is_due {
             return;
         }
-        self.controller.told_reads_us = now_us;
-        let LoadReport { total, subtrees, .. } = self.load.report();
+        self.leader.controller.told_reads_us = now_us;
+        let LoadReport { total, subtrees, .. } = self.leader.load.report();
         let mut subtrees: Vec<_> = subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();
         subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
         subtrees.truncate(READS_MAX);
@@ -101,36 +101,36 @@ impl Replica {
         if !self.timeline.leads() || !self.is_member(by) {
             return;
         }
-        self.controller.followers.insert(by, reads);
+        self.leader.controller.followers.insert(by, reads);
         self.say_load();
     }
 
     /// Another server is gone, and with it what was read there.
     pub(crate) fn reads_end(&mut self, by: u8) {
-        if self.controller.followers.remove(&by).is_some() {
+        if self.leader.controller.followers.remove(&by).is_some() {
             self.say_load();
         }
     }
 
     /// Requests have come by way of another server: what they cost, they cost here too.
     pub(crate) fn count_forwarded(&mut self, asked: &[Bytes]) {
-        if self.placement.partitions() == 1 {
+        if self.applied.placement.partitions() == 1 {
             return;
         }
         for asked in asked {
-            if self.load.is_next(true) {
+            if self.leader.load.is_next(true) {
                 let (opcode, body) = match Asked::decode(asked) {
                     Ok(Asked::Write { opcode, body, .. }) => (Some(opcode), body),
                     _ => (None, &[][..]),
                 };
-                self.load.look_at(opcode, Reader::new(body), self.now);
+                self.leader.load.look_at(opcode, Reader::new(body), self.now);
             }
         }
     }
 
     /// At the first partition: what is asked of one of them.
     pub(crate) fn load_told(&mut self, of: u8, report: LoadReport) {
-        let controller = &mut self.controller;
+        let controller = &mut self.leader.controller;
         if controller.arriving.is_empty() {
             controller.due_at(self.now.mono_us + ARRIVAL_US);
         }
@@ -140,52 +140,52 @@ impl Replica {
 
     /// The hints may be others.
     pub(crate) fn hints_changed(&mut self) {
-        self.controller.hints = None;
-        self.controller.due_at(self.now.mono_us);
+        self.leader.controller.hints = None;
+        self.leader.controller.due_at(self.now.mono_us);
     }
 
     /// At the first partition of the leader: has the next subtree moved, if one should be.
     pub(crate) fn tend_balance(&mut self) {
-        if !self.has_sessions() || self.placement.partitions() == 1 {
+        if !self.has_sessions() || self.applied.placement.partitions() == 1 {
             return;
         }
         if !self.timeline.leads() {
-            if !self.controller.loads.is_empty() {
-                let Controller { recent, moved, refused, .. } = core::mem::take(&mut self.controller);
-                self.controller = Controller { recent, moved, refused, ..Controller::default() };
+            if !self.leader.controller.loads.is_empty() {
+                let Controller { recent, moved, refused, .. } = core::mem::take(&mut self.leader.controller);
+                self.leader.controller = Controller { recent, moved, refused, ..Controller::default() };
             }
             return;
         }
-        if self.controller.loads.is_empty() {
-            let partitions = usize::from(self.placement.partitions());
-            self.controller.loads = alloc::vec![LoadReport::default(); partitions];
-            self.controller.due_at(self.now.mono_us);
+        if self.leader.controller.loads.is_empty() {
+            let partitions = usize::from(self.applied.placement.partitions());
+            self.leader.controller.loads = alloc::vec![LoadReport::default(); partitions];
+            self.leader.controller.due_at(self.now.mono_us);
         }
         self.take_outcomes();
         let now_us = self.now.mono_us;
-        if now_us < self.controller.look_us {
+        if now_us < self.leader.controller.look_us {
             return;
         }
-        self.controller.look_us = now_us + LOOK_US;
-        self.controller.is_due = false;
-        for (of, report) in self.controller.arriving.drain(..) {
-            if let Some(load) = self.controller.loads.get_mut(usize::from(of)) {
+        self.leader.controller.look_us = now_us + LOOK_US;
+        self.leader.controller.is_due = false;
+        for (of, report) in self.leader.controller.arriving.drain(..) {
+            if let Some(load) = self.leader.controller.loads.get_mut(usize::from(of)) {
                 *load = report;
             }
         }
-        if !self.controller.under_way.is_empty() {
+        if !self.leader.controller.under_way.is_empty() {
             return;
         }
-        if self.controller.hints.is_none() {
+        if self.leader.controller.hints.is_none() {
             self.read_hints();
         }
-        let Controller { balancer, loads, hints, .. } = &mut self.controller;
+        let Controller { balancer, loads, hints, .. } = &mut self.leader.controller;
         let Some(hints) = hints else { return };
-        let next = balancer.tick(now_us, loads, &self.placement, hints);
-        let next_merge_us = balancer.next_merge_us(&self.placement, hints);
+        let next = balancer.tick(now_us, loads, &self.applied.placement, hints);
+        let next_merge_us = balancer.next_merge_us(&self.applied.placement, hints);
         match (next, next_merge_us) {
             (Some(next), _) => self.begin_move(next),
-            (None, Some(merge_us)) => self.controller.due_at(merge_us.max(now_us + LOOK_US)),
+            (None, Some(merge_us)) => self.leader.controller.due_at(merge_us.max(now_us + LOOK_US)),
             (None, None) => {}
         }
     }
@@ -193,7 +193,7 @@ impl Replica {
     /// Entries were applied: what has become of a move may be known. The next one need not wait for the time to
     /// look again.
     pub(crate) fn tend_balance_if_moved(&mut self) {
-        if self.moves.has_outcomes() && !self.controller.under_way.is_empty() {
+        if self.leader.moves.has_outcomes() && !self.leader.controller.under_way.is_empty() {
             self.tend_balance();
         }
     }
@@ -201,7 +201,7 @@ impl Replica {
     fn begin_move(&mut self, next: Move) {
         let asked = self.ask_move(&next.path, next.to);
         let Move { path, to } = next.clone();
-        self.controller.under_way.push((next, self.now.mono_us));
+        self.leader.controller.under_way.push((next, self.now.mono_us));
         if let Err(refusal) = asked {
             self.move_has_outcome(Moved { path, to, result: Err(refusal) });
         }
@@ -212,11 +212,11 @@ impl Replica {
             self.move_has_outcome(moved);
         }
         let now_us = self.now.mono_us;
-        self.controller.under_way.retain(|(_, since_us)| now_us <= *since_us + PATIENCE_US);
+        self.leader.controller.under_way.retain(|(_, since_us)| now_us <= *since_us + PATIENCE_US);
     }
 
     fn move_has_outcome(&mut self, moved: Moved) {
-        let (now, controller) = (self.now, &mut self.controller);
+        let (now, controller) = (self.now, &mut self.leader.controller);
         let Moved { path, to, result } = moved;
         match result {
             Ok(()) => {
@@ -242,18 +242,19 @@ impl Replica {
             self.warn(format!("{HINTS_PATH}: {line}"));
         }
         hints.is_off |= !self.config.balance;
-        self.controller.hints = Some(hints);
-        self.controller.balancer.forget_refusals();
+        self.leader.controller.hints = Some(hints);
+        self.leader.controller.balancer.forget_refusals();
     }
 
     fn parse_hints(&self) -> (Hints, Vec<String>) {
-        let content = self.partition.tree.get(HINTS_PATH).and_then(|znode| znode.data()).unwrap_or_default();
-        Hints::parse(content, self.placement.partitions())
+        let content =
+            self.applied.partition.tree.get(HINTS_PATH).and_then(|znode| znode.data()).unwrap_or_default();
+        Hints::parse(content, self.applied.placement.partitions())
     }
 
     /// When [`Replica::tend_balance`] is next needed.
     pub(crate) fn next_balance_wake_us(&self) -> Option<u64> {
-        let controller = &self.controller;
+        let controller = &self.leader.controller;
         if controller.loads.is_empty() {
             return None;
         }
@@ -265,7 +266,7 @@ impl Replica {
     /// So long has this partition's thread had something to do since it began, microseconds. Whoever runs it may say
     /// so before each tick: then nothing is moved away from a thread that has time, nor to one that has none.
     pub fn occupied(&mut self, occupied_us: u64, now: Now) {
-        self.load.occupied(occupied_us, now);
+        self.leader.load.occupied(occupied_us, now);
     }
 
     // ---- what the server's operator may ask ----
@@ -273,7 +274,7 @@ impl Replica {
     /// Where there are several partitions: what is asked of this one, as of a moment ago. It is sampled.
     #[must_use]
     pub fn load(&self) -> &LoadReport {
-        self.load.report()
+        self.leader.load.report()
     }
 
     /// What the operator has said about where subtrees live, at the first partition; what cannot be read of it
@@ -286,32 +287,32 @@ impl Replica {
     /// Where a subtree lives that does not live where its parent or its name says, and the table's version.
     #[must_use]
     pub fn exceptions(&self) -> (u64, Vec<(String, u8)>) {
-        let placement = &self.placement;
+        let placement = &self.applied.placement;
         (placement.version(), placement.exceptions().map(|(path, to)| (path.to_owned(), to)).collect())
     }
 
     /// Where a path lives.
     #[must_use]
     pub fn place_of(&self, path: &str) -> u8 {
-        self.placement.of(path)
+        self.applied.placement.of(path)
     }
 
     /// What the busiest partition has to do, in percent of what all have on average; 0 when that is nothing,
     /// or this server does not lead.
     #[must_use]
     pub fn imbalance_percent(&self) -> u64 {
-        self.controller.balancer.imbalance_percent()
+        self.leader.controller.balancer.imbalance_percent()
     }
 
     /// Subtrees that were moved, and moves that were refused, as long as this server has led.
     #[must_use]
     pub fn move_counts(&self) -> (u64, u64) {
-        (self.controller.moved, self.controller.refused)
+        (self.leader.controller.moved, self.leader.controller.refused)
     }
 
     /// The last of them, oldest first.
     pub fn recent_moves(&self) -> impl Iterator<Item = &RecentMove> {
-        self.controller.recent.iter()
+        self.leader.controller.recent.iter()
     }
 
     /// Has a subtree moved, for an operator, behind those moves that are asked for already.
@@ -327,7 +328,7 @@ impl Replica {
         {
             return Err(MoveError::NotMovable);
         }
-        if to >= self.placement.partitions() {
+        if to >= self.applied.placement.partitions() {
             return Err(MoveError::NoSuchPartition);
         }
         if !self.timeline.leads() || !self.has_sessions() {

@@ -29,7 +29,7 @@ impl Replica {
     /// log has been given such parts.
     #[must_use]
     pub fn has_written_part(&self) -> bool {
-        self.coordination.participation.as_ref().is_some_and(Participation::is_written)
+        self.leader.coordination.participation.as_ref().is_some_and(Participation::is_written)
             || self.timeline.is_urgent()
     }
 
@@ -60,17 +60,17 @@ impl Replica {
 
     /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
     pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
-        if self.placement.partitions() == 1 {
+        if self.applied.placement.partitions() == 1 {
             return false;
         }
         let Some(plan) = self.plan(origin, decoded) else { return false };
-        let mut seen = Timestamp::new(self.placement.partitions());
+        let mut seen = Timestamp::new(self.applied.placement.partitions());
         if let Asked::Write { after, .. } = decoded {
             seen.merge(&after.seen);
         }
-        self.coordination.next += 1;
-        let id = self.coordination.next;
-        self.coordination.active = Some(Active {
+        self.leader.coordination.next += 1;
+        let id = self.leader.coordination.next;
+        self.leader.coordination.active = Some(Active {
             id,
             origin,
             asked: asked.clone(),
@@ -87,7 +87,7 @@ impl Replica {
     }
 
     fn quiesce_next(&mut self) {
-        let Some(active) = &self.coordination.active else { return };
+        let Some(active) = &self.leader.coordination.active else { return };
         let next = active.plan.partitions.get(active.standing.len()).copied();
         match next {
             Some(partition) => {
@@ -100,7 +100,7 @@ impl Replica {
 
     /// A partition is quiesced for an operation, or cannot because it does not lead.
     pub(crate) fn quiesced(&mut self, from: u8, op: u64, standing: Option<Quiesced>) {
-        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else {
+        let Some(active) = self.leader.coordination.active.as_mut().filter(|active| active.id == op) else {
             // It was given up meanwhile.
             if standing.is_some() {
                 self.say(from, ShardMessage::Decision(op, Box::new(Decision::undone())));
@@ -121,7 +121,7 @@ impl Replica {
     /// on it stays so: meanwhile subtrees may have moved, and its session may have gone to another connection, or have
     /// got its first ephemeral on a partition that then has to be asked to end it.
     fn is_as_planned(&self) -> bool {
-        let Some(active) = &self.coordination.active else { return false };
+        let Some(active) = &self.leader.coordination.active else { return false };
         let Ok(asked) = Asked::decode(&active.asked) else { return false };
         let speaks = active.origin.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
         speaks && self.plan(active.origin, &asked).is_some_and(|plan| plan.is_like(&active.plan))
@@ -129,7 +129,7 @@ impl Replica {
 
     /// Lets everybody go on who is quiesced for the operation under way.
     pub(crate) fn give_up(&mut self) {
-        let Some(active) = self.coordination.active.take() else { return };
+        let Some(active) = self.leader.coordination.active.take() else { return };
         for standing in &active.standing {
             self.say(
                 standing.place.partition,
@@ -139,16 +139,16 @@ impl Replica {
     }
 
     fn begin_steps(&mut self) {
-        let Some(active) = &mut self.coordination.active else { return };
+        let Some(active) = &mut self.leader.coordination.active else { return };
         // Its client may have come from a partition that has no share in it.
         let standing = active.standing.iter().map(|standing| standing.zxid);
         let before = standing.fold(active.seen.zxid(), i64::max);
-        active.zxid = self.partition.zxid_after(before);
+        active.zxid = self.applied.partition.zxid_after(before);
         self.next_step();
     }
 
     fn next_step(&mut self) {
-        let Some(active) = &self.coordination.active else { return };
+        let Some(active) = &self.leader.coordination.active else { return };
         let Some(step) = active.plan.steps.get(active.step) else { return self.keep() };
         let message = ShardMessage::Prepare {
             op: active.id,
@@ -163,7 +163,9 @@ impl Replica {
 
     /// A step has been prepared, or refused.
     pub(crate) fn step_prepared(&mut self, op: u64, step_prepared: Prepared) {
-        let Some(active) = self.coordination.active.as_mut().filter(|active| active.id == op) else { return };
+        let Some(active) = self.leader.coordination.active.as_mut().filter(|active| active.id == op) else {
+            return;
+        };
         let Some(step) = active.plan.steps.get(active.step).cloned() else { return };
         match step_prepared.result {
             Ok(result) => {
@@ -184,12 +186,14 @@ impl Replica {
     }
 
     fn refuse_crossing(&mut self, refusal: Refusal) {
-        let Some(origin) = self.coordination.active.as_ref().map(|active| active.origin) else { return };
+        let Some(origin) = self.leader.coordination.active.as_ref().map(|active| active.origin) else {
+            return;
+        };
         self.give_up();
         // The partitions go on, this one among them, and the answer is the next item of its timeline.
-        let pending = self.pending.pop_front();
+        let pending = self.leader.pending.pop_front();
         match origin {
-            Some(origin) => self.partition.propose_refusal(origin, refusal),
+            Some(origin) => self.applied.partition.propose_refusal(origin, refusal),
             None => self.server_is_refused(pending, refusal),
         }
     }
@@ -197,13 +201,14 @@ impl Replica {
     /// All steps are prepared: every partition writes its part.
     fn keep(&mut self) {
         let term = self.timeline.term();
-        if self.coordination.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term) {
+        if self.leader.coordination.active.iter().flat_map(|it| &it.standing).any(|it| it.place.term != term)
+        {
             // Somebody has heard earlier or later than this partition that the term is another one: not all of the
             // parts would come to be.
             return self.give_up();
         }
-        let Some(active) = self.coordination.active.take() else { return };
-        self.pending.pop_front();
+        let Some(active) = self.leader.coordination.active.take() else { return };
+        self.leader.pending.pop_front();
         let own = self.config.partition;
         let writers = &active.plan.writers;
         let is_writer = |partition: u8| partition == own || writers.contains(&partition);
@@ -227,7 +232,7 @@ impl Replica {
                 ),
             );
         }
-        self.partition.depends_on(&rests_on);
+        self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);
         self.keep_own(active.origin, &active.asked, places, &reply);

@@ -45,14 +45,14 @@ impl Replica {
                 let leads = self.timeline.lead() == Lead::Active && term == self.timeline.term();
                 if leads && self.timeline.is_member(from) {
                     for Heard { session, silent_ms } in sessions {
-                        self.sessions.heard_of(session, silent_ms, now);
+                        self.sessions.live.heard_of(session, silent_ms, now);
                     }
                     self.timeline.send(from, PeerMessage::HeardArrived { term, number }.encode());
                 }
             }
             PeerMessage::HeardArrived { term, number } => {
                 if term == self.timeline.term() && from == self.timeline.leader() {
-                    self.liveness.arrived(number);
+                    self.sessions.liveness.arrived(number);
                 }
             }
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
@@ -106,7 +106,7 @@ impl Replica {
     /// There is another list of servers.
     pub(crate) fn servers_changed(&mut self) {
         self.members_settled();
-        self.server_list.is_told = false;
+        self.servers.list.is_told = false;
         self.timeline.tell(PeerOutput::Servers);
     }
 
@@ -122,7 +122,7 @@ impl Replica {
     /// Whether a snapshot that another server offers with this message is of use here.
     #[must_use]
     pub fn wants_snapshot(&self, message: Bytes) -> bool {
-        self.arrived.is_none() && self.timeline.wants_snapshot(message)
+        self.servers.arrived.is_none() && self.timeline.wants_snapshot(message)
     }
 
     /// A snapshot has come from another server, with this message; it is whole, and the `states` of all partitions
@@ -140,7 +140,7 @@ impl Replica {
     ) -> Result<(), BadMessage> {
         self.at(now);
         match self.timeline.receive_snapshot(from, message) {
-            Ok(at) => self.arrived = Some(Arrived { at, states }),
+            Ok(at) => self.servers.arrived = Some(Arrived { at, states }),
             Err(NotTaken::Bad) => return Err(BadMessage),
             Err(NotTaken::Refused(why)) => self.warn(why),
         }
@@ -149,20 +149,20 @@ impl Replica {
             // Two snapshots are not written at a time.
             self.abort_snapshot();
         } else {
-            self.arrived = None;
+            self.servers.arrived = None;
         }
         Ok(())
     }
 
     /// The state is that of the snapshot that has come.
     pub(crate) fn take_arrived(&mut self) {
-        let Some(Arrived { at: (position, term), mut states }) = self.arrived.take() else { return };
+        let Some(Arrived { at: (position, term), mut states }) = self.servers.arrived.take() else { return };
         self.timeline.log_replaced(position, states.iter().map(|state| state.position));
         for (partition, state) in (1..).zip(states.drain(1..)) {
             self.say(partition, ShardMessage::StateReplaced { state: Box::new(state), term });
         }
         if let Some(mut state) = states.pop() {
-            if self.stamp.is_empty() {
+            if self.applied.stamp.is_empty() {
                 state.position = position;
             }
             self.replace_state(state, term);
@@ -172,24 +172,24 @@ impl Replica {
     /// The state is another server's. Nobody knows what the clients here have missed: they come back and are told.
     pub(crate) fn replace_state(&mut self, state: State, term: u64) {
         self.close_all(CloseReason::StateReplaced);
-        self.waiters.clear();
+        self.clients.waiters.clear();
         let State { tree, stamp, position } = state;
         self.timeline.replaced(position, term);
-        self.partition.tree = tree;
+        self.applied.partition.tree = tree;
         self.load_programs();
-        self.stamp = Timestamp::new(self.placement.partitions());
-        self.stamp.merge(&stamp);
-        self.stamp.raise(self.config.partition, end_of(position));
-        self.partition.abandon(&self.stamp);
+        self.applied.stamp = Timestamp::new(self.applied.placement.partitions());
+        self.applied.stamp.merge(&stamp);
+        self.applied.stamp.raise(self.config.partition, end_of(position));
+        self.applied.partition.abandon(&self.applied.stamp);
         self.placement_replaced();
-        self.sessions.clear();
+        self.sessions.live.clear();
         let has_sessions = self.has_sessions();
-        for session in self.partition.tree.sessions().filter(|_| has_sessions) {
-            let key = self.sessions.insert(session.id, session.timeout_ms, self.now);
-            self.sessions.set_scope(key, Scope::Global);
+        for session in self.applied.partition.tree.sessions().filter(|_| has_sessions) {
+            let key = self.sessions.live.insert(session.id, session.timeout_ms, self.now);
+            self.sessions.live.set_scope(key, Scope::Global);
         }
-        self.session_table.replaced();
-        self.committed.clear();
+        self.sessions.table.replaced();
+        self.applied.committed.clear();
         self.abort_snapshot();
         self.tell_growth();
         self.servers_changed();
@@ -213,7 +213,7 @@ impl Replica {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Committed(entries) => {
-                self.committed.extend(entries.into_iter().map(Due::Entry));
+                self.applied.committed.extend(entries.into_iter().map(Due::Entry));
                 self.apply_committed();
                 self.timeline.compact();
             }
@@ -224,7 +224,7 @@ impl Replica {
                 self.walk_snapshot(number);
             }
             Output::Snapshot(number) => {
-                self.committed.push_back(Due::Snapshot(number));
+                self.applied.committed.push_back(Due::Snapshot(number));
                 self.apply_committed();
             }
             Output::SnapshotWanted => self.request_snapshot(),
@@ -261,10 +261,10 @@ impl Replica {
         if self.timeline.lead() != Lead::Active {
             return;
         }
-        while let Some((entry, follows)) = self.partition.take_entry() {
+        while let Some((entry, follows)) = self.applied.partition.take_entry() {
             match self.timeline.propose(entry.clone(), follows) {
                 Ok(position) => {
-                    let made = self.partition.proposed(position, entry.clone(), self.now);
+                    let made = self.applied.partition.proposed(position, entry.clone(), self.now);
                     self.stats.log_updates += made.count;
                     if self.timeline.has_others() {
                         self.stats.proposals.follow(made);
@@ -275,7 +275,7 @@ impl Replica {
                     }
                 }
                 Err(ProposeError::Busy) => {
-                    self.partition.hold_up(entry);
+                    self.applied.partition.hold_up(entry);
                     return;
                 }
                 // It has lost the lead, which is about to come out of the group.
@@ -291,22 +291,22 @@ impl Replica {
         if self.timeline.lead() == Lead::No {
             self.stop_leading();
         }
-        self.liveness.leader_changed();
+        self.sessions.liveness.leader_changed();
         self.follow_mode();
         self.settle_term();
     }
 
     pub(crate) fn stop_leading(&mut self) {
         self.members_settled();
-        self.pending.clear();
+        self.leader.pending.clear();
         self.stop_quiescing();
         self.forget_moves();
-        self.partition.abandon(&self.stamp);
-        self.sessions.stop_judging();
+        self.applied.partition.abandon(&self.applied.stamp);
+        self.sessions.live.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
         // next leader's term is applied.
-        let applied = self.partition.tree.last_zxid();
-        let waiters = core::mem::take(&mut self.waiters);
+        let applied = self.applied.partition.tree.last_zxid();
+        let waiters = core::mem::take(&mut self.clients.waiters);
         for waiter in waiters.into_iter().filter(|waiter| waiter.after > applied) {
             self.close(waiter.connection, CloseReason::LeaderChanged);
         }
@@ -333,14 +333,14 @@ impl Replica {
         self.members_settled();
         self.timeline.begin_to_lead();
         // Updates are larger than what was promised before.
-        self.partition.abandon(&self.stamp);
+        self.applied.partition.abandon(&self.applied.stamp);
         let silent_since = Now { mono_us: 0, ..self.now };
         let is_planted = self.planted.is(Bug::SilentBeforeLead);
-        self.sessions.judge(if is_planted { silent_since } else { self.now });
+        self.sessions.live.judge(if is_planted { silent_since } else { self.now });
         self.publish_members();
         self.learn_of_sessions();
-        self.liveness.leads(self.now);
-        self.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+        self.sessions.liveness.leads(self.now);
+        self.leader.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
     }
 
     /// Whether a leader is known, and everything is applied that was committed before its time: then
@@ -358,18 +358,18 @@ impl Replica {
 
     /// Whether this server prepares what it is asked.
     pub(crate) fn prepares(&self) -> bool {
-        self.timeline.leads() && !self.coordination.is_quiesced()
+        self.timeline.leads() && !self.leader.coordination.is_quiesced()
     }
 
     /// At the first partition: tells the others in which term they may prepare requests, when that has changed. One
     /// server leads all partitions (AGORA, section IV-B), and nobody prepares before the first one does: what became
     /// of sessions is known by then.
     pub(crate) fn tell_leader(&mut self) {
-        if !self.has_sessions() || self.stamp.is_empty() {
+        if !self.has_sessions() || self.applied.stamp.is_empty() {
             return;
         }
         if let Some(term) = self.timeline.prepares_in() {
-            for partition in 1..self.placement.partitions() {
+            for partition in 1..self.applied.placement.partitions() {
                 self.say(partition, ShardMessage::MayPrepare { term });
             }
         }
@@ -379,7 +379,7 @@ impl Replica {
     pub(crate) fn prepares_told(&mut self, term: u64) {
         self.timeline.may_prepare_in(term);
         if term > 0 {
-            self.session_table.nothing_is_decided();
+            self.sessions.table.nothing_is_decided();
         } else {
             // What was taken waits. Who is quiesced goes on doing so until it is told to go on: it has said
             // what will be at a position of this term.

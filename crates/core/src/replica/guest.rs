@@ -70,7 +70,7 @@ impl Replica {
             ShardMessage::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
             ShardMessage::CatchUp => self.catch_up_for_first(),
             ShardMessage::CaughtUp(stamp) => self.caught_up(from, &stamp),
-            ShardMessage::Clock(zxid) => self.read_only.seen(zxid),
+            ShardMessage::Clock(zxid) => self.sessions.read_only.seen(zxid),
             ShardMessage::Servers(list) => self.servers_told(list),
             ShardMessage::Follow { given, taken } => self.is_followed(given, taken),
             ShardMessage::Comes { taken, watches } => self.watches_come(from, taken, watches),
@@ -88,10 +88,10 @@ impl Replica {
     }
 
     fn insert_guest(&mut self, home: u8, client: ConnectionId, peer: SocketAddr) -> ConnectionId {
-        let id = self.connections.insert(peer, self.now);
-        self.guests.by_name.insert((home, client), id);
-        let seen = Timestamp::new(self.placement.partitions());
-        if let Some(connection) = self.connections.get_mut(id) {
+        let id = self.clients.connections.insert(peer, self.now);
+        self.clients.guests.by_name.insert((home, client), id);
+        let seen = Timestamp::new(self.applied.placement.partitions());
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
             let guest = Guest {
                 home,
@@ -128,8 +128,8 @@ impl Replica {
         session: Attached,
     ) -> ConnectionId {
         let id = self.insert_guest(home, client, peer);
-        self.guests.by_session.insert((session.session, id));
-        if let Some(connection) = self.connections.get_mut(id) {
+        self.clients.guests.by_session.insert((session.session, id));
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.phase = if session.read_only { Phase::ReadOnly } else { Phase::Guest };
             connection.session = session.session;
             connection.timeout_ms = session.timeout_ms;
@@ -152,24 +152,24 @@ impl Replica {
 
     /// The connection of a home's client here.
     pub(crate) fn guest(&self, home: u8, client: ConnectionId) -> Option<ConnectionId> {
-        self.guests.named(home, client)
+        self.clients.guests.named(home, client)
     }
 
     /// What the state here rests on.
     pub(crate) fn stamp(&self) -> &Timestamp {
-        &self.stamp
+        &self.applied.stamp
     }
 
     /// All updates that are yet to be applied here are larger than this zxid: each entry says what its
     /// leader had seen, what he proposes later is larger than that, and so is what the next leader does.
     pub(crate) fn clock(&self) -> i64 {
-        self.stamp.zxid()
+        self.applied.stamp.zxid()
     }
 
     /// Others have come to this zxid: what is proposed here from now on is larger, if this server leads.
     /// Returns from where on its timeline that is known.
     pub(crate) fn come_to(&mut self, zxid: i64) -> u64 {
-        if !self.prepares() || !self.partition.promise(zxid) {
+        if !self.prepares() || !self.applied.partition.promise(zxid) {
             return 0;
         }
         self.propose_entry();
@@ -189,7 +189,7 @@ impl Replica {
     ) {
         self.now = now;
         let own = self.config.partition;
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {
             return;
         }
@@ -205,41 +205,41 @@ impl Replica {
             let ahead = entry_of(guest.seen.at(own));
             if ahead > self.timeline.applied_at().0 && !self.planted.is(Bug::TimestampIgnored) {
                 let barrier = self.timeline.barrier_at(id, ahead);
-                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
+                self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
             }
         }
         self.stats.packets_received += 1;
-        self.load.request(frame.opcode, frame.body(), now);
+        self.leader.load.request(frame.opcode, frame.body(), now);
         self.request(id, frame, now.mono_us);
     }
 
     /// What is proposed next for a guest rests on what its client has seen, as all does that follows.
     #[inline]
     pub(crate) fn rests_on_guest(&mut self, id: ConnectionId) {
-        let guest = self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut());
-        let begun = Some(self.partition.abandoned());
+        let guest = self.clients.connections.get_mut(id).and_then(|connection| connection.guest.as_mut());
+        let begun = Some(self.applied.partition.abandoned());
         if let Some(guest) = guest.filter(|guest| guest.rests_at != begun) {
-            self.partition.depends_on(&guest.seen);
+            self.applied.partition.depends_on(&guest.seen);
             guest.rests_at = begun;
         }
     }
 
     /// What a guest is answered next is about what these partitions have parts of.
     pub(crate) fn answer_when_whole(&mut self, own: Option<ConnectionId>, parts: u64) {
-        let guest = own.and_then(|id| self.connections.get(id)?.guest.as_ref());
+        let guest = own.and_then(|id| self.clients.connections.get(id)?.guest.as_ref());
         if let Some(guest) = guest {
-            self.said.push_back((guest.home, guest.client, ToClient::Participants(parts)));
+            self.clients.said.push_back((guest.home, guest.client, ToClient::Participants(parts)));
         }
     }
 
     /// What follows writes that are prepared here is about to leave this thread.
     pub(crate) fn promises_are_told(&mut self) {
-        self.partition.promises_are_told();
+        self.applied.partition.promises_are_told();
     }
 
     /// What there is for a client of some home, oldest first.
     pub(crate) fn poll_guest(&mut self) -> Option<ForClient> {
-        if let Some((home, client, what)) = self.said.pop_front() {
+        if let Some((home, client, what)) = self.clients.said.pop_front() {
             if matches!(what, ToClient::Prepared(_)) {
                 self.promises_are_told();
             }
@@ -257,7 +257,7 @@ impl Replica {
                     self.frames(guest).map(|frames| (self.config.partition, client, frames))
                 }
             };
-            self.said.extend(said);
+            self.clients.said.extend(said);
         }
     }
 
@@ -265,11 +265,12 @@ impl Replica {
         loop {
             match self.poll_output()? {
                 Output::Send(id) => {
-                    let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+                    let guest =
+                        self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
                     let Some(&Guest { home, client, is_told, .. }) = guest.map(Box::as_ref) else { continue };
                     if !is_told && let Some(attached) = self.newly_attached(id) {
                         // The frames come with the next look.
-                        self.connections.announce_first(id);
+                        self.clients.connections.announce_first(id);
                         return Some(ForClient::Said(home, client, ToClient::Attached(attached)));
                     }
                     if home == self.config.partition {
@@ -281,7 +282,8 @@ impl Replica {
                 // Their homes do not send more than they may.
                 Output::Resume(_) => {}
                 Output::Close(id, reason) => {
-                    let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+                    let guest =
+                        self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
                     if let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) {
                         return Some(ForClient::Said(home, client, ToClient::Closed(reason)));
                     }
@@ -292,7 +294,7 @@ impl Replica {
 
     fn newly_attached(&mut self, id: ConnectionId) -> Option<Attached> {
         let clock = self.clock();
-        let connection = self.connections.get_mut(id)?;
+        let connection = self.clients.connections.get_mut(id)?;
         let Connection { session, timeout_ms, opening, .. } = *connection;
         let read_only = connection.phase == Phase::ReadOnly;
         let is_live = read_only || matches!(connection.phase, Phase::Live(_));
@@ -305,13 +307,13 @@ impl Replica {
         }
         guest.is_told = true;
         let since = guest.since;
-        let programs = self.partition.extensions.concerns(session);
+        let programs = self.applied.partition.extensions.concerns(session);
         Some(Attached { session, timeout_ms, opening, since, read_only, programs })
     }
 
     /// What has been written for a guest, and how many answers are in it.
     pub(crate) fn take_output(&mut self, id: ConnectionId) -> Option<(u32, Vec<u8>)> {
-        let connection = self.connections.get_mut(id)?;
+        let connection = self.clients.connections.get_mut(id)?;
         let bytes = core::mem::take(&mut connection.output);
         let answers = core::mem::take(&mut connection.answers);
         Some((answers, bytes)).filter(|(_, bytes)| !bytes.is_empty())
@@ -319,24 +321,24 @@ impl Replica {
 
     pub(crate) fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
         let (answers, bytes) = self.take_output(id)?;
-        Some(ToClient::Frames { answers, bytes, stamp: self.stamp.clone() })
+        Some(ToClient::Frames { answers, bytes, stamp: self.applied.stamp.clone() })
     }
 
     /// A connection has ended: its home's client is known here no more.
     pub(crate) fn forget_guest(&mut self, id: ConnectionId, connection: &Connection) {
-        self.guests.forget(id, connection);
+        self.clients.guests.forget(id, connection);
     }
 
     /// A session has ended on this partition, and its ephemerals and acknowledgements are gone. Its guests are told
     /// nothing any more: that would be what follows the end, and they have not been told of that. The first partition
     /// ends their connections when it comes so far, with the answer before that if they have asked for it.
     pub(crate) fn silence_guests(&mut self, session: i64) {
-        let guests: Vec<_> = self.guests.of_session(session).collect();
+        let guests: Vec<_> = self.clients.guests.of_session(session).collect();
         for id in guests {
-            let connection = self.connections.get_mut(id);
+            let connection = self.clients.connections.get_mut(id);
             if let Some(connection) = connection.filter(|connection| connection.phase == Phase::Guest) {
                 connection.phase = Phase::Closing;
-                self.partition.watches.remove_watcher(WatcherId(id.0));
+                self.applied.partition.watches.remove_watcher(WatcherId(id.0));
             }
         }
     }

@@ -46,17 +46,17 @@ impl Replica {
     /// Whether a client has seen more than this server. With several partitions another one may have seen it,
     /// and is waited for: see [`crate::catch_up`].
     fn is_ahead(&mut self, id: ConnectionId, zxid: i64) -> bool {
-        match self.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
+        match self.clients.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
             Some(guest) => {
                 guest.last_zxid = zxid;
-                self.is_read_only() && zxid > self.read_only.newest().max(self.clock())
+                self.is_read_only() && zxid > self.sessions.read_only.newest().max(self.clock())
             }
-            None => zxid > self.partition.tree.last_zxid(),
+            None => zxid > self.applied.partition.tree.last_zxid(),
         }
     }
 
     fn create_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
-        if self.no_room_until_us.is_some() {
+        if self.leader.no_room_until_us.is_some() {
             self.close(id, CloseReason::NoRoom);
             return;
         }
@@ -64,20 +64,21 @@ impl Replica {
             self.open_local(id, timeout_ms, request);
             return;
         }
-        let session = self.sessions.new_id();
+        let session = self.sessions.live.new_id();
         self.opening(id, timeout_ms, request);
         self.ask_for_new_session(id, session, timeout_ms);
     }
 
     /// Has a session created, by whoever leads.
     pub(crate) fn ask_for_new_session(&mut self, id: ConnectionId, session: i64, timeout_ms: i32) {
-        let password = self.sessions.new_password(session);
+        let password = self.sessions.live.new_password(session);
         if self.can_prepare() {
             let origin = self.timeline.next_request();
             self.rests_on_guest(id);
-            let created = self.partition.propose_session(origin, session, timeout_ms, password, self.now);
+            let created =
+                self.applied.partition.propose_session(origin, session, timeout_ms, password, self.now);
             if let Err(refusal) = created {
-                self.partition.propose_refusal(origin, refusal);
+                self.applied.partition.propose_refusal(origin, refusal);
             }
             self.timeline.prepared(id);
         } else {
@@ -87,7 +88,7 @@ impl Replica {
 
     fn reopen_session(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
         self.stats.sessions_brought += 1;
-        if self.no_room_until_us.is_some() {
+        if self.leader.no_room_until_us.is_some() {
             self.close(id, CloseReason::NoRoom);
             return;
         }
@@ -96,18 +97,18 @@ impl Replica {
         }
         let (session, password) = (request.session_id, request.password);
         self.opening(id, timeout_ms, request);
-        if !self.can_prepare() || !self.stamp.is_empty() {
+        if !self.can_prepare() || !self.applied.stamp.is_empty() {
             self.ask_for_session(id, false, session, timeout_ms, password);
             return;
         }
         let is_alone = self.timeline.is_alone();
-        let ending = self.partition.tree.session_has_password(session, password)
+        let ending = self.applied.partition.tree.session_has_password(session, password)
             && !self.planted.is(Bug::ExpiredWhileProposed);
         let origin = self.timeline.next_request();
-        match self.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
+        match self.applied.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
             Ok(()) => {
                 // It has been heard of now, not only when that is applied.
-                self.sessions.heard_of(session, 0, self.now);
+                self.sessions.live.heard_of(session, 0, self.now);
                 self.timeline.prepared(id);
             }
             // It is so already, and not only if an end that is proposed will be durable.
@@ -115,7 +116,7 @@ impl Replica {
                 self.send_expired(id);
             }
             Err(refusal) => {
-                self.partition.propose_refusal(origin, refusal);
+                self.applied.partition.propose_refusal(origin, refusal);
                 self.timeline.prepared(id);
             }
         }
@@ -130,7 +131,7 @@ impl Replica {
         timeout_ms: i32,
         password: &[u8],
     ) {
-        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
         let nothing = Timestamp::default();
         let seen = guest.map_or(&nothing, |guest| &guest.seen);
         let mut asked = Vec::new();
@@ -141,7 +142,7 @@ impl Replica {
     pub(crate) fn opening(&mut self, id: ConnectionId, timeout_ms: i32, request: &ConnectRequest<'_>) {
         let opening = self.timeline.next_request().request;
         let told = request.read_only.map(|_| self.is_read_only());
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms, read_only: told };
         connection.takes_read_only = request.read_only == Some(true);
         connection.opening = opening;
@@ -150,24 +151,24 @@ impl Replica {
     /// A session was created, or came to another connection, here or at another server: that is
     /// committed, so the client may know. `own` is the connection that asked for it.
     pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
-        self.tell_of_session(opened.session, self.partition.tree.session_contact(opened.session));
-        let since = self.applying;
-        if let Some(guest) = own.and_then(|id| self.connections.get_mut(id)?.guest.as_mut()) {
+        self.tell_of_session(opened.session, self.applied.partition.tree.session_contact(opened.session));
+        let since = self.applied.applying;
+        if let Some(guest) = own.and_then(|id| self.clients.connections.get_mut(id)?.guest.as_mut()) {
             guest.since = since;
         }
         // Also when its connection is gone already: then it expires like any silent session.
-        let key = self.sessions.insert(opened.session, opened.timeout_ms, self.now);
-        self.sessions.set_timeout(key, opened.timeout_ms, self.now);
-        if self.sessions.set_scope(key, Scope::Global) {
+        let key = self.sessions.live.insert(opened.session, opened.timeout_ms, self.now);
+        self.sessions.live.set_timeout(key, opened.timeout_ms, self.now);
+        if self.sessions.live.set_scope(key, Scope::Global) {
             // It was known here alone, on the connection that it is on.
             return;
         }
-        let opening = own.and_then(|id| match &self.connections.get(id)?.phase {
+        let opening = own.and_then(|id| match &self.clients.connections.get(id)?.phase {
             Phase::Opening { read_only, .. } => Some((id, *read_only)),
             _ => None,
         });
         let Some((id, read_only)) = opening else {
-            if let Some(previous) = self.sessions.leave(opened.session) {
+            if let Some(previous) = self.sessions.live.leave(opened.session) {
                 self.close(previous, CloseReason::SessionMoved);
             }
             return;
@@ -191,16 +192,16 @@ impl Replica {
     /// but not applied here yet. Now it is, and [`crate::session::Sessions::insert`] has passed over it and those
     /// that may have been given with it.
     pub(crate) fn opening_refused(&mut self, id: ConnectionId, refusal: Refusal) {
-        let phase = self.connections.get(id).map(|connection| &connection.phase);
+        let phase = self.clients.connections.get(id).map(|connection| &connection.phase);
         let Some(&Phase::Opening { timeout_ms, .. }) = phase else { return };
         if refusal != Refusal::Error(ErrorCode::BadArguments) {
             self.send_expired(id);
             return;
         }
-        let session = self.sessions.new_id();
-        let password = self.sessions.new_password(session);
+        let session = self.sessions.live.new_id();
+        let password = self.sessions.live.new_password(session);
         let opening = self.timeline.next_request().request;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.opening = opening;
         }
         self.ask_for_session(id, true, session, timeout_ms, &password);
@@ -208,7 +209,8 @@ impl Replica {
 
     /// There is no such session, or the password is another one.
     pub(crate) fn send_expired(&mut self, id: ConnectionId) {
-        let Some(Phase::Opening { read_only, .. }) = self.connections.get(id).map(|it| &it.phase) else {
+        let Some(Phase::Opening { read_only, .. }) = self.clients.connections.get(id).map(|it| &it.phase)
+        else {
             return;
         };
         let read_only = *read_only;
@@ -218,29 +220,29 @@ impl Replica {
 
     pub(crate) fn go_live(&mut self, id: ConnectionId, key: usize, response: ConnectResponse) {
         let Now { mono_us, .. } = self.now;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.phase = Phase::Live(key);
             connection.session = response.session_id;
             connection.timeout_ms = response.timeout_ms;
             connection.last_reply_us = mono_us;
         }
-        if let Some(previous) = self.sessions.attach(key, Some(id))
+        if let Some(previous) = self.sessions.live.attach(key, Some(id))
             && previous != id
         {
-            self.partition.watches.remove_watcher(WatcherId(previous.0));
+            self.applied.partition.watches.remove_watcher(WatcherId(previous.0));
             self.close(previous, CloseReason::SessionMoved);
         }
         self.send_response(id, &response);
     }
 
     pub(crate) fn send_response(&mut self, id: ConnectionId, response: &ConnectResponse) {
-        let Some(output) = self.connections.output(id) else { return };
+        let Some(output) = self.clients.connections.output(id) else { return };
         let start = begin_frame(output);
         response.encode(output);
         end_frame(output, start);
         let bytes = output.len() - start;
         self.stats.sent(bytes);
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.sent += 1;
         }
     }

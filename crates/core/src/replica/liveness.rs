@@ -15,27 +15,28 @@ impl Replica {
     pub(crate) fn tell_whom_we_heard(&mut self) {
         let now_us = self.now.mono_us;
         if self.timeline.lead() == Lead::Active {
-            self.liveness.leads(self.now);
+            self.sessions.liveness.leads(self.now);
             return;
         }
         let leader = self.timeline.leader();
-        if leader == 0 || self.liveness.due_us > now_us {
+        if leader == 0 || self.sessions.liveness.due_us > now_us {
             return;
         }
-        let (connections, limits) = (&self.connections, &self.config.limits);
+        let (connections, limits) = (&self.clients.connections, &self.config.limits);
         let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
-        let mut sessions = self.sessions.heard_since(self.liveness.known_until_us, self.now, held_up);
+        let mut sessions =
+            self.sessions.live.heard_since(self.sessions.liveness.known_until_us, self.now, held_up);
         if self.planted.is(Bug::HeardIsNotTold) {
             sessions.clear();
         }
-        let number = self.liveness.begin_message(self.config.tick_ms, now_us);
+        let number = self.sessions.liveness.begin_message(self.config.tick_ms, now_us);
         let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
         self.timeline.send(leader, heard.encode());
     }
 
     /// Clients of a server that is cut off from the leader must learn it before their sessions end.
     pub(crate) fn close_cut_off(&mut self) {
-        let (known_us, now_us) = (self.liveness.known_until_us, self.now.mono_us);
+        let (known_us, now_us) = (self.sessions.liveness.known_until_us, self.now.mono_us);
         let is_due = |timeout_ms: i32| now_us > known_us + look_after_us(timeout_ms);
         let least_ms = self.config.session_timeout_min_ms;
         if !is_due(least_ms) {
@@ -43,11 +44,11 @@ impl Replica {
         }
         // A server without a vote waits for no election, and would not find out by itself. Then it takes
         // its time to hear of a leader again.
-        if now_us > self.liveness.forgotten_us + look_after_us(least_ms) {
-            self.liveness.forgotten_us = now_us;
+        if now_us > self.sessions.liveness.forgotten_us + look_after_us(least_ms) {
+            self.sessions.liveness.forgotten_us = now_us;
             self.timeline.forget_leader();
         }
-        let due = self.connections.iter().filter(|(_, connection)| match connection.phase {
+        let due = self.clients.connections.iter().filter(|(_, connection)| match connection.phase {
             Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),
             Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
             Phase::Handshake | Phase::ReadOnly | Phase::Closing => false,

@@ -48,7 +48,7 @@ impl Replica {
 
     fn begin_behind_barrier(&mut self, id: ConnectionId) {
         let barrier = self.timeline.barrier(id);
-        self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
+        self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
     }
 
     /// A client comes back with a session that is a local one here. False if there is none.
@@ -59,19 +59,19 @@ impl Replica {
         request: &ConnectRequest<'_>,
     ) -> bool {
         let session = request.session_id;
-        let Some(key) = self.sessions.local(session) else { return false };
+        let Some(key) = self.sessions.live.local(session) else { return false };
         self.opening(id, timeout_ms, request);
-        if !is_same_password(&self.sessions.new_password(session), request.password) {
+        if !is_same_password(&self.sessions.live.new_password(session), request.password) {
             self.send_expired(id);
             return true;
         }
-        self.sessions.touch(key, self.now);
-        if let Some(previous) = self.sessions.attach(key, Some(id)).filter(|previous| *previous != id) {
+        self.sessions.live.touch(key, self.now);
+        if let Some(previous) = self.sessions.live.attach(key, Some(id)).filter(|previous| *previous != id) {
             self.close(previous, CloseReason::SessionMoved);
         }
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.session = session;
-            self.local.returning.insert((connection.opening, id));
+            self.sessions.local.returning.insert((connection.opening, id));
         }
         self.let_local_return();
         true
@@ -79,23 +79,23 @@ impl Replica {
 
     /// Lets those come back for whom everything that was asked here before has its outcome.
     pub(crate) fn let_local_return(&mut self) {
-        while let Some((before, id)) = self.local.returning.first().copied()
+        while let Some((before, id)) = self.sessions.local.returning.first().copied()
             && before <= self.timeline.first_request()
         {
-            self.local.returning.pop_first();
-            let Some(connection) = self.connections.get_mut(id) else { continue };
+            self.sessions.local.returning.pop_first();
+            let Some(connection) = self.clients.connections.get_mut(id) else { continue };
             let Phase::Opening { timeout_ms, .. } = connection.phase else { continue };
             let session = connection.session;
-            match self.sessions.local(session) {
+            match self.sessions.live.local(session) {
                 // Whether it was to be a global one is known by now.
                 Some(key) => {
-                    self.sessions.set_scope(key, Scope::Local);
+                    self.sessions.live.set_scope(key, Scope::Local);
                     self.begin_behind_barrier(id);
                 }
                 None => {
                     connection.session = 0;
                     connection.opening = self.timeline.next_request().request;
-                    let password = self.sessions.new_password(session);
+                    let password = self.sessions.live.new_password(session);
                     self.ask_for_session(id, false, session, timeout_ms, &password);
                 }
             }
@@ -104,21 +104,21 @@ impl Replica {
 
     /// A barrier has fallen: if a local session begins behind it, its client may know now.
     pub(crate) fn local_opened(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let Phase::Opening { timeout_ms, read_only } = connection.phase else { return };
         let (session, key) = match connection.session {
             0 => {
-                let session = self.sessions.new_id();
-                (session, Some(self.sessions.insert_local(session, timeout_ms, self.now)))
+                let session = self.sessions.live.new_id();
+                (session, Some(self.sessions.live.insert_local(session, timeout_ms, self.now)))
             }
-            session => (session, self.sessions.local(session)),
+            session => (session, self.sessions.live.local(session)),
         };
         let Some(key) = key else {
             self.send_expired(id);
             return;
         };
-        self.sessions.set_timeout(key, timeout_ms, self.now);
-        let password = self.sessions.new_password(session);
+        self.sessions.live.set_timeout(key, timeout_ms, self.now);
+        let password = self.sessions.live.new_password(session);
         let protocol_version = 0;
         let session_id = session;
         self.go_live(
@@ -131,11 +131,11 @@ impl Replica {
     /// The session of a connection, if it is a local one that is not to be a global one.
     #[inline]
     fn local_of(&self, id: ConnectionId) -> Option<SessionKey> {
-        if self.sessions.locals() == 0 {
+        if self.sessions.live.locals() == 0 {
             return None;
         }
-        let Phase::Live(key) = self.connections.get(id)?.phase else { return None };
-        self.sessions.get(key).filter(|session| session.scope() == Scope::Local).map(|_| key)
+        let Phase::Live(key) = self.clients.connections.get(id)?.phase else { return None };
+        self.sessions.live.get(key).filter(|session| session.scope() == Scope::Local).map(|_| key)
     }
 
     /// In whose name a connection's writes are prepared: nobody's, if only this server knows its session.
@@ -173,13 +173,13 @@ impl Replica {
 
     /// Asks for a local session to be a global one. What is asked behind that is asked in its name.
     fn upgrade(&mut self, id: ConnectionId, key: SessionKey) {
-        let Some((session, timeout_ms)) = self.sessions.get(key).map(|live| (live.id, live.timeout_ms))
+        let Some((session, timeout_ms)) = self.sessions.live.get(key).map(|live| (live.id, live.timeout_ms))
         else {
             return;
         };
-        self.sessions.set_scope(key, Scope::Upgrading);
+        self.sessions.live.set_scope(key, Scope::Upgrading);
         let opening = self.timeline.next_request().request;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.opening = opening;
         }
         self.ask_for_new_session(id, session, timeout_ms);
@@ -187,10 +187,10 @@ impl Replica {
 
     /// Whether this is the outcome of what is to make the session of a connection a global one.
     pub(crate) fn is_of_upgrade(&self, id: ConnectionId, origin: Origin) -> bool {
-        self.sessions.locals() > 0
-            && self.connections.get(id).is_some_and(|connection| {
+        self.sessions.live.locals() > 0
+            && self.clients.connections.get(id).is_some_and(|connection| {
                 let Phase::Live(key) = connection.phase else { return false };
-                let session = self.sessions.get(key);
+                let session = self.sessions.live.get(key);
                 connection.opening == origin.request
                     && session.is_some_and(|session| session.scope() == Scope::Upgrading)
             })
@@ -198,7 +198,7 @@ impl Replica {
 
     /// The leader did not make the session a global one.
     pub(crate) fn upgrade_refused(&mut self, id: ConnectionId) {
-        if let Some(session) = self.connections.get(id).map(|connection| connection.session) {
+        if let Some(session) = self.clients.connections.get(id).map(|connection| connection.session) {
             self.end_local(session, CloseReason::SessionExpired);
         }
     }
@@ -206,17 +206,17 @@ impl Replica {
     /// An answer has left; behind that to its own close a local session is gone.
     pub(crate) fn left_behind(&mut self, id: ConnectionId, opcode: Opcode, err: i32) {
         if opcode == Opcode::CloseSession && err == 0 && self.local_of(id).is_some() {
-            let session = self.connections.get(id).map_or(0, |connection| connection.session);
+            let session = self.clients.connections.get(id).map_or(0, |connection| connection.session);
             self.end_local(session, CloseReason::SessionClosed);
         }
     }
 
     /// A local session ends, and its connection with it.
     pub(crate) fn end_local(&mut self, session: i64, reason: CloseReason) {
-        if self.sessions.local(session).is_some()
-            && let Some(id) = self.sessions.remove(session).and_then(|live| live.connection)
+        if self.sessions.live.local(session).is_some()
+            && let Some(id) = self.sessions.live.remove(session).and_then(|live| live.connection)
         {
-            match self.connections.get(id).map(|connection| &connection.phase) {
+            match self.clients.connections.get(id).map(|connection| &connection.phase) {
                 Some(Phase::Opening { .. }) => self.send_expired(id),
                 _ => self.close(id, reason),
             }
@@ -226,7 +226,7 @@ impl Replica {
     /// Number of local sessions.
     #[must_use]
     pub fn local_session_count(&self) -> usize {
-        debug_assert!(self.config.partition == FIRST || self.sessions.locals() == 0);
-        self.sessions.locals()
+        debug_assert!(self.config.partition == FIRST || self.sessions.live.locals() == 0);
+        self.sessions.live.locals()
     }
 }

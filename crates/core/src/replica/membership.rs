@@ -25,7 +25,7 @@ impl Replica {
     /// The members are others. Before the term is settled that is who belonged to it once; the end of it is
     /// told.
     pub(crate) fn members_changed(&mut self) {
-        self.server_list.is_told = false;
+        self.servers.list.is_told = false;
         if self.timeline.is_settled() {
             self.timeline.tell_members();
         }
@@ -43,9 +43,9 @@ impl Replica {
     #[must_use]
     pub fn servers(&self) -> Option<&str> {
         if !self.has_sessions() {
-            return self.server_list.list.as_deref();
+            return self.servers.list.list.as_deref();
         }
-        let data = self.partition.tree.get(CONFIG_PATH)?.data()?;
+        let data = self.applied.partition.tree.get(CONFIG_PATH)?.data()?;
         core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
     }
 
@@ -53,7 +53,7 @@ impl Replica {
     /// server has in its own settings, perhaps with other addresses for the same servers.
     #[must_use]
     pub fn changed_servers(&self) -> Option<&str> {
-        self.servers().filter(|_| self.members_version() != Some(self.placement.first_zxid()))
+        self.servers().filter(|_| self.members_version() != Some(self.applied.placement.first_zxid()))
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {
@@ -64,20 +64,20 @@ impl Replica {
 
     /// At the first partition: tells the others the list.
     pub(crate) fn tell_servers(&mut self) {
-        if self.server_list.is_told || !self.has_sessions() || self.stamp.is_empty() {
+        if self.servers.list.is_told || !self.has_sessions() || self.applied.stamp.is_empty() {
             return;
         }
-        self.server_list.is_told = true;
+        self.servers.list.is_told = true;
         let Some(list) = self.servers().map(String::from) else { return };
-        for partition in (0..self.placement.partitions()).filter(|partition| *partition != FIRST) {
+        for partition in (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST) {
             self.say(partition, ShardMessage::Servers(list.clone()));
         }
     }
 
     /// At the others: they are told.
     pub(crate) fn servers_told(&mut self, list: String) {
-        if self.server_list.list.as_ref() != Some(&list) {
-            self.server_list.list = Some(list);
+        if self.servers.list.list.as_ref() != Some(&list) {
+            self.servers.list.list = Some(list);
             self.servers_changed();
         }
     }
@@ -114,7 +114,7 @@ impl Replica {
             return;
         };
         // It is the first update of all.
-        if self.partition.proposed_zxid() == 0 {
+        if self.applied.partition.proposed_zxid() == 0 {
             // It can be refused by nobody.
             let _ = self.propose_members(None, &membership, &Caller::SERVER);
         }
@@ -127,9 +127,10 @@ impl Replica {
         caller: &Caller<'_>,
     ) -> Result<(), Refusal> {
         let now = self.now;
-        let proposed = self.partition.propose_config(origin, |zxid| membership.text(zxid), caller, now);
+        let proposed =
+            self.applied.partition.propose_config(origin, |zxid| membership.text(zxid), caller, now);
         if proposed.is_ok() {
-            self.server_list.proposed = Some(self.partition.proposed_zxid());
+            self.servers.list.proposed = Some(self.applied.partition.proposed_zxid());
         }
         proposed
     }
@@ -145,7 +146,7 @@ impl Replica {
             return Err(ErrorCode::ReconfigDisabled.into());
         }
         // The first list of all may be on its way, too.
-        if self.server_list.proposed.is_some() || !self.timeline.members().outgoing.is_empty() {
+        if self.servers.list.proposed.is_some() || !self.timeline.members().outgoing.is_empty() {
             return Err(ErrorCode::ReconfigInProgress.into());
         }
         // As ZooKeeper: a server that stands alone has no list that could be changed.
@@ -179,15 +180,15 @@ impl Replica {
 
     /// A list of servers has been applied, or will not be.
     pub(crate) fn members_settled(&mut self) {
-        let applied = self.partition.tree.last_zxid();
+        let applied = self.applied.partition.tree.last_zxid();
         if self.planted.is(Bug::ReconfigNeverEnds) {
             return;
         }
         // Before it leads it has proposed none; one that its log refused is void.
         if self.timeline.lead() != Lead::Active
-            || self.server_list.proposed.is_some_and(|zxid| zxid <= applied)
+            || self.servers.list.proposed.is_some_and(|zxid| zxid <= applied)
         {
-            self.server_list.proposed = None;
+            self.servers.list.proposed = None;
         }
     }
 }

@@ -47,42 +47,45 @@ impl Replica {
     /// Where everything lives, as of what is applied here.
     #[must_use]
     pub fn placement(&self) -> &Placement {
-        &self.placement
+        &self.applied.placement
     }
 
     /// The state has changed: what lives where may have too.
     #[inline]
     pub(crate) fn note_placement(&mut self) {
-        let placed = self.partition.tree.placed();
-        if placed.version() != self.placement.version() {
-            self.placement = Placement::with(self.placement.partitions(), placed);
-            self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
+        let placed = self.applied.partition.tree.placed();
+        if placed.version() != self.applied.placement.version() {
+            self.applied.placement = Placement::with(self.applied.placement.partitions(), placed);
+            self.applied
+                .partition
+                .extensions
+                .is_at_home(self.applied.placement.clone(), self.config.partition);
         }
     }
 
     /// Whether a connection's requests were routed by another table than this partition has.
     #[inline]
     pub(crate) fn is_misplaced(&self, id: ConnectionId) -> bool {
-        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
-        guest.is_some_and(|guest| guest.placed < self.placement.version())
+        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        guest.is_some_and(|guest| guest.placed < self.applied.placement.version())
     }
 
     /// Gives a guest's request back to its home, behind all that was answered before it.
     pub(crate) fn send_back(&mut self, id: ConnectionId, frame: Box<[u8]>) {
-        let guest = self.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
         let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) else { return };
         let before = self.frames(id);
-        self.said.extend(before.map(|frames| (home, client, frames)));
-        let (version, stamp) = (self.placement.version(), self.stamp.clone());
-        self.said.push_back((home, client, ToClient::WrongPartition { version, frame, stamp }));
+        self.clients.said.extend(before.map(|frames| (home, client, frames)));
+        let (version, stamp) = (self.applied.placement.version(), self.applied.stamp.clone());
+        self.clients.said.push_back((home, client, ToClient::WrongPartition { version, frame, stamp }));
     }
 
     /// The leader has not taken a write because of where it was sent.
     pub(crate) fn write_comes_back(&mut self, id: ConnectionId, asked: &[u8]) {
-        let queue = self.connections.get(id).map(|connection| &connection.queue);
+        let queue = self.clients.connections.get(id).map(|connection| &connection.queue);
         let is_write = |slot: &Slot| matches!(slot, Slot::Write { .. });
         let Some(at) = queue.and_then(|queue| queue.iter().position(is_write)) else { return };
-        let Some(Slot::Write { xid, .. }) = self.connections.remove_slot(id, at) else { return };
+        let Some(Slot::Write { xid, .. }) = self.clients.connections.remove_slot(id, at) else { return };
         if let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) {
             self.send_back(id, frame(RequestHeader { xid, opcode: opcode as i32 }, body));
         }
@@ -103,33 +106,33 @@ impl Replica {
     /// # Errors
     /// When that can be told at once.
     pub fn ask_move(&mut self, path: &str, to: u8) -> Result<(), MoveRefusal> {
-        if !self.has_sessions() || !self.timeline.leads() || self.moves.waiting >= WAITING_MAX {
+        if !self.has_sessions() || !self.timeline.leads() || self.leader.moves.waiting >= WAITING_MAX {
             return Err(MoveRefusal::NotNow);
         }
-        self.placement.check_move(path, to)?;
+        self.applied.placement.check_move(path, to)?;
         let mut asked = Vec::new();
         Asked::put_move(&mut asked, path, to);
-        self.moves.waiting += 1;
-        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.leader.moves.waiting += 1;
+        self.leader.pending.push_back(Pending { origin: None, asked: asked.into() });
         self.take_pending();
         Ok(())
     }
 
     /// What became of a move.
     pub fn poll_moved(&mut self) -> Option<Moved> {
-        self.moves.outcomes.pop_front()
+        self.leader.moves.outcomes.pop_front()
     }
 
     /// Moves that have been asked for and are not done.
     #[must_use]
     pub fn moves_waiting(&self) -> usize {
-        self.moves.waiting
+        self.leader.moves.waiting
     }
 
     /// A move's turn has come. False when it can be coordinated.
     pub(crate) fn is_refused_move(&mut self, asked: &Asked<'_>) -> bool {
         let Asked::Move { path, to } = asked else { return false };
-        match self.placement.check_move(path, *to) {
+        match self.applied.placement.check_move(path, *to) {
             Ok(()) => false,
             Err(refusal) => {
                 self.move_ended(path, *to, Err(refusal));
@@ -139,23 +142,23 @@ impl Replica {
     }
 
     fn move_ended(&mut self, path: &str, to: u8, result: Result<(), MoveRefusal>) {
-        self.moves.waiting = self.moves.waiting.saturating_sub(1);
-        if self.moves.outcomes.len() < WAITING_MAX {
-            self.moves.outcomes.push_back(Moved { path: path.into(), to, result });
+        self.leader.moves.waiting = self.leader.moves.waiting.saturating_sub(1);
+        if self.leader.moves.outcomes.len() < WAITING_MAX {
+            self.leader.moves.outcomes.push_back(Moved { path: path.into(), to, result });
         }
     }
 
     /// All parts of an operation are prepared: if it is a move, it is done when this partition's is applied.
     pub(crate) fn is_kept(&mut self, asked: &[u8]) {
         if let Ok(Asked::Move { path, to }) = Asked::decode(asked) {
-            self.moves.kept = Some((path.into(), to));
+            self.leader.moves.kept = Some((path.into(), to));
         }
     }
 
     /// Whoever has asked for the move that was under way can build on it: the table says so.
     fn kept_is_done(&mut self) {
-        let placement = &self.placement;
-        if let Some((path, to)) = self.moves.kept.take_if(|(path, to)| placement.of(path) == *to) {
+        let placement = &self.applied.placement;
+        if let Some((path, to)) = self.leader.moves.kept.take_if(|(path, to)| placement.of(path) == *to) {
             self.move_ended(&path, to, Ok(()));
         }
     }
@@ -176,9 +179,9 @@ impl Replica {
 
     /// This server does not lead any more: what was asked for is forgotten.
     pub(crate) fn forget_moves(&mut self) {
-        self.moves.waiting = 0;
-        self.moves.kept = None;
-        self.moves.outcomes.clear();
+        self.leader.moves.waiting = 0;
+        self.leader.moves.kept = None;
+        self.leader.moves.outcomes.clear();
     }
 
     // ---- watches that leave and come ----
@@ -187,27 +190,27 @@ impl Replica {
     pub(crate) fn watches_are_here(&mut self, entry: &[u8], places: &[EntryId]) -> bool {
         let Some(Moving::Taken(path)) = moving(entry) else { return true };
         let place_of = |partition| places.iter().find(|place| place.partition == partition).copied();
-        let (given, taken) = (place_of(self.placement.of(path)), place_of(self.config.partition));
+        let (given, taken) = (place_of(self.applied.placement.of(path)), place_of(self.config.partition));
         let (Some(given), Some(taken)) = (given, taken) else { return true };
-        if !self.moves.coming.contains_key(&taken) {
+        if !self.leader.moves.coming.contains_key(&taken) {
             // If it was given before this process began nobody would say so.
             self.say(given.partition, ShardMessage::Follow { given, taken });
         }
-        let (homes, _) = self.moves.coming.entry(taken).or_default();
-        *homes == u64::MAX >> (64 - u32::from(self.placement.partitions()))
+        let (homes, _) = self.leader.moves.coming.entry(taken).or_default();
+        *homes == u64::MAX >> (64 - u32::from(self.applied.placement.partitions()))
     }
 
     /// Who takes what this partition has given at a place waits for the watches on that.
     pub(crate) fn is_followed(&mut self, given: EntryId, taken: EntryId) {
-        if given.position <= self.moves.begun {
+        if given.position <= self.leader.moves.begun {
             self.tell_homes(taken, BTreeMap::new());
         } else if given.position > self.timeline.applied_at().0 {
-            self.moves.followers.push((given, taken));
+            self.leader.moves.followers.push((given, taken));
         }
     }
 
     fn tell_homes(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
-        for home in 0..self.placement.partitions() {
+        for home in 0..self.applied.placement.partitions() {
             let watches = leaving.remove(&home).unwrap_or_default();
             self.say(home, ShardMessage::Leaves { taken, watches });
         }
@@ -219,7 +222,7 @@ impl Replica {
         let own = self.config.partition;
         match part.update.as_ref().and_then(stoa_tree::Update::moving) {
             Some(Moving::Given(path)) => {
-                let to = self.placement.of(path);
+                let to = self.applied.placement.of(path);
                 let taken = part.places().find(|place| place.partition == to);
                 taken.into_iter().for_each(|taken| self.watches_leave(path, taken));
             }
@@ -234,9 +237,9 @@ impl Replica {
     /// Watches on what was given leave too. Recursive ones go wherever something is that they are for, also
     /// those on what is above it, and stay where something is.
     fn watches_leave(&mut self, path: &str, taken: EntryId) {
-        self.moves.followers.retain(|(_, follower)| *follower != taken);
-        let (placement, own) = (&self.placement, self.config.partition);
-        let watches = &mut self.partition.watches;
+        self.leader.moves.followers.retain(|(_, follower)| *follower != taken);
+        let (placement, own) = (&self.applied.placement, self.config.partition);
+        let watches = &mut self.applied.partition.watches;
         let mut leaving = watches.take_below(path, |path| placement.of(path) == own);
         let is_recursive = |watch: &&MovedWatch| watch.mode == WatchMode::PersistentRecursive;
         for MovedWatch { path, watcher, mode } in leaving.iter().filter(is_recursive) {
@@ -247,7 +250,7 @@ impl Replica {
         leaving.extend(watches.recursive_above(path));
         let mut by_home = BTreeMap::<u8, Vec<LeftWatch>>::new();
         for MovedWatch { path, watcher, mode } in leaving {
-            let connection = self.connections.get(ConnectionId(watcher.0));
+            let connection = self.clients.connections.get(ConnectionId(watcher.0));
             if let Some(guest) = connection.and_then(|connection| connection.guest.as_ref()) {
                 by_home.entry(guest.home).or_default().push((guest.client, path, mode));
             }
@@ -263,7 +266,7 @@ impl Replica {
         if taken.position <= self.timeline.applied_at().0 {
             return;
         }
-        let (homes, coming) = self.moves.coming.entry(taken).or_default();
+        let (homes, coming) = self.leader.moves.coming.entry(taken).or_default();
         *homes |= 1 << home;
         coming.extend(watches.into_iter().map(|watch| (home, watch)));
         self.apply_committed();
@@ -271,10 +274,10 @@ impl Replica {
 
     /// Watches on what has just been taken.
     fn watches_arrive(&mut self, taken: EntryId) {
-        let Some((_, watches)) = self.moves.coming.remove(&taken) else { return };
+        let Some((_, watches)) = self.leader.moves.coming.remove(&taken) else { return };
         for (home, (client, path, mode)) in watches {
             if let Some(id) = self.guest(home, client) {
-                self.partition.watches.add(&path, WatcherId(id.0), mode);
+                self.applied.partition.watches.add(&path, WatcherId(id.0), mode);
             }
         }
     }
@@ -284,15 +287,15 @@ impl Replica {
     pub(crate) fn placement_replaced(&mut self) {
         let at = self.timeline.applied_at().0;
         // Others may have come past that already, and tell what leaves for here later.
-        self.moves.coming.retain(|taken, _| taken.position > at);
-        self.moves.begun = at;
-        for (given, taken) in core::mem::take(&mut self.moves.followers) {
+        self.leader.moves.coming.retain(|taken, _| taken.position > at);
+        self.leader.moves.begun = at;
+        for (given, taken) in core::mem::take(&mut self.leader.moves.followers) {
             self.is_followed(given, taken);
         }
-        let before = self.placement.version();
+        let before = self.applied.placement.version();
         self.note_placement();
-        if before != self.placement.version() {
-            for home in 0..self.placement.partitions() {
+        if before != self.applied.placement.version() {
+            for home in 0..self.applied.placement.partitions() {
                 self.say(home, ShardMessage::Replaced);
             }
         }

@@ -30,32 +30,33 @@ const MOVED_BYTES_MAX: usize = 4 << 20;
 impl Replica {
     /// A coordinator wants this partition to quiesce.
     pub(crate) fn quiesce_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
-        self.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet });
+        self.leader.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet });
         self.try_to_quiesce();
     }
 
     /// Quiesces for the next coordinator as soon as everything prepared is proposed.
     pub(crate) fn try_to_quiesce(&mut self) {
-        if self.coordination.participation.is_some() || self.coordination.waiting.is_empty() {
+        if self.leader.coordination.participation.is_some() || self.leader.coordination.waiting.is_empty() {
             return;
         }
         if !self.timeline.leads() {
-            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.coordination.waiting) {
+            for Waiting { coordinator, op, .. } in core::mem::take(&mut self.leader.coordination.waiting) {
                 self.say(coordinator, ShardMessage::Quiesced(op, None));
             }
             return;
         }
         self.propose_entry();
-        if self.partition.entry_bytes() > 0 {
+        if self.applied.partition.entry_bytes() > 0 {
             return;
         }
-        let has_proposed = self.partition.tree.has_proposed();
-        let next = self.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
+        let has_proposed = self.applied.partition.tree.has_proposed();
+        let next = self.leader.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
         let Some(Waiting { coordinator, op, .. }) = next else { return };
         let place = self.timeline.next_entry();
-        self.partition.depends_on(&self.stamp);
-        let (zxid, rests_on) = (self.partition.zxid_seen(), self.partition.rests_on().clone());
-        self.coordination.participation =
+        self.applied.partition.depends_on(&self.applied.stamp);
+        let (zxid, rests_on) =
+            (self.applied.partition.zxid_seen(), self.applied.partition.rests_on().clone());
+        self.leader.coordination.participation =
             Some(Participation { coordinator, op, place, part: None, is_written: false });
         self.say(coordinator, ShardMessage::Quiesced(op, Some(Box::new(Quiesced { place, zxid, rests_on }))));
     }
@@ -72,9 +73,9 @@ impl Replica {
     ) {
         let is_for =
             |stand: &&mut Participation| stand.op == op && stand.coordinator == from && !stand.is_written;
-        let Some(stand) = self.coordination.participation.as_mut().filter(is_for) else { return };
+        let Some(stand) = self.leader.coordination.participation.as_mut().filter(is_for) else { return };
         if let Some(op_of_move) = of_move(&step.kind) {
-            let tree = &mut self.partition.tree;
+            let tree = &mut self.applied.partition.tree;
             let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
             let result = tree.part_op(part, op_of_move, &Caller::SERVER);
             return self
@@ -87,12 +88,12 @@ impl Replica {
         };
         let Some(request) = request else { return };
         let is_end = matches!(step.kind, StepKind::Close);
-        let ending = if is_end { self.partition.ending(session) } else { Vec::new() };
-        let tree = &mut self.partition.tree;
+        let ending = if is_end { self.applied.partition.ending(session) } else { Vec::new() };
+        let tree = &mut self.applied.partition.tree;
         let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
         if let StepKind::Programs(step) = step.kind {
             let caller = Caller { session, identities: &identities };
-            let result = self.partition.program_step(part, &request, &caller, step);
+            let result = self.applied.partition.program_step(part, &request, &caller, step);
             return self
                 .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
         }
@@ -126,52 +127,56 @@ impl Replica {
     /// The operation is done or undone.
     pub(crate) fn decision(&mut self, from: u8, op: u64, decision: Decision) {
         let is_for = |stand: &Participation| stand.op == op && stand.coordinator == from;
-        if !self.coordination.participation.as_ref().is_some_and(is_for) {
+        if !self.leader.coordination.participation.as_ref().is_some_and(is_for) {
             // It waits for its turn, most likely: the coordinator has given up before.
-            self.coordination.waiting.retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
+            self.leader
+                .coordination
+                .waiting
+                .retain(|waiting| (waiting.coordinator, waiting.op) != (from, op));
             // What was kept waiting for that goes on.
             return self.go_on_unless_quiesced();
         }
         if let Some((session, position)) = decision.session {
-            self.session_table.is_decided(session, position);
+            self.sessions.table.is_decided(session, position);
         }
         if decision.places.is_empty() {
             self.undo_part();
             self.go_on();
             self.apply_committed();
         } else {
-            self.partition.depends_on(&decision.rests_on);
+            self.applied.partition.depends_on(&decision.rests_on);
             self.write_part(None, &decision.places, &[]);
         }
     }
 
     /// Undoes what was prepared of the operation.
     fn undo_part(&mut self) {
-        if let Some((part, _)) = self.coordination.participation.as_mut().and_then(|stand| stand.part.take())
+        if let Some((part, _)) =
+            self.leader.coordination.participation.as_mut().and_then(|stand| stand.part.take())
         {
-            self.partition.tree.part_undo(part);
+            self.applied.partition.tree.part_undo(part);
         }
     }
 
     /// Writes this partition's part, alone in an entry.
     pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[EntryId], reply: &[u8]) {
-        let Some(stand) = &mut self.coordination.participation else { return };
+        let Some(stand) = &mut self.leader.coordination.participation else { return };
         stand.is_written = true;
         let part = stand.part.take();
-        self.partition.put_part(origin, places, reply, part, self.now);
+        self.applied.partition.put_part(origin, places, reply, part, self.now);
         self.propose_entry();
         self.apply_committed();
     }
 
     /// The partition goes on: for the next coordinator, or with what it was asked meanwhile.
     pub(crate) fn go_on(&mut self) {
-        self.coordination.participation = None;
+        self.leader.coordination.participation = None;
         self.try_to_quiesce();
         self.take_pending();
     }
 
     fn go_on_unless_quiesced(&mut self) {
-        if self.coordination.participation.is_none() {
+        if self.leader.coordination.participation.is_none() {
             self.try_to_quiesce();
             self.take_pending();
         }
@@ -179,7 +184,7 @@ impl Replica {
 
     /// Some entries were applied.
     pub(crate) fn stand_after(&mut self, position: u64) {
-        let stand = self.coordination.participation.as_ref();
+        let stand = self.leader.coordination.participation.as_ref();
         if stand.is_some_and(|stand| stand.is_written && stand.place.position <= position) {
             self.go_on();
         } else {
@@ -191,7 +196,7 @@ impl Replica {
     pub(crate) fn stop_quiescing(&mut self) {
         self.give_up();
         self.undo_part();
-        if let Some(stand) = self.coordination.participation.take()
+        if let Some(stand) = self.leader.coordination.participation.take()
             && !stand.is_written
         {
             self.say(stand.coordinator, ShardMessage::Quiesced(stand.op, None));
@@ -212,15 +217,15 @@ impl Replica {
             // It concerns the others only in that they quiesce: what comes from the connection that the
             // session leaves is refused from here on.
             if let Some(origin) = origin {
-                self.partition.propose_asked(origin, &decoded, self.now);
+                self.applied.partition.propose_asked(origin, &decoded, self.now);
             }
-            if self.partition.tree.session_is_changing(session) {
-                self.sessions.heard_of(session, 0, self.now);
+            if self.applied.partition.tree.session_is_changing(session) {
+                self.sessions.live.heard_of(session, 0, self.now);
             }
             return self.go_on();
         }
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
-            self.sessions.set_closing(session, true);
+            self.sessions.live.set_closing(session, true);
         }
         self.write_part(origin, &places, reply);
     }

@@ -19,25 +19,25 @@ use crate::replica::Replica;
 impl Replica {
     /// What a connection asks from now on waits for so long.
     pub(crate) fn pause(&mut self, id: ConnectionId, pause_us: u32) {
-        if pause_us > 0 && self.connections.get(id).is_some() {
+        if pause_us > 0 && self.clients.connections.get(id).is_some() {
             let until_us = self.now.mono_us + u64::from(pause_us);
-            self.connections.push_slot(id, Slot::Pause { until_us });
-            self.pauses.insert((until_us, id));
+            self.clients.connections.push_slot(id, Slot::Pause { until_us });
+            self.clients.pauses.insert((until_us, id));
         }
     }
 
     /// Lets those go on whose pause is over.
     pub(crate) fn end_pauses(&mut self) {
-        while let Some((until_us, id)) = self.pauses.first().copied()
+        while let Some((until_us, id)) = self.clients.pauses.first().copied()
             && until_us <= self.now.mono_us
         {
-            self.pauses.remove(&(until_us, id));
+            self.clients.pauses.remove(&(until_us, id));
             self.drain(id);
         }
     }
 
     /// When the next pause is over.
     pub(crate) fn next_pause_end_us(&self) -> Option<u64> {
-        self.pauses.first().map(|(until_us, _)| *until_us)
+        self.clients.pauses.first().map(|(until_us, _)| *until_us)
     }
 }

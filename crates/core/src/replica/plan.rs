@@ -16,9 +16,9 @@ impl Replica {
         if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, origin, own) {
             // Whoever does not speak for the session is refused as any other is.
             let contact = Contact { server: origin.server, opening: *opening };
-            self.partition.check_contact(*session, contact).ok()?;
+            self.applied.partition.check_contact(*session, contact).ok()?;
         }
-        let mut plan = Plan::new(self.placement.clone(), Opcode::Multi);
+        let mut plan = Plan::new(self.applied.placement.clone(), Opcode::Multi);
         let (session, opcode, body) = match asked {
             Asked::CreateSession { .. } => return None,
             Asked::Move { path, to } => return plan.moving(path, *to),
@@ -37,15 +37,17 @@ impl Replica {
         match request {
             Ok(Request::CloseSession) => {
                 plan.ends = Some(session);
-                let visited = self.partition.tree.visited(session);
-                for partition in (0..self.placement.partitions()).filter(|of| visited & (1 << of) != 0) {
+                let visited = self.applied.partition.tree.visited(session);
+                for partition in
+                    (0..self.applied.placement.partitions()).filter(|of| visited & (1 << of) != 0)
+                {
                     plan.step(partition, 0, StepKind::Close, false);
                 }
                 plan.step(FIRST, 0, StepKind::Close, true);
                 plan.everywhere();
                 return Some(plan);
             }
-            Ok(request) if let Some(registration) = self.partition.registration(&request) => {
+            Ok(request) if let Some(registration) = self.applied.partition.registration(&request) => {
                 plan.registration(own, registration);
             }
             // Each partition would have to know of it.
@@ -60,7 +62,7 @@ impl Replica {
             Ok(request) => plan.operation(0, &request),
             Err(_) => return None,
         }
-        let knows_guest = own == FIRST || self.partition.tree.session_is_live(session);
+        let knows_guest = own == FIRST || self.applied.partition.tree.session_is_live(session);
         if knows_guest {
             let is_needless = |step: &Step| match step.kind {
                 StepKind::Guest => step.partition == own,
@@ -80,11 +82,11 @@ impl Replica {
 impl Replica {
     /// Whether a request may concern other partitions: then it takes the long way.
     pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
-        if self.placement.partitions() == 1 {
+        if self.applied.placement.partitions() == 1 {
             return false;
         }
         let own = self.config.partition;
-        if self.partition.is_taken(session, request) {
+        if self.applied.partition.is_taken(session, request) {
             return false;
         }
         if changes_programs(request) {
@@ -97,11 +99,14 @@ impl Replica {
             | Request::CreateContainer(create)
             | Request::CreateTtl(create) => {
                 let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
-                let is_stranger = !self.has_sessions() && !self.partition.tree.session_is_live(session);
-                self.placement.of_created(create.path, is_sequential(create.flags)) != own
+                let is_stranger =
+                    !self.has_sessions() && !self.applied.partition.tree.session_is_live(session);
+                self.applied.placement.of_created(create.path, is_sequential(create.flags)) != own
                     || (is_ephemeral && is_stranger)
             }
-            Request::Delete { path, .. } | Request::DeleteContainer { path } => self.placement.is_cut(path),
+            Request::Delete { path, .. } | Request::DeleteContainer { path } => {
+                self.applied.placement.is_cut(path)
+            }
             _ => false,
         }
     }

@@ -13,7 +13,7 @@ impl Replica {
     pub(crate) fn planted_mark(&self, writer: Option<ConnectionId>) -> usize {
         match writer {
             Some(id) if self.planted.is(Bug::ReplyBeforeEvent) => {
-                self.connections.get(id).map_or(0, |connection| connection.output.len())
+                self.clients.connections.get(id).map_or(0, |connection| connection.output.len())
             }
             _ => 0,
         }
@@ -23,7 +23,7 @@ impl Replica {
     #[inline]
     pub(crate) fn planted_swap(&mut self, id: ConnectionId, mark: usize, body_bytes: usize) {
         if self.planted.is(Bug::ReplyBeforeEvent)
-            && let Some(connection) = self.connections.get_mut(id)
+            && let Some(connection) = self.clients.connections.get_mut(id)
             && let Some(written) = connection.output.get_mut(mark..)
         {
             let reply_bytes = 4 + ReplyHeader::LEN + body_bytes;
@@ -42,7 +42,7 @@ impl Replica {
     /// Plants a bug.
     pub fn plant(&mut self, bug: Bug) {
         self.planted.bug = Some(bug);
-        self.partition.planted = self.planted;
+        self.applied.partition.planted = self.planted;
         let of_timeline = match bug {
             Bug::HalfIsEnough => stoa_timeline::Bug::HalfIsEnough,
             Bug::TakenTwice => stoa_timeline::Bug::TakenTwice,

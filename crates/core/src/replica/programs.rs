@@ -16,8 +16,9 @@ impl Replica {
     /// The state is another one: what is known of programs is read from it.
     pub(crate) fn load_programs(&mut self) {
         let limits = self.config.programs.clone();
-        self.partition.extensions = Extensions::new(limits, self.config.stopwatch, &self.partition.tree);
-        self.partition.extensions.is_at_home(self.placement.clone(), self.config.partition);
+        self.applied.partition.extensions =
+            Extensions::new(limits, self.config.stopwatch, &self.applied.partition.tree);
+        self.applied.partition.extensions.is_at_home(self.applied.placement.clone(), self.config.partition);
     }
 
     /// Programs have carried a request out, or reacted to it.
@@ -45,26 +46,33 @@ impl Replica {
 
     /// Tells sessions that are here of something at a path.
     pub(crate) fn tell(&mut self, told: &[(i64, &str)]) {
-        let zxid = self.partition.tree.last_zxid();
+        let zxid = self.applied.partition.tree.last_zxid();
         for (session, path) in told.iter().copied() {
             let is_open = |id: &ConnectionId| {
-                self.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Guest)
+                self.clients.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Guest)
             };
-            let guest = || self.guests.of_session(session).rfind(is_open);
-            if let Some(id) = self.sessions.connection_of(session).or_else(guest) {
-                notify(&mut self.connections, &mut self.stats, id, zxid, EventKind::DataChanged, path);
+            let guest = || self.clients.guests.of_session(session).rfind(is_open);
+            if let Some(id) = self.sessions.live.connection_of(session).or_else(guest) {
+                notify(
+                    &mut self.clients.connections,
+                    &mut self.stats,
+                    id,
+                    zxid,
+                    EventKind::DataChanged,
+                    path,
+                );
                 self.check_output(id);
             }
         }
     }
 
     fn watch_as(&mut self, id: ConnectionId, path: &str, known_as: &str, mode: stoa_tree::WatchMode) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if path != known_as {
             let aliases = connection.aliases.get_or_insert_default();
             aliases.entry(path.into()).or_default().insert(known_as.into());
         }
-        self.partition.watches.add(path, WatcherId(id.0), mode);
+        self.applied.partition.watches.add(path, WatcherId(id.0), mode);
     }
 
     /// The leader has refused a request, and says why.
@@ -77,7 +85,7 @@ impl Replica {
 
     /// Why the last request of a connection failed can be read there.
     pub(crate) fn tell_failure(&mut self, id: ConnectionId, text: String) {
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.failure = Some(text.into());
         }
     }
@@ -85,7 +93,7 @@ impl Replica {
     /// What changes nothing has got its place on the timeline, and all that is before it is applied: it is answered
     /// here, in its turn.
     pub(crate) fn read_untaken(&mut self, id: ConnectionId, asked: &[u8]) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if let Some(guest) = &mut connection.guest {
             // It was taken because the session is known to have come here.
             guest.is_known = true;
@@ -110,33 +118,33 @@ impl Replica {
     /// alone, or why a request is refused before the others are asked.
     pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), Refusal>> {
         let Asked::Write { session, opcode, body, .. } = asked else { return None };
-        if self.placement.partitions() == 1 {
+        if self.applied.placement.partitions() == 1 {
             return None;
         }
         let request = Request::decode(*opcode, &mut Reader::new(body)).ok()?;
-        if self.partition.is_taken(*session, &request) {
+        if self.applied.partition.is_taken(*session, &request) {
             return Some(Ok(()));
         }
-        if let Err(refusal) = self.partition.check_multi(*session, &request) {
+        if let Err(refusal) = self.applied.partition.check_multi(*session, &request) {
             return Some(Err(refusal));
         }
-        self.partition.check_registration(&request, *session).err().map(|code| Err(code.into()))
+        self.applied.partition.check_registration(&request, *session).err().map(|code| Err(code.into()))
     }
 
     /// An update is applied that may have changed what stands at `/em`.
     pub(crate) fn programs_applied(&mut self, changes: &[(EventKind, String)], zxid: i64) {
-        self.partition.programs_applied(zxid);
-        self.partition.programs_changed(changes);
+        self.applied.partition.programs_applied(zxid);
+        self.applied.partition.programs_changed(changes);
     }
 
     /// The programs, in the order of their names, with what they did at this server.
     pub fn programs(&self) -> impl Iterator<Item = (&str, ProgramStats)> {
-        self.partition.extensions.stats()
+        self.applied.partition.extensions.stats()
     }
 
     /// How many acknowledgements of programs there are.
     #[must_use]
     pub fn program_acknowledgements(&self) -> usize {
-        self.partition.extensions.acknowledgements()
+        self.applied.partition.extensions.acknowledgements()
     }
 }

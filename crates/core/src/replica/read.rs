@@ -46,18 +46,18 @@ impl Replica {
         if let Request::SetWatches(watches) | Request::SetWatches2(watches) = request {
             self.set_watches(id, &watches);
         }
-        let zxid = self.partition.tree.last_zxid();
+        let zxid = self.applied.partition.tree.last_zxid();
         // The output is taken out while the reply is written into it, so that the rest of the
         // connection can be read meanwhile.
-        let Some(output) = self.connections.output(id) else { return };
+        let Some(output) = self.clients.connections.output(id) else { return };
         let mut output = core::mem::take(output);
         let start = begin_frame(&mut output);
         ReplyHeader { xid: header.xid, zxid, err: 0 }.encode(&mut output);
         let body = output.len();
-        let Some(connection) = self.connections.get(id) else { return };
-        let place = (&self.placement, self.config.partition);
+        let Some(connection) = self.clients.connections.get(id) else { return };
+        let place = (&self.applied.placement, self.config.partition);
         let bytes_max = REPLY_BYTES_MAX.max(self.config.limits.frame_bytes + STAT_BYTES_MAX);
-        let read = Read { partition: &mut self.partition, connection, id, place, bytes_max };
+        let read = Read { partition: &mut self.applied.partition, connection, id, place, bytes_max };
         let mut result = read.answer(&request, &mut output);
         if output.len() - start > bytes_max {
             result = Err(ErrorCode::MarshallingError);
@@ -84,7 +84,7 @@ impl Replica {
         let now_us = self.now.mono_us;
         let waited_us = arrived_us.map(|arrived| now_us.saturating_sub(arrived));
         let limit = self.config.limits.output_close_bytes;
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         connection.output = output;
         connection.sent += 1;
         connection.answers += 1;
@@ -93,7 +93,7 @@ impl Replica {
         let too_much = connection.output_bytes() > limit;
         match waited_us {
             Some(us) => self.stats.latency(opcode, us, 1),
-            None => self.turn.answered(opcode),
+            None => self.clients.turn.answered(opcode),
         }
         if too_much {
             self.check_output(id);
@@ -102,14 +102,14 @@ impl Replica {
 
     /// Sets watches again; what happened since `relative_zxid` is reported at once, before the reply.
     fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
-        let (placement, own) = (self.placement.clone(), self.config.partition);
+        let (placement, own) = (self.applied.placement.clone(), self.config.partition);
         let is_here = |path: &&str| placement.of(path) == own;
-        let session = self.connections.get(id).map_or(0, |connection| connection.session);
-        let Partition { tree, watches, extensions, .. } = &mut self.partition;
+        let session = self.clients.connections.get(id).map_or(0, |connection| connection.session);
+        let Partition { tree, watches, extensions, .. } = &mut self.applied.partition;
         let watcher = WatcherId(id.0);
         let since = request.relative_zxid;
         let mut missed = |kind: EventKind, path: &str| {
-            notify(&mut self.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
+            notify(&mut self.clients.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
         };
         for path in request.data.iter().filter(is_here) {
             match tree.get(path).map(|znode| znode.stat().mzxid) {

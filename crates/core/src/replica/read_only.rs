@@ -28,7 +28,7 @@ impl Replica {
     /// Whether it only reads, for clients that have said that this will do.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only.active
+        self.sessions.read_only.active
     }
 
     /// Compares the mode with what is known of a leader. The first partition decides for the server; the
@@ -38,41 +38,41 @@ impl Replica {
             return;
         }
         if !self.has_sessions() {
-            if self.read_only.newest < self.clock() {
-                self.read_only.newest = self.clock();
+            if self.sessions.read_only.newest < self.clock() {
+                self.sessions.read_only.newest = self.clock();
                 self.say(FIRST, ShardMessage::Clock(self.clock()));
             }
             return;
         }
         if self.timeline.leader() != 0 || self.timeline.is_alone() {
-            self.read_only.leaderless_since_us = None;
+            self.sessions.read_only.leaderless_since_us = None;
             if !self.planted.is(Bug::ReadOnlyOutlivesLeader) {
                 self.end_read_only();
             }
             return;
         }
         let now_us = self.now.mono_us;
-        let since_us = *self.read_only.leaderless_since_us.get_or_insert(now_us);
+        let since_us = *self.sessions.read_only.leaderless_since_us.get_or_insert(now_us);
         let heartbeat_us = u64::from(self.config.heartbeat_ms) * 1000;
         let longest_us = heartbeat_us * u64::from(self.config.election_heartbeats) * 2;
         // A server that has nothing yet must not say that there is nothing.
-        let has_state = self.partition.tree.last_zxid() > 0;
+        let has_state = self.applied.partition.tree.last_zxid() > 0;
         if has_state && now_us.saturating_sub(since_us) >= longest_us * PATIENCE_ELECTIONS {
             self.begin_read_only();
         }
     }
 
     fn begin_read_only(&mut self) {
-        if self.read_only.active {
+        if self.sessions.read_only.active {
             return;
         }
-        self.read_only.active = true;
+        self.sessions.read_only.active = true;
         self.warn(
             "no leader is known: the server only reads, for clients that are content with that".to_string(),
         );
         // What their new connections tell them is how they learn of it. The others may still be better off
         // where they are, should a leader be found soon.
-        let content = self.connections.iter().filter(|(_, connection)| {
+        let content = self.clients.connections.iter().filter(|(_, connection)| {
             connection.takes_read_only && matches!(connection.phase, Phase::Live(_) | Phase::Opening { .. })
         });
         let content: Vec<_> = content.map(|(id, _)| id).collect();
@@ -82,11 +82,11 @@ impl Replica {
     }
 
     fn end_read_only(&mut self) {
-        if !self.read_only.active {
+        if !self.sessions.read_only.active {
             return;
         }
-        self.read_only.active = false;
-        let guests: Vec<_> = self.read_only.guests.values().map(|guest| guest.connection).collect();
+        self.sessions.read_only.active = false;
+        let guests: Vec<_> = self.sessions.read_only.guests.values().map(|guest| guest.connection).collect();
         self.warn(format!("the server is not read-only any more; {} clients come back", guests.len()));
         for id in guests {
             self.close(id, CloseReason::ReadsEnd);
@@ -96,8 +96,8 @@ impl Replica {
     /// Ends the connections of those that are silent, and of those that have to look for a leader.
     pub(crate) fn tend_guests(&mut self) {
         let now_us = self.now.mono_us;
-        let (connections, limits) = (&self.connections, &self.config.limits);
-        let due = self.read_only.guests.values().filter_map(|guest| {
+        let (connections, limits) = (&self.clients.connections, &self.config.limits);
+        let due = self.sessions.read_only.guests.values().filter_map(|guest| {
             let held_up = connections.get(guest.connection).is_some_and(|it| it.is_held_up(limits));
             if guest.until_us.is_some_and(|until| until <= now_us) {
                 Some((guest.connection, CloseReason::NoQuorum))
@@ -143,13 +143,13 @@ impl Replica {
     fn admit(&mut self, timeout_ms: i32, request: &ConnectRequest<'_>) -> Admission {
         let session = request.session_id;
         if session == 0 {
-            let session = self.read_only.next_id;
-            self.read_only.next_id += 1;
-            let password = self.sessions.new_password(session);
+            let session = self.sessions.read_only.next_id;
+            self.sessions.read_only.next_id += 1;
+            let password = self.sessions.live.new_password(session);
             return Admission::Welcome { session, password, timeout_ms, until_us: None };
         }
         if is_no_session(session) {
-            let password = self.sessions.new_password(session);
+            let password = self.sessions.live.new_password(session);
             // That of another server, or of an earlier run, has nothing that could be kept.
             return if password == request.password {
                 Admission::Welcome { session, password, timeout_ms, until_us: None }
@@ -157,7 +157,7 @@ impl Replica {
                 Admission::Expired
             };
         }
-        let Some(known) = self.partition.tree.session(session) else {
+        let Some(known) = self.applied.partition.tree.session(session) else {
             // It may have been created where there is a majority.
             return Admission::TurnedAway(CloseReason::OnlyReads);
         };
@@ -166,7 +166,7 @@ impl Replica {
             return Admission::Expired;
         }
         let was_here = known.contact.server == self.config.server_id;
-        match self.liveness.stay(was_here, timeout_ms, self.now) {
+        match self.sessions.liveness.stay(was_here, timeout_ms, self.now) {
             Some(until_us) => Admission::Welcome { session, password, timeout_ms, until_us: Some(until_us) },
             None => Admission::TurnedAway(CloseReason::NoQuorum),
         }
@@ -175,7 +175,7 @@ impl Replica {
     fn welcome(&mut self, id: ConnectionId, until_us: Option<u64>, response: &ConnectResponse) {
         let session = response.session_id;
         let now_us = self.now.mono_us;
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.phase = Phase::ReadOnly;
             connection.session = session;
             connection.timeout_ms = response.timeout_ms;
@@ -183,8 +183,8 @@ impl Replica {
         }
         let timeout_us = u64::try_from(response.timeout_ms).unwrap_or(0) * 1000;
         let guest = Guest { connection: id, timeout_us, heard_us: now_us, until_us };
-        let previous = self.read_only.guests.insert(session, guest).map(|guest| guest.connection);
-        for previous in previous.into_iter().chain(self.sessions.leave(session)) {
+        let previous = self.sessions.read_only.guests.insert(session, guest).map(|guest| guest.connection);
+        for previous in previous.into_iter().chain(self.sessions.live.leave(session)) {
             self.close(previous, CloseReason::SessionMoved);
         }
         self.hear_guest(session);
@@ -194,8 +194,8 @@ impl Replica {
     /// A read-only client has been heard of. When a leader is found it is told so: where the session is
     /// known to be, nobody has heard of it meanwhile.
     pub(crate) fn hear_guest(&mut self, session: i64) {
-        self.read_only.heard(session, self.now);
-        self.sessions.heard_here(session, self.now);
+        self.sessions.read_only.heard(session, self.now);
+        self.sessions.live.heard_here(session, self.now);
     }
 
     /// A request on a read-only connection: nothing is under way for which it would have to wait.
@@ -207,7 +207,7 @@ impl Replica {
         reader: &mut Reader<'_>,
         arrived_us: u64,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, reads_newest) = (connection.session, connection.reads_newest);
         let code = match opcode {
             Opcode::Ping => ErrorCode::Ok,

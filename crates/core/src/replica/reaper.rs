@@ -13,12 +13,12 @@ impl Replica {
         let (mut body, mut asked) = (Vec::new(), Vec::new());
         put::str(&mut body, path);
         Asked::put_write(&mut asked, (0, 0), &After::default(), Opcode::DeleteContainer, &[], &body);
-        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.leader.pending.push_back(Pending { origin: None, asked: asked.into() });
         self.take_pending();
     }
 
     pub(crate) fn reap(&mut self) {
-        let due = self.partition.tree.reapable(self.now.wall_ms, self.config.reap_max as usize);
+        let due = self.applied.partition.tree.reapable(self.now.wall_ms, self.config.reap_max as usize);
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };
@@ -27,7 +27,7 @@ impl Replica {
                 continue;
             }
             // A znode that has got a child, or is gone, since it was found: then it stays, or is gone.
-            if self.partition.propose(None, &request, &caller, self.now).is_ok() {
+            if self.applied.partition.propose(None, &request, &caller, self.now).is_ok() {
                 self.stats.containers_deleted += 1;
             }
         }

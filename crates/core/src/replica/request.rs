@@ -21,8 +21,8 @@ impl Replica {
             self.close(id, CloseReason::UnknownOpcode);
             return;
         };
-        let placed = self.placement.version();
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let placed = self.applied.placement.version();
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         let guest = connection.guest.as_ref();
         let is_misplaced = guest.is_some_and(|guest| guest.placed < placed)
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
@@ -32,8 +32,7 @@ impl Replica {
             if connection.queue.is_empty() {
                 self.send_back(id, frame.bytes.into());
             } else {
-                self.connections
-                    .push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us, may_write: false });
+                self.keep_request(id, frame, arrived_us, false);
             }
             return;
         }
@@ -41,8 +40,7 @@ impl Replica {
             if connection.queue.is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             } else {
-                self.connections
-                    .push_slot(id, Slot::Request { frame: frame.bytes.into(), arrived_us, may_write: false });
+                self.keep_request(id, frame, arrived_us, false);
             }
             return;
         }
@@ -59,7 +57,7 @@ impl Replica {
             _ if !is_barred
                 && (!reads_newest || self.timeline.is_alone())
                 && is_read
-                && self.partition.runs_for(session, opcode, &reader) =>
+                && self.applied.partition.runs_for(session, opcode, &reader) =>
             {
                 self.write(id, header, opcode, &mut reader, arrived_us);
             }
@@ -68,21 +66,22 @@ impl Replica {
             }
             _ if reads_newest && !is_introduction && !self.timeline.is_alone() => {
                 let barrier = self.timeline.barrier(id);
-                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
-                let frame = frame.bytes.into();
-                self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
+                self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
+                self.keep_request(id, frame, arrived_us, true);
             }
             // What waits behind a barrier must not take effect before it falls.
             _ if is_barred || (!is_next && is_read) => {
-                let frame = frame.bytes.into();
-                self.connections.push_slot(
-                    id,
-                    Slot::Request { frame, arrived_us, may_write: is_barred || is_introduction },
-                );
+                self.keep_request(id, frame, arrived_us, is_barred || is_introduction);
             }
             _ if is_read => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
+    }
+
+    /// Keeps a request until what is before it is answered.
+    fn keep_request(&mut self, id: ConnectionId, frame: &Frame<'_>, arrived_us: u64, may_write: bool) {
+        let slot = Slot::Request { frame: frame.bytes.into(), arrived_us, may_write };
+        self.clients.connections.push_slot(id, slot);
     }
 
     /// Anything but a read, in its turn.
@@ -115,7 +114,7 @@ impl Replica {
         arrived_us: u64,
     ) {
         let body = reader.rest();
-        let request = match (Request::decode(opcode, reader), self.no_room_until_us) {
+        let request = match (Request::decode(opcode, reader), self.leader.no_room_until_us) {
             (Ok(request), None) => request,
             (decoded, _) => {
                 let is_known = decoded.is_ok();
@@ -130,7 +129,7 @@ impl Replica {
             return;
         }
         let (can_prepare, is_known) = (self.can_prepare(), self.is_known(id));
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
         let bars = changes_programs(&request);
         if !can_prepare || !is_known || self.concerns_others(session, &request) {
@@ -138,7 +137,7 @@ impl Replica {
             return;
         }
         self.rests_on_guest(id);
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         // A server alone need not store what changes nothing.
         let is_ahead = connection.guest.as_ref().is_some_and(|guest| guest.is_ahead);
         let is_beside = self.timeline.is_alone() && !is_ahead;
@@ -151,23 +150,23 @@ impl Replica {
             }
             (None, request) => {
                 let caller = Caller { session, identities: &connection.identities };
-                self.partition.propose(Some(origin), request, &caller, self.now)
+                self.applied.partition.propose(Some(origin), request, &caller, self.now)
             }
         };
         match refused {
             Ok(()) => {
                 if opcode == Opcode::CloseSession {
-                    self.sessions.set_closing(session, true);
+                    self.sessions.live.set_closing(session, true);
                 }
             }
             Err(refusal) if is_beside || self.planted.is(Bug::RefusedBesideTimeline) => {
                 self.answer_refusal(id, header.xid, opcode, refusal, arrived_us);
                 return;
             }
-            Err(refusal) => self.partition.propose_refusal(origin, refusal),
+            Err(refusal) => self.applied.partition.propose_refusal(origin, refusal),
         }
         self.timeline.prepared(id);
-        self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
+        self.clients.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
     }
 
     /// Whoever leads is to prepare this, in its turn.
@@ -180,38 +179,38 @@ impl Replica {
         arrived_us: u64,
         bars: bool,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
         let mut asked = Vec::with_capacity(body.len() + 64);
         let after = connection.after();
         Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
         self.timeline.ask(id, asked);
-        self.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
+        self.clients.connections.push_slot(id, Slot::Write { xid: header.xid, opcode, arrived_us, bars });
     }
 
     /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
     /// back to its home: then so must it. It waits as a request.
     fn has_to_wait(&mut self, id: ConnectionId, header: RequestHeader, body: &[u8], arrived_us: u64) -> bool {
         let waits = |connection: &Connection| connection.guest.is_some() && !connection.queue.is_empty();
-        let has_to_wait = self.connections.get(id).is_some_and(waits);
+        let has_to_wait = self.clients.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);
-            self.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
+            self.clients.connections.push_slot(id, Slot::Request { frame, arrived_us, may_write: true });
         }
         has_to_wait
     }
 
     /// Whether this server prepares requests itself, and nothing that was asked before waits for that.
     pub(crate) fn can_prepare(&self) -> bool {
-        self.prepares() && self.timeline.are_given() && self.pending.is_empty()
+        self.prepares() && self.timeline.are_given() && self.leader.pending.is_empty()
     }
 
     /// A session that is on its way to another connection takes nothing from this one.
     fn moved(&self, session: i64, server: u8, opening: u64) -> Option<ErrorCode> {
-        if !self.partition.tree.session_is_changing(session) {
+        if !self.applied.partition.tree.session_is_changing(session) {
             return None;
         }
-        self.partition.check_contact(session, Contact { server, opening }).err()
+        self.applied.partition.check_contact(session, Contact { server, opening }).err()
     }
 
     fn answer_refusal(
@@ -224,11 +223,11 @@ impl Replica {
     ) {
         match refusal {
             Refusal::Error(code) => {
-                if let Some(why) = self.partition.extensions.take_failure() {
+                if let Some(why) = self.applied.partition.extensions.take_failure() {
                     self.tell_failure(id, why);
                 }
                 self.refuse(id, xid, opcode, code, arrived_us);
-                let pause_us = self.partition.extensions.take_pause();
+                let pause_us = self.applied.partition.extensions.take_pause();
                 self.pause(id, pause_us);
             }
             Refusal::Multi { count, failed, code } => {
@@ -258,7 +257,7 @@ impl Replica {
                 }
                 let barrier = self.timeline.barrier(id);
                 let answer = Some(Barred { xid: header.xid, body, arrived_us });
-                self.connections.push_slot(id, Slot::Barrier { id: barrier, answer });
+                self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer });
             }
             Err(_) if !self.has_to_wait(id, header, asked, arrived_us) => {
                 self.refuse(id, header.xid, Opcode::Sync, ErrorCode::MarshallingError, arrived_us);
@@ -289,7 +288,7 @@ impl Replica {
     /// nothing that could be understood.
     pub(crate) fn prove(&mut self, id: ConnectionId, reader: &mut Reader<'_>) -> Option<bool> {
         let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else { return None };
-        let connection = self.connections.get_mut(id)?;
+        let connection = self.clients.connections.get_mut(id)?;
         if scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL) {
             connection.reads_newest = auth == LINEARIZABLE;
             return Some(true);
@@ -338,24 +337,24 @@ impl Replica {
         body: Vec<u8>,
         arrived_us: u64,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let after = if self.timeline.is_alone() { self.partition.proposed_zxid() } else { 0 };
-        let nothing_before = connection.queue.is_empty() && after <= self.partition.tree.last_zxid();
+        let Some(connection) = self.clients.connections.get(id) else { return };
+        let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
+        let nothing_before = connection.queue.is_empty() && after <= self.applied.partition.tree.last_zxid();
         if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
             return;
         }
-        self.connections.push_slot(id, Slot::Answer { after, xid, opcode, err, body, arrived_us });
+        self.clients.connections.push_slot(id, Slot::Answer { after, xid, opcode, err, body, arrived_us });
         if after > 0 {
-            self.waiters.push_back(Waiter { after, connection: id });
+            self.clients.waiters.push_back(Waiter { after, connection: id });
         }
     }
 
     /// Lets go what stands at the head of a connection's queue and has nothing to wait for.
     pub(crate) fn drain(&mut self, id: ConnectionId) {
-        let applied = self.partition.tree.last_zxid();
-        while let Some(connection) = self.connections.get(id) {
+        let applied = self.applied.partition.tree.last_zxid();
+        while let Some(connection) = self.clients.connections.get(id) {
             let ready = match connection.queue.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
                 Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
@@ -366,7 +365,7 @@ impl Replica {
             if !ready || connection.phase == Phase::Closing {
                 break;
             }
-            match self.connections.pop_slot(id) {
+            match self.clients.connections.pop_slot(id) {
                 Some(Slot::Answer { xid, opcode, err, body, arrived_us, .. }) => {
                     self.reply(id, xid, opcode, err, &body, arrived_us);
                     self.left_behind(id, opcode, err);
@@ -401,21 +400,21 @@ impl Replica {
         let mut reader = Reader::new(frame);
         let Ok(header) = RequestHeader::decode(&mut reader) else { return };
         let Some(opcode) = Opcode::from_i32(header.opcode) else { return };
-        if self.connections.get(id).is_some_and(Connection::is_read_only) {
+        if self.clients.connections.get(id).is_some_and(Connection::is_read_only) {
             self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             return;
         }
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, is_read) = (connection.session, is_read(opcode));
         let may_write = is_read && may_write;
         let is_introduction = may_write && connection.reads_newest && self.is_stranger(id);
-        let is_for_program = may_write && self.partition.runs_for(session, opcode, &reader);
+        let is_for_program = may_write && self.applied.partition.runs_for(session, opcode, &reader);
         if is_read && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
             return;
         }
         // A barrier has held it back; what it waits for now stands before all that waits already.
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         let rest = core::mem::take(&mut connection.queue);
         // Outcomes come in the order in which they are asked for.
         debug_assert!(
@@ -427,7 +426,7 @@ impl Replica {
             (_, true) => self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
-        if let Some(connection) = self.connections.get_mut(id) {
+        if let Some(connection) = self.clients.connections.get_mut(id) {
             // What waits may be much, and what it waits for now is little.
             let first = core::mem::replace(&mut connection.queue, rest);
             first.into_iter().rev().for_each(|slot| connection.queue.push_front(slot));

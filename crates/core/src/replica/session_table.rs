@@ -24,20 +24,20 @@ use stoa_wire::Opcode;
 impl Replica {
     /// Something has become of a session: who speaks for it now, if it has not ended.
     pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
-        if !self.stamp.is_empty() && self.has_sessions() {
-            self.session_table.news.push((session, contact));
+        if !self.applied.stamp.is_empty() && self.has_sessions() {
+            self.sessions.table.news.push((session, contact));
         }
     }
 
     /// Ends a session that has been silent for too long.
     pub(crate) fn end_session(&mut self, session: i64) {
-        if self.stamp.is_empty() {
-            self.partition.propose_session_end(None, session, self.now);
+        if self.applied.stamp.is_empty() {
+            self.applied.partition.propose_session_end(None, session, self.now);
             return;
         }
         let mut asked = Vec::new();
         Asked::put_write(&mut asked, (session, 0), &After::default(), Opcode::CloseSession, &[], &[]);
-        self.pending.push_back(Pending { origin: None, asked: asked.into() });
+        self.leader.pending.push_back(Pending { origin: None, asked: asked.into() });
         self.take_pending();
     }
 
@@ -47,17 +47,17 @@ impl Replica {
         if self.has_sessions() {
             return;
         }
-        let position = self.stamp.at(FIRST);
-        self.session_table.needs = entry_of(position);
-        self.session_table.changes += 1;
-        if self.session_table.needs > self.session_table.position {
+        let position = self.applied.stamp.at(FIRST);
+        self.sessions.table.needs = entry_of(position);
+        self.sessions.table.changes += 1;
+        if self.sessions.table.needs > self.sessions.table.position {
             self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
         }
     }
 
     /// The first partition has come so far, and has told what has become of sessions until then.
     pub(crate) fn sessions_are_told(&mut self, position: u64) {
-        self.session_table.told(self.session_table.position.max(entry_of(position)));
+        self.sessions.table.told(self.sessions.table.position.max(entry_of(position)));
         self.take_pending();
     }
 
@@ -65,7 +65,7 @@ impl Replica {
     pub(crate) fn wait_for_session(&mut self, asked: &Asked<'_>) {
         if let Asked::Write { session, .. } = asked
             && let Some(decided) =
-                self.session_table.decided.get_mut(session).filter(|decided| !decided.is_asked)
+                self.sessions.table.decided.get_mut(session).filter(|decided| !decided.is_asked)
         {
             decided.is_asked = true;
             let position = end_of(decided.position);
@@ -77,12 +77,12 @@ impl Replica {
     /// session has asked elsewhere may then be accepted later than what this guest is answered now, unless the
     /// question is put on the timeline: whoever leads it then, or later, has heard of the guest.
     pub(crate) fn is_stranger(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(id).filter(|_| !self.has_sessions()) else {
+        let Some(connection) = self.clients.connections.get(id).filter(|_| !self.has_sessions()) else {
             return false;
         };
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
-        let is_known = || self.session_table.knows(connection.session, contact, guest.since) == Known::Yes;
+        let is_known = || self.sessions.table.knows(connection.session, contact, guest.since) == Known::Yes;
         !(self.timeline.is_alone() && is_known())
     }
 
@@ -90,13 +90,13 @@ impl Replica {
     #[inline]
     pub(crate) fn is_known(&mut self, id: ConnectionId) -> bool {
         let has_sessions = self.has_sessions();
-        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return false };
         let Some(guest) = connection.guest.as_mut().filter(|_| !has_sessions) else { return true };
         // Found with each write otherwise, while sessions come and go now and then.
-        if guest.known_at != Some(self.session_table.changes) {
+        if guest.known_at != Some(self.sessions.table.changes) {
             let contact = Contact { server: self.config.server_id, opening: connection.opening };
-            let known = self.session_table.knows(connection.session, contact, guest.since);
-            guest.known_at = (known == Known::Yes).then_some(self.session_table.changes);
+            let known = self.sessions.table.knows(connection.session, contact, guest.since);
+            guest.known_at = (known == Known::Yes).then_some(self.sessions.table.changes);
         }
         guest.known_at.is_some()
     }
@@ -106,7 +106,7 @@ impl Replica {
         match asked {
             Asked::Write { session, opening, after, .. } if !self.has_sessions() => {
                 let contact = Contact { server: origin.server, opening: *opening };
-                self.session_table.knows(*session, contact, after.since)
+                self.sessions.table.knows(*session, contact, after.since)
             }
             // The tree says it when the request is prepared.
             _ => Known::Yes,
@@ -116,21 +116,21 @@ impl Replica {
     /// Whether something has become of sessions that the server's other partitions have not been told.
     #[inline]
     pub(crate) fn has_news_of_sessions(&self) -> bool {
-        self.session_table.tells_all || !self.session_table.news.is_empty()
+        self.sessions.table.tells_all || !self.sessions.table.news.is_empty()
     }
 
     /// What has become of sessions, for the server's other partitions.
     pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, ShardMessage)> {
-        let is_all = core::mem::take(&mut self.session_table.tells_all);
-        let mut changed = core::mem::take(&mut self.session_table.news);
+        let is_all = core::mem::take(&mut self.sessions.table.tells_all);
+        let mut changed = core::mem::take(&mut self.sessions.table.news);
         if is_all {
-            let sessions = self.partition.tree.sessions();
+            let sessions = self.applied.partition.tree.sessions();
             changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
         } else if changed.is_empty() {
             return Vec::new();
         }
         let position = self.timeline.applied_at().0;
-        let others = (0..self.placement.partitions()).filter(|partition| *partition != FIRST);
+        let others = (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST);
         let message =
             |partition| (partition, ShardMessage::Sessions { is_all, position, changed: changed.clone() });
         others.map(message).collect()
@@ -143,7 +143,7 @@ impl Replica {
         position: u64,
         changed: &[(i64, Option<Contact>)],
     ) {
-        let owners = &mut self.session_table;
+        let owners = &mut self.sessions.table;
         if is_all {
             owners.contacts.clear();
         }

@@ -16,8 +16,12 @@ impl Replica {
     pub(crate) fn attach_side(&mut self, home: u8, client: ConnectionId, session: i64, password: &[u8]) {
         let answer = match self.main_of(session, password) {
             Ok((main, attached)) => {
-                if let Some((thread, replaced)) = self.sides.insert(main, (home, client)) {
-                    self.said.push_back((thread, replaced, ToClient::Closed(CloseReason::SessionMoved)));
+                if let Some((thread, replaced)) = self.clients.sides.insert(main, (home, client)) {
+                    self.clients.said.push_back((
+                        thread,
+                        replaced,
+                        ToClient::Closed(CloseReason::SessionMoved),
+                    ));
                 }
                 ToClient::Attached(attached)
             }
@@ -26,17 +30,17 @@ impl Replica {
                 ToClient::Closed(reason)
             }
         };
-        self.said.push_back((home, client, answer));
+        self.clients.said.push_back((home, client, answer));
     }
 
     /// The connection of a session's client to this server.
     fn main_of(&self, session: i64, password: &[u8]) -> Result<(ConnectionId, Attached), CloseReason> {
         // Who does not know the password does not learn which sessions there are.
-        if !self.partition.tree.session_has_password(session, password) {
+        if !self.applied.partition.tree.session_has_password(session, password) {
             return Err(CloseReason::SessionExpired);
         }
-        let main = self.sessions.connection_of(session).ok_or(CloseReason::SessionMoved)?;
-        let connection = self.connections.get(main).ok_or(CloseReason::SessionMoved)?;
+        let main = self.sessions.live.connection_of(session).ok_or(CloseReason::SessionMoved)?;
+        let connection = self.clients.connections.get(main).ok_or(CloseReason::SessionMoved)?;
         match (&connection.phase, &connection.guest) {
             (Phase::Live(_), Some(guest)) => {
                 let (timeout_ms, opening) = (connection.timeout_ms, connection.opening);
@@ -49,13 +53,13 @@ impl Replica {
 
     /// A side connection is gone.
     pub(crate) fn detach_side(&mut self, home: u8, client: ConnectionId) {
-        self.sides.remove((home, client));
+        self.clients.sides.remove((home, client));
     }
 
     /// A connection has ended, and its side connections with it.
     pub(crate) fn end_sides(&mut self, main: ConnectionId) {
-        for (thread, side) in self.sides.remove_all(main) {
-            self.said.push_back((thread, side, ToClient::Closed(CloseReason::MainEnded)));
+        for (thread, side) in self.clients.sides.remove_all(main) {
+            self.clients.said.push_back((thread, side, ToClient::Closed(CloseReason::MainEnded)));
         }
     }
 
@@ -64,7 +68,7 @@ impl Replica {
     /// opcode.
     pub(crate) fn guest_fast(&mut self, id: ConnectionId, xid: i32, frame: &[u8], now: Now) {
         self.now = now;
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {
             return;
         }
@@ -73,14 +77,14 @@ impl Replica {
         let mut reader = Reader::new(frame);
         let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
         let Some(known) = Opcode::from_i32(opcode) else { return };
-        self.load.request(Some(known), reader, now);
+        self.leader.load.request(Some(known), reader, now);
         self.read(id, RequestHeader { xid, opcode }, known, &mut reader, None);
     }
 
     /// Gives back a request, in its turn: it has to be sent elsewhere.
     pub(crate) fn give_back(&mut self, id: ConnectionId, xid: i32, now: Now) {
         self.now = now;
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {
             return;
         }

@@ -30,7 +30,7 @@ impl Replica {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
         if self.timeline.has_log() {
-            self.snapshots.begin();
+            self.applied.snapshots.begin();
         } else {
             self.say(FIRST, ShardMessage::SnapshotWanted);
         }
@@ -39,18 +39,18 @@ impl Replica {
     /// Whether a snapshot is under way.
     #[must_use]
     pub fn is_snapshotting(&self) -> bool {
-        self.snapshots.state != State::Idle
+        self.applied.snapshots.state != State::Idle
     }
 
     /// Snapshots taken and failed since the start.
     #[must_use]
     pub fn snapshot_counts(&self) -> (u64, u64) {
-        (self.snapshots.taken, self.snapshots.failed)
+        (self.applied.snapshots.taken, self.applied.snapshots.failed)
     }
 
     /// The next piece of the snapshot under way, if there is room for it with the driver.
     pub fn poll_snapshot(&mut self) -> Option<SnapshotOutput> {
-        let snapshots = &mut self.snapshots;
+        let snapshots = &mut self.applied.snapshots;
         let number = snapshots.number;
         match snapshots.state {
             State::Idle | State::Finishing => None,
@@ -71,10 +71,10 @@ impl Replica {
             }
             State::Walking if snapshots.ahead < SLICES_AHEAD => {
                 let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
-                if !self.stamp.is_empty() {
+                if !self.applied.stamp.is_empty() {
                     slice.push(self.config.partition);
                 }
-                let more = self.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
+                let more = self.applied.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
                 if !more {
                     snapshots.state = State::Walked;
                 }
@@ -97,13 +97,13 @@ impl Replica {
             members.voters.append(&mut members.learners);
         }
         let mark = head.snapshot.clone().unwrap_or_default();
-        let (position, partitions) = (mark.position, self.placement.partitions());
-        self.snapshots.number += 1;
-        let number = self.snapshots.number;
-        self.snapshots.mark = mark;
-        self.snapshots.state = State::Waiting;
-        self.snapshots.is_there = false;
-        if self.stamp.is_empty() {
+        let (position, partitions) = (mark.position, self.applied.placement.partitions());
+        self.applied.snapshots.number += 1;
+        let number = self.applied.snapshots.number;
+        self.applied.snapshots.mark = mark;
+        self.applied.snapshots.state = State::Waiting;
+        self.applied.snapshots.is_there = false;
+        if self.applied.stamp.is_empty() {
             debug_assert_eq!(position, self.timeline.applied_at().0, "a snapshot is of what is applied");
             self.walk_snapshot(number);
         } else {
@@ -114,7 +114,7 @@ impl Replica {
             number,
             covers: [(timeline_of(partitions), covered + one_more)].into(),
             position,
-            zxid: self.partition.tree.last_zxid(),
+            zxid: self.applied.partition.tree.last_zxid(),
             partitions,
             head: head.encode().join().into(),
         })
@@ -122,60 +122,63 @@ impl Replica {
 
     /// The state has come to where the snapshot with this number is taken.
     pub(crate) fn walk_snapshot(&mut self, number: u64) {
-        if self.snapshots.is_walking() {
+        if self.applied.snapshots.is_walking() {
             // Of an earlier one, of which it is not known here yet that it has come to nothing.
-            self.partition.tree.snapshot_abort();
+            self.applied.partition.tree.snapshot_abort();
         }
         if self.timeline.has_log() {
-            if self.snapshots.number != number || self.snapshots.state != State::Waiting {
+            if self.applied.snapshots.number != number || self.applied.snapshots.state != State::Waiting {
                 return;
             }
         } else {
-            self.snapshots.number = number;
-            self.snapshots.state = State::Waiting;
-            self.snapshots.updates = 0;
+            self.applied.snapshots.number = number;
+            self.applied.snapshots.state = State::Waiting;
+            self.applied.snapshots.updates = 0;
             self.tell_growth();
         }
-        self.snapshots.is_there = true;
-        self.partition.tree.snapshot_begin();
-        if !self.stamp.is_empty() {
-            self.snapshots.rests_on = vec![self.config.partition];
-            self.snapshots.rests_on.extend(state::encode(&self.stamp, self.timeline.applied_at().0));
+        self.applied.snapshots.is_there = true;
+        self.applied.partition.tree.snapshot_begin();
+        if !self.applied.stamp.is_empty() {
+            self.applied.snapshots.rests_on = vec![self.config.partition];
+            self.applied
+                .snapshots
+                .rests_on
+                .extend(state::encode(&self.applied.stamp, self.timeline.applied_at().0));
         }
     }
 
     /// A slice has been taken to the disk.
     pub fn snapshot_taken(&mut self) {
-        self.snapshots.ahead = self.snapshots.ahead.saturating_sub(1);
+        self.applied.snapshots.ahead = self.applied.snapshots.ahead.saturating_sub(1);
     }
 
     /// The snapshot with this number is durable, or could not be written (then the next one is taken when it is due
     /// again; the log still holds everything).
     pub fn snapshot_finished(&mut self, number: u64, durable: bool) {
-        if self.snapshots.state == State::Idle || self.snapshots.number != number {
+        if self.applied.snapshots.state == State::Idle || self.applied.snapshots.number != number {
             return;
         }
-        if self.snapshots.is_walking() {
-            self.partition.tree.snapshot_abort();
+        if self.applied.snapshots.is_walking() {
+            self.applied.partition.tree.snapshot_abort();
         }
-        self.snapshots.state = State::Idle;
-        self.snapshots.is_there = false;
-        self.snapshots.ahead = 0;
+        self.applied.snapshots.state = State::Idle;
+        self.applied.snapshots.is_there = false;
+        self.applied.snapshots.ahead = 0;
         if durable {
-            let mark = core::mem::take(&mut self.snapshots.mark);
+            let mark = core::mem::take(&mut self.applied.snapshots.mark);
             self.timeline.offer_snapshot(mark);
-            self.snapshots.taken += 1;
+            self.applied.snapshots.taken += 1;
         } else {
-            self.snapshots.failed += 1;
+            self.applied.snapshots.failed += 1;
         }
     }
 
     /// The state is another one now: what was written of it is of no use.
     pub(crate) fn abort_snapshot(&mut self) {
-        if self.snapshots.is_walking() {
-            self.partition.tree.snapshot_abort();
+        if self.applied.snapshots.is_walking() {
+            self.applied.partition.tree.snapshot_abort();
         }
-        self.snapshots.state = match self.snapshots.state {
+        self.applied.snapshots.state = match self.applied.snapshots.state {
             State::Begun => State::Idle,
             State::Waiting | State::Based | State::Walking => State::Aborted,
             // What is written already is right as of then.
@@ -186,15 +189,15 @@ impl Replica {
     /// Tells the first partition, which begins snapshots, how much this one has applied, and how large it is.
     pub(crate) fn tell_growth(&mut self) {
         if !self.timeline.has_log() {
-            let (updates, bytes) = (self.snapshots.updates, self.partition.tree.data_bytes());
-            self.snapshots.told_updates = updates;
+            let (updates, bytes) = (self.applied.snapshots.updates, self.applied.partition.tree.data_bytes());
+            self.applied.snapshots.told_updates = updates;
             self.say(FIRST, ShardMessage::Grown { updates, bytes });
         }
     }
 
     /// At the first partition: another one has applied so many updates since the last snapshot, and is so large.
     pub(crate) fn partition_has_grown(&mut self, partition: u8, updates: u64, bytes: u64) {
-        if let Some(known) = self.snapshots.others.get_mut(usize::from(partition)) {
+        if let Some(known) = self.applied.snapshots.others.get_mut(usize::from(partition)) {
             *known = (updates, bytes);
         }
         self.poll_snapshot_due();
@@ -204,14 +207,14 @@ impl Replica {
     /// before the log has grown by as much as the state has, so that snapshots at most double what
     /// is written, and reading the log at most doubles a start.
     pub(crate) fn poll_snapshot_due(&mut self) {
-        let snapshots = &mut self.snapshots;
+        let snapshots = &mut self.applied.snapshots;
         if !self.timeline.has_log() {
             if snapshots.updates - snapshots.told_updates > snapshots.due_updates / TOLD_TIMES {
                 self.tell_growth();
             }
             return;
         }
-        let bytes = self.partition.tree.data_bytes();
+        let bytes = self.applied.partition.tree.data_bytes();
         let (updates, bytes) =
             snapshots.others.iter().fold((snapshots.updates, bytes), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         let many = updates >= snapshots.due_updates && snapshots.log_bytes >= bytes;

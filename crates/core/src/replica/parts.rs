@@ -1,0 +1,159 @@
+//! The parts of a replica: what belongs together, and what each is for.
+
+use super::{Arrived, Due, Waiter};
+use crate::catch_up::Returning;
+use crate::config::{Config, Now};
+use crate::connection::{ConnectionId, Connections, Output};
+use crate::controller::Controller;
+use crate::coordination::{Coordination, Pending};
+use crate::guest::Guests;
+use crate::liveness::Liveness;
+use crate::load::Load;
+use crate::local::Local;
+use crate::membership::ServerList;
+use crate::moves::Moves;
+use crate::partition::Partition;
+use crate::placement::{FIRST, Placement};
+use crate::read_only::ReadOnly;
+use crate::session::Sessions;
+use crate::session_table::SessionTable;
+use crate::shard_message::ToClient;
+use crate::side::Sides;
+use crate::snapshot::Snapshots;
+use crate::stats::Turn;
+use crate::step::end_of;
+use crate::timestamp::Timestamp;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use stoa_tree::Tree;
+
+/// Who asks, and what they are told.
+#[derive(Default)]
+pub(super) struct Clients {
+    /// Clients' connections; those of any home, where there are several partitions.
+    pub(super) connections: Connections,
+    /// Clients of this server's homes.
+    pub(super) guests: Guests,
+    pub(super) sides: Sides,
+    /// For clients of this server's homes.
+    pub(super) said: VecDeque<(u8, ConnectionId, ToClient)>,
+    pub(super) outputs: VecDeque<Output>,
+    /// Connections that are not listened to, by when that ends.
+    pub(super) pauses: BTreeSet<(u64, ConnectionId)>,
+    /// Connections that have not finished their handshake, in the order of their deadlines.
+    pub(super) handshakes: VecDeque<(u64, ConnectionId)>,
+    /// In the order of the zxids that they wait for.
+    pub(super) waiters: VecDeque<Waiter>,
+    /// Scratch for the body of the reply under construction.
+    pub(super) body: Vec<u8>,
+    pub(super) turn: Turn,
+}
+
+/// Whose sessions there are, and which of them live.
+pub(super) struct SessionKeeping {
+    /// Those that this server knows to live, with their timers; at the first partition.
+    pub(super) live: Sessions,
+    /// At the other partitions: who speaks for each.
+    pub(super) table: SessionTable,
+    pub(super) local: Local,
+    pub(super) read_only: ReadOnly,
+    pub(super) liveness: Liveness,
+    pub(super) returning: Returning,
+}
+
+impl SessionKeeping {
+    /// The sessions of a tree, whose timers start anew. Only the first partition keeps them.
+    pub(super) fn new(config: &Config, tree: &Tree, secret: [u8; 32], now: Now) -> Self {
+        let is_keeper = config.partition == FIRST;
+        let mut live = Sessions::new(config.server_id, config.tick_ms, secret, now);
+        for session in tree.sessions().filter(|_| is_keeper) {
+            live.insert(session.id, session.timeout_ms, now);
+        }
+        Self {
+            live,
+            table: SessionTable::new(is_keeper),
+            local: Local::default(),
+            read_only: ReadOnly::new(config.server_id, now),
+            liveness: Liveness::new(now),
+            returning: Returning::default(),
+        }
+    }
+}
+
+/// What only a leader does: it takes requests, coordinates operations over several partitions, moves subtrees,
+/// reaps containers.
+pub(super) struct Leading {
+    /// Requests that were taken and wait for what they rest on, in their order.
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) coordination: Coordination,
+    pub(super) moves: Moves,
+    pub(super) controller: Controller,
+    /// What is asked of this partition.
+    pub(super) load: Load,
+    pub(super) reap_at_us: u64,
+    /// Until when writes are refused, because the log had no room; microseconds.
+    pub(super) no_room_until_us: Option<u64>,
+}
+
+impl Leading {
+    /// `applied` is the position of the last applied entry.
+    pub(super) fn new(config: &Config, hash_seed: u64, applied: u64, now: Now) -> Self {
+        Self {
+            pending: VecDeque::new(),
+            coordination: Coordination::default(),
+            moves: Moves::new(applied),
+            controller: Controller::default(),
+            load: Load::new(hash_seed),
+            reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
+            no_room_until_us: None,
+        }
+    }
+}
+
+/// The state as it is applied, and as it will be.
+pub(super) struct Applied {
+    pub(super) partition: Partition,
+    /// What lives on which partition.
+    pub(super) placement: Placement,
+    /// What the state here rests on, this partition's own position among it.
+    pub(super) stamp: Timestamp,
+    /// What is committed and not applied: watches have to come first.
+    pub(super) committed: VecDeque<Due>,
+    /// Position of the entry that is being applied.
+    pub(super) applying: u64,
+    pub(super) snapshots: Snapshots,
+}
+
+impl Applied {
+    /// The state of a tree, which rests on `rests_on` and on this partition's own timeline up to `position`.
+    pub(super) fn new(
+        config: &Config,
+        tree: Tree,
+        rests_on: &Timestamp,
+        position: u64,
+        (hash_seed, snapshot_seed): (u64, u8),
+    ) -> Self {
+        let placement = Placement::with(config.partitions, tree.placed());
+        let partitions = placement.partitions();
+        let mut stamp = Timestamp::new(config.partitions);
+        stamp.merge(rests_on);
+        stamp.raise(config.partition, end_of(position));
+        stamp.raise_zxid(tree.last_zxid());
+        Self {
+            partition: Partition::new(tree, hash_seed, (config.partition, partitions)),
+            placement,
+            stamp,
+            committed: VecDeque::new(),
+            applying: 0,
+            snapshots: Snapshots::new(config.snapshot_updates, snapshot_seed, config.partitions),
+        }
+    }
+}
+
+/// What is known of the other servers, besides what the timeline knows.
+#[derive(Default)]
+pub(super) struct Servers {
+    pub(super) list: ServerList,
+    /// A snapshot that has come from another server.
+    pub(super) arrived: Option<Arrived>,
+}
