@@ -103,6 +103,13 @@ impl Placement {
         self.version
     }
 
+    /// Whether there are several partitions.
+    #[must_use]
+    #[inline]
+    pub fn is_divided(&self) -> bool {
+        self.partitions > 1
+    }
+
     /// The subtrees that live elsewhere than the hash of their top says, in no order.
     pub fn exceptions(&self) -> impl Iterator<Item = (&str, u8)> {
         let all = self.exceptions.iter().flat_map(|exceptions| &exceptions.of);
@@ -138,7 +145,7 @@ impl Placement {
     /// that has no part in it.
     #[must_use]
     pub fn of_created(&self, path: &str, is_sequential: bool) -> u8 {
-        if !is_sequential || self.partitions == 1 {
+        if !is_sequential || !self.is_divided() {
             return self.of(path);
         }
         match path.strip_prefix('/').filter(|name| !name.contains('/')) {

@@ -305,7 +305,7 @@ impl Extensions {
 
     /// What lives where now.
     pub(crate) fn is_at_home(&mut self, placement: Placement, own: u8) {
-        self.home = (placement.partitions() > 1).then_some((placement, own));
+        self.home = placement.is_divided().then_some((placement, own));
     }
 
     /// Whether a session has something under way that decides what becomes of its next request.

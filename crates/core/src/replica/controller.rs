@@ -114,7 +114,7 @@ impl Replica {
 
     /// Requests have come by way of another server: what they cost, they cost here too.
     pub(crate) fn count_forwarded(&mut self, asked: &[Bytes]) {
-        if self.applied.placement.partitions() == 1 {
+        if !self.applied.placement.is_divided() {
             return;
         }
         for asked in asked {
@@ -146,7 +146,7 @@ impl Replica {
 
     /// At the first partition of the leader: has the next subtree moved, if one should be.
     pub(crate) fn tend_balance(&mut self) {
-        if !self.has_sessions() || self.applied.placement.partitions() == 1 {
+        if !self.has_sessions() || !self.applied.placement.is_divided() {
             return;
         }
         if !self.timeline.leads() {

@@ -60,7 +60,7 @@ impl Replica {
 
     /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
     pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
-        if self.applied.placement.partitions() == 1 {
+        if !self.applied.placement.is_divided() {
             return false;
         }
         let Some(plan) = self.plan(origin, decoded) else { return false };

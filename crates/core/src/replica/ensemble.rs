@@ -162,7 +162,7 @@ impl Replica {
             self.say(partition, ShardMessage::StateReplaced { state: Box::new(state), term });
         }
         if let Some(mut state) = states.pop() {
-            if self.applied.stamp.is_empty() {
+            if !self.applied.placement.is_divided() {
                 state.position = position;
             }
             self.replace_state(state, term);
@@ -365,7 +365,7 @@ impl Replica {
     /// server leads all partitions (AGORA, section IV-B), and nobody prepares before the first one does: what became
     /// of sessions is known by then.
     pub(crate) fn tell_leader(&mut self) {
-        if !self.has_sessions() || self.applied.stamp.is_empty() {
+        if !self.has_sessions() || !self.applied.placement.is_divided() {
             return;
         }
         if let Some(term) = self.timeline.prepares_in() {

@@ -64,7 +64,7 @@ impl Replica {
 
     /// At the first partition: tells the others the list.
     pub(crate) fn tell_servers(&mut self) {
-        if self.servers.list.is_told || !self.has_sessions() || self.applied.stamp.is_empty() {
+        if self.servers.list.is_told || !self.has_sessions() || !self.applied.placement.is_divided() {
             return;
         }
         self.servers.list.is_told = true;

@@ -82,7 +82,7 @@ impl Replica {
 impl Replica {
     /// Whether a request may concern other partitions: then it takes the long way.
     pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
-        if self.applied.placement.partitions() == 1 {
+        if !self.applied.placement.is_divided() {
             return false;
         }
         let own = self.config.partition;

@@ -118,7 +118,7 @@ impl Replica {
     /// alone, or why a request is refused before the others are asked.
     pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), Refusal>> {
         let Asked::Write { session, opcode, body, .. } = asked else { return None };
-        if self.applied.placement.partitions() == 1 {
+        if !self.applied.placement.is_divided() {
             return None;
         }
         let request = Request::decode(*opcode, &mut Reader::new(body)).ok()?;

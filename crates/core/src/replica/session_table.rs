@@ -24,14 +24,14 @@ use stoa_wire::Opcode;
 impl Replica {
     /// Something has become of a session: who speaks for it now, if it has not ended.
     pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
-        if !self.applied.stamp.is_empty() && self.has_sessions() {
+        if self.applied.placement.is_divided() && self.has_sessions() {
             self.sessions.table.news.push((session, contact));
         }
     }
 
     /// Ends a session that has been silent for too long.
     pub(crate) fn end_session(&mut self, session: i64) {
-        if self.applied.stamp.is_empty() {
+        if !self.applied.placement.is_divided() {
             self.applied.partition.propose_session_end(None, session, self.now);
             return;
         }

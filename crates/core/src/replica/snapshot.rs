@@ -71,7 +71,7 @@ impl Replica {
             }
             State::Walking if snapshots.ahead < SLICES_AHEAD => {
                 let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
-                if !self.applied.stamp.is_empty() {
+                if self.applied.placement.is_divided() {
                     slice.push(self.config.partition);
                 }
                 let more = self.applied.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
@@ -103,7 +103,7 @@ impl Replica {
         self.applied.snapshots.mark = mark;
         self.applied.snapshots.state = State::Waiting;
         self.applied.snapshots.is_there = false;
-        if self.applied.stamp.is_empty() {
+        if !self.applied.placement.is_divided() {
             debug_assert_eq!(position, self.timeline.applied_at().0, "a snapshot is of what is applied");
             self.walk_snapshot(number);
         } else {
@@ -138,7 +138,7 @@ impl Replica {
         }
         self.applied.snapshots.is_there = true;
         self.applied.partition.tree.snapshot_begin();
-        if !self.applied.stamp.is_empty() {
+        if self.applied.placement.is_divided() {
             self.applied.snapshots.rests_on = vec![self.config.partition];
             self.applied
                 .snapshots
