@@ -2,14 +2,43 @@
 //! asked. It is prepared, refused, given back to be asked elsewhere, made an operation over several partitions, or
 //! has to wait.
 
+use crate::connection::ConnectionId;
 use crate::coordination::Pending;
+use crate::coordination::plan::Plan;
 use crate::peer::Asked;
+use crate::placement::MoveRefusal;
 use crate::replica::Replica;
 use crate::session_table::Known;
+use alloc::boxed::Box;
 use bytes::Bytes;
 use stoa_timeline::Origin;
-use stoa_tree::{Caller, Contact};
+use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
+
+/// What becomes of a request at the leader.
+enum Judgement {
+    Prepare,
+    /// It waits, and all that was asked behind it.
+    Wait(Until),
+    Refuse(Refusal),
+    /// It asks for a move that cannot be.
+    RefuseMove(MoveRefusal),
+    /// By the table that it came by it does not belong here: it is asked elsewhere.
+    WrongPartition(Origin),
+    /// It is an operation over several partitions.
+    Coordinate(Box<Plan>),
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// The operation over several partitions that is under way here has come to its end.
+    Coordinated,
+    /// The first partition has told what has become of its session.
+    SessionIsTold,
+    /// What its session has registered or acknowledged is applied.
+    ProgramsAreApplied,
+}
 
 impl Replica {
     /// Requests of a contact server, with the number of the first.
@@ -36,63 +65,101 @@ impl Replica {
 
     /// Takes a request, unless it has to wait.
     fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
-        // What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it:
-        // see [`Replica::stands`].
-        if self.leader.coordination.is_quiesced() || self.leader.coordination.is_coordinating() {
-            return false;
-        }
         let Ok(asked) = Asked::decode(bytes) else {
-            // There must be an outcome, or the stream would end here.
-            if let Some(origin) = origin {
-                self.applied.partition.propose_refusal(origin, ErrorCode::MarshallingError.into());
-            }
-            return true;
-        };
-        match origin.map_or(Known::Yes, |origin| self.knows(origin, &asked)) {
-            Known::NotYet => {
-                self.wait_for_session(&asked);
+            if self.is_busy() {
                 return false;
             }
-            Known::No(code) => {
-                if let Some(origin) = origin {
-                    self.applied.partition.propose_refusal(origin, code.into());
+            // There must be an outcome, or the stream would end here.
+            self.refuse_asked(origin, ErrorCode::MarshallingError.into());
+            return true;
+        };
+        match self.judge(origin, &asked) {
+            Judgement::Prepare => self.prepare_asked(origin, &asked),
+            Judgement::Wait(until) => {
+                if until == Until::SessionIsTold {
+                    self.wait_for_session(&asked);
                 }
-                return true;
+                return false;
             }
+            Judgement::Refuse(refusal) => self.refuse_asked(origin, refusal),
+            Judgement::RefuseMove(refusal) => self.move_refused(&asked, refusal),
+            Judgement::WrongPartition(origin) => self.applied.partition.propose_elsewhere(origin),
+            Judgement::Coordinate(plan) => {
+                // It is asked again when it is done, or given up.
+                self.coordinate(origin, bytes, &asked, *plan);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The gate: every request passes it once when it is taken, and again for as long as it has to wait. What comes in
+    /// here at the leader itself need not come by way of it if [`Replica::admits_at_once`].
+    fn judge(&mut self, origin: Option<Origin>, asked: &Asked<'_>) -> Judgement {
+        if self.is_busy() {
+            return Judgement::Wait(Until::Coordinated);
+        }
+        match origin.map_or(Known::Yes, |origin| self.knows(origin, asked)) {
+            Known::NotYet => return Judgement::Wait(Until::SessionIsTold),
+            Known::No(code) => return Judgement::Refuse(code.into()),
             Known::Yes => {}
         }
-        if let (Some(origin), Asked::Write { after, .. }) = (origin, &asked)
+        if let (Some(origin), Asked::Write { after, .. }) = (origin, asked)
             && after.placed != self.applied.placement.version()
         {
-            self.applied.partition.propose_elsewhere(origin);
-            return true;
+            return Judgement::WrongPartition(origin);
         }
         // What a session asks behind a registration or acknowledgement of its own is prepared with it.
-        if let Asked::Write { session, .. } = &asked
+        if let Asked::Write { session, .. } = asked
             && self.applied.partition.extensions.is_changing(*session)
         {
-            return false;
+            return Judgement::Wait(Until::ProgramsAreApplied);
         }
-        if self.is_refused_move(&asked) {
-            return true;
+        if let Asked::Move { path, to } = asked
+            && let Err(refusal) = self.applied.placement.check_move(path, *to)
+        {
+            return Judgement::RefuseMove(refusal);
         }
-        if let (Some(origin), Some(taken)) = (origin, self.take_of_programs(&asked)) {
-            match taken {
-                Ok(()) => self.applied.partition.propose_asked(origin, &asked, self.now),
-                Err(refusal) => self.applied.partition.propose_refusal(origin, refusal),
-            }
-            return true;
+        if !self.applied.placement.is_divided() {
+            return Judgement::Prepare;
         }
-        if self.coordinates(origin, bytes, &asked) {
-            return false;
+        match origin.and_then(|_| self.take_of_programs(asked)) {
+            Some(Ok(())) => Judgement::Prepare,
+            Some(Err(refusal)) => Judgement::Refuse(refusal),
+            None => match self.plan(origin, asked) {
+                Some(plan) => Judgement::Coordinate(Box::new(plan)),
+                None => Judgement::Prepare,
+            },
         }
-        let Some(origin) = origin else { return true };
-        match &asked {
-            Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, &asked),
+    }
+
+    /// Whether a request that has come in here is prepared here and now: this server leads, nothing that was asked before
+    /// waits, the session is known, and nobody else is concerned. What is not admitted at once is asked of the leader
+    /// like requests of other servers, and passes the gate there.
+    #[inline]
+    pub(crate) fn admits_at_once(&mut self, id: ConnectionId, session: i64, request: &Request<'_>) -> bool {
+        self.can_prepare() && self.is_known(id) && !self.concerns_others(session, request)
+    }
+
+    /// What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it: see
+    /// [`Replica::quiesced`].
+    fn is_busy(&self) -> bool {
+        self.leader.coordination.is_quiesced() || self.leader.coordination.is_coordinating()
+    }
+
+    fn refuse_asked(&mut self, origin: Option<Origin>, refusal: Refusal) {
+        if let Some(origin) = origin {
+            self.applied.partition.propose_refusal(origin, refusal);
+        }
+    }
+
+    fn prepare_asked(&mut self, origin: Option<Origin>, asked: &Asked<'_>) {
+        let Some(origin) = origin else { return };
+        match asked {
+            Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, asked),
             asked => self.applied.partition.propose_asked(origin, asked, self.now),
         }
-        self.note_session(origin, &asked);
-        true
+        self.note_session(origin, asked);
     }
 
     /// What is known of a session follows from what it has asked.

@@ -108,18 +108,17 @@ impl Replica {
 
     /// Whether a write can be prepared here and now, behind all that its client has asked before.
     fn can_take_ahead(&mut self, id: ConnectionId, frame: &Frame<'_>) -> bool {
-        let is_known = self.is_known(id);
         let Some(connection) = self.clients.connections.get(id) else { return false };
         let (session, opcode) = (connection.session, frame.opcode);
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.gives_back) else { return false };
         let is_open = matches!(connection.phase, Phase::Guest | Phase::Live(_));
         let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
         let has_seen_more = entry_of(guest.seen.at(self.config.partition)) > self.timeline.applied_at().0;
-        let can_prepare = self.leader.no_room_until_us.is_none() && self.can_prepare();
-        if !is_next || has_seen_more || !can_prepare || !is_plain_write(opcode) {
+        let is_full = self.leader.no_room_until_us.is_some();
+        if !is_next || has_seen_more || is_full || !is_plain_write(opcode) {
             return false;
         }
         let request = opcode.and_then(|opcode| Request::decode(opcode, &mut frame.body()).ok());
-        is_known && request.is_some_and(|request| !self.concerns_others(session, &request))
+        request.is_some_and(|request| self.admits_at_once(id, session, &request))
     }
 }

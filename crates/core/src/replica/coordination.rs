@@ -10,6 +10,7 @@
 //! follow one another, so the log that all share holds all of them or none ([`stoa_timeline`]).
 
 use crate::coordination::participant::Participation;
+use crate::coordination::plan::Plan;
 use crate::coordination::{Active, Decision, Prepared, Quiesced};
 use crate::peer::Asked;
 use crate::placement::FIRST;
@@ -58,12 +59,14 @@ impl Replica {
         self.messages.pop_front()
     }
 
-    /// Begins what has to be coordinated; `false` when the request is one for this partition alone.
-    pub(crate) fn coordinates(&mut self, origin: Option<Origin>, asked: &Bytes, decoded: &Asked<'_>) -> bool {
-        if !self.applied.placement.is_divided() {
-            return false;
-        }
-        let Some(plan) = self.plan(origin, decoded) else { return false };
+    /// Begins an operation over several partitions.
+    pub(super) fn coordinate(
+        &mut self,
+        origin: Option<Origin>,
+        asked: &Bytes,
+        decoded: &Asked<'_>,
+        plan: Plan,
+    ) {
         let mut seen = Timestamp::new(self.applied.placement.partitions());
         if let Asked::Write { after, .. } = decoded {
             seen.merge(&after.seen);
@@ -83,7 +86,6 @@ impl Replica {
             now: self.now,
         });
         self.quiesce_next();
-        true
     }
 
     fn quiesce_next(&mut self) {

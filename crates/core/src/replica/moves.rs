@@ -129,15 +129,10 @@ impl Replica {
         self.leader.moves.waiting
     }
 
-    /// A move's turn has come. False when it can be coordinated.
-    pub(crate) fn is_refused_move(&mut self, asked: &Asked<'_>) -> bool {
-        let Asked::Move { path, to } = asked else { return false };
-        match self.applied.placement.check_move(path, *to) {
-            Ok(()) => false,
-            Err(refusal) => {
-                self.move_ended(path, *to, Err(refusal));
-                true
-            }
+    /// A move cannot be.
+    pub(super) fn move_refused(&mut self, asked: &Asked<'_>, refusal: MoveRefusal) {
+        if let Asked::Move { path, to } = asked {
+            self.move_ended(path, *to, Err(refusal));
         }
     }
 

@@ -118,9 +118,6 @@ impl Replica {
     /// alone, or why a request is refused before the others are asked.
     pub(crate) fn take_of_programs(&mut self, asked: &Asked<'_>) -> Option<Result<(), Refusal>> {
         let Asked::Write { session, opcode, body, .. } = asked else { return None };
-        if !self.applied.placement.is_divided() {
-            return None;
-        }
         let request = Request::decode(*opcode, &mut Reader::new(body)).ok()?;
         if self.applied.partition.is_taken(*session, &request) {
             return Some(Ok(()));

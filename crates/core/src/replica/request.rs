@@ -128,11 +128,10 @@ impl Replica {
         if self.write_of_local(id, header, &request, arrived_us) {
             return;
         }
-        let (can_prepare, is_known) = (self.can_prepare(), self.is_known(id));
         let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
         let bars = changes_programs(&request);
-        if !can_prepare || !is_known || self.concerns_others(session, &request) {
+        if !self.admits_at_once(id, session, &request) {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
             return;
         }
