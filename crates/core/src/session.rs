@@ -303,9 +303,13 @@ impl Sessions {
         self.queue_all();
     }
 
-    /// Another server leads, or none.
+    /// Another server leads, or none. Ends that were proposed here may be lost with the lead: whoever leads next judges
+    /// global sessions anew, but those that are still on their way to be global ones only this server knows.
     pub(crate) fn stop_judging(&mut self) {
         self.judges = false;
+        for (_, session) in self.live.iter_mut().filter(|(_, session)| session.scope != Scope::Global) {
+            session.closing = false;
+        }
         self.queue_all();
     }
 
@@ -471,6 +475,19 @@ mod tests {
         assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
         sessions.reopen_closing(at(1300));
         assert_eq!(sessions.expired(at(1500), true, nobody), [id]);
+    }
+
+    #[test]
+    fn the_end_of_a_session_that_was_not_global_yet_may_be_lost_with_the_lead() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        sessions.judge(at(0));
+        let id = sessions.new_id();
+        let key = sessions.insert_local(id, 1000, at(0));
+        sessions.set_scope(key, Scope::Upgrading);
+        // Its client has closed it, and this server has prepared that.
+        sessions.set_closing(id, true);
+        sessions.stop_judging();
+        assert_eq!(sessions.expired(at(1200), false, nobody), [id]);
     }
 
     #[test]
