@@ -12,6 +12,7 @@ mod handshake;
 mod liveness;
 mod local;
 mod membership;
+mod messages;
 mod moves;
 mod participant;
 mod parts;

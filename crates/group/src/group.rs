@@ -403,15 +403,6 @@ impl Group {
         self.raft.raft.has_pending_conf() || !self.held().members.voters_outgoing.is_empty()
     }
 
-    /// Leads no more, if it does: others may be elected, or it again.
-    pub fn step_down(&mut self) {
-        let engine = &mut self.raft.raft;
-        if engine.state == StateRole::Leader {
-            engine.become_follower(engine.term, 0);
-            self.choose_timeout();
-        }
-    }
-
     /// Position of the last entry, durable or not.
     #[must_use]
     pub fn last(&self) -> u64 {

@@ -23,7 +23,7 @@ mod barriers;
 mod message;
 mod peers;
 mod planted;
-mod replica;
+mod progress;
 mod requests;
 mod shared_log;
 mod timeline;
@@ -33,7 +33,7 @@ pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, server_id};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;
-pub use replica::Lead;
+pub use progress::Lead;
 pub use requests::Origin;
 pub use shared_log::{
     Append, BadBatch, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver, timeline_of,

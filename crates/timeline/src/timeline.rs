@@ -9,7 +9,7 @@ use crate::barriers::Barriers;
 use crate::message::Message;
 use crate::peers::{Peers, server_id};
 use crate::planted::{Bug, Planted};
-use crate::replica::{Lead, Replica};
+use crate::progress::{Lead, Progress};
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
@@ -57,7 +57,7 @@ pub struct Timeline<C> {
     heartbeat_us: u64,
     /// At the first partition: the log that all of them share.
     log: Option<Box<SharedLog>>,
-    replica: Replica,
+    progress: Progress,
     requests: Requests<C>,
     barriers: Barriers<C>,
     peers: Peers,
@@ -81,10 +81,10 @@ pub struct Timeline<C> {
 
 impl<C> core::fmt::Debug for Timeline<C> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { config, replica, peers, .. } = self;
+        let Self { config, progress, peers, .. } = self;
         f.debug_struct("Timeline")
             .field("of", config)
-            .field("replica", replica)
+            .field("progress", progress)
             .field("peers", peers)
             .finish()
     }
@@ -112,7 +112,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let members = log.as_ref().map_or_else(|| base.members.clone(), |log| log.members());
         let heartbeat_us = u64::from(config.heartbeat_ms.max(1)) * 1000;
         Some(Self {
-            replica: Replica::new(config.server.into(), (position, base.term), vote.term, members),
+            progress: Progress::new(config.server.into(), (position, base.term), vote.term, members),
             requests: Requests::new(config.server, stream),
             barriers: Barriers::new(config.server, question),
             log,
@@ -156,40 +156,40 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The term.
     #[must_use]
     pub fn term(&self) -> u64 {
-        self.replica.term
+        self.progress.term
     }
 
     /// Who leads; 0 when that is not known.
     #[must_use]
     pub fn leader(&self) -> u8 {
-        server_id(self.replica.leader)
+        server_id(self.progress.leader)
     }
 
     /// How far this server's lead has come.
     #[must_use]
     pub fn lead(&self) -> Lead {
-        self.replica.lead
+        self.progress.lead
     }
 
     /// Whether this server leads, and may prepare requests: whether the first partition does so, and the lead is not
     /// being handed over.
     #[must_use]
     pub fn leads(&self) -> bool {
-        let may_prepare = self.config.partition == FIRST || self.prepares_in == self.replica.term;
-        self.replica.lead == Lead::Active && self.handing_over_until_us.is_none() && may_prepare
+        let may_prepare = self.config.partition == FIRST || self.prepares_in == self.progress.term;
+        self.progress.lead == Lead::Active && self.handing_over_until_us.is_none() && may_prepare
     }
 
     /// Whether a leader is known, and everything is applied that was committed before its time: then
     /// this server takes part in the ensemble.
     #[must_use]
     pub fn is_in_quorum(&self) -> bool {
-        self.replica.term > 0 && self.replica.leader != 0 && self.is_settled()
+        self.progress.term > 0 && self.progress.leader != 0 && self.is_settled()
     }
 
     /// Whether everything is applied that was committed before the present leader's time.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.settled_in == self.replica.term
+        self.settled_in == self.progress.term
     }
 
     /// Whether another server is about to take the lead from this one.
@@ -201,31 +201,31 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Whether this server alone decides what is committed. (There may be others that listen.)
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.replica.is_alone()
+        self.progress.is_alone()
     }
 
     /// Whether there are other members.
     #[must_use]
     pub fn has_others(&self) -> bool {
-        self.replica.has_others()
+        self.progress.has_others()
     }
 
     /// Whether there are other servers, or should be.
     #[must_use]
     pub fn is_ensemble(&self) -> bool {
-        self.replica.has_others() || self.config.expects_others
+        self.progress.has_others() || self.config.expects_others
     }
 
     /// The members.
     #[must_use]
     pub fn members(&self) -> &Members {
-        self.replica.members()
+        self.progress.members()
     }
 
     /// The numbers of all who belong to the group, those among them whose votes a change still needs.
     #[must_use]
     pub fn member_ids(&self) -> Vec<u8> {
-        let members = self.replica.members();
+        let members = self.progress.members();
         let all = [&members.voters, &members.learners, &members.outgoing];
         all.into_iter().flatten().map(|member| server_id(*member)).collect()
     }
@@ -234,32 +234,32 @@ impl<C: Copy + Ord> Timeline<C> {
     /// never hears what becomes of its requests.
     #[must_use]
     pub fn is_member(&self, server: u8) -> bool {
-        self.planted.is(Bug::OutsiderIsHeard) || self.replica.has_member(u64::from(server))
+        self.planted.is(Bug::OutsiderIsHeard) || self.progress.has_member(u64::from(server))
     }
 
     /// Position and term of the last applied entry.
     #[must_use]
     pub fn applied_at(&self) -> (u64, u64) {
-        self.replica.applied
+        self.progress.applied
     }
 
     /// Position of the last entry that is proposed here, or committed.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.replica.last()
+        self.progress.last()
     }
 
     /// Position up to which entries are known to be committed.
     #[must_use]
     pub fn committed(&self) -> u64 {
-        self.replica.committed()
+        self.progress.committed()
     }
 
     /// Which entry the next one is that is proposed here.
     #[must_use]
     pub fn next_entry(&self) -> EntryId {
-        let Replica { term, .. } = self.replica;
-        EntryId { partition: self.config.partition, term, position: self.replica.next() }
+        let Progress { term, .. } = self.progress;
+        EntryId { partition: self.config.partition, term, position: self.progress.next() }
     }
 
     /// At the first partition: what the group says of itself, in positions of the log.
@@ -279,7 +279,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
     #[inline]
     pub fn poll(&mut self, prepares: bool) -> Option<Output> {
-        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.replica.is_idle();
+        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.progress.is_idle();
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -292,7 +292,7 @@ impl<C: Copy + Ord> Timeline<C> {
             if let Some(asked) = self.give_requests(prepares) {
                 return Some(asked);
             }
-            let output = if let Some(delivery) = self.replica.poll() {
+            let output = if let Some(delivery) = self.progress.poll() {
                 Some(self.take_delivery(delivery))
             } else {
                 let output = self.log.as_mut()?.poll()?;
@@ -363,7 +363,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// At the first partition: something of the log for a partition.
     fn deliver(&mut self, partition: u8, delivery: Delivery) {
         if partition == self.config.partition {
-            self.replica.deliver(delivery);
+            self.progress.deliver(delivery);
         } else {
             self.to_partitions.push_back((partition, PartitionMessage::Deliver(delivery)));
         }
@@ -373,7 +373,7 @@ impl<C: Copy + Ord> Timeline<C> {
         match delivery {
             Delivery::Committed(entries) => {
                 if let Some(last) = entries.last() {
-                    self.replica.is_committed(last.position);
+                    self.progress.is_committed(last.position);
                 }
                 Output::Committed(entries)
             }
@@ -382,11 +382,11 @@ impl<C: Copy + Ord> Timeline<C> {
                 Output::Leader
             }
             Delivery::Read(question) => {
-                self.barriers.answered(question, self.replica.committed());
+                self.barriers.answered(question, self.progress.committed());
                 Output::Answered
             }
             Delivery::Members(members) => {
-                self.replica.members_are(members);
+                self.progress.members_are(members);
                 Output::Members
             }
             Delivery::Snapshot(number) => Output::Snapshot(number),
@@ -395,7 +395,7 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     fn leader_is(&mut self, term: u64, leader: u64, leads: bool) {
-        self.replica.leader_is(term, leader, leads);
+        self.progress.leader_is(term, leader, leads);
         // That the leader is lost is no reason not to follow it up.
         if leader != 0 {
             self.campaign = None;
@@ -413,21 +413,21 @@ impl<C: Copy + Ord> Timeline<C> {
     /// This entry is applied. What follows from that is in [`Timeline::settle`].
     #[inline]
     pub fn applied(&mut self, position: u64, term: u64) {
-        self.replica.applied = (position, term);
+        self.progress.applied = (position, term);
     }
 
     /// An entry of the term that the group is in has been applied, by whose leader everything
     /// committed before is before it: what has no outcome yet has none. `None` where nothing follows.
     #[inline]
     pub fn settle(&mut self) -> Option<Settled<C>> {
-        let Replica { term, applied, leader, lead, .. } = self.replica;
+        let Progress { term, applied, leader, lead, .. } = self.progress;
         let is_news = self.settled_in != term || lead == Lead::Elected;
         let is_there = applied.1 == term || self.planted.is(Bug::AskedAgainAtOnce);
         (is_news && is_there && leader != 0).then(|| self.settle_term())
     }
 
     fn settle_term(&mut self) -> Settled<C> {
-        let term = self.replica.term;
+        let term = self.progress.term;
         let mut lost = Vec::new();
         if self.settled_in != term {
             self.settled_in = term;
@@ -435,7 +435,7 @@ impl<C: Copy + Ord> Timeline<C> {
             self.tell_members();
             self.requests.ask_again(|who| lost.push(who));
         }
-        let is_elected = self.replica.lead == Lead::Elected && self.replica.applied.1 == term;
+        let is_elected = self.progress.lead == Lead::Elected && self.progress.applied.1 == term;
         Settled { lost, is_elected }
     }
 
@@ -443,10 +443,10 @@ impl<C: Copy + Ord> Timeline<C> {
     /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
     fn accept_leader(&mut self) {
         let leader = self.leader();
-        if self.planted.is(Bug::StrangerStays) || !self.peers.accept(leader, self.replica.term) {
+        if self.planted.is(Bug::StrangerStays) || !self.peers.accept(leader, self.progress.term) {
             return;
         }
-        if self.replica.has_others() {
+        if self.progress.has_others() {
             self.tell(PeerOutput::Leads(leader));
         }
     }
@@ -460,15 +460,15 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// It prepares requests from now on.
     pub fn begin_to_lead(&mut self) {
-        self.replica.lead = Lead::Active;
+        self.progress.lead = Lead::Active;
         self.streams.clear();
     }
 
     /// At the first partition: in which term the others may prepare requests, or 0 when they may not; `None` when
     /// they know.
     pub fn prepares_in(&mut self) -> Option<u64> {
-        let prepares = self.replica.lead == Lead::Active && !self.is_handing_over();
-        let term = if prepares { self.replica.term } else { 0 };
+        let prepares = self.progress.lead == Lead::Active && !self.is_handing_over();
+        let term = if prepares { self.progress.term } else { 0 };
         (core::mem::replace(&mut self.prepares_in, term) != term).then_some(term)
     }
 
@@ -480,12 +480,12 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The log need not be kept in memory up to what is applied, but for those who lag behind.
     pub fn compact(&mut self) {
         if self.is_only_partition() {
-            self.compact_log(self.replica.applied.0);
+            self.compact_log(self.progress.applied.0);
         }
     }
 
     fn compact_log(&mut self, position: u64) {
-        let keep = if self.replica.has_others() { self.config.kept_bytes } else { 0 };
+        let keep = if self.progress.has_others() { self.config.kept_bytes } else { 0 };
         if let Some(log) = &mut self.log {
             log.group().compact(position, keep);
         }

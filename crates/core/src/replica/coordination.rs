@@ -34,31 +34,6 @@ impl Replica {
             || self.timeline.is_urgent()
     }
 
-    /// Says something to another thread of this server, or hears it itself.
-    pub(crate) fn say(&mut self, to: u8, message: ShardMessage) {
-        self.pass_on_messages();
-        self.messages.push_back((to, message));
-    }
-
-    /// What the timeline has for others is said in its place among everything else.
-    fn pass_on_messages(&mut self) {
-        while let Some((to, message)) = self.timeline.poll_message() {
-            self.messages.push_back((to, ShardMessage::Timeline(message)));
-        }
-    }
-
-    /// Whether there is something for this server's threads.
-    pub(crate) fn has_messages(&mut self) -> bool {
-        self.pass_on_messages();
-        !self.messages.is_empty()
-    }
-
-    /// The next thing for one of them.
-    pub(crate) fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
-        self.pass_on_messages();
-        self.messages.pop_front()
-    }
-
     /// Begins an operation over several partitions.
     pub(super) fn coordinate(
         &mut self,

@@ -15,13 +15,13 @@ use crate::guest::{ForClient, Guest};
 use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
-use crate::shard_message::{Attached, ShardMessage, ToClient, ToPartition};
+use crate::shard_message::{Attached, ToClient, ToPartition};
 use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use stoa_tree::{Stamp, WatcherId};
+use stoa_tree::WatcherId;
 use stoa_wire::{Opcode, Reader, RequestHeader};
 
 impl Replica {
@@ -49,41 +49,6 @@ impl Replica {
                     _ => self.disconnected(id, now),
                 }
             }
-        }
-    }
-
-    /// Something that another partition of this server has to say, or this one to itself.
-    pub(crate) fn hear_partition(&mut self, from: u8, message: ShardMessage, now: Now) {
-        self.now = now;
-        match message {
-            ShardMessage::MayPrepare { term } => self.prepares_told(term),
-            ShardMessage::Quiesce { op, is_quiet } => self.quiesce_for(from, op, is_quiet),
-            ShardMessage::Quiesced(op, standing) => self.quiesced(from, op, standing.map(|it| *it)),
-            ShardMessage::Prepare { op, asked, place, zxid, time_ms, step } => {
-                self.prepare_step(from, op, (&asked, place), Stamp { zxid, time_ms }, &step);
-            }
-            ShardMessage::Prepared(op, step_prepared) => self.step_prepared(op, *step_prepared),
-            ShardMessage::Decision(op, decision) => self.decision(from, op, *decision),
-            ShardMessage::Timeline(message) => self.timeline_says(from, message),
-            ShardMessage::StateReplaced { state, term } => self.replace_state(*state, term),
-            ShardMessage::SnapshotWanted => self.request_snapshot(),
-            ShardMessage::Grown { updates, bytes } => self.partition_has_grown(from, updates, bytes),
-            ShardMessage::CatchUp => self.catch_up_for_first(),
-            ShardMessage::CaughtUp(stamp) => self.caught_up(from, &stamp),
-            ShardMessage::Clock(zxid) => self.sessions.read_only.seen(zxid),
-            ShardMessage::Servers(list) => self.servers_told(list),
-            ShardMessage::Follow { given, taken } => self.is_followed(given, taken),
-            ShardMessage::Comes { taken, watches } => self.watches_come(from, taken, watches),
-            ShardMessage::Load(report) => self.load_told(from, *report),
-            // These are for the homes.
-            ShardMessage::Client(..)
-            | ShardMessage::Forwarded(..)
-            | ShardMessage::Answer(..)
-            | ShardMessage::Sessions { .. }
-            | ShardMessage::WatermarkWanted { .. }
-            | ShardMessage::Leaves { .. }
-            | ShardMessage::Replaced
-            | ShardMessage::Watermark { .. } => {}
         }
     }
 

@@ -123,12 +123,6 @@ impl Replica {
         self.leader.moves.outcomes.pop_front()
     }
 
-    /// Moves that have been asked for and are not done.
-    #[must_use]
-    pub fn moves_waiting(&self) -> usize {
-        self.leader.moves.waiting
-    }
-
     /// A move cannot be.
     pub(super) fn move_refused(&mut self, asked: &Asked<'_>, refusal: MoveRefusal) {
         if let Asked::Move { path, to } = asked {

@@ -4,7 +4,7 @@ use super::{FIRST, Output, PartitionMessage, Timeline};
 use crate::barriers::Barrier;
 use crate::message::{Forward, Message};
 use crate::planted::Bug;
-use crate::replica::Lead;
+use crate::progress::Lead;
 use crate::requests::{Origin, Stream};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// The next barrier, from `at` on, that falls with what is applied now; `at` moves on to where to look next.
     pub fn fallen_barrier(&mut self, at: &mut usize) -> Option<Barrier<C>> {
-        self.barriers.fallen(self.replica.applied.0, at)
+        self.barriers.fallen(self.progress.applied.0, at)
     }
 
     pub(super) fn ask_barriers(&mut self) {
@@ -112,8 +112,8 @@ impl<C: Copy + Ord> Timeline<C> {
             let (first, asked) = self.requests.give(FORWARD_BYTES)?;
             return Some(Output::Asked { server: self.config.server, first, asked });
         }
-        let (leader, term) = (self.leader(), self.replica.term);
-        if leader == 0 || self.replica.lead != Lead::No {
+        let (leader, term) = (self.leader(), self.progress.term);
+        if leader == 0 || self.progress.lead != Lead::No {
             return None;
         }
         self.requests.given_at_us = self.now_us;
@@ -128,7 +128,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// At the leader: requests of another server's clients. Returns those that are new.
     pub(super) fn take_forwarded(&mut self, from: u8, forward: Forward) -> Option<(u64, Vec<Bytes>)> {
         let Forward { term, stream, base, first, mut asked } = forward;
-        if !self.leads() || term != self.replica.term || !self.is_member(from) {
+        if !self.leads() || term != self.progress.term || !self.is_member(from) {
             // The sender gives them again, to whoever leads then.
             return None;
         }

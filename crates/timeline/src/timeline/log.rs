@@ -19,7 +19,7 @@ impl<C: Copy + Ord> Timeline<C> {
             return log.propose(payload);
         }
         let EntryId { term, position, .. } = self.next_entry();
-        self.replica.proposed(position);
+        self.progress.proposed(position);
         let proposal = Proposal { term, position, payload, follows };
         match &mut self.log {
             Some(log) => log.hand_over(FIRST, proposal),
@@ -54,7 +54,7 @@ impl<C: Copy + Ord> Timeline<C> {
         match (message, &mut self.log) {
             (PartitionMessage::Propose(proposal), Some(log)) => log.hand_over(from, proposal),
             (PartitionMessage::Ask(question), Some(log)) => log.ask(from, question),
-            (PartitionMessage::Deliver(delivery), None) => self.replica.deliver(delivery),
+            (PartitionMessage::Deliver(delivery), None) => self.progress.deliver(delivery),
             _ => debug_assert!(false, "the log stands with the first partition alone"),
         }
     }
@@ -101,7 +101,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// What was proposed is not in the log: this server leads no more, and follows nobody until it hears of a leader.
     pub fn has_no_room(&mut self) {
-        let term = self.log.as_ref().map_or(self.replica.term, |log| log.term());
+        let term = self.log.as_ref().map_or(self.progress.term, |log| log.term());
         self.leader_is(term, 0, false);
     }
 
@@ -179,7 +179,7 @@ impl<C: Copy + Ord> Timeline<C> {
         for partition in 1..self.config.partitions {
             self.deliver(partition, Delivery::Members(members.clone()));
         }
-        self.replica.members_are(members);
+        self.progress.members_are(members);
     }
 
     /// The state is another server's, at this position and term. What was asked before has no outcome that could be
@@ -187,7 +187,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn replaced(&mut self, position: u64, term: u64) {
         self.requests.forget(|_| ());
         self.barriers.forget();
-        self.replica.replaced((position, term));
+        self.progress.replaced((position, term));
         self.settled_in = 0;
     }
 
@@ -197,7 +197,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn divided(&self) -> u64 {
         match &self.log {
             Some(log) if self.config.partitions > 1 => log.divided(),
-            _ => self.replica.applied.0,
+            _ => self.progress.applied.0,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Campaign, Outgoing, PeerOutput, Received, Timeline};
 use crate::message::{BadMessage, Message};
 use crate::peers::{Wanted, server_id};
 use crate::planted::Bug;
-use crate::replica::Lead;
+use crate::progress::Lead;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::Change;
@@ -43,7 +43,7 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
-                if term == self.replica.term && stream == self.requests.stream() {
+                if term == self.progress.term && stream == self.requests.stream() {
                     self.requests.give_again_from(expected);
                 }
             }
@@ -81,7 +81,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
         self.campaign_when_met();
-        if u64::from(peer) == self.replica.leader {
+        if u64::from(peer) == self.progress.leader {
             self.requests.give_again_from(0);
         }
     }
@@ -92,8 +92,8 @@ impl<C: Copy + Ord> Timeline<C> {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
         if !self.planted.is(Bug::EmptiedStays) {
-            let leads = self.replica.leader == u64::from(peer);
-            self.peers.empty(peer, if leads { self.replica.term } else { 0 });
+            let leads = self.progress.leader == u64::from(peer);
+            self.peers.empty(peer, if leads { self.progress.term } else { 0 });
         }
     }
 
@@ -104,7 +104,7 @@ impl<C: Copy + Ord> Timeline<C> {
         self.peers.disconnect(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
-        if member != self.replica.leader || self.replica.lead != Lead::No {
+        if member != self.progress.leader || self.progress.lead != Lead::No {
             return false;
         }
         log.group().forget_leader();
@@ -123,10 +123,10 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Nobody leads, as far as this server knows, and it has met enough others to be elected: there is
     /// no need to wait for the leader that may be there. If there is one, they refuse.
     fn campaign_when_met(&mut self) {
-        let voters = &self.replica.members().voters;
+        let voters = &self.progress.members().voters;
         let met = |member: &&u64| self.peers.is_connected(server_id(**member));
         let is_enough = voters.iter().filter(met).count() == voters.len() / 2;
-        if self.log.is_some() && self.replica.leader == 0 && is_enough {
+        if self.log.is_some() && self.progress.leader == 0 && is_enough {
             self.follow_up(0);
         }
     }
@@ -134,7 +134,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Wants to lead in place of a server that is lost, behind the voters with smaller numbers, so that they do not
     /// split the votes.
     pub fn follow_up(&mut self, lost: u8) {
-        let (members, id) = (self.replica.members(), self.replica.id());
+        let (members, id) = (self.progress.members(), self.progress.id());
         let rank = members.voters.iter().filter(|voter| **voter != u64::from(lost) && **voter < id).count();
         if members.voters.contains(&id) {
             let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
@@ -151,8 +151,8 @@ impl<C: Copy + Ord> Timeline<C> {
             return;
         };
         let again = Campaign { at_us: at_us.max(now_us) + again_us, again_us: again_us * 2 };
-        self.campaign = Some(again).filter(|_| again_us < self.election_us() && self.replica.leader == 0);
-        if let Some(log) = self.log.as_mut().filter(|_| self.replica.leader == 0) {
+        self.campaign = Some(again).filter(|_| again_us < self.election_us() && self.progress.leader == 0);
+        if let Some(log) = self.log.as_mut().filter(|_| self.progress.leader == 0) {
             log.group().campaign();
         }
     }
@@ -226,7 +226,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let now_us = self.now_us;
         let again_us = self.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
         // What a leader has given to itself is not lost.
-        let follows = self.is_ensemble() && self.replica.lead == Lead::No;
+        let follows = self.is_ensemble() && self.progress.lead == Lead::No;
         if follows && !self.requests.is_empty() && self.requests.given_at_us + again_us <= now_us {
             self.requests.give_again_from(0);
         }

@@ -16,7 +16,7 @@ pub enum Lead {
 }
 
 #[derive(Debug)]
-pub(crate) struct Replica {
+pub(crate) struct Progress {
     id: u64,
     /// Position and term of the last applied entry.
     pub(crate) applied: (u64, u64),
@@ -33,10 +33,10 @@ pub(crate) struct Replica {
     delivered: VecDeque<Delivery>,
 }
 
-impl Replica {
+impl Progress {
     /// At a position and its term; `term` is the one that the disk speaks of.
     pub(crate) fn new(id: u64, applied: (u64, u64), term: u64, members: Members) -> Self {
-        let mut replica = Self {
+        let mut progress = Self {
             id,
             applied,
             last: applied.0,
@@ -49,8 +49,8 @@ impl Replica {
             alone: false,
             delivered: VecDeque::new(),
         };
-        replica.members_are(members);
-        replica
+        progress.members_are(members);
+        progress
     }
 
     /// The server's number.
