@@ -128,7 +128,9 @@ pub(crate) fn encode(stamp: &Timestamp, position: u64) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Result<(Timestamp, u64), DecodeError> {
     let mut reader = Reader::new(bytes);
-    Ok((Timestamp::decode(&mut reader)?, reader.i64()?.cast_unsigned()))
+    let stamp = Timestamp::decode(&mut reader)?;
+    let position = u64::try_from(reader.i64()?).map_err(|_| DecodeError::BadValue("position"))?;
+    Ok((stamp, position))
 }
 
 #[cfg(test)]
@@ -166,6 +168,8 @@ mod tests {
             let chunk = [&[1], &bytes[..cut]].concat();
             assert!(StateLoader::new(&Options::default(), 2).chunk(&chunk).is_err());
         }
+        let no_next = [&[1], &encode(&Timestamp::new(2), u64::MAX)[..]].concat();
+        assert!(StateLoader::new(&Options::default(), 2).chunk(&no_next).is_err());
         assert!(StateLoader::new(&Options::default(), 2).chunk(&[]).is_err());
         assert!(StateLoader::new(&Options::default(), 2).chunk(&[2, 0]).is_err());
         assert!(StateLoader::new(&Options::default(), 2).finish().is_err());

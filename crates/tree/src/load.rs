@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_wire::PASSWORD_LEN;
+use stoa_wire::{PASSWORD_LEN, ZXID_MAX};
 
 #[derive(Debug, Clone, Copy)]
 struct Header {
@@ -145,12 +145,12 @@ impl Loader {
             return Err(LoadError::UnknownFormat(format));
         }
         self.format = format;
-        self.header = Some(Header {
-            last_zxid: reader.i64()?,
-            digest: reader.u64()?,
-            nodes: reader.u64()?,
-            sessions: reader.u64()?,
-        });
+        let last_zxid = reader.i64()?;
+        if !(0..=ZXID_MAX).contains(&last_zxid) {
+            return Err(LoadError::Malformed("its zxid is out of range"));
+        }
+        self.header =
+            Some(Header { last_zxid, digest: reader.u64()?, nodes: reader.u64()?, sessions: reader.u64()? });
         Ok(())
     }
 

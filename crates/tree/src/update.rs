@@ -18,7 +18,7 @@ use crate::session::Contact;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use stoa_wire::{EventKind, PASSWORD_LEN};
+use stoa_wire::{EventKind, PASSWORD_LEN, ZXID_MAX};
 
 /// Bytes that are no update, or an update that does not fit the state: the log is damaged or the
 /// states of two servers have parted. The tree must not be used any more.
@@ -214,6 +214,9 @@ impl<'a> Update<'a> {
         let mut decoder = Decoder::new(bytes);
         let mut header = || Ok((decoder.i64()?, decoder.i64()?, decoder.i64()?));
         let (zxid, time_ms, session) = header().map_err(|reason| CorruptUpdate { zxid: 0, reason })?;
+        if !(0..=ZXID_MAX).contains(&zxid) {
+            return Err(CorruptUpdate { zxid, reason: "its zxid is out of range" });
+        }
         Ok(Self { zxid, time_ms, session, body: decoder.rest() })
     }
 

@@ -42,4 +42,4 @@ pub use request::{
     AddWatchMode, Create, CreateMode, Reconfig, Request, RequestHeader, SetWatches, StrList, WatcherKind, xid,
 };
 pub use stat::Stat;
-pub use timestamp::Timestamp;
+pub use timestamp::{Timestamp, ZXID_MAX};

@@ -13,6 +13,9 @@ use smallvec::SmallVec;
 /// So many partitions are common: positions of no more are kept in place, since each request has a timestamp or two.
 const COMMON: usize = 8;
 
+/// No zxid is larger: the next one always has room. What is read and claims more is damaged.
+pub const ZXID_MAX: i64 = i64::MAX >> 1;
+
 /// A position for each partition, and the largest zxid behind them. That of a server with one partition
 /// is empty and costs nothing: there the one timeline orders everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,9 +71,9 @@ impl Timestamp {
     /// The same, of an encoded one.
     ///
     /// # Errors
-    /// When it is cut short.
+    /// When it is cut short, or its zxid is none.
     pub fn merge_encoded(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        self.raise_zxid(reader.i64()?);
+        self.raise_zxid(read_zxid(reader)?);
         let len = reader.count(8)?;
         for own in self.positions.iter_mut().take(len) {
             *own = reader.i64()?.cast_unsigned().max(*own);
@@ -112,12 +115,19 @@ impl Timestamp {
     /// Reads one.
     ///
     /// # Errors
-    /// When it is cut short.
+    /// When it is cut short, or its zxid is none.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let zxid = reader.i64()?;
+        let zxid = read_zxid(reader)?;
         let len = reader.count(8)?;
         let positions = (0..len).map(|_| Ok(reader.i64()?.cast_unsigned())).collect::<Result<_, _>>()?;
         Ok(Self { positions, zxid })
+    }
+}
+
+fn read_zxid(reader: &mut Reader<'_>) -> Result<i64, DecodeError> {
+    match reader.i64()? {
+        zxid @ 0..=ZXID_MAX => Ok(zxid),
+        _ => Err(DecodeError::BadValue("zxid")),
     }
 }
 
@@ -144,6 +154,12 @@ mod tests {
         let mut merged = Timestamp::new(3);
         merged.merge_encoded(&mut Reader::new(&bytes)).unwrap();
         assert_eq!(merged, one);
+        for (zxid, fits) in [(ZXID_MAX, true), (ZXID_MAX + 1, false), (-1, false)] {
+            let mut bytes = bytes.clone();
+            bytes[..8].copy_from_slice(&zxid.to_be_bytes());
+            assert_eq!(merged.clone().merge_encoded(&mut Reader::new(&bytes)).is_ok(), fits);
+            assert_eq!(Timestamp::decode(&mut Reader::new(&bytes)).is_ok(), fits);
+        }
         for cut in 0..bytes.len() {
             assert!(merged.merge_encoded(&mut Reader::new(&bytes[..cut])).is_err());
             assert!(Timestamp::decode(&mut Reader::new(&bytes[..cut])).is_err());

@@ -7,7 +7,7 @@ use crate::world::*;
 use proptest::prelude::*;
 use stoa_tree::{Caller, Options, Stamp, Tree, Update, Updates};
 use stoa_wire::CreateMode::*;
-use stoa_wire::{Acl, ErrorCode, OPEN_ACL, Opcode, READ_ACL, perms};
+use stoa_wire::{Acl, ErrorCode, OPEN_ACL, Opcode, READ_ACL, ZXID_MAX, perms};
 
 /// A log with every kind of operation in it.
 pub(crate) fn rich_world() -> World {
@@ -282,6 +282,24 @@ fn updates_cut_at_any_byte_are_refused() {
                 assert!(tree.apply(&update, &mut ()).is_err());
             }
         }
+    }
+}
+
+/// The next zxid has to be larger: a leader that took such a one up could not go on.
+#[test]
+fn zxids_without_room_for_the_next_one_are_refused() {
+    for (zxid, fits) in [(ZXID_MAX, true), (ZXID_MAX + 1, false), (i64::MAX, false), (-1, false)] {
+        let (mut tree, log) = rich_trees().remove(0);
+        let mut update = log[0][4..].to_vec();
+        update[..8].copy_from_slice(&zxid.to_le_bytes());
+        assert_eq!(Update::decode(&update).is_ok(), fits, "0x{zxid:x} of an update");
+        let mut slices = snapshot(&mut tree, usize::MAX);
+        let old = tree.last_zxid().to_le_bytes();
+        let at = slices[0].windows(8).position(|bytes| bytes == old).unwrap();
+        slices[0][at..at + 8].copy_from_slice(&zxid.to_le_bytes());
+        let loaded = load(&slices).map_err(|error| error.to_string());
+        let out_of_range = loaded.is_err_and(|error| error.contains("zxid is out of range"));
+        assert_eq!(out_of_range, !fits, "0x{zxid:x} of a snapshot");
     }
 }
 
