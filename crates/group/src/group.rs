@@ -4,6 +4,7 @@ use crate::held::{Entry, EntryKind, Held, Mark, Vote};
 use crate::members::{self, Change, Members};
 use crate::message::Message;
 use crate::record::{Restored, Store};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -73,7 +74,7 @@ pub enum Output {
     /// Apply entries: they are on a majority's disks, and will be at these positions for ever.
     Committed(Vec<Entry>),
     /// The members are these from now on; the change was the entry before.
-    Members(Members),
+    Members(Box<Members>),
     /// What was asked with [`Group::read`]: whoever has applied up to this position sees everything
     /// that was acknowledged before the question.
     Read {
@@ -296,7 +297,7 @@ impl Group {
             // The engine would pass it on in the name of who asked, and nobody takes that from us.
             return Ok(());
         }
-        let stepped = self.raft.step(message.raft);
+        let stepped = self.raft.step(*message.raft);
         self.choose_timeout();
         match stepped {
             Err(raft::Error::StepPeerNotFound) => Err(StepError::Stranger),
@@ -453,7 +454,7 @@ impl Group {
             done = after.number;
             let after = self.after_store.pop_front().expect("it is the front");
             self.durable_vote = after.vote.unwrap_or(self.durable_vote);
-            self.outputs.extend(after.outputs);
+            self.give(after.outputs);
         }
         if let Some(taking_over) =
             self.taking_over.take_if(|taking_over| taking_over.ready.number() <= number)
@@ -488,7 +489,7 @@ impl Group {
         let mark = self.mark();
         // That more is committed is no use without the entries.
         let vote = Vote { committed: mark.position, ..self.vote() };
-        Store { number: 0, snapshot: Some(mark), vote: Some(vote), entries: Vec::new() }
+        Store { number: 0, snapshot: Some(mark.into()), vote: Some(vote), entries: Vec::new() }
     }
 
     /// What a start would find, if the process ended now: everything that has come out, and of the
@@ -523,7 +524,7 @@ impl Group {
 
     fn taken_over(&mut self, taking_over: TakingOver) {
         let TakingOver { ready, position, after } = taking_over;
-        self.outputs.extend(after);
+        self.give(after);
         // This says that everything before is stored too.
         let mut rest = self.raft.advance_append(ready);
         self.raft.advance_apply_to(position);
@@ -615,7 +616,7 @@ impl Group {
                 self.outputs.push_back(Output::Read { id: u64::from_le_bytes(id), position: read.index });
             }
         }
-        let snapshot = (!ready.snapshot().is_empty()).then(|| Mark::from_raft(ready.snapshot()));
+        let snapshot = (!ready.snapshot().is_empty()).then(|| Box::new(Mark::from_raft(ready.snapshot())));
         let entries = ready.take_entries();
         let mut vote = ready.hs().cloned();
         let held = self.held_mut();
@@ -636,8 +637,8 @@ impl Group {
             vote = Some(self.held().vote.clone());
         }
         self.commit_unstored |= !stores && vote.is_some();
-        let mut now: Vec<_> = ready.take_messages().into_iter().map(send).collect();
-        let mut after: Vec<_> = ready.take_persisted_messages().into_iter().map(send).collect();
+        let mut now = sends(ready.take_messages());
+        let mut after = sends(ready.take_persisted_messages());
         let committed = ready.take_committed_entries();
         if votes_anew {
             self.vote_store = number;
@@ -652,7 +653,7 @@ impl Group {
             self.leader_term = term;
             self.tell_leader(changed, waits, number, &mut after);
         }
-        self.outputs.extend(now);
+        self.give(now);
         let position = snapshot.as_ref().map(|mark| mark.position);
         if stores {
             let entries = entries.iter().map(Entry::from_raft).collect();
@@ -677,6 +678,13 @@ impl Group {
         self.stored(0);
         if let Some(at_least) = self.held().take_wanted() {
             self.outputs.push_back(Output::SnapshotWanted(at_least));
+        }
+    }
+
+    /// Most often there is nothing, and then it costs nothing.
+    fn give(&mut self, outputs: Vec<Output>) {
+        if !outputs.is_empty() {
+            self.outputs.extend(outputs);
         }
     }
 
@@ -705,7 +713,7 @@ impl Group {
                 let change = members::parse(&entry.data);
                 // Proposers have looked whether it can be made, and nothing came between.
                 if let Ok(state) = self.raft.apply_conf_change(&change) {
-                    self.outputs.push_back(Output::Members(Members::from_raft(&state)));
+                    self.outputs.push_back(Output::Members(Box::new(Members::from_raft(&state))));
                     self.held_mut().members = state;
                     self.step_down_if_no_voter();
                 }
@@ -798,9 +806,14 @@ fn is_well_formed(raft: &raft::eraftpb::Message) -> bool {
     }
 }
 
+/// Most often there is nothing, and then it costs nothing.
+fn sends(messages: Vec<raft::eraftpb::Message>) -> Vec<Output> {
+    if messages.is_empty() { Vec::new() } else { messages.into_iter().map(send).collect() }
+}
+
 fn send(raft: raft::eraftpb::Message) -> Output {
     let is_snapshot = raft.get_msg_type() == MessageType::MsgSnapshot;
-    let message = Message { raft };
+    let message = Message { raft: raft.into() };
     if is_snapshot { Output::SendSnapshot(message) } else { Output::Send(message) }
 }
 

@@ -12,6 +12,7 @@
 use crate::codec::{self, DecodeError, get_bytes, get_mark, get_number, get_u8, put_bytes, put_mark};
 use crate::held::{Entry, Mark};
 use crate::pieces::Pieces;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
@@ -57,7 +58,8 @@ pub struct Span {
 /// A message from one member to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    pub(crate) raft: raft::eraftpb::Message,
+    /// Large, and handed on a few times: so it stays where it is.
+    pub(crate) raft: Box<raft::eraftpb::Message>,
 }
 
 impl Message {
@@ -165,7 +167,7 @@ impl Message {
     /// # Errors
     /// When they are anything but exactly one message.
     pub fn decode(mut bytes: Bytes) -> Result<Self, DecodeError> {
-        let mut message = Self { raft: raft::eraftpb::Message::default() };
+        let mut message = Self { raft: Box::default() };
         message.get_header(&mut bytes)?;
         message.get_entries(bytes)?;
         Ok(message)
@@ -178,7 +180,7 @@ impl Message {
     /// # Errors
     /// When they are anything but one header and the entries of this span.
     pub fn decode_parts(mut header: Bytes, span: Option<Span>, entries: Bytes) -> Result<Self, DecodeError> {
-        let mut message = Self { raft: raft::eraftpb::Message::default() };
+        let mut message = Self { raft: Box::default() };
         message.get_header(&mut header)?;
         if header.has_remaining() {
             return Err(DecodeError::Long);
@@ -302,7 +304,7 @@ mod tests {
         let members =
             Members { learners: vec![4], auto_leave: true, outgoing: vec![5], ..Members::of_voters(&[1, 2]) };
         raft.set_snapshot(Mark { position: 6, term: 2, members }.to_raft());
-        Message { raft }
+        Message { raft: raft.into() }
     }
 
     fn encoded(message: &Message) -> Vec<u8> {
@@ -329,7 +331,7 @@ mod tests {
             Entry { position, term: *term, kind: EntryKind::Payload, payload }.to_raft().unwrap()
         });
         raft.set_entries(entries.collect());
-        Message { raft }
+        Message { raft: raft.into() }
     }
 
     #[test]
@@ -438,7 +440,7 @@ mod tests {
     fn a_count_is_not_believed_before_the_bytes_are_there() {
         let mut raft = raft::eraftpb::Message { to: 1, from: 2, ..Default::default() };
         raft.set_msg_type(MessageType::MsgAppend);
-        let mut bytes = encoded(&Message { raft });
+        let mut bytes = encoded(&Message { raft: raft.into() });
         let at = bytes.len() - 4;
         bytes[at..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Short));

@@ -12,6 +12,7 @@
 use crate::codec::{self, DecodeError};
 use crate::held::{Entry, Mark, Vote};
 use crate::pieces::Pieces;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
@@ -31,7 +32,7 @@ pub struct Store {
     /// Its number.
     pub number: u64,
     /// The state is that of this snapshot now: what is on disk of the timeline is replaced by it.
-    pub snapshot: Option<Mark>,
+    pub snapshot: Option<Box<Mark>>,
     /// The vote, if it has changed.
     pub vote: Option<Vote>,
     /// Entries. The first may stand at a position that has been stored before: then the entries
@@ -126,7 +127,7 @@ impl Store {
         if flags & MARK != 0 {
             let mut mark = codec::get_mark(&mut record)?;
             mark.members.auto_leave = flags & AUTO_LEAVE != 0;
-            store.snapshot = Some(mark);
+            store.snapshot = Some(mark.into());
         }
         store.entries = codec::get_entries(&mut record)?;
         if record.has_remaining() { Err(DecodeError::Long) } else { Ok(store) }
@@ -145,7 +146,7 @@ impl Restored {
         self.vote = vote.unwrap_or(self.vote);
         // One from before the snapshot is part of it.
         if let Some(mark) = snapshot.filter(|mark| mark.position >= self.base.position) {
-            self.base = mark;
+            self.base = *mark;
             self.entries.clear();
         }
         self.append(entries)
@@ -287,8 +288,12 @@ mod tests {
         let members = Members { auto_leave: true, outgoing: vec![1, 2], ..Members::of_voters(&[1, 3]) };
         let mark = Mark { position: 9, term: 3, members };
         let vote = Vote { term: 4, voted_for: 2, committed: 9 };
-        let store =
-            Store { number: 1, snapshot: Some(mark.clone()), vote: Some(vote), entries: entries(10..=11, 4) };
+        let store = Store {
+            number: 1,
+            snapshot: Some(mark.clone().into()),
+            vote: Some(vote),
+            entries: entries(10..=11, 4),
+        };
         let mut restored = Restored::default();
         restored.replay(of_entries(entries(1..=1, 1))).unwrap();
         restored.replay(record(&store)).unwrap();

@@ -21,6 +21,7 @@
 //! again: that is always safe.
 
 use crate::planted::{Bug, Planted};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -115,7 +116,7 @@ pub enum Delivery {
     /// Who has applied what came before this sees everything that was acknowledged before the question.
     Read(u64),
     /// The members are these.
-    Members(Members),
+    Members(Box<Members>),
     /// The snapshot with this number is of the state behind what came before.
     Snapshot(u64),
     /// The log had no room for what was proposed.

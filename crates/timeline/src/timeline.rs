@@ -386,7 +386,7 @@ impl<C: Copy + Ord> Timeline<C> {
                 Output::Answered
             }
             Delivery::Members(members) => {
-                self.progress.members_are(members);
+                self.progress.members_are(*members);
                 Output::Members
             }
             Delivery::Snapshot(number) => Output::Snapshot(number),

@@ -213,7 +213,7 @@ impl Replica {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Committed(entries) => {
-                self.applied.committed.extend(entries.into_iter().map(Due::Entry));
+                entries.into_iter().for_each(|entry| self.applied.committed.push_back(Due::Entry(entry)));
                 self.apply_committed();
                 self.timeline.compact();
             }

@@ -14,7 +14,6 @@ use crate::snapshot::{SnapshotOutput, State};
 use crate::state;
 use alloc::vec;
 use alloc::vec::Vec;
-use stoa_group::Mark;
 use stoa_timeline::{SnapshotHead, timeline_of};
 
 /// About how much one slice holds.
@@ -93,14 +92,15 @@ impl Replica {
         let learners_count = self.planted.is(Bug::LearnerCounts);
         let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
         let SnapshotHead { mut head, covered } = self.timeline.begin_snapshot()?;
-        if let Some(Mark { members, .. }) = head.snapshot.as_mut().filter(|_| learners_count) {
+        if let Some(mark) = head.snapshot.as_mut().filter(|_| learners_count) {
+            let members = &mut mark.members;
             members.voters.append(&mut members.learners);
         }
         let mark = head.snapshot.clone().unwrap_or_default();
         let (position, partitions) = (mark.position, self.applied.placement.partitions());
         self.applied.snapshots.number += 1;
         let number = self.applied.snapshots.number;
-        self.applied.snapshots.mark = mark;
+        self.applied.snapshots.mark = *mark;
         self.applied.snapshots.state = State::Waiting;
         self.applied.snapshots.is_there = false;
         if !self.applied.placement.is_divided() {

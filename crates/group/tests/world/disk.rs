@@ -120,8 +120,12 @@ impl Disk {
         let header =
             SnapshotHeader { sequence: open.snapshots, created_ms: 0, positions: vec![(TIMELINE, covered)] };
         // The beginning of a member's life from here on is a record too.
-        let begin =
-            Store { number: 0, snapshot: Some(mark.clone()), vote: Some(open.vote), entries: Vec::new() };
+        let begin = Store {
+            number: 0,
+            snapshot: Some(mark.clone().into()),
+            vote: Some(open.vote),
+            entries: Vec::new(),
+        };
         let chunk = begin.encode().join();
         let mut writer = SnapshotWriter::begin(&mut self.disk, header)?;
         writer.chunk(&mut self.disk, &chunk)?;

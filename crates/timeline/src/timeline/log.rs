@@ -177,7 +177,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let members = log.members();
         log.replaced(position, positions);
         for partition in 1..self.config.partitions {
-            self.deliver(partition, Delivery::Members(members.clone()));
+            self.deliver(partition, Delivery::Members(members.clone().into()));
         }
         self.progress.members_are(members);
     }
