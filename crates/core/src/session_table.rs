@@ -1,5 +1,5 @@
-//! Who speaks for each session, as a partition knows it that does not keep them. How it learns of that, and what it
-//! refuses by it: `replica/session_table.rs`.
+//! Who speaks for each session, as a partition knows it that does not keep them, and what the one that does has yet to
+//! tell. How the one learns of it, and what it refuses by it: `replica/session_table.rs`.
 
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -7,10 +7,9 @@ use hashbrown::HashMap;
 use stoa_tree::Contact;
 use stoa_wire::ErrorCode;
 
-/// What is known of the sessions.
+/// What is known of the sessions. A partition that keeps them needs none.
+#[derive(Default)]
 pub(crate) struct SessionTable {
-    /// Whether this partition keeps them itself.
-    is_keeper: bool,
     /// How far the first partition had come with what is known here.
     pub(crate) position: u64,
     /// At a leader: nobody is known before that is. See [`Replica::learn_of_sessions`].
@@ -20,10 +19,26 @@ pub(crate) struct SessionTable {
     /// How often what is known has changed.
     pub(crate) changes: u64,
     pub(crate) contacts: HashMap<i64, Contact, FixedState>,
-    /// At the first partition: what the others have not been told.
-    pub(crate) news: Vec<(i64, Option<Contact>)>,
+}
+
+/// At the first of several partitions: what the others have not been told.
+pub(crate) struct SessionNews {
+    pub(crate) changed: Vec<(i64, Option<Contact>)>,
     /// They are to be told everything.
-    pub(crate) tells_all: bool,
+    pub(crate) is_all: bool,
+}
+
+impl SessionNews {
+    /// Of a state of which the others know nothing.
+    pub(crate) fn of_everything() -> Self {
+        Self { changed: Vec::new(), is_all: true }
+    }
+
+    /// Whether there is anything.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_all || !self.changed.is_empty()
+    }
 }
 
 /// Where the first partition's timeline says what becomes of a session, and whether it was asked to tell.
@@ -45,20 +60,6 @@ pub(crate) enum Known {
 }
 
 impl SessionTable {
-    pub(crate) fn new(is_keeper: bool) -> Self {
-        let contacts = HashMap::default();
-        Self {
-            is_keeper,
-            position: 0,
-            needs: 0,
-            decided: HashMap::default(),
-            changes: 0,
-            contacts,
-            news: Vec::new(),
-            tells_all: is_keeper,
-        }
-    }
-
     /// Whether this is the session's contact, which it became at `since`.
     pub(crate) fn knows(&self, session: i64, contact: Contact, since: u64) -> Known {
         let decided = self.decided.get(&session).map_or(0, |decided| decided.position);
@@ -87,10 +88,5 @@ impl SessionTable {
     pub(crate) fn told(&mut self, position: u64) {
         self.position = position;
         self.decided.retain(|_, decided| decided.position > position);
-    }
-
-    /// At the first partition: the state is another one.
-    pub(crate) fn replaced(&mut self) {
-        self.tells_all = self.is_keeper;
     }
 }

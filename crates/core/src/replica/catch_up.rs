@@ -49,7 +49,7 @@ impl Replica {
         }
         returning.asking = core::mem::take(&mut returning.next);
         returning.seen = Timestamp::new(self.applied.placement.partitions());
-        for partition in (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST) {
+        for partition in self.other_partitions() {
             self.sessions.returning.missing |= 1 << partition;
             self.say(partition, ShardMessage::CatchUp);
         }

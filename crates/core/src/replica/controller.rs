@@ -146,7 +146,7 @@ impl Replica {
 
     /// At the first partition of the leader: has the next subtree moved, if one should be.
     pub(crate) fn tend_balance(&mut self) {
-        if !self.has_sessions() || !self.applied.placement.is_divided() {
+        if self.other_partitions().is_empty() {
             return;
         }
         if !self.timeline.leads() {

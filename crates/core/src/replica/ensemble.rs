@@ -6,6 +6,7 @@ use crate::peer::{Heard, PeerMessage};
 use crate::planted::Bug;
 use crate::replica::{Arrived, Due, Replica};
 use crate::session::Scope;
+use crate::session_table::SessionNews;
 use crate::shard_message::ShardMessage;
 use crate::state::State;
 use crate::step::end_of;
@@ -188,7 +189,7 @@ impl Replica {
             let key = self.sessions.live.insert(session.id, session.timeout_ms, self.now);
             self.sessions.live.set_scope(key, Scope::Global);
         }
-        self.sessions.table.replaced();
+        self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
         self.applied.committed.clear();
         self.abort_snapshot();
         self.tell_growth();
@@ -365,13 +366,11 @@ impl Replica {
     /// server leads all partitions (AGORA, section IV-B), and nobody prepares before the first one does: what became
     /// of sessions is known by then.
     pub(crate) fn tell_leader(&mut self) {
-        if !self.has_sessions() || !self.applied.placement.is_divided() {
-            return;
-        }
-        if let Some(term) = self.timeline.prepares_in() {
-            for partition in 1..self.applied.placement.partitions() {
-                self.say(partition, ShardMessage::MayPrepare { term });
-            }
+        let others = self.other_partitions();
+        if !others.is_empty()
+            && let Some(term) = self.timeline.prepares_in()
+        {
+            others.for_each(|partition| self.say(partition, ShardMessage::MayPrepare { term }));
         }
     }
 
@@ -379,7 +378,9 @@ impl Replica {
     pub(crate) fn prepares_told(&mut self, term: u64) {
         self.timeline.may_prepare_in(term);
         if term > 0 {
-            self.sessions.table.nothing_is_decided();
+            if let Some(table) = &mut self.sessions.table {
+                table.nothing_is_decided();
+            }
         } else {
             // What was taken waits. Who is quiesced goes on doing so until it is told to go on: it has said
             // what will be at a position of this term.

@@ -12,7 +12,6 @@ use crate::connection::Output;
 use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::frame::Frame;
 use crate::guest::{ForClient, Guest};
-use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::{Attached, ToClient, ToPartition};
@@ -306,10 +305,5 @@ impl Replica {
                 self.applied.partition.watches.remove_watcher(WatcherId(id.0));
             }
         }
-    }
-
-    /// Whether this thread keeps the sessions.
-    pub(crate) fn has_sessions(&self) -> bool {
-        self.config.partition == FIRST
     }
 }

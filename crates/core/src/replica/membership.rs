@@ -11,7 +11,6 @@
 //! tells the others.
 
 use crate::membership::{CONFIG_PATH, Membership};
-use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
@@ -64,14 +63,12 @@ impl Replica {
 
     /// At the first partition: tells the others the list.
     pub(crate) fn tell_servers(&mut self) {
-        if self.servers.list.is_told || !self.has_sessions() || !self.applied.placement.is_divided() {
+        let others = self.other_partitions();
+        if others.is_empty() || core::mem::replace(&mut self.servers.list.is_told, true) {
             return;
         }
-        self.servers.list.is_told = true;
         let Some(list) = self.servers().map(String::from) else { return };
-        for partition in (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST) {
-            self.say(partition, ShardMessage::Servers(list.clone()));
-        }
+        others.for_each(|partition| self.say(partition, ShardMessage::Servers(list.clone())));
     }
 
     /// At the others: they are told.

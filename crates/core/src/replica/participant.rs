@@ -136,8 +136,8 @@ impl Replica {
             // What was kept waiting for that goes on.
             return self.go_on_unless_quiesced();
         }
-        if let Some((session, position)) = decision.session {
-            self.sessions.table.is_decided(session, position);
+        if let (Some((session, position)), Some(table)) = (decision.session, &mut self.sessions.table) {
+            table.is_decided(session, position);
         }
         if decision.places.is_empty() {
             self.undo_part();

@@ -16,7 +16,7 @@ use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
 use crate::read_only::ReadOnly;
 use crate::session::Sessions;
-use crate::session_table::SessionTable;
+use crate::session_table::{SessionNews, SessionTable};
 use crate::shard_message::ToClient;
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
@@ -53,8 +53,10 @@ pub(super) struct Clients {
 pub(super) struct SessionKeeping {
     /// Those that this server knows to live, with their timers; at the first partition.
     pub(super) live: Sessions,
-    /// At the other partitions: who speaks for each.
-    pub(super) table: SessionTable,
+    /// Who speaks for each, where another partition keeps them.
+    pub(super) table: Option<SessionTable>,
+    /// Where the others have to be told of them.
+    pub(super) news: Option<SessionNews>,
     pub(super) local: Local,
     pub(super) read_only: ReadOnly,
     pub(super) liveness: Liveness,
@@ -71,7 +73,8 @@ impl SessionKeeping {
         }
         Self {
             live,
-            table: SessionTable::new(is_keeper),
+            table: (!is_keeper).then(SessionTable::default),
+            news: (is_keeper && config.partitions > 1).then(SessionNews::of_everything),
             local: Local::default(),
             read_only: ReadOnly::new(config.server_id, now),
             liveness: Liveness::new(now),

@@ -13,19 +13,31 @@ use crate::coordination::Pending;
 use crate::peer::{After, Asked};
 use crate::placement::FIRST;
 use crate::replica::Replica;
-use crate::session_table::Known;
+use crate::session_table::{Known, SessionNews};
 use crate::shard_message::ShardMessage;
 use crate::step::{end_of, entry_of};
 use alloc::vec::Vec;
+use core::ops::Range;
 use stoa_timeline::Origin;
 use stoa_tree::Contact;
 use stoa_wire::Opcode;
 
 impl Replica {
+    /// Whether this partition keeps the sessions: the first one does.
+    #[inline]
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.sessions.table.is_none()
+    }
+
+    /// At the first of several partitions: the others. Elsewhere there are none that depend on this one.
+    pub(crate) fn other_partitions(&self) -> Range<u8> {
+        1..self.sessions.news.as_ref().map_or(1, |_| self.applied.placement.partitions())
+    }
+
     /// Something has become of a session: who speaks for it now, if it has not ended.
     pub(crate) fn tell_of_session(&mut self, session: i64, contact: Option<Contact>) {
-        if self.applied.placement.is_divided() && self.has_sessions() {
-            self.sessions.table.news.push((session, contact));
+        if let Some(news) = &mut self.sessions.news {
+            news.changed.push((session, contact));
         }
     }
 
@@ -44,28 +56,28 @@ impl Replica {
     /// At a new leader: what the timeline rests on was prepared by those who knew what had become of sessions up to
     /// there, and who was refused by them must be by this server.
     pub(crate) fn learn_of_sessions(&mut self) {
-        if self.has_sessions() {
-            return;
-        }
+        let Some(table) = &mut self.sessions.table else { return };
         let position = self.applied.stamp.at(FIRST);
-        self.sessions.table.needs = entry_of(position);
-        self.sessions.table.changes += 1;
-        if self.sessions.table.needs > self.sessions.table.position {
+        table.needs = entry_of(position);
+        table.changes += 1;
+        if table.needs > table.position {
             self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
         }
     }
 
     /// The first partition has come so far, and has told what has become of sessions until then.
     pub(crate) fn sessions_are_told(&mut self, position: u64) {
-        self.sessions.table.told(self.sessions.table.position.max(entry_of(position)));
+        if let Some(table) = &mut self.sessions.table {
+            table.told(table.position.max(entry_of(position)));
+        }
         self.take_pending();
     }
 
     /// Somebody waits for what becomes of a session, which is not told by itself if it was lost.
     pub(crate) fn wait_for_session(&mut self, asked: &Asked<'_>) {
         if let Asked::Write { session, .. } = asked
-            && let Some(decided) =
-                self.sessions.table.decided.get_mut(session).filter(|decided| !decided.is_asked)
+            && let Some(table) = &mut self.sessions.table
+            && let Some(decided) = table.decided.get_mut(session).filter(|decided| !decided.is_asked)
         {
             decided.is_asked = true;
             let position = end_of(decided.position);
@@ -77,36 +89,36 @@ impl Replica {
     /// session has asked elsewhere may then be accepted later than what this guest is answered now, unless the
     /// question is put on the timeline: whoever leads it then, or later, has heard of the guest.
     pub(crate) fn is_stranger(&self, id: ConnectionId) -> bool {
-        let Some(connection) = self.clients.connections.get(id).filter(|_| !self.has_sessions()) else {
-            return false;
-        };
+        let Some(table) = &self.sessions.table else { return false };
+        let Some(connection) = self.clients.connections.get(id) else { return false };
         let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
-        let is_known = || self.sessions.table.knows(connection.session, contact, guest.since) == Known::Yes;
+        let is_known = || table.knows(connection.session, contact, guest.since) == Known::Yes;
         !(self.timeline.is_alone() && is_known())
     }
 
     /// Whether this partition knows that who asks here speaks for his session.
     #[inline]
     pub(crate) fn is_known(&mut self, id: ConnectionId) -> bool {
-        let has_sessions = self.has_sessions();
         let Some(connection) = self.clients.connections.get_mut(id) else { return false };
-        let Some(guest) = connection.guest.as_mut().filter(|_| !has_sessions) else { return true };
+        let (Some(table), Some(guest)) = (&self.sessions.table, connection.guest.as_mut()) else {
+            return true;
+        };
         // Found with each write otherwise, while sessions come and go now and then.
-        if guest.known_at != Some(self.sessions.table.changes) {
+        if guest.known_at != Some(table.changes) {
             let contact = Contact { server: self.config.server_id, opening: connection.opening };
-            let known = self.sessions.table.knows(connection.session, contact, guest.since);
-            guest.known_at = (known == Known::Yes).then_some(self.sessions.table.changes);
+            let known = table.knows(connection.session, contact, guest.since);
+            guest.known_at = (known == Known::Yes).then_some(table.changes);
         }
         guest.known_at.is_some()
     }
 
     /// Whether who asks speaks for his session, as far as it is this partition's business.
     pub(crate) fn knows(&self, origin: Origin, asked: &Asked<'_>) -> Known {
-        match asked {
-            Asked::Write { session, opening, after, .. } if !self.has_sessions() => {
+        match (asked, &self.sessions.table) {
+            (Asked::Write { session, opening, after, .. }, Some(table)) => {
                 let contact = Contact { server: origin.server, opening: *opening };
-                self.sessions.table.knows(*session, contact, after.since)
+                table.knows(*session, contact, after.since)
             }
             // The tree says it when the request is prepared.
             _ => Known::Yes,
@@ -116,24 +128,22 @@ impl Replica {
     /// Whether something has become of sessions that the server's other partitions have not been told.
     #[inline]
     pub(crate) fn has_news_of_sessions(&self) -> bool {
-        self.sessions.table.tells_all || !self.sessions.table.news.is_empty()
+        self.sessions.news.as_ref().is_some_and(SessionNews::is_any)
     }
 
     /// What has become of sessions, for the server's other partitions.
     pub(crate) fn poll_sessions_changed(&mut self) -> Vec<(u8, ShardMessage)> {
-        let is_all = core::mem::take(&mut self.sessions.table.tells_all);
-        let mut changed = core::mem::take(&mut self.sessions.table.news);
+        let Some(news) = self.sessions.news.as_mut().filter(|news| news.is_any()) else { return Vec::new() };
+        let is_all = core::mem::take(&mut news.is_all);
+        let mut changed = core::mem::take(&mut news.changed);
         if is_all {
             let sessions = self.applied.partition.tree.sessions();
             changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
-        } else if changed.is_empty() {
-            return Vec::new();
         }
         let position = self.timeline.applied_at().0;
-        let others = (0..self.applied.placement.partitions()).filter(|partition| *partition != FIRST);
         let message =
             |partition| (partition, ShardMessage::Sessions { is_all, position, changed: changed.clone() });
-        others.map(message).collect()
+        self.other_partitions().map(message).collect()
     }
 
     /// The first partition has told what has become of sessions.
@@ -143,16 +153,16 @@ impl Replica {
         position: u64,
         changed: &[(i64, Option<Contact>)],
     ) {
-        let owners = &mut self.sessions.table;
+        let Some(table) = &mut self.sessions.table else { return };
         if is_all {
-            owners.contacts.clear();
+            table.contacts.clear();
         }
-        owners.told(position);
-        owners.changes += 1;
+        table.told(position);
+        table.changes += 1;
         for (session, contact) in changed {
             match contact {
-                Some(contact) => owners.contacts.insert(*session, *contact),
-                None => owners.contacts.remove(session),
+                Some(contact) => table.contacts.insert(*session, *contact),
+                None => table.contacts.remove(session),
             };
         }
         self.take_pending();
