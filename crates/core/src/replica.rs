@@ -398,6 +398,8 @@ impl Replica {
             self.stop_leading();
             self.close_all(CloseReason::NoRoom);
         }
+        // What waited for a part that was open, and is undone now.
+        self.apply_committed();
         self.resume_congested();
     }
 

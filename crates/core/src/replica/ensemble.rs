@@ -291,6 +291,8 @@ impl Replica {
         self.stats.leaders_found += u64::from(self.timeline.leader() != 0);
         if self.timeline.lead() == Lead::No {
             self.stop_leading();
+            // What waited for a part that was open, and is undone now; nothing else may be committed for long.
+            self.apply_committed();
         }
         self.sessions.liveness.leader_changed();
         self.follow_mode();
