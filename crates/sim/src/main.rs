@@ -1,17 +1,16 @@
 //! `stoa-sim`: runs seeds, and replays one.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::ops::{Add, Range};
+use std::ops::Add;
 use std::process::ExitCode;
 use std::time::Instant;
-use stoa_sim::ensemble;
+use stoa_sim::ensemble::{self, Failure, Outcome};
 use stoa_sim::partitions;
-use stoa_sim::profile::Profile;
 use stoa_sim::recipes;
-use stoa_sim::world::{Failure, Outcome, World};
+use stoa_sim::standalone::{self, Profile};
 
 /// Exit code when the server panicked.
 const CRASH: u8 = 127;
@@ -29,7 +28,7 @@ const OLD_SEEDS: &str = include_str!("../seeds.txt");
 /// The server under a simulated clock, disk and clients.
 #[derive(Parser)]
 #[command(name = "stoa-sim", version)]
-struct Args {
+struct Line {
     #[command(subcommand)]
     command: Command,
 }
@@ -37,109 +36,110 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Run many seeds, first those that once failed.
-    Run {
-        /// How many seeds.
-        #[arg(long, default_value_t = 200)]
-        seeds: u64,
-        /// The first one.
-        #[arg(long, default_value_t = 1)]
-        from: u64,
-        /// Only this profile; otherwise the seeds take turns through all of them.
-        #[arg(long)]
-        profile: Option<String>,
-        /// Requests of a run, instead of what the profile says.
-        #[arg(long)]
-        steps: Option<u64>,
-        /// Go on after a failure.
-        #[arg(long)]
-        keep_going: bool,
-    },
+    Run(Standalone),
     /// Run one seed, and print what happens.
-    Replay {
-        /// The seed.
-        seed: u64,
-        /// The profile.
-        #[arg(long, default_value = "default")]
-        profile: String,
-        /// Requests of the run, instead of what the profile says.
-        #[arg(long)]
-        steps: Option<u64>,
-        /// Only the end.
-        #[arg(long)]
-        quiet: bool,
-    },
+    Replay(Replay),
     /// List the profiles.
     Profiles,
     /// Run many seeds of an ensemble whose servers have several partitions.
-    Partitions {
-        /// How many seeds.
-        #[arg(long, default_value_t = 200)]
-        seeds: u64,
-        /// The first one.
-        #[arg(long, default_value_t = 1)]
-        from: u64,
-        /// As many partitions; otherwise the seeds take turns from 2 to 8.
-        #[arg(long)]
-        partitions: Option<u8>,
-        /// Only this kind of life; otherwise the seeds take turns through all of them.
-        #[arg(long)]
-        kind: Option<String>,
-        /// Clients use programs of the service; otherwise the seeds say so, unless there is a kind.
-        #[arg(long)]
-        programs: bool,
-        /// Clients ask for more before they are answered.
-        #[arg(long)]
-        impatient: bool,
-        /// Print what happens.
-        #[arg(long)]
-        trace: bool,
-        /// Go on after a failure.
-        #[arg(long)]
-        keep_going: bool,
-    },
+    Partitions(Partitions),
     /// Run many seeds of the client library's recipes, with an ensemble underneath.
-    Recipes {
-        /// How many seeds.
-        #[arg(long, default_value_t = 200)]
-        seeds: u64,
-        /// The first one.
-        #[arg(long, default_value_t = 1)]
-        from: u64,
-        /// Only this recipe; otherwise the seeds take turns through all of them.
-        #[arg(long)]
-        play: Option<String>,
-        /// Only this kind of life of the ensemble, with several partitions if it begins with `divided-`; otherwise the
-        /// seeds take turns through some of them.
-        #[arg(long)]
-        kind: Option<String>,
-        /// Print what happens.
-        #[arg(long)]
-        trace: bool,
-        /// Go on after a failure.
-        #[arg(long)]
-        keep_going: bool,
-    },
+    Recipes(Recipes),
     /// Run many seeds of an ensemble: several servers, and a network between them.
-    Ensemble {
-        /// How many seeds.
-        #[arg(long, default_value_t = 200)]
-        seeds: u64,
-        /// The first one.
-        #[arg(long, default_value_t = 1)]
-        from: u64,
-        /// As many servers; otherwise the seeds decide, and mostly for three.
-        #[arg(long)]
-        servers: Option<usize>,
-        /// Only this kind of life; otherwise the seeds take turns through all of them.
-        #[arg(long)]
-        kind: Option<String>,
-        /// Print what happens.
-        #[arg(long)]
-        trace: bool,
-        /// Go on after a failure.
-        #[arg(long)]
-        keep_going: bool,
-    },
+    Ensemble(Ensembles),
+}
+
+/// Which seeds.
+#[derive(Args)]
+struct Seeds {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first one.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Go on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+#[derive(Args)]
+struct Standalone {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// Only this profile; otherwise the seeds take turns through all of them.
+    #[arg(long)]
+    profile: Option<String>,
+    /// Requests of a run, instead of what the profile says.
+    #[arg(long)]
+    steps: Option<u64>,
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The seed.
+    seed: u64,
+    /// The profile.
+    #[arg(long, default_value = "default")]
+    profile: String,
+    /// Requests of the run, instead of what the profile says.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Only the end.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+struct Partitions {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// As many partitions; otherwise the seeds take turns from 2 to 8.
+    #[arg(long)]
+    partitions: Option<u8>,
+    /// Only this kind of life; otherwise the seeds take turns through all of them.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Clients use programs of the service; otherwise the seeds say so, unless there is a kind.
+    #[arg(long)]
+    programs: bool,
+    /// Clients ask for more before they are answered.
+    #[arg(long)]
+    impatient: bool,
+    /// Print what happens.
+    #[arg(long)]
+    trace: bool,
+}
+
+#[derive(Args)]
+struct Recipes {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// Only this recipe; otherwise the seeds take turns through all of them.
+    #[arg(long)]
+    play: Option<String>,
+    /// Only this kind of life of the ensemble, with several partitions if it begins with `divided-`; otherwise the
+    /// seeds take turns through some of them.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Print what happens.
+    #[arg(long)]
+    trace: bool,
+}
+
+#[derive(Args)]
+struct Ensembles {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// As many servers; otherwise the seeds decide, and mostly for three.
+    #[arg(long)]
+    servers: Option<usize>,
+    /// Only this kind of life; otherwise the seeds take turns through all of them.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Print what happens.
+    #[arg(long)]
+    trace: bool,
 }
 
 thread_local! {
@@ -155,68 +155,44 @@ fn main() -> ExitCode {
         AT_HAND.with_borrow(|command| eprintln!("the server panicked; to see it again: {command}"));
         std::process::exit(i32::from(CRASH));
     }));
-    match Args::parse().command {
-        Command::Run { seeds, from, profile, steps, keep_going } => {
-            run(seeds, from, profile.as_deref(), steps, keep_going)
-        }
-        Command::Partitions { seeds, from, partitions, kind, programs, impatient, trace, keep_going } => {
-            run_partitions(&Partitions {
-                seeds,
-                from,
-                partitions,
-                kind,
-                programs,
-                impatient,
-                trace,
-                keep_going,
-            })
-        }
-        Command::Recipes { seeds, from, play, kind, trace, keep_going } => {
-            run_recipes(&Recipes { seeds, from, play, kind, trace, keep_going })
-        }
-        Command::Replay { seed, profile, steps, quiet } => replay(seed, &profile, steps, quiet),
+    match Line::parse().command {
+        Command::Run(asked) => asked.run(),
+        Command::Partitions(asked) => asked.run(),
+        Command::Recipes(asked) => asked.run(),
+        Command::Replay(asked) => asked.run(),
         Command::Profiles => {
             for profile in Profile::all() {
-                say(&format_args!("{:<12} {}", profile.name, profile.about));
+                say(&format_args!("{:<12} {}", profile.life.name, profile.about));
             }
             ExitCode::SUCCESS
         }
-        Command::Ensemble { seeds, from, servers, kind, trace, keep_going } => {
-            let plan = Ensembles { seeds, from, servers, kind, trace, keep_going };
-            run_ensembles(&plan)
-        }
+        Command::Ensemble(asked) => asked.run(),
     }
 }
 
-/// What is asked of `stoa-sim ensemble`.
-struct Ensembles {
-    seeds: u64,
-    from: u64,
-    servers: Option<usize>,
-    kind: Option<String>,
-    trace: bool,
-    keep_going: bool,
-}
-
-impl Ensembles {
-    fn settings(&self, seed: u64) -> Option<ensemble::Settings> {
-        ensemble::Settings::of(seed, self.servers, self.kind.as_deref())
-    }
-
-    fn command(&self, seed: u64, settings: &ensemble::Settings) -> String {
-        let ensemble::Settings { name, servers, .. } = settings;
-        format!("stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace")
+impl Seeds {
+    fn each<T: Default + Add<Output = T> + Display>(
+        &self,
+        kinds: &str,
+        run: impl Fn(u64) -> Option<(String, Result<T, Failure>)>,
+    ) -> ExitCode {
+        over_seeds(self.from..self.from + self.seeds, self.keep_going, run).unwrap_or_else(|| unknown(kinds))
     }
 }
 
-/// Runs one seed after the other, and says what came of them. `run` begins with [`AT_HAND`]; it returns what kind of
-/// run it was, or `None` if there is no such. `code` is how bad a failure is.
 #[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn over_seeds<T: Default + Add<Output = T> + Display, E: Display>(
-    seeds: Range<u64>,
+fn unknown(kinds: &str) -> ExitCode {
+    eprintln!("there is no such kind of run; {kinds} tells which there are");
+    ExitCode::from(2)
+}
+
+/// Runs one seed after the other, and says what came of them. `run` begins with [`AT_HAND`]; it returns what it was,
+/// or `None` if there is no such kind of run.
+#[allow(clippy::print_stderr, reason = "a program for the command line")]
+fn over_seeds<S, T: Default + Add<Output = T> + Display>(
+    seeds: impl IntoIterator<Item = S>,
     keep_going: bool,
-    code: impl Fn(&E) -> u8,
-    run: impl Fn(u64) -> Option<(String, Result<T, E>)>,
+    run: impl Fn(S) -> Option<(String, Result<T, Failure>)>,
 ) -> Option<ExitCode> {
     let began = Instant::now();
     let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
@@ -227,10 +203,10 @@ fn over_seeds<T: Default + Add<Output = T> + Display, E: Display>(
                 passed += 1;
                 total = total + outcome;
             }
-            (kind, Err(failure)) => {
+            (what, Err(failure)) => {
                 failed += 1;
-                worst = worst.max(code(&failure));
-                eprintln!("seed {seed} ({kind}): {failure}");
+                worst = worst.max(code_of(&failure));
+                eprintln!("seed {what}: {failure}");
                 AT_HAND.with_borrow(|command| eprintln!("  to see it again: {command}"));
                 if !keep_going {
                     break;
@@ -244,29 +220,17 @@ fn over_seeds<T: Default + Add<Output = T> + Display, E: Display>(
     Some(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) })
 }
 
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_ensembles(plan: &Ensembles) -> ExitCode {
-    let ran = over_seeds(plan.from..plan.from + plan.seeds, plan.keep_going, code_of, |seed| {
-        let settings = plan.settings(seed)?;
-        AT_HAND.set(plan.command(seed, &settings));
-        Some((settings.name.into(), ensemble::World::new(seed, settings, plan.trace).run()))
-    });
-    ran.unwrap_or_else(|| {
-        eprintln!("no such kind of life; there are those of crates/sim/src/ensemble/settings.rs");
-        ExitCode::from(2)
-    })
-}
-
-/// What is asked of `stoa-sim partitions`.
-struct Partitions {
-    seeds: u64,
-    from: u64,
-    partitions: Option<u8>,
-    kind: Option<String>,
-    programs: bool,
-    impatient: bool,
-    trace: bool,
-    keep_going: bool,
+impl Ensembles {
+    fn run(&self) -> ExitCode {
+        self.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
+            let settings = ensemble::Settings::of(seed, self.servers, self.kind.as_deref())?;
+            let ensemble::Settings { name, servers, .. } = settings;
+            AT_HAND.set(format!(
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace"
+            ));
+            Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.trace).run()))
+        })
+    }
 }
 
 impl Partitions {
@@ -281,29 +245,14 @@ impl Partitions {
         let plan = if self.impatient { plan.with_impatience() } else { plan };
         Some(plan.with_partitions(count))
     }
-}
 
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_partitions(asked: &Partitions) -> ExitCode {
-    let ran = over_seeds(asked.from..asked.from + asked.seeds, asked.keep_going, code_of, |seed| {
-        let plan = asked.plan(seed)?;
-        AT_HAND.set(format!("stoa-sim partitions --seeds 1 --from {seed} {plan} --trace"));
-        Some((plan.to_string(), partitions::Run::new(seed, &plan, asked.trace).run()))
-    });
-    ran.unwrap_or_else(|| {
-        eprintln!("no such kind of life; there are those of crates/sim/src/partitions/plan.rs");
-        ExitCode::from(2)
-    })
-}
-
-/// What is asked of `stoa-sim recipes`.
-struct Recipes {
-    seeds: u64,
-    from: u64,
-    play: Option<String>,
-    kind: Option<String>,
-    trace: bool,
-    keep_going: bool,
+    fn run(&self) -> ExitCode {
+        self.seeds.each("crates/sim/src/partitions/plan.rs", |seed| {
+            let plan = self.plan(seed)?;
+            AT_HAND.set(format!("stoa-sim partitions --seeds 1 --from {seed} {plan} --trace"));
+            Some((format!("{seed} ({plan})"), partitions::Run::new(seed, &plan, self.trace).run()))
+        })
+    }
 }
 
 impl Recipes {
@@ -314,20 +263,16 @@ impl Recipes {
         };
         recipes::Settings::of(seed, play, self.kind.as_deref())
     }
-}
 
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run_recipes(plan: &Recipes) -> ExitCode {
-    let ran = over_seeds(plan.from..plan.from + plan.seeds, plan.keep_going, code_of, |seed| {
-        let settings = plan.settings(seed)?;
-        let (play, kind) = (settings.play.name(), settings.kind());
-        AT_HAND.set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
-        Some((format!("{play}, {kind}"), recipes::run(seed, &settings, plan.trace)))
-    });
-    ran.unwrap_or_else(|| {
-        eprintln!("no such recipe or kind of life; there are those of crates/sim/src/recipes/settings.rs");
-        ExitCode::from(2)
-    })
+    fn run(&self) -> ExitCode {
+        self.seeds.each("crates/sim/src/recipes/settings.rs", |seed| {
+            let settings = self.settings(seed)?;
+            let (play, kind) = (settings.play.name(), settings.kind());
+            AT_HAND
+                .set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
+            Some((format!("{seed} ({play}, {kind})"), recipes::run(seed, &settings, self.trace)))
+        })
+    }
 }
 
 /// Writes a line for whoever still reads.
@@ -337,18 +282,14 @@ fn say(what: &dyn Display) {
 
 fn named(name: &str, steps: Option<u64>) -> Option<Profile> {
     let mut profile = Profile::named(name)?;
-    profile.requests = steps.unwrap_or(profile.requests);
+    profile.life.requests = steps.unwrap_or(profile.life.requests);
     Some(profile)
 }
 
-fn command(seed: u64, profile: &Profile, steps: Option<u64>) -> String {
-    let steps = steps.map(|steps| format!(" --steps {steps}")).unwrap_or_default();
-    format!("stoa-sim replay {seed} --profile {}{steps}", profile.name)
-}
-
 fn live(seed: u64, profile: &Profile, steps: Option<u64>, printing: bool) -> Result<Outcome, Failure> {
-    AT_HAND.set(command(seed, profile, steps));
-    World::new(seed, profile.clone(), printing).run()
+    let steps = steps.map(|steps| format!(" --steps {steps}")).unwrap_or_default();
+    AT_HAND.set(format!("stoa-sim replay {seed} --profile {}{steps}", profile.life.name));
+    standalone::world(seed, profile, printing).run()
 }
 
 fn code_of(failure: &Failure) -> u8 {
@@ -358,124 +299,59 @@ fn code_of(failure: &Failure) -> u8 {
     }
 }
 
-/// The seeds to run, each with its profile: the old ones that fit, then the new ones.
-fn plan(seeds: u64, from: u64, only: Option<&str>, steps: Option<u64>) -> Option<Vec<(u64, Profile)>> {
-    let profiles: Vec<Profile> = match only {
-        Some(name) => vec![named(name, steps)?],
-        None => Profile::all().iter().filter_map(|profile| named(profile.name, steps)).collect(),
-    };
-    let old = OLD_SEEDS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let mut plan: Vec<(u64, Profile)> = old
-        .filter_map(|line| {
-            let (seed, name) = line.split_once(' ')?;
-            let profile = profiles.iter().find(|profile| profile.name == name.trim())?;
-            Some((seed.parse().ok()?, profile.clone()))
-        })
-        .collect();
-    let count = profiles.len() as u64;
-    plan.extend((from..from + seeds).map(|seed| (seed, profiles[(seed % count) as usize].clone())));
-    Some(plan)
+impl Standalone {
+    /// The seeds to run, each with its profile: the old ones that fit, then the new ones.
+    fn plan(&self) -> Option<Vec<(u64, Profile)>> {
+        let all = || Profile::all().iter().map(|profile| profile.life.name).collect();
+        let names: Vec<&str> = self.profile.as_deref().map_or_else(all, |only| vec![only]);
+        let profiles: Option<Vec<Profile>> = names.into_iter().map(|name| named(name, self.steps)).collect();
+        let profiles = profiles?;
+        let old = OLD_SEEDS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut plan: Vec<(u64, Profile)> = old
+            .filter_map(|line| {
+                let (seed, name) = line.split_once(' ')?;
+                let profile = profiles.iter().find(|profile| profile.life.name == name.trim())?;
+                Some((seed.parse().ok()?, profile.clone()))
+            })
+            .collect();
+        let Seeds { seeds, from, .. } = self.seeds;
+        let any = |seed: u64| profiles[(seed % profiles.len() as u64) as usize].clone();
+        plan.extend((from..from + seeds).map(|seed| (seed, any(seed))));
+        Some(plan)
+    }
+
+    fn run(&self) -> ExitCode {
+        let Some(plan) = self.plan() else { return unknown("`stoa-sim profiles`") };
+        let ran = over_seeds(plan, self.seeds.keep_going, |(seed, profile)| {
+            let once = || live(seed, &profile, self.steps, false);
+            let result = once().and_then(|first| match seed % REPEAT_ONE_IN {
+                0 if once()? != first => {
+                    Err(Failure::Liveness("the same seed came to something else the second time".into()))
+                }
+                _ => Ok(first),
+            });
+            Some((format!("{seed} ({})", profile.life.name), result))
+        });
+        ran.unwrap_or(ExitCode::SUCCESS)
+    }
 }
 
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn run(seeds: u64, from: u64, only: Option<&str>, steps: Option<u64>, keep_going: bool) -> ExitCode {
-    let Some(plan) = plan(seeds, from, only, steps) else {
-        eprintln!("no such profile; `stoa-sim profiles` lists them");
-        return ExitCode::from(2);
-    };
-    let began = Instant::now();
-    let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
-    let mut total = Totals::default();
-    for (seed, profile) in plan {
-        let mut result = live(seed, &profile, steps, false);
-        if let Ok(first) = result
-            && seed % REPEAT_ONE_IN == 0
-        {
-            result = live(seed, &profile, steps, false).and_then(|second| {
-                let differs = "the same seed came to something else the second time";
-                if first == second { Ok(second) } else { Err(Failure::Liveness(differs.into())) }
-            });
-        }
-        match result {
+impl Replay {
+    fn run(&self) -> ExitCode {
+        let Self { seed, profile: name, steps, quiet } = self;
+        let Some(profile) = named(name, *steps) else { return unknown("`stoa-sim profiles`") };
+        match live(*seed, &profile, *steps, !quiet) {
             Ok(outcome) => {
-                passed += 1;
-                total.add(&outcome);
+                say(&outcome);
+                say(&format_args!("fingerprint {:016x}", outcome.fingerprint));
+                say(&format_args!("1 passed, 0 failed"));
+                ExitCode::SUCCESS
             }
             Err(failure) => {
-                failed += 1;
-                worst = worst.max(code_of(&failure));
-                eprintln!("seed {seed} ({}): {failure}", profile.name);
-                eprintln!("  to see it again: {}", command(seed, &profile, steps));
-                if !keep_going {
-                    break;
-                }
+                say(&format_args!("seed {seed} ({name}): {failure}"));
+                say(&format_args!("0 passed, 1 failed"));
+                ExitCode::from(code_of(&failure))
             }
         }
-    }
-    say(&total);
-    say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
-    say(&format_args!("{passed} passed, {failed} failed"));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(worst) }
-}
-
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn replay(seed: u64, name: &str, steps: Option<u64>, quiet: bool) -> ExitCode {
-    let Some(profile) = named(name, steps) else {
-        eprintln!("no profile {name}; `stoa-sim profiles` lists them");
-        return ExitCode::from(2);
-    };
-    match live(seed, &profile, steps, !quiet) {
-        Ok(outcome) => {
-            let mut total = Totals::default();
-            total.add(&outcome);
-            say(&total);
-            say(&format_args!("fingerprint {:016x}", outcome.fingerprint));
-            say(&format_args!("1 passed, 0 failed"));
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            say(&format_args!("seed {seed} ({name}): {failure}"));
-            say(&format_args!("0 passed, 1 failed"));
-            ExitCode::from(code_of(&failure))
-        }
-    }
-}
-
-/// What all runs together have come to.
-#[derive(Default)]
-struct Totals {
-    outcomes: Vec<Outcome>,
-}
-
-impl Totals {
-    fn add(&mut self, outcome: &Outcome) {
-        self.outcomes.push(*outcome);
-    }
-}
-
-impl Display for Totals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sum = |of: &dyn Fn(&Outcome) -> u64| self.outcomes.iter().map(of).sum::<u64>();
-        write!(
-            f,
-            "compared {} replies, {} events, {} updates and {} whole states; {} starts, {} snapshots, \
-             {} times no room, {} requests waited for an election; {} sessions came back, {} expired, \
-             {} znodes reaped; {} damaged folders, {} of them refused; \
-             {:.0} s of simulated time",
-            sum(&|outcome| outcome.counts.replies),
-            sum(&|outcome| outcome.counts.events),
-            sum(&|outcome| outcome.counts.updates),
-            sum(&|outcome| outcome.counts.states),
-            sum(&|outcome| outcome.starts),
-            sum(&|outcome| outcome.snapshots),
-            sum(&|outcome| outcome.refusals),
-            sum(&|outcome| outcome.counts.waited),
-            sum(&|outcome| outcome.counts.returned),
-            sum(&|outcome| outcome.counts.expired),
-            sum(&|outcome| outcome.counts.reaped),
-            sum(&|outcome| outcome.damaged),
-            sum(&|outcome| outcome.refused),
-            sum(&|outcome| outcome.lasted_us) as f64 / 1e6,
-        )
     }
 }

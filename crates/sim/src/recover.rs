@@ -3,20 +3,18 @@
 use stoa_core::{Recovered, Restore, timeline_of};
 use stoa_storage::{Disk, Log, Options, Recovery, SnapshotHeader, StorageError};
 
-/// A log that is open, and what it led to.
+/// A log that is open, and what it led to on each partition.
 #[derive(Debug)]
 pub struct Opened {
     /// The log.
     pub log: Log,
-    /// What a server can go on with.
-    pub recovered: Recovered,
-    /// The number of the snapshot that it was loaded from.
+    /// What each partition can go on with.
+    pub partitions: Vec<Recovered>,
+    /// The number of the snapshot that they were loaded from.
     pub snapshot: Option<u64>,
-    /// What an operator should know.
-    pub warnings: Vec<String>,
 }
 
-/// Opens the folder of a server. An empty one begins a timeline with these voters.
+/// Opens the folder of a server with so many partitions. An empty one begins a timeline with these voters.
 ///
 /// # Errors
 /// When it is damaged, or the disk fails.
@@ -24,46 +22,15 @@ pub fn recover<D: Disk + ?Sized>(
     disk: &mut D,
     options: &Options,
     tree_options: &stoa_tree::Options,
-    server: u8,
-    voters: &[u64],
-) -> Result<Opened, StorageError> {
-    let OpenedAll { log, partitions, snapshot, warnings } =
-        recover_all(disk, options, tree_options, (server, 1), voters)?;
-    let recovered = partitions.into_iter().next().expect("there is one partition");
-    Ok(Opened { log, recovered, snapshot, warnings })
-}
-
-/// A log that is open, and what it led to on each partition.
-#[derive(Debug)]
-pub struct OpenedAll {
-    /// The log.
-    pub log: Log,
-    /// What each partition can go on with.
-    pub partitions: Vec<Recovered>,
-    /// The number of the snapshot that they were loaded from.
-    pub snapshot: Option<u64>,
-    /// What an operator should know.
-    pub warnings: Vec<String>,
-}
-
-/// The same for a server with so many partitions.
-///
-/// # Errors
-/// When it is damaged, or the disk fails.
-pub fn recover_all<D: Disk + ?Sized>(
-    disk: &mut D,
-    options: &Options,
-    tree_options: &stoa_tree::Options,
     (server, partitions): (u8, u8),
     voters: &[u64],
-) -> Result<OpenedAll, StorageError> {
+) -> Result<Opened, StorageError> {
     let restore = Restore::new(tree_options.clone(), voters, partitions);
-    let mut rebuild =
-        Rebuild { restore, timeline: timeline_of(partitions), snapshot: None, warnings: Vec::new() };
+    let mut rebuild = Rebuild { restore, timeline: timeline_of(partitions), snapshot: None };
     let log = Log::open(disk, options, &mut rebuild)?;
-    let Rebuild { restore, snapshot, warnings, .. } = rebuild;
+    let Rebuild { restore, snapshot, .. } = rebuild;
     let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
-    Ok(OpenedAll { log, partitions: restore.finish(server).map_err(refused)?, snapshot, warnings })
+    Ok(Opened { log, partitions: restore.finish(server).map_err(refused)?, snapshot })
 }
 
 /// Hands what is found to the core.
@@ -71,7 +38,6 @@ struct Rebuild {
     restore: Restore,
     timeline: u32,
     snapshot: Option<u64>,
-    warnings: Vec<String>,
 }
 
 impl Rebuild {
@@ -107,9 +73,5 @@ impl Recovery for Rebuild {
     fn entry(&mut self, timeline: u32, position: u64, payload: &[u8]) -> Result<(), String> {
         self.check(timeline)?;
         self.restore.record(position, payload)
-    }
-
-    fn warning(&mut self, message: &str) {
-        self.warnings.push(message.into());
     }
 }

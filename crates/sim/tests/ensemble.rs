@@ -1,8 +1,7 @@
 //! Runs of ensembles, and the alarm: planted bugs must be found.
 
 use stoa_core::Bug;
-use stoa_sim::ensemble::{Faults, Outcome, Settings, World};
-use stoa_sim::world::Failure;
+use stoa_sim::ensemble::{Failure, Faults, Outcome, Settings, World};
 
 fn live(seed: u64) -> Result<Outcome, Failure> {
     let settings = Settings::of(seed, None, None).expect("every seed stands for something");

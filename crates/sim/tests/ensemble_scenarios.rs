@@ -2,8 +2,7 @@
 //! is found when the bug of its class is planted.
 
 use stoa_core::Bug;
-use stoa_sim::ensemble::{Settings, World};
-use stoa_sim::world::Failure;
+use stoa_sim::ensemble::{Failure, Settings, World};
 
 type Told = Result<(), Failure>;
 

@@ -1,7 +1,7 @@
 //! Runs of the client library's recipes, and the alarm: planted bugs must be found.
 
+use stoa_sim::ensemble::Failure;
 use stoa_sim::recipes::{Bug, Outcome, Play, Settings, run};
-use stoa_sim::world::Failure;
 
 fn settings(seed: u64) -> Settings {
     Settings::of(seed, None, None).expect("every seed stands for something")

@@ -1,15 +1,15 @@
 //! Runs of every profile, and the alarm: planted bugs must be found.
 
-use stoa_core::{Bug, Shard};
-use stoa_sim::profile::Profile;
-use stoa_sim::world::{Failure, Outcome, Plant, World};
+use stoa_core::Bug;
+use stoa_sim::ensemble::{Failure, Outcome, Trouble, World};
+use stoa_sim::standalone::{self, Profile};
 
 fn profile(name: &str) -> Profile {
     Profile::named(name).expect("the profile is in the table")
 }
 
 fn live(seed: u64, profile: &Profile) -> Result<Outcome, Failure> {
-    World::new(seed, profile.clone(), false).run()
+    standalone::world(seed, profile, false).run()
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn every_profile_lives_through_its_first_seeds() {
     for profile in Profile::all() {
         for seed in 1..=6 {
             if let Err(failure) = live(seed, &profile) {
-                panic!("stoa-sim replay {seed} --profile {}: {failure}", profile.name);
+                panic!("stoa-sim replay {seed} --profile {}: {failure}", profile.life.name);
             }
         }
     }
@@ -26,7 +26,7 @@ fn every_profile_lives_through_its_first_seeds() {
 #[test]
 fn the_same_seed_comes_to_the_same() {
     for profile in Profile::all() {
-        assert_eq!(live(9, &profile), live(9, &profile), "{}", profile.name);
+        assert_eq!(live(9, &profile), live(9, &profile), "{}", profile.life.name);
     }
 }
 
@@ -39,35 +39,49 @@ fn another_seed_is_another_run() {
 /// What the runs are for must occur in them.
 #[test]
 fn runs_meet_what_they_are_for() {
-    let sum = |name: &str, of: fn(&Outcome) -> u64| -> u64 {
-        (1..=6).map(|seed| of(&live(seed, &profile(name)).expect("these seeds pass"))).sum()
+    let live = |name: &str| {
+        let runs = (1..=6).map(|seed| live(seed, &profile(name)).expect("these seeds pass"));
+        runs.fold(Outcome::default(), |sum, outcome| sum + outcome)
     };
+    let sum = |name: &str, of: fn(&Outcome) -> u64| of(&live(name));
+    let met = live("default").met;
+    assert!(met.torn > 6, "{met}");
+    for trouble in [
+        Trouble::Crash,
+        Trouble::PowerLoss,
+        Trouble::DiskFull,
+        Trouble::SlowDisk,
+        Trouble::ClockJump,
+        Trouble::Pause,
+    ] {
+        assert!(met.times(trouble) > 3, "{trouble:?}: {met}");
+    }
     assert!(sum("default", |outcome| outcome.starts) > 24);
-    assert!(sum("default", |outcome| outcome.counts.events) > 1000);
-    assert!(sum("churn", |outcome| outcome.counts.expired) > 6);
-    assert!(sum("churn", |outcome| outcome.counts.reaped) > 6);
+    assert!(sum("default", |outcome| outcome.checked.events) > 1000);
+    assert!(sum("churn", |outcome| outcome.checked.expired) > 6);
+    assert!(sum("churn", |outcome| outcome.checked.reaped) > 6);
     assert!(sum("big", |outcome| outcome.snapshots) > 12);
-    assert!(sum("bit-rot", |outcome| outcome.damaged) > 100);
-    assert!(sum("bit-rot", |outcome| outcome.refused) > 50);
-    assert!(sum("disk-full", |outcome| outcome.refusals) > 6);
-    assert!(sum("churn", |outcome| outcome.counts.returned) > 60);
-    assert!(sum("elections", |outcome| outcome.counts.waited) > 60);
-    assert!(sum("elections", |outcome| outcome.counts.refused) > 0);
+    assert!(sum("bit-rot", |outcome| outcome.copies) > 100);
+    assert!(sum("bit-rot", |outcome| outcome.copies_refused) > 50);
+    assert!(sum("disk-full", |outcome| outcome.out_of_room) > 6);
+    assert!(sum("churn", |outcome| outcome.checked.returned) > 60);
+    assert!(sum("elections", |outcome| outcome.checked.waited) > 60);
+    assert!(sum("elections", |outcome| outcome.checked.refused) > 0);
 }
 
 /// The seeds within which a planted bug must be found.
 const SEEDS: u64 = 12;
 
-fn found(name: &str, plant: Plant) {
-    find(name, |world| world.plant(plant));
+fn found(name: &str, bug: Bug) {
+    find(name, |world| world.plant(bug));
 }
 
 fn find(name: &str, prepare: impl Fn(&mut World)) {
     for seed in 1..=SEEDS {
         let mut profile = profile(name);
-        profile.requests = 2000;
+        profile.life.requests = 2000;
         // Assertions of the server itself count as well.
-        let mut world = World::new(seed, profile, false);
+        let mut world = standalone::world(seed, &profile, false);
         prepare(&mut world);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run().is_err()));
         if caught.unwrap_or(true) {
@@ -79,55 +93,55 @@ fn find(name: &str, prepare: impl Fn(&mut World)) {
 
 #[test]
 fn an_answer_before_the_disk_has_it_is_found() {
-    found("default", |server: &mut Shard| server.plant(Bug::AckBeforeDurable));
+    found("default", Bug::AckBeforeDurable);
 }
 
 #[test]
 fn a_disk_that_loses_what_it_had_synced_is_found() {
-    find("default", World::let_disk_lie);
+    find("default", World::let_disks_lie);
 }
 
 #[test]
 fn a_reply_before_its_event_is_found() {
-    found("calm", |server: &mut Shard| server.plant(Bug::ReplyBeforeEvent));
+    found("calm", Bug::ReplyBeforeEvent);
 }
 
 #[test]
 fn a_read_that_overtakes_a_write_is_found() {
-    found("calm", |server: &mut Shard| server.plant(Bug::ReadOvertakesWrite));
+    found("calm", Bug::ReadOvertakesWrite);
 }
 
 #[test]
 fn a_refusal_that_overtakes_a_write_is_found() {
-    found("calm", |server: &mut Shard| server.plant(Bug::RefusalOvertakesWrite));
+    found("calm", Bug::RefusalOvertakesWrite);
 }
 
 #[test]
 fn a_lost_event_is_found() {
-    found("calm", |server: &mut Shard| server.plant(Bug::EventIsLost));
+    found("calm", Bug::EventIsLost);
 }
 
 #[test]
 fn an_ephemeral_that_outlives_its_session_is_found() {
-    found("churn", |server: &mut Shard| server.plant(Bug::EphemeralOutlivesSession));
+    found("churn", Bug::EphemeralOutlivesSession);
 }
 
 #[test]
 fn a_session_that_expires_early_is_found() {
-    found("idle", |server: &mut Shard| server.plant(Bug::SessionExpiresEarly));
+    found("idle", Bug::SessionExpiresEarly);
 }
 
 #[test]
 fn a_snapshot_that_claims_too_much_is_found() {
-    found("big", |server: &mut Shard| server.plant(Bug::SnapshotClaimsTooMuch));
+    found("big", Bug::SnapshotClaimsTooMuch);
 }
 
 #[test]
 fn a_session_that_is_heard_on_its_old_connection_is_found() {
-    found("churn", |server: &mut Shard| server.plant(Bug::OldContactAccepted));
+    found("churn", Bug::OldContactAccepted);
 }
 
 #[test]
 fn a_session_called_gone_before_that_is_durable_is_found() {
-    found("churn", |server: &mut Shard| server.plant(Bug::ExpiredWhileProposed));
+    found("churn", Bug::ExpiredWhileProposed);
 }

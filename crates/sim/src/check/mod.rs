@@ -7,17 +7,20 @@
 //! when it has become durable, and answers reads, fires watches and is what a recovered state is
 //! compared with.
 
+mod bounds;
 mod link;
 mod log;
 mod output;
 mod requests;
 mod sessions;
+mod show;
 mod state;
 
 pub use link::{Inbound, Inlet, is_bad_length};
+pub use show::{show_replies, show_requests};
 pub use state::compare;
 
-use crate::model::{ConnectionKey, Failure, Identity, Model, Stamp, Watches};
+use crate::model::{ConnectionKey, Failure, Identity, Kind, Model, Stamp, Watches};
 use link::{Link, Phase, name};
 use log::{Record, Timeline};
 use requests::Asked;
@@ -25,7 +28,7 @@ use sessions::Timers;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
-use stoa_core::{CloseReason, Config, Now};
+use stoa_core::{CloseReason, Config, Now, Shard};
 use stoa_tree::Tree;
 
 /// Something that must never happen has happened.
@@ -137,6 +140,8 @@ pub struct Counts {
     /// Those of them that were refused then.
     pub refused: u64,
 }
+
+summed!(Counts { replies, events, updates, states, expired, reaped, returned, waited, refused });
 
 /// What of the server's surroundings matters when it takes something in.
 #[derive(Debug, Clone, Copy)]
@@ -278,21 +283,37 @@ impl Checker {
         }
     }
 
-    /// Whether nothing is under way any more.
+    /// Whether a server has nothing under way, and nothing that is due.
+    #[must_use]
+    pub fn is_idle(&self, server: &Shard, now: Now) -> bool {
+        // Containers that never had a child, and TTL znodes with children or a TTL beyond this run.
+        let special =
+            self.applied.nodes().filter(|(_, node)| matches!(node.kind, Kind::Container | Kind::Ttl(_)));
+        let stay = special.filter(|(path, _)| !self.applied.is_reapable(path, now.wall_ms)).count();
+        server.connections().next().is_none()
+            && server.session_count() == 0
+            && server.outstanding() == 0
+            && server.log_queue() == (0, 0)
+            && !server.is_snapshotting()
+            && server.tree().container_count() + server.tree().ttl_count() == stay
+    }
+
+    /// Compares a server that is at rest with the model, once more as a whole.
     ///
     /// # Errors
-    /// What still is, though it should not be.
-    pub fn is_quiet(&self) -> Checked {
+    /// When something is under way, or left over, that should not be; or the first difference.
+    pub fn compare_at_rest(&mut self, server: &Shard) -> Checked {
         if let Some(proposed) = self.proposed.front() {
             return violation(format!("the update with zxid {} was never applied", proposed.stamp.zxid));
         }
-        if !self.asked.is_empty() {
-            return violation("the server does not prepare what it was asked".to_owned());
+        let (watches, ephemerals) = (server.watches().count(), server.tree().ephemeral_count());
+        if !self.asked.is_empty() || !self.watches.is_empty() || watches + ephemerals != 0 {
+            let asked = self.asked.len();
+            return violation(format!(
+                "{asked} requests, {watches} watches and {ephemerals} ephemerals are left, and nobody is connected"
+            ));
         }
-        if !self.watches.is_empty() {
-            return violation("watches are left although all connections are gone".to_owned());
-        }
-        Ok(())
+        self.compare_state(server.tree())
     }
 
     /// zxid of the last update that is proposed.

@@ -6,15 +6,14 @@ use super::roster::Wish;
 use super::settings::{Manners, SUPER};
 use super::visitor::Act;
 use crate::check::Violation;
+use crate::frames;
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use stoa_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, PASSWORD_LEN, Reader,
-    ReplyHeader, RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
+    ReplyHeader, WatcherEvent, request::encode, xid,
 };
 
-/// Longest frame that a server may send.
-const REPLY_BYTES_MAX: usize = 16 << 20;
 /// Once in so many bursts a client of a server that only reads tries another one.
 const LOOK_ONE_IN: u64 = 40;
 /// How long a client waits for a server's answer to its handshake, microseconds.
@@ -289,8 +288,6 @@ impl Client {
         let (session_id, password) = self.session.or(self.lent).unwrap_or_default();
         let server = self.only.unwrap_or_else(|| self.rng.index(self.servers));
         let timeout_ms = self.rng.range(self.manners.timeout_ms.0, self.manners.timeout_ms.1) as i32;
-        let mut bytes = Vec::new();
-        let start = begin_frame(&mut bytes);
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.watches.seen(),
@@ -299,8 +296,7 @@ impl Client {
             password: &password,
             read_only: Some(self.takes_read_only),
         };
-        request.encode(&mut bytes);
-        end_frame(&mut bytes, start);
+        let bytes = frames::frame(|out| request.encode(out));
         self.gone();
         self.state = State::Greeting(now_us);
         self.counts.moves += u64::from(self.session.is_some());
@@ -537,25 +533,14 @@ impl Client {
         now_us: u64,
     ) -> Result<Vec<Act>, Violation> {
         self.last_heard_us = now_us;
-        self.inbox.extend_from_slice(bytes);
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut rest: &[u8] = &inbox;
         let mut acts = Vec::new();
-        loop {
-            match next_frame(rest, REPLY_BYTES_MAX) {
-                Ok(Some((frame, tail))) => {
-                    rest = tail;
-                    match self.state {
-                        State::Greeting(_) => acts.extend(self.greeted(frame, history, horizon)?),
-                        State::Live => acts.extend(self.answered(frame, history, horizon)?),
-                        State::Away => {}
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => return Err(self.wrong(&format!("it was sent nonsense: {error}"))),
+        for frame in frames::whole(&mut self.inbox, bytes)? {
+            match self.state {
+                State::Greeting(_) => acts.extend(self.greeted(&frame, history, horizon)?),
+                State::Live => acts.extend(self.answered(&frame, history, horizon)?),
+                State::Away => {}
             }
         }
-        self.inbox = rest.to_vec();
         Ok(acts)
     }
 
@@ -718,10 +703,5 @@ impl Client {
 }
 
 fn frame(xid: i32, opcode: Opcode, body: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let start = begin_frame(&mut bytes);
-    RequestHeader { xid, opcode: opcode as i32 }.encode(&mut bytes);
-    bytes.extend_from_slice(body);
-    end_frame(&mut bytes, start);
-    bytes
+    frames::request(xid, opcode as i32, |out| out.extend_from_slice(body))
 }

@@ -4,9 +4,8 @@ use super::client::Client;
 use super::network::Weather;
 use super::roster::{Wish, any_roster};
 use super::visitor::Judges;
-use super::world::{Event, Outcome, World};
-use crate::check::Violation;
-use crate::world::Failure;
+use super::world::{Event, Failure, Outcome, World};
+use crate::check::{self, Checker, Violation};
 use stoa_core::{Replica, Status};
 use stoa_tree::Tree;
 
@@ -42,11 +41,13 @@ impl World {
         self.clients_leave()?;
         self.sessions_end()?;
         self.members_settle()?;
-        if self.partitions() == 1 {
+        if self.judges.checker.is_some() {
+            self.come_to_rest()?;
+        } else if self.partitions() == 1 {
             self.probe()?;
         }
         self.catch_up()?;
-        judge(&self)?;
+        self.judge(&judge)?;
         for id in self.ids() {
             self.fell(id, true);
         }
@@ -55,8 +56,47 @@ impl World {
         }
         self.pass(2_000_000)?;
         self.catch_up()?;
-        judge(&self)?;
+        self.judge(&judge)?;
         Ok(self.outcome())
+    }
+
+    fn judge(&mut self, judge: impl Fn(&Self) -> Result<(), Violation>) -> Result<(), Violation> {
+        judge(self)?;
+        let Some(checker) = &mut self.judges.checker else { return Ok(()) };
+        for process in self.machines.values().filter_map(|machine| machine.process.as_ref()) {
+            checker.compare_at_rest(process.first())?;
+        }
+        Ok(())
+    }
+
+    /// The only server has nothing under way any more, and has then taken a snapshot, from which its last start begins.
+    fn come_to_rest(&mut self) -> Result<(), Failure> {
+        let end_us = self.now_us + SETTLE_US;
+        let mut before = None;
+        loop {
+            let now = self.machines[&1].clock.now(self.now_us);
+            let process = self.machines.get_mut(&1).and_then(|machine| machine.process.as_mut());
+            if let (Some(process), Some(checker)) = (process, &self.judges.checker)
+                && checker.is_idle(process.first(), now)
+            {
+                match before {
+                    None => {
+                        before = Some(self.counts.snapshots);
+                        process.thread(0).core.request_snapshot();
+                        self.schedule_turn(1, 0, self.now_us);
+                    }
+                    Some(before) if self.counts.snapshots > before => return Ok(()),
+                    Some(_) => {}
+                }
+            }
+            if self.now_us > end_us {
+                self.show_standings();
+                return Err(Failure::Liveness(
+                    "the server does not come to rest, or takes no snapshot".into(),
+                ));
+            }
+            self.step()?;
+        }
     }
 
     /// The list of servers can be changed once more, and each server serves a new client.
@@ -188,9 +228,12 @@ impl World {
             threads.for_each(|thread| thread.paused_until_us = 0);
             let life = machine.life;
             let is_down = std::mem::take(&mut machine.stays_down);
-            // What a slow disk has begun would take seconds still: sessions may not end before it.
-            self.schedule(1, Event::LogDone(id, life));
-            self.schedule(1, Event::SnapshotDone(id, life));
+            // What a slow disk has begun would take seconds still: sessions may not end before it. Of a server alone it
+            // is known which end, and when.
+            if self.judges.checker.is_none() {
+                self.schedule(1, Event::LogDone(id, life));
+                self.schedule(1, Event::SnapshotDone(id, life));
+            }
             if is_down {
                 self.schedule(1, Event::Restart(id));
             }
@@ -232,7 +275,7 @@ impl World {
         for (id, process) in self.running() {
             for (of, thread) in process.threads.iter().enumerate() {
                 let (applied, tree) = (thread.core.applied(), thread.core.tree());
-                if process.threads.len() == 1 {
+                if process.threads.len() == 1 && self.judges.checker.is_none() {
                     history.compare(id, applied, tree)?;
                     history.compare_order(id, applied, tree)?;
                 }
@@ -285,7 +328,7 @@ impl World {
     }
 
     fn outcome(&self) -> Outcome {
-        let Judges { history, .. } = &self.judges;
+        let Judges { history, checker, .. } = &self.judges;
         let placed = self.running().map(|(_, process)| process.first().placement().version());
         let mut outcome = Outcome {
             fingerprint: self.trace.fingerprint(),
@@ -294,6 +337,7 @@ impl World {
             terms: history.terms(),
             placed: placed.max().unwrap_or(0),
             lasted_us: self.now_us,
+            checked: checker.as_ref().map(Checker::counts).unwrap_or_default(),
             ..self.counts
         };
         outcome.met.messages_lost = self.network.lost;
@@ -307,6 +351,11 @@ impl World {
             outcome.read_only += counts.read_only;
             outcome.calls += counts.calls;
         }
+        let check::Counts { replies, events, updates, returned, .. } = outcome.checked;
+        outcome.answers += replies;
+        outcome.events += events;
+        outcome.updates += updates;
+        outcome.moves += returned;
         outcome
     }
 }

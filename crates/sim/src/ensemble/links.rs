@@ -4,8 +4,7 @@
 
 use super::process::{Input, Key};
 use super::visitor::Act;
-use super::world::{Event, World};
-use crate::world::Failure;
+use super::world::{Event, Failure, World};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A direction of a connection.
@@ -105,6 +104,10 @@ impl Links {
 
 impl World {
     pub(super) fn wake(&mut self, index: usize) -> Result<(), Failure> {
+        // Of others the sessions go on: what they have left behind must be seen.
+        if self.judges.checker.is_some() && self.healing && self.clients[index].is_done() {
+            return Ok(());
+        }
         let (acts, pause_us) = self.clients[index].wake(&mut self.judges, self.now_us)?;
         for act in acts {
             self.act(index, act);
@@ -145,13 +148,38 @@ impl World {
                     self.schedule_at(at, Event::HangUp(key));
                 }
             }
+            Act::Stall(for_us) => {
+                if let Some(key) = self.links.current.get(&index).copied() {
+                    self.stall_socket(key, for_us);
+                }
+            }
         }
     }
 
-    fn send(&mut self, key: Key, bytes: Vec<u8>) {
-        let after = self.rng.around(200);
-        if let Some(at) = self.links.reach(key, Way::ToServer, self.now_us + after) {
-            self.schedule_at(at, Event::ToServer(key, bytes));
+    /// Puts bytes on their way to a server; to one that stands alone cut at random places.
+    fn send(&mut self, key: Key, mut bytes: Vec<u8>) {
+        while !bytes.is_empty() {
+            let cut = if self.judges.checker.is_some() && self.rng.one_in(4) {
+                self.rng.index(bytes.len()) + 1
+            } else {
+                bytes.len()
+            };
+            let rest = bytes.split_off(cut);
+            let after = self.rng.around(200);
+            let Some(at) = self.links.reach(key, Way::ToServer, self.now_us + after) else { return };
+            self.schedule_at(at, Event::ToServer(key, std::mem::replace(&mut bytes, rest)));
+        }
+    }
+
+    /// A client reads nothing for a while.
+    fn stall_socket(&mut self, key: Key, for_us: u64) {
+        let Some(Cable { server, thread, .. }) = self.links.cables.get(&key) else { return };
+        let (server, thread, until_us) = (*server, *thread, self.now_us + for_us);
+        let process = self.machines.get_mut(&server).and_then(|machine| machine.process.as_mut());
+        let socket = process.and_then(|process| process.thread(thread).sockets.get_mut(&key));
+        if let Some(socket) = socket {
+            socket.stalled_until_us = until_us;
+            self.schedule_turn(server, thread, until_us);
         }
     }
 

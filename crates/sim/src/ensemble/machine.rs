@@ -3,13 +3,12 @@
 use super::acquaintance::KnownDisks;
 use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, Thread, entry_at};
-use super::world::{Event, World};
-use crate::check::Violation;
+use super::world::{Event, Failure, World};
+use crate::check::{Checker, Violation, compare};
 use crate::clock::{Clock, EPOCH_MS};
-use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, read_snapshot, take_over};
-use crate::recover::{OpenedAll, recover_all};
+use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, choose_bit, read_snapshot, take_over};
+use crate::recover::{Opened, recover};
 use crate::rng::Rng;
-use crate::world::Failure;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_core::Shard;
@@ -90,6 +89,16 @@ impl Machine {
         self.synced = 0;
     }
 
+    /// What its disk has said to be durable is not.
+    fn lose_last_batch(&mut self) {
+        if let Some((file, end)) = &self.last_batch
+            && let Some(mut bytes) = self.disk.take(file)
+        {
+            bytes.truncate(*end as usize);
+            self.disk.put(file, &bytes);
+        }
+    }
+
     /// Makes the snapshot that has arrived one of this machine's own.
     fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
         // The thread that writes snapshots is idle.
@@ -166,6 +175,7 @@ impl World {
         let Some(done) = self.stop_on(id, worked) else { return };
         self.snapshot_works(id, Input::Written(done));
         if done.is_durable() {
+            self.counts.snapshots += 1;
             self.purge(id);
         }
     }
@@ -254,14 +264,20 @@ impl World {
     pub(super) fn crash(&mut self, id: u8, why: &str, power: bool) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.take() else { return };
-        machine.last_batch = process.log.last_batch().cloned();
+        if let Some(last) = process.log.last_batch() {
+            machine.last_batch = Some(last.clone());
+        }
         machine.paused_until_us = 0;
         machine.pending_log = None;
         machine.pending_snapshot = None;
         machine.disk.clear_fault();
         if power {
             machine.disk.crash();
+            if self.disks_lie {
+                machine.lose_last_batch();
+            }
         }
+        self.judges.checker.iter_mut().for_each(Checker::crashed);
         let stays_down = machine.stays_down;
         let lost = if power { ", power lost" } else { "" };
         self.trace.event(self.now_us, "crash", format_args!("server {id}: {why}{lost}"));
@@ -276,7 +292,12 @@ impl World {
             (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));
         }
         if !stays_down {
-            let longest_us = if self.rng.one_in(4) { 3_000_000 } else { 400_000 };
+            let longest_us = match self.judges.checker {
+                // Nobody goes on without it.
+                Some(_) => 60_000,
+                None if self.rng.one_in(4) => 3_000_000,
+                None => 400_000,
+            };
             let after = self.rng.range(1000, longest_us);
             self.troubled(after);
             self.schedule(after, Event::Restart(id));
@@ -286,7 +307,7 @@ impl World {
     fn options(&self, id: u8) -> Options {
         let wall_ms = self.machines[&id].clock.now(self.now_us).wall_ms;
         Options {
-            segment_bytes: 16 << 10,
+            segment_bytes: self.settings.segment_bytes,
             block_bytes: 512,
             snapshots_kept: 2,
             now_ms: wall_ms,
@@ -296,18 +317,32 @@ impl World {
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
         let (options, partitions) = (self.options(id), self.partitions());
+        let enforce_quota = self.settings.enforce_quota;
+        let hash_seed = self.now_us;
+        let tree_options = stoa_tree::Options { hash_seed, enforce_quota, ..<_>::default() };
         let founders = if self.machines[&id].joins { 0 } else { self.settings.servers as u64 };
         let voters: Vec<u64> = (1..=founders).collect();
         let again_us = self.rng.range(500, 5000);
-        let fault = !self.healing && self.settings.faults.power_loss_ms > 0 && self.rng.one_in(8);
+        // The power may go again while the server starts, above all while it makes its folder.
+        let faults = &self.settings.faults;
+        let chance = match (&self.judges.checker, self.machines[&id].life) {
+            (Some(_), 0) => 2,
+            (Some(_), _) => 6,
+            (None, _) if faults.power_loss_ms > 0 => 8,
+            (None, _) => 0,
+        };
+        let fault = !self.healing && self.rng.one_in(chance);
         let calls = self.rng.below(8);
+        let copied = faults.copies_percent > 0 && self.rng.percent(faults.copies_percent);
         let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else {
             return Ok(());
         };
+        let copy = copied.then(|| machine.disk.clone());
         if fault {
             machine.disk.fault_after(calls, Fault::PowerLoss);
         }
-        let opened = recover_all(&mut machine.disk, &options, &<_>::default(), (id, partitions), &voters);
+        let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (id, partitions), &voters);
+        let opened = open(&mut machine.disk);
         if machine.disk.is_powerless() {
             machine.disk.crash();
             self.troubled(again_us);
@@ -332,11 +367,47 @@ impl World {
                 return Err(Violation::new(what).into());
             }
         };
+        if let Some(checker) = &mut self.judges.checker {
+            checker.recovered(&opened.partitions[0], machine.clock.now(self.now_us))?;
+        }
+        if let Some(copy) = copy {
+            self.open_damaged(id, &copy, opened.partitions[0].record, open)?;
+        }
         self.recovered(id, opened)
     }
 
-    fn recovered(&mut self, id: u8, opened: OpenedAll) -> Result<(), Failure> {
-        let OpenedAll { log, partitions, snapshot, .. } = opened;
+    /// Opens copies of a folder with a bit flipped: each is refused, or gives the state exactly.
+    fn open_damaged(
+        &mut self,
+        id: u8,
+        whole: &FaultyDisk,
+        record: u64,
+        open: impl Fn(&mut FaultyDisk) -> Result<Opened, StorageError>,
+    ) -> Result<(), Failure> {
+        let Some(checker) = &self.judges.checker else { return Ok(()) };
+        for _ in 0..3 {
+            let mut damaged = whole.clone();
+            let last_batch = self.machines[&id].last_batch.as_ref();
+            let Some((file, bit)) = choose_bit(&mut self.rng, &mut damaged, last_batch) else { break };
+            damaged.flip_bit(&file, bit);
+            self.counts.copies += 1;
+            let Ok(Opened { partitions, .. }) = open(&mut damaged) else {
+                self.counts.copies_refused += 1;
+                continue;
+            };
+            let unnoticed = |what: String| {
+                Violation::new(format!("with bit {bit} of {file} flipped, recovery led to {what}"))
+            };
+            if partitions[0].record != record {
+                return Err(unnoticed(format!("record {}", partitions[0].record)).into());
+            }
+            compare(&partitions[0].tree, checker.applied()).map_err(|what| unnoticed(what.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
+        let Opened { log, partitions, snapshot } = opened;
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
         let Some(first) = partitions.first() else { return wrong("no partition".into()) };
@@ -347,7 +418,7 @@ impl World {
         machine.synced = *record;
         let base = &restored.base;
         let history = &mut self.judges.history;
-        if let [whole] = &partitions[..] {
+        if let ([whole], None) = (&partitions[..], &self.judges.checker) {
             // What it knew to be committed when it ended nobody may have applied yet.
             for position in history.position() + 1..=base.position {
                 let Some(entry) = entry_at(&machine.stored, position) else {

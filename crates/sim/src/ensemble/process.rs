@@ -8,8 +8,9 @@ use super::acquaintance::{Acquaintance, KnownDisks};
 use super::expiry::Expiry;
 use super::history::{Did, items};
 use super::places::check_places;
+use super::sockets::Socket;
 use super::visitor::Judges;
-use crate::check::Violation;
+use crate::check::{Checker, Violation};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -18,9 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_core::Shard;
-use stoa_core::{
-    Append, CloseReason, ConnectionId, Now, Output, PeerOutput, ShardMessage, SnapshotOutput, StateLoader,
-};
+use stoa_core::{Append, ConnectionId, Now, PeerOutput, ShardMessage, SnapshotOutput, StateLoader};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -69,6 +68,8 @@ pub(super) struct TurnOutput {
     pub(super) peers: Vec<PeerOutput>,
     /// To which threads of the same server something was said.
     pub(super) words: Vec<u8>,
+    /// There is more for clients than their sockets took.
+    pub(super) has_rest: bool,
     /// Whose snapshot has come.
     pub(super) told: Vec<u8>,
     /// A snapshot was taken over.
@@ -110,20 +111,15 @@ pub(super) struct Scene<'a> {
     pub(super) quiet_since_us: u64,
 }
 
-struct Socket {
-    id: ConnectionId,
-    inbox: Vec<u8>,
-}
-
 /// One of a server's threads: a partition, and those clients that are connected to it.
 pub(super) struct Thread {
     pub(super) core: Shard,
     pub(super) acquaintance: Acquaintance,
     pub(super) turn_at: Option<u64>,
     pub(super) paused_until_us: u64,
-    inputs: VecDeque<Input>,
-    sockets: BTreeMap<Key, Socket>,
-    keys: BTreeMap<ConnectionId, Key>,
+    pub(super) inputs: VecDeque<Input>,
+    pub(super) sockets: BTreeMap<Key, Socket>,
+    pub(super) keys: BTreeMap<ConnectionId, Key>,
     applied: u64,
 }
 
@@ -139,6 +135,17 @@ impl Thread {
             sockets: BTreeMap::new(),
             keys: BTreeMap::new(),
         }
+    }
+
+    /// What else a client has sent comes in with these bytes.
+    fn read_all(&mut self, key: Key, bytes: &mut Vec<u8>) {
+        self.inputs.retain_mut(|input| match input {
+            Input::Bytes(of, more) if *of == key => {
+                bytes.append(more);
+                false
+            }
+            _ => true,
+        });
     }
 
     /// Whether something has come in.
@@ -168,7 +175,7 @@ pub(super) struct Process {
     stops_by_us: Option<u64>,
 }
 
-type Done = Result<(), Stop>;
+pub(super) type Done = Result<(), Stop>;
 
 /// How long a server that is told to stop waits for what is under way.
 const STOP_PATIENCE_US: u64 = 1_000_000;
@@ -206,8 +213,20 @@ impl Process {
         &mut self.threads[usize::from(of)].core
     }
 
-    fn has_several(&self) -> bool {
+    pub(super) fn thread(&mut self, of: u8) -> &mut Thread {
+        &mut self.threads[usize::from(of)]
+    }
+
+    pub(super) fn thread_and_expiry(&mut self, of: u8) -> (&mut Thread, &mut Expiry) {
+        (&mut self.threads[usize::from(of)], &mut self.expiry)
+    }
+
+    pub(super) fn has_several(&self) -> bool {
         self.threads.len() > 1
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stops_by_us.is_some()
     }
 
     /// Something has come in for a thread.
@@ -233,7 +252,14 @@ impl Process {
         if of == 0 && self.first().is_in_quorum() {
             self.expiry.stands(&self.threads[0].core.status(), now);
         }
-        if self.core(of).next_wake_us() <= now.mono_us {
+        let ticks = self.core(of).next_wake_us() <= now.mono_us;
+        let is_checked = scene.judges.checker.is_some();
+        if ticks && is_checked {
+            // Apart from what the server decides by itself, so that it can be told apart.
+            self.hand_to_log(of, false, scene)?;
+            self.excuse_all(of, scene);
+        }
+        if ticks {
             let before = self.core(of).stats().sessions_expired;
             self.core(of).tick(now);
             if !self.has_several() && self.first().stats().sessions_expired > before {
@@ -242,9 +268,15 @@ impl Process {
             self.observe(of, scene)?;
         }
         self.poll_peers(of, scene, &mut out)?;
-        while let Some(append) = self.core(of).poll_append() {
-            self.store(append, scene)?;
-            self.observe(of, scene)?;
+        // Now and then there is something else to do first.
+        if ticks || !is_checked || !scene.rng.one_in(4) {
+            self.hand_to_log(of, ticks, scene)?;
+        }
+        if let Some(checker) = &mut scene.judges.checker {
+            if ticks {
+                checker.ticked(now)?;
+            }
+            checker.check_bounds(&self.threads[0].core)?;
         }
         self.poll_peers(of, scene, &mut out)?;
         self.poll_snapshots(of);
@@ -264,7 +296,13 @@ impl Process {
     /// All that has come in; of a thread that others may overtake sometimes only a part.
     fn take_inputs(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         let at = usize::from(of);
-        while let Some(input) = self.threads[at].inputs.pop_front() {
+        while let Some(mut input) = self.threads[at].inputs.pop_front() {
+            if let Input::Bytes(key, bytes) = &mut input
+                && scene.judges.checker.is_some()
+                && scene.rng.one_in(2)
+            {
+                self.threads[at].read_all(*key, bytes);
+            }
             let is_word = matches!(input, Input::Message(_));
             self.take(of, input, scene, out)?;
             // What follows from a word may have to wait until the thread has heard more.
@@ -316,21 +354,9 @@ impl Process {
         let now = scene.now;
         let thread = &mut self.threads[usize::from(of)];
         match input {
-            Input::Connect(key, _) if self.stops_by_us.is_some() => out.closed.push(key),
-            Input::Connect(key, address) => match thread.core.connect(address, now) {
-                Ok(id) => {
-                    thread.keys.insert(id, key);
-                    thread.sockets.insert(key, Socket { id, inbox: Vec::new() });
-                }
-                Err(_) => out.closed.push(key),
-            },
-            Input::Bytes(key, bytes) => self.receive(of, key, &bytes, scene),
-            Input::HangUp(key) => {
-                if let Some(socket) = thread.sockets.remove(&key) {
-                    thread.keys.remove(&socket.id);
-                    thread.core.disconnected(socket.id, now);
-                }
-            }
+            Input::Connect(key, address) => self.connect(of, (key, address), scene, out)?,
+            Input::Bytes(key, bytes) => self.receive(of, key, &bytes, scene)?,
+            Input::HangUp(key) => self.disconnected(of, key, scene),
             Input::Peer(from, message) => self.peer_message(of, from, message, scene)?,
             // The disks are the first partition's business, with which the log is.
             Input::PeerConnected(peer, _) if of > 0 => thread.core.peer_connected(peer, now),
@@ -340,7 +366,7 @@ impl Process {
             Input::PeerLost(peer) => thread.core.peer_lost(peer, now),
             Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
             Input::SnapshotSent(to, arrived) => thread.core.snapshot_sent(to, arrived, now),
-            Input::Log(done) => self.logged(done, now)?,
+            Input::Log(done) => self.logged(done, scene)?,
             Input::Written(done) => {
                 self.snapshot_busy = false;
                 self.snapshot_done(of, done);
@@ -383,15 +409,27 @@ impl Process {
     }
 
     /// The log's thread is done.
-    fn logged(&mut self, done: LogDone, now: Now) -> Done {
+    fn logged(&mut self, done: LogDone, scene: &mut Scene<'_>) -> Done {
         self.log_busy = false;
         let first = &mut self.threads[0].core;
+        let (now, checker) = (scene.now, &mut scene.judges.checker);
         match done {
-            LogDone::Durable(position) => first.appended(position, now),
+            LogDone::Durable(position) => {
+                checker.iter_mut().for_each(|checker| checker.durable(position, now));
+                first.appended(position, now);
+            }
             LogDone::Refused(generation) => {
                 self.held.retain(|append| append.generation > generation);
-                if !first.append_refused(generation, now) {
-                    return Err(Stop::Refused);
+                let before = first.stats().log_refusals;
+                let goes_on = first.append_refused(generation, now);
+                match checker {
+                    None if !goes_on => return Err(Stop::Refused),
+                    Some(_) if !goes_on => {
+                        let what = "a server alone cannot go on without room in its log";
+                        return Err(Violation::new(what).into());
+                    }
+                    Some(checker) if first.stats().log_refusals > before => checker.refused(),
+                    _ => {}
                 }
             }
             LogDone::Nothing => {}
@@ -409,21 +447,6 @@ impl Process {
             }
             SnapshotDone::Begun => {}
         }
-    }
-
-    fn receive(&mut self, of: u8, key: Key, bytes: &[u8], scene: &mut Scene<'_>) {
-        let Thread { core, sockets, .. } = &mut self.threads[usize::from(of)];
-        let Some(socket) = sockets.get_mut(&key) else { return };
-        socket.inbox.extend_from_slice(bytes);
-        let client = core.connection(socket.id).filter(|client| client.close_reason().is_none());
-        let session = client.map_or(0, |client| client.session);
-        if session != 0 {
-            self.expiry.heard(session, scene.now.mono_us);
-            scene.spoke.insert(session, scene.now_us);
-        }
-        let inbox = std::mem::take(&mut socket.inbox);
-        let consumed = core.receive(socket.id, &inbox, scene.now);
-        socket.inbox = inbox[consumed..].to_vec();
     }
 
     fn offered(
@@ -454,6 +477,12 @@ impl Process {
 
     fn poll_peers(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         while let Some(output) = self.core(of).poll_peer() {
+            // It is the only member, and a client may write into the list of servers; nobody is in that.
+            let own = PeerOutput::Members(vec![self.id]);
+            if scene.judges.checker.is_some() && output != PeerOutput::Servers && output != own {
+                let what = format!("a server alone has something for others: {output:?}");
+                return Err(Violation::new(what).into());
+            }
             // Only who leads appends and sends heartbeats.
             if let PeerOutput::Send { message, .. } = &output
                 && let Some(said) = message.of_group().filter(|said| said.is_of_leader())
@@ -500,7 +529,24 @@ impl Process {
         }
     }
 
-    fn store(&mut self, append: Append, scene: &mut Scene<'_>) -> Done {
+    /// Hands what is to be stored to the log's thread; `ticked` when the server may have decided some of it by itself.
+    fn hand_to_log(&mut self, of: u8, ticked: bool, scene: &mut Scene<'_>) -> Done {
+        let ticked = ticked.then_some(scene.now);
+        while let Some(append) = self.core(of).poll_append() {
+            self.store(append, ticked, scene)?;
+            self.observe(of, scene)?;
+        }
+        Ok(scene.judges.checker.as_ref().map_or(Ok(()), Checker::handed_all_to_log)?)
+    }
+
+    fn store(&mut self, append: Append, ticked: Option<Now>, scene: &mut Scene<'_>) -> Done {
+        if let Some(checker) = &mut scene.judges.checker {
+            let record = append.payload.clone().join();
+            checker.handed_to_log(append.position, &record, ticked)?;
+            scene.trace.mix(&record);
+            self.log.push(append);
+            return Ok(());
+        }
         let id = self.id;
         let broken = |what: String| Violation::new(format!("a record of server {id}: {what}"));
         let record = append.payload.clone().join();
@@ -520,7 +566,10 @@ impl Process {
     }
 
     /// Shows the judges how far a partition is.
-    fn observe(&mut self, of: u8, scene: &mut Scene<'_>) -> Done {
+    pub(super) fn observe(&mut self, of: u8, scene: &mut Scene<'_>) -> Done {
+        if scene.judges.checker.is_some() {
+            return self.take_outputs(of, scene).map(drop);
+        }
         let (id, thread) = (self.id, &mut self.threads[usize::from(of)]);
         let applied = thread.core.applied();
         let wrong = |what: String| Err(Violation::new(format!("server {id} {what}")).into());
@@ -562,46 +611,4 @@ impl Process {
         }
         Ok(history.compare(id, applied, self.first().tree())?)
     }
-
-    /// Moves output to the clients.
-    fn flush(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
-        let has_several = self.has_several();
-        let Thread { core, keys, sockets, inputs, .. } = &mut self.threads[usize::from(of)];
-        let mut closes = Vec::new();
-        while let Some(output) = core.poll_output() {
-            match output {
-                Output::Send(id) => {
-                    let bytes = take_output(core, id, scene.now);
-                    scene.trace.mix(&bytes);
-                    out.sent.extend(keys.get(&id).map(|key| (*key, bytes)));
-                }
-                Output::Resume(id) => {
-                    if let Some(&key) = keys.get(&id) {
-                        inputs.push_back(Input::Bytes(key, Vec::new()));
-                    }
-                }
-                Output::Close(id, reason) => closes.push((id, reason)),
-            }
-        }
-        for (id, reason) in closes {
-            let rest = take_output(core, id, scene.now);
-            core.disconnected(id, scene.now);
-            let Some(key) = keys.remove(&id) else { continue };
-            sockets.remove(&key);
-            scene.trace.event(scene.now_us, "close", format_args!("connection {key}: {reason}"));
-            if has_several && reason == CloseReason::ClientAhead {
-                return Err(Violation::new("a client was sent away who has seen nothing that is lost").into());
-            }
-            out.sent.push((key, rest));
-            out.closed.push(key);
-        }
-        Ok(())
-    }
-}
-
-/// All bytes that there are for a client, which count as sent.
-fn take_output(core: &mut Shard, id: ConnectionId, now: Now) -> Vec<u8> {
-    let bytes = core.output(id).to_vec();
-    core.sent(id, bytes.len(), now);
-    bytes
 }

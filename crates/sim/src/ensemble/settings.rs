@@ -35,6 +35,9 @@ pub struct Faults {
     pub empty_ms: u64,
     /// A bit of what a server has stored flips.
     pub rot_ms: u64,
+    /// In so many of a hundred restarts of a server that stands alone, copies of its folder with a flipped bit are
+    /// opened too.
+    pub copies_percent: u32,
     /// A server is told to stop, as an operator does: it hands over the lead and finishes what is under way.
     pub stop_ms: u64,
     /// Of a hundred messages between servers, so many are lost.
@@ -95,6 +98,10 @@ pub struct Settings {
     pub lasts_us: u64,
     /// The servers' settings.
     pub config: Config,
+    /// Whether quotas are enforced.
+    pub enforce_quota: bool,
+    /// Bytes of a segment of their logs.
+    pub segment_bytes: u64,
     /// What goes wrong.
     pub faults: Faults,
     /// What the clients do.
@@ -117,6 +124,7 @@ pub(crate) const CALM: Faults = Faults {
     hand_over_ms: 0,
     empty_ms: 0,
     rot_ms: 0,
+    copies_percent: 0,
     stop_ms: 0,
     loss_percent: 0,
     double_percent: 0,
@@ -186,17 +194,7 @@ impl Settings {
     /// Every kind of life, for three servers.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let base = Self {
-            name: "default",
-            servers: 3,
-            spares: 0,
-            trusting: false,
-            requests: 700,
-            lasts_us: 30_000_000,
-            config: config(),
-            faults: MIXED,
-            manners: MANNERS,
-        };
+        let base = Self::base();
         let variant = |name, change: &dyn Fn(&mut Self)| {
             let mut settings = Self { name, ..base.clone() };
             change(&mut settings);
@@ -268,6 +266,22 @@ impl Settings {
                 it.faults = Faults { rot_ms: 250, crash_ms: 500, power_loss_ms: 2000, cut_ms: 3000, ..CALM };
             }),
         ]
+    }
+
+    pub(crate) fn base() -> Self {
+        Self {
+            name: "default",
+            servers: 3,
+            spares: 0,
+            trusting: false,
+            requests: 700,
+            lasts_us: 30_000_000,
+            config: config(),
+            enforce_quota: false,
+            segment_bytes: 16 << 10,
+            faults: MIXED,
+            manners: MANNERS,
+        }
     }
 
     /// The kind with this name.

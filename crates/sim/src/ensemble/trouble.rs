@@ -3,8 +3,7 @@
 use super::links::Way;
 use super::process::Input;
 use super::roster::{Roster, Wish};
-use super::world::{Event, World};
-use crate::world::Failure;
+use super::world::{Event, Failure, World};
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
 
@@ -182,7 +181,12 @@ impl World {
         let fails = self.rng.one_in(4);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         if trouble == Trouble::ClockJump {
-            machine.clock.wall_offset_ms += jump_ms;
+            machine.clock.wall_offset_ms += match jump_ms.rem_euclid(10) {
+                // A clock that was never set, and one that is off by a century.
+                0 => jump_ms.abs() - machine.clock.now(self.now_us).wall_ms,
+                1 => 100 * 365 * 86_400_000,
+                _ => jump_ms,
+            };
             return;
         }
         let fault = if fails { Fault::Fail(DiskErrorKind::Other) } else { Fault::PowerLoss };

@@ -4,7 +4,7 @@ use super::check::Horizon;
 use super::client::{Client, Counts};
 use super::history::History;
 use super::timelines::Timelines;
-use crate::check::Violation;
+use crate::check::{Checker, Violation};
 
 /// What a visitor wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum Act {
     Send(Vec<u8>),
     /// Close the connection.
     Drop,
+    /// Read nothing for so many microseconds.
+    Stall(u64),
 }
 
 /// What is known of the servers' timelines, and of what clients were shown: all that is judged is compared with it.
@@ -24,11 +26,18 @@ pub(crate) struct Judges {
     /// Of servers with several partitions.
     pub(crate) timelines: Timelines,
     pub(crate) horizon: Horizon,
+    /// Of a server that stands alone, if that is what the run is for: then it stands for all the others.
+    pub(crate) checker: Option<Checker>,
 }
 
 impl Judges {
     pub(super) fn new() -> Self {
-        Self { history: History::new(), timelines: Timelines::default(), horizon: Horizon::default() }
+        Self {
+            history: History::new(),
+            timelines: Timelines::default(),
+            horizon: Horizon::default(),
+            checker: None,
+        }
     }
 
     /// Whether a session has ended.

@@ -10,16 +10,39 @@ use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
+use crate::check::{self, Checker, Violation};
 use crate::disk_thread::SnapshotDone;
 use crate::rng::Rng;
 use crate::trace::Trace;
-use crate::world::Failure;
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use std::ops::Add;
 use stoa_core::PeerOutput;
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Something must never happen, and happened.
+    Correctness(Violation),
+    /// Something must happen in the end, and did not.
+    Liveness(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Correctness(violation) => write!(f, "correctness: {violation}"),
+            Self::Liveness(what) => write!(f, "liveness: {what}"),
+        }
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::Correctness(violation)
+    }
+}
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +65,8 @@ pub struct Outcome {
     pub terms: u64,
     /// Times that a server was started.
     pub starts: u64,
+    /// Snapshots that became durable.
+    pub snapshots: u64,
     /// Snapshots taken over from other servers.
     pub taken_over: u64,
     /// Times that a log had no room.
@@ -58,67 +83,59 @@ pub struct Outcome {
     pub flipped: u64,
     /// Times that a server did not start because of what it found on its disk.
     pub rot_noticed: u64,
+    /// Damaged copies of a server's folder that were opened, ...
+    pub copies: u64,
+    /// ... and those of them that were refused.
+    pub copies_refused: u64,
+    /// What was compared with the model.
+    pub checked: check::Counts,
     /// Other things that went wrong.
     pub met: Met,
     /// Simulated time, microseconds.
     pub lasted_us: u64,
 }
 
-impl Add for Outcome {
-    type Output = Self;
-
-    /// What two runs came to together; they have no fingerprint.
-    fn add(self, other: Self) -> Self {
-        Self {
-            fingerprint: 0,
-            answers: self.answers + other.answers,
-            events: self.events + other.events,
-            moves: self.moves + other.moves,
-            read_only: self.read_only + other.read_only,
-            updates: self.updates + other.updates,
-            refusals: self.refusals + other.refusals,
-            terms: self.terms + other.terms,
-            starts: self.starts + other.starts,
-            taken_over: self.taken_over + other.taken_over,
-            out_of_room: self.out_of_room + other.out_of_room,
-            reconfigs: self.reconfigs + other.reconfigs,
-            placed: self.placed + other.placed,
-            calls: self.calls + other.calls,
-            emptied: self.emptied + other.emptied,
-            flipped: self.flipped + other.flipped,
-            rot_noticed: self.rot_noticed + other.rot_noticed,
-            met: self.met + other.met,
-            lasted_us: self.lasted_us + other.lasted_us,
-        }
+summed! {
+    Outcome {
+        answers, events, moves, read_only, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
+        placed, calls, emptied, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
+    fingerprint: 0,
 }
 
 impl fmt::Display for Outcome {
+    /// Those of which there are some.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "compared {} answers, {} events, {} updates and {} refusals; {} terms, {} starts, {} sessions \
-             moved, {} read-only connections, {} snapshots taken over, {} times no room, {} changes of the list \
-             of servers, {} subtrees moved, {} calls of programs, {} disks lost, {} bits flipped, rot noticed {} times, {}; {:.0} s of simulated time",
-            self.answers,
-            self.events,
-            self.updates,
-            self.refusals,
-            self.terms,
-            self.starts,
-            self.moves,
-            self.read_only,
-            self.taken_over,
-            self.out_of_room,
-            self.reconfigs,
-            self.placed,
-            self.calls,
-            self.emptied,
-            self.flipped,
-            self.rot_noticed,
-            self.met,
-            self.lasted_us as f64 / 1e6,
-        )
+        let counts = [
+            (self.answers, "answers"),
+            (self.events, "events"),
+            (self.updates, "updates"),
+            (self.refusals, "refusals"),
+            (self.terms, "terms"),
+            (self.starts, "starts"),
+            (self.snapshots, "snapshots"),
+            (self.moves, "sessions moved"),
+            (self.read_only, "read-only connections"),
+            (self.taken_over, "snapshots taken over"),
+            (self.out_of_room, "times no room"),
+            (self.reconfigs, "changes of the list of servers"),
+            (self.placed, "subtrees moved"),
+            (self.calls, "calls of programs"),
+            (self.emptied, "disks lost"),
+            (self.flipped, "bits flipped"),
+            (self.rot_noticed, "times rot noticed"),
+            (self.checked.states, "whole states"),
+            (self.checked.waited, "requests waited for an election"),
+            (self.checked.refused, "of them refused"),
+            (self.checked.expired, "sessions expired"),
+            (self.checked.reaped, "znodes reaped"),
+            (self.copies, "damaged folders"),
+            (self.copies_refused, "of them refused"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{count} {what}, ")?;
+        }
+        write!(f, "{}; {:.0} s of simulated time", self.met, self.lasted_us as f64 / 1e6)
     }
 }
 
@@ -169,11 +186,13 @@ pub(super) enum Event {
 }
 
 /// More events than any run has.
-const EVENTS_MAX: u64 = 3_000_000;
+const EVENTS_MAX: u64 = 5_000_000;
 /// How long a word takes from one thread of a server to another, about, and how soon a thread looks again whether what
 /// it has for the log can be handed over, microseconds.
 const WORD_US: u64 = 150;
 const APPENDS_AGAIN_US: u64 = 300;
+/// How soon a client's socket that took a part of what there is for it takes more, about, microseconds.
+const SOCKET_US: u64 = 200;
 
 /// One run.
 pub struct World {
@@ -197,6 +216,7 @@ pub struct World {
     pub(super) counts: Outcome,
     /// What may be moved from partition to partition.
     pub(crate) movable: Vec<String>,
+    pub(super) disks_lie: bool,
     #[cfg(feature = "planted-bugs")]
     pub(super) bug: Option<stoa_core::Bug>,
 }
@@ -234,6 +254,7 @@ impl World {
             troubled_until_us: 0,
             healing: false,
             counts: Outcome::default(),
+            disks_lie: false,
             #[cfg(feature = "planted-bugs")]
             bug: None,
             settings,
@@ -256,6 +277,17 @@ impl World {
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: stoa_core::Bug) {
         self.bug = Some(bug);
+    }
+
+    /// From now on disks lose what they have said to be durable: the last batch, whenever the power goes. Also a test
+    /// of the alarm.
+    pub fn let_disks_lie(&mut self) {
+        self.disks_lie = true;
+    }
+
+    /// This one compares all that the only server does.
+    pub(crate) fn judge_with(&mut self, checker: Checker) {
+        self.judges.checker = Some(checker);
     }
 
     /// How many partitions the servers have.
@@ -447,7 +479,7 @@ impl World {
         let thread = &process.threads[usize::from(of)];
         let wake_us = machine.clock.world_us(thread.core.next_wake_us());
         let (has_inputs, appends) = (thread.has_inputs(), thread.core.append_bytes() > 0);
-        let has_stopped = out.has_stopped;
+        let (has_stopped, has_rest) = (out.has_stopped, out.has_rest);
         let changed = circle.symmetric_difference(&thread.acquaintance.circle).copied().collect();
         self.carry(id, of, out);
         self.circle_changed(id, of, changed);
@@ -464,6 +496,10 @@ impl World {
         }
         let late = self.rng.below(1500);
         self.schedule_turn(id, of, wake_us.max(self.now_us + 1) + late);
+        if has_rest {
+            let after = self.rng.around(SOCKET_US);
+            self.schedule_turn(id, of, self.now_us + after);
+        }
         if has_inputs || (appends && self.partitions() == 1) {
             self.schedule_turn(id, of, self.now_us + 1);
         } else if appends {

@@ -12,8 +12,7 @@ mod witness;
 
 pub use plan::Plan;
 
-use crate::ensemble::{Outcome, World};
-use crate::world::Failure;
+use crate::ensemble::{Failure, Outcome, World};
 use board::Board;
 use std::rc::Rc;
 use witness::Witness;

@@ -148,14 +148,10 @@ impl fmt::Display for Plan {
 
 fn base() -> Settings {
     Settings {
-        name: "default",
-        servers: 3,
-        spares: 0,
-        trusting: false,
         requests: 1000,
         lasts_us: 8_000_000,
-        config: config(),
         faults: PLAIN,
         manners: Manners { clients: 0, ..MANNERS },
+        ..Settings::base()
     }
 }

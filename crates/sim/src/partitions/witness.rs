@@ -7,16 +7,15 @@ use crate::check::Violation;
 use crate::ensemble::roster::Wish;
 use crate::ensemble::settings::SUPER;
 use crate::ensemble::{Act, Counts, Judges, Visitor};
+use crate::frames::{frame, request, whole};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use stoa_wire::{
     ConnectRequest, ConnectResponse, MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode, PASSWORD_LEN,
-    Reader, ReplyHeader, RequestHeader, Stat, WatcherEvent, begin_frame, end_frame, next_frame,
-    request::encode, xid,
+    Reader, ReplyHeader, Stat, WatcherEvent, request::encode, xid,
 };
 
-const FRAME_BYTES_MAX: usize = 16 << 20;
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
 /// Who asks for more before it is answered does not when it awaits so many answers.
@@ -85,6 +84,8 @@ pub(super) struct Witness {
     board: Rc<Board>,
     servers: usize,
     place: Place,
+    /// What has come of a frame that is not whole.
+    inbox: Vec<u8>,
     session: i64,
     password: [u8; PASSWORD_LEN],
     next_xid: i32,
@@ -105,21 +106,6 @@ pub(super) struct Witness {
     counts: Counts,
     programs: programs::Programs,
     rng: Rng,
-}
-
-fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    let start = begin_frame(&mut out);
-    write(&mut out);
-    end_frame(&mut out, start);
-    out
-}
-
-fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    frame(|out| {
-        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
-        body(out);
-    })
 }
 
 fn remember(known: &Known) -> Vec<u8> {
@@ -143,6 +129,7 @@ impl Witness {
             board: Rc::clone(board),
             servers,
             place: Place::Away,
+            inbox: Vec::new(),
             session: 0,
             password: [0; PASSWORD_LEN],
             next_xid: 1,
@@ -164,7 +151,8 @@ impl Witness {
     /// Asks for another list of servers.
     fn reshape(&mut self) -> Vec<u8> {
         let wish = Wish::any(&mut self.rng, self.servers, -1);
-        let mut bytes = request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", SUPER.as_bytes()));
+        let mut bytes =
+            request(xid::AUTH, Opcode::Auth as i32, |out| encode::auth(out, "digest", SUPER.as_bytes()));
         bytes.extend(self.ask(Errand::Reconfig, Opcode::Reconfig, |out| wish.encode(out)));
         bytes
     }
@@ -192,6 +180,7 @@ impl Witness {
     /// Its connection has ended: what was under way may have happened or not.
     fn lose(&mut self) {
         self.place = Place::Away;
+        self.inbox.clear();
         self.leave_programs();
         self.under_way.clear();
         self.farewell = match self.farewell {
@@ -272,7 +261,7 @@ impl Witness {
         let since = self.last_zxid;
         let later = std::mem::take(&mut self.under_way);
         self.under_way.push_back((xid::SET_WATCHES, Errand::Watches));
-        let mut bytes = request(xid::SET_WATCHES, Opcode::SetWatches, |out| {
+        let mut bytes = request(xid::SET_WATCHES, Opcode::SetWatches as i32, |out| {
             encode::set_watches(out, since, &[&data, &[], &[]]);
         });
         for (index, path) in watched.into_iter().zip(&data) {
@@ -322,7 +311,7 @@ impl Witness {
         self.next_xid += 1;
         self.requests += 1;
         self.under_way.push_back((xid, errand));
-        request(xid, opcode, body)
+        request(xid, opcode as i32, body)
     }
 
     /// What it knows will be there before whatever it writes next: its own writes that are under way too.
@@ -451,17 +440,15 @@ impl Witness {
         }
     }
 
-    /// Bytes of the server: whole frames.
+    /// Bytes of the server.
     fn hear(&mut self, bytes: &[u8]) -> Result<(), Violation> {
-        let mut rest = bytes;
-        while let Ok(Some((frame, tail))) = next_frame(rest, FRAME_BYTES_MAX) {
-            rest = tail;
+        for frame in whole(&mut self.inbox, bytes)? {
             if self.place == Place::Live {
-                self.take(frame)?;
+                self.take(&frame)?;
                 continue;
             }
             let broken = |_| Violation::new("the answer to a handshake is none");
-            let response = ConnectResponse::decode(frame).map_err(broken)?;
+            let response = ConnectResponse::decode(&frame).map_err(broken)?;
             if response.session_id == 0 {
                 self.start_over();
             } else {
@@ -469,7 +456,7 @@ impl Witness {
                 (self.place, self.tells_watches) = (Place::Live, true);
             }
         }
-        if rest.is_empty() { Ok(()) } else { Err(Violation::new("a frame is cut")) }
+        Ok(())
     }
 
     fn take(&mut self, frame: &[u8]) -> Result<(), Violation> {

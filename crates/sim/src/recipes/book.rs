@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Add;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stoa_client::recipes::Cached;
@@ -48,23 +47,8 @@ pub struct Counts {
     pub pauses: u64,
 }
 
-impl Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            holds: self.holds + other.holds,
-            lost: self.lost + other.lost,
-            fenced: self.fenced + other.fenced,
-            given_up: self.given_up + other.given_up,
-            done: self.done + other.done,
-            uncertain: self.uncertain + other.uncertain,
-            passed: self.passed + other.passed,
-            changes: self.changes + other.changes,
-            deaths: self.deaths + other.deaths,
-            pauses: self.pauses + other.pauses,
-        }
-    }
+summed! {
+    Counts { holds, lost, fenced, given_up, done, uncertain, passed, changes, deaths, pauses }
 }
 
 impl fmt::Display for Counts {

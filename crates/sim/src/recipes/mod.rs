@@ -14,12 +14,10 @@ mod service;
 mod settings;
 
 use std::fmt;
-use std::ops::Add;
 use std::sync::{Arc, Mutex};
 
-use crate::ensemble;
+use crate::ensemble::{self, Failure};
 use crate::rng::Rng;
-use crate::world::Failure;
 use book::{Book, Counts};
 use performer::Performer;
 
@@ -45,19 +43,7 @@ impl Outcome {
     }
 }
 
-impl Add for Outcome {
-    type Output = Self;
-
-    /// What two runs came to together; they have no fingerprint.
-    fn add(self, other: Self) -> Self {
-        Self {
-            fingerprint: 0,
-            counts: self.counts + other.counts,
-            updates: self.updates + other.updates,
-            lasted_us: self.lasted_us + other.lasted_us,
-        }
-    }
-}
+summed!(Outcome { counts, updates, lasted_us } fingerprint: 0);
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,16 +1,16 @@
 //! Requests, drawn at random over a tree small enough that they meet.
 
-use crate::profile::Manners;
+use super::profile::Manners;
 use crate::rng::Rng;
 use stoa_wire::{Acl, MultiHeader, OPEN_ACL, Opcode, READ_ACL, perms, put, request::encode};
 
 /// A request without its header.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub(super) struct Ask {
     /// What it asks for.
-    pub opcode: i32,
+    pub(super) opcode: i32,
     /// Its record.
-    pub body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Ask {
@@ -21,18 +21,18 @@ impl Ask {
 
 /// What a client remembers of the answers it got.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub(super) struct Memory {
     /// Paths of znodes that it has created.
-    pub created: Vec<String>,
+    pub(super) created: Vec<String>,
     /// The last zxid that it has seen.
-    pub zxid: i64,
+    pub(super) zxid: i64,
 }
 
 const REMEMBERED: usize = 24;
 
 impl Memory {
     /// Remembers a path, and forgets an old one.
-    pub fn note_created(&mut self, path: &str) {
+    pub(super) fn note_created(&mut self, path: &str) {
         if self.created.len() == REMEMBERED {
             self.created.remove(0);
         }
@@ -41,28 +41,28 @@ impl Memory {
 }
 
 /// The users that clients prove to be: `user:password`.
-pub const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
+pub(super) const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
 
 /// Who may do everything: `user:password`.
-pub const SUPER_USER: &str = "super:test";
+pub(super) const SUPER_USER: &str = "super:test";
 
 const BUILT_IN: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 const INVALID: [&str; 9] = ["", "a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a\u{1}b", "/a\0b"];
 
 /// Draws requests.
 #[derive(Debug)]
-pub struct Workload<'a> {
+pub(super) struct Workload<'a> {
     /// How much of what.
-    pub manners: &'a Manners,
+    pub(super) manners: &'a Manners,
     /// Where chance comes from.
-    pub rng: &'a mut Rng,
+    pub(super) rng: &'a mut Rng,
     /// What the client remembers.
-    pub memory: &'a Memory,
+    pub(super) memory: &'a Memory,
 }
 
 impl Workload<'_> {
     /// Any request.
-    pub fn any(&mut self) -> Ask {
+    pub(super) fn any(&mut self) -> Ask {
         if self.rng.percent(self.manners.writes_percent) { self.write() } else { self.read() }
     }
 
@@ -343,7 +343,7 @@ impl Workload<'_> {
     }
 
     /// Watches set again, as after a reconnect.
-    pub fn set_watches(&mut self) -> Ask {
+    pub(super) fn set_watches(&mut self) -> Ask {
         let mut lists: Vec<Vec<String>> = Vec::new();
         let persistent = self.rng.percent(50);
         for _ in 0..if persistent { 5 } else { 3 } {
@@ -359,7 +359,7 @@ impl Workload<'_> {
     }
 
     /// The proof of an identity, mostly a valid one.
-    pub fn auth(&mut self) -> Ask {
+    pub(super) fn auth(&mut self) -> Ask {
         let mut out = Vec::new();
         match self.rng.below(12) {
             0 => encode::auth(&mut out, "kerberos", b"x"),
@@ -371,7 +371,7 @@ impl Workload<'_> {
     }
 
     /// What no client should send: a request with something wrong in it.
-    pub fn garbage(&mut self) -> Ask {
+    pub(super) fn garbage(&mut self) -> Ask {
         let mut ask = self.any();
         match self.rng.below(6) {
             0 => ask.opcode = *self.rng.pick(&[-1, 10, 23, 99, 108, 1000, i32::MIN]),

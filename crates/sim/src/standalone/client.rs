@@ -1,35 +1,20 @@
 //! A simulated client: speaks the protocol in bytes, with the manners of its profile.
 
+use super::profile::Manners;
+use super::workload::{Ask, Memory, Workload};
 use crate::check::Violation;
-use crate::profile::Manners;
+use crate::ensemble::{Act, Judges, Visitor};
+use crate::frames::{frame, request, whole};
 use crate::rng::Rng;
-use crate::workload::{Ask, Memory, Workload};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader,
-    begin_frame, end_frame, next_frame, put, request::encode, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, Opcode, PASSWORD_LEN, Reader, ReplyHeader, put,
+    request::encode, xid,
 };
-
-/// Longest frame that a server may send.
-const REPLY_BYTES_MAX: usize = 80 << 20;
 
 /// The xids of garbage begin here. Some of it is answered out of order, which can be told by the xid
 /// alone: no other request has it.
 const GARBAGE_XID: i32 = 77_000_000;
-
-/// What a client wants done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// Open a connection and send these bytes. An old one is left as it is.
-    Connect(Vec<u8>),
-    /// Send these bytes on the connection.
-    Send(Vec<u8>),
-    /// Close the connection.
-    Drop,
-    /// Read nothing for so many microseconds.
-    Stall(u64),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -54,9 +39,7 @@ enum Finale {
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
-    /// Where it comes from.
-    pub address: SocketAddr,
+pub(super) struct Client {
     rng: Rng,
     manners: Manners,
     state: State,
@@ -71,16 +54,13 @@ pub struct Client {
     /// It has sent what cannot be understood: nothing can be said about the answers.
     reckless: bool,
     finale: Finale,
-    /// Requests that it has sent.
-    pub requests: u64,
+    requests: u64,
 }
 
 impl Client {
     /// A client that has never been connected.
-    #[must_use]
-    pub fn new(address: SocketAddr, rng: Rng, manners: Manners) -> Self {
+    pub(super) fn new(rng: Rng, manners: Manners) -> Self {
         Self {
-            address,
             rng,
             manners,
             state: State::Away,
@@ -96,44 +76,6 @@ impl Client {
             finale: Finale::No,
             requests: 0,
         }
-    }
-
-    /// From now on it only finishes what it has begun, says its last words and leaves.
-    pub fn finish(&mut self) {
-        self.finale = Finale::Due;
-    }
-
-    /// Whether it has left.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.finale == Finale::Done
-    }
-
-    /// Time to do something; returns what, and after how many microseconds it wants to be asked again.
-    pub fn wake(&mut self, now_us: u64) -> (Vec<Act>, u64) {
-        let acts = match self.state {
-            State::Away if self.finale == Finale::Done => Vec::new(),
-            State::Away => self.connect(),
-            State::Greeting if self.finale == Finale::No && self.rng.one_in(60) => {
-                // Nobody waits for the session that may just be made.
-                self.gone();
-                vec![Act::Drop]
-            }
-            State::Greeting => Vec::new(),
-            State::Live if self.finale == Finale::No => self.live(now_us),
-            State::Live => self.last_words(now_us),
-        };
-        if acts.iter().any(|act| matches!(act, Act::Send(_))) {
-            self.last_sent_us = now_us;
-        }
-        // Now and then nothing is heard of it, so that its session may expire.
-        let silent = self.finale == Finale::No && self.rng.one_in(self.manners.silent_one_in);
-        let pause = if silent {
-            self.rng.range(self.timeout_us / 2, self.timeout_us * 2)
-        } else {
-            self.rng.around(self.manners.think_us)
-        };
-        (acts, pause.max(1))
     }
 
     fn connect(&mut self) -> Vec<Act> {
@@ -155,8 +97,6 @@ impl Client {
             _ => self.rng.range(100, 5000) as i32,
         };
         let read_only = if self.rng.one_in(6) { None } else { Some(self.rng.one_in(4)) };
-        let mut bytes = Vec::new();
-        let start = begin_frame(&mut bytes);
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen,
@@ -165,13 +105,12 @@ impl Client {
             password: &password,
             read_only,
         };
-        request.encode(&mut bytes);
-        end_frame(&mut bytes, start);
+        let bytes = frame(|out| request.encode(out));
         self.state = State::Greeting;
         self.outstanding.clear();
         self.inbox.clear();
         self.reckless = false;
-        vec![Act::Connect(bytes)]
+        vec![Act::Connect(0, bytes)]
     }
 
     fn strange_handshake(&mut self) -> Act {
@@ -186,7 +125,7 @@ impl Client {
         self.state = State::Greeting;
         self.outstanding.clear();
         self.inbox.clear();
-        Act::Connect(bytes)
+        Act::Connect(0, bytes)
     }
 
     fn live(&mut self, now_us: u64) -> Vec<Act> {
@@ -288,7 +227,7 @@ impl Client {
                 let mut workload =
                     Workload { manners: &self.manners, rng: &mut self.rng, memory: &self.memory };
                 let ask = workload.garbage();
-                frame(&mut bytes, self.garbage_xid, &ask);
+                bytes = framed(self.garbage_xid, &ask);
             }
         }
         Act::Send(bytes)
@@ -308,48 +247,7 @@ impl Client {
 
     /// Sends what is not answered in order.
     fn send_as(&mut self, xid: i32, ask: &Ask) -> Act {
-        let mut bytes = Vec::new();
-        frame(&mut bytes, xid, ask);
-        Act::Send(bytes)
-    }
-
-    /// The connection is gone.
-    pub fn gone(&mut self) {
-        self.state = State::Away;
-        self.outstanding.clear();
-        self.inbox.clear();
-        match self.finale {
-            Finale::Closing => self.finale = Finale::Done,
-            Finale::LastWrite(_) => self.finale = Finale::Due,
-            _ => {}
-        }
-    }
-
-    /// Bytes of the server. Returns what the client answers at once.
-    ///
-    /// # Errors
-    /// When they are not what a client must be able to expect.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Act>, Violation> {
-        self.inbox.extend_from_slice(bytes);
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut rest: &[u8] = &inbox;
-        let mut acts = Vec::new();
-        loop {
-            match next_frame(rest, REPLY_BYTES_MAX) {
-                Ok(Some((frame, tail))) => {
-                    rest = tail;
-                    match self.state {
-                        State::Greeting => acts.extend(self.greeted(frame)?),
-                        State::Live => acts.extend(self.answered(frame)?),
-                        State::Away => {}
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => return Err(Violation::new(format!("a client was sent nonsense: {error}"))),
-            }
-        }
-        self.inbox = rest.to_vec();
-        Ok(acts)
+        Act::Send(framed(xid, ask))
     }
 
     fn greeted(&mut self, frame: &[u8]) -> Result<Vec<Act>, Violation> {
@@ -414,9 +312,73 @@ impl Client {
     }
 }
 
-fn frame(out: &mut Vec<u8>, xid: i32, ask: &Ask) {
-    let start = begin_frame(out);
-    RequestHeader { xid, opcode: ask.opcode }.encode(out);
-    out.extend_from_slice(&ask.body);
-    end_frame(out, start);
+impl Visitor for Client {
+    fn finish(&mut self) {
+        self.finale = Finale::Due;
+    }
+
+    fn is_done(&self) -> bool {
+        self.finale == Finale::Done
+    }
+
+    fn wake(&mut self, _: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
+        let acts = match self.state {
+            State::Away if self.finale == Finale::Done => Vec::new(),
+            State::Away => self.connect(),
+            State::Greeting if self.finale == Finale::No && self.rng.one_in(60) => {
+                // Nobody waits for the session that may just be made.
+                self.gone();
+                vec![Act::Drop]
+            }
+            State::Greeting => Vec::new(),
+            State::Live if self.finale == Finale::No => self.live(now_us),
+            State::Live => self.last_words(now_us),
+        };
+        if acts.iter().any(|act| matches!(act, Act::Send(_))) {
+            self.last_sent_us = now_us;
+        }
+        // Now and then nothing is heard of it, so that its session may expire.
+        let silent = self.finale == Finale::No && self.rng.one_in(self.manners.silent_one_in);
+        let pause = if silent {
+            self.rng.range(self.timeout_us / 2, self.timeout_us * 2)
+        } else {
+            self.rng.around(self.manners.think_us)
+        };
+        Ok((acts, pause.max(1)))
+    }
+
+    fn gone(&mut self) {
+        self.state = State::Away;
+        self.outstanding.clear();
+        self.inbox.clear();
+        match self.finale {
+            Finale::Closing => self.finale = Finale::Done,
+            Finale::LastWrite(_) => self.finale = Finale::Due,
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8], _: &mut Judges, _: u64) -> Result<Vec<Act>, Violation> {
+        let mut acts = Vec::new();
+        for frame in whole(&mut self.inbox, bytes)? {
+            match self.state {
+                State::Greeting => acts.extend(self.greeted(&frame)?),
+                State::Live => acts.extend(self.answered(&frame)?),
+                State::Away => {}
+            }
+        }
+        Ok(acts)
+    }
+
+    fn waits_for(&self) -> String {
+        format!("a client waits for {:?}, {:?}", self.outstanding, self.finale)
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests
+    }
+}
+
+fn framed(xid: i32, ask: &Ask) -> Vec<u8> {
+    request(xid, ask.opcode, |out| out.extend_from_slice(&ask.body))
 }

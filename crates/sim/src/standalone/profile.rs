@@ -1,28 +1,8 @@
 //! Profiles: what kind of life a simulated server has.
 
-use crate::workload::SUPER_USER;
+use super::workload::SUPER_USER;
+use crate::ensemble::{self, CALM, Faults, Settings};
 use stoa_core::{Config, Limits};
-
-/// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Faults {
-    /// The machine loses power at any moment.
-    pub crash_ms: u64,
-    /// The machine loses power in the middle of a call to the disk.
-    pub power_loss_ms: u64,
-    /// The disk is full for a while.
-    pub disk_full_ms: u64,
-    /// The disk is slow for a while.
-    pub slow_disk_ms: u64,
-    /// A call to the disk fails.
-    pub disk_error_ms: u64,
-    /// The wall clock jumps.
-    pub clock_jump_ms: u64,
-    /// The process stands still for a while.
-    pub pause_ms: u64,
-    /// In so many of a hundred restarts, copies of the folder with a flipped bit are opened too.
-    pub bit_rot_percent: u32,
-}
 
 /// How clients behave. Weights are relative to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,34 +38,13 @@ pub struct Manners {
 /// What kind of life a simulated server has.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Its name on the command line.
-    pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
-    /// Requests that the clients send before everything is healed.
-    pub requests: u64,
-    /// The server's settings.
-    pub config: Config,
-    /// Whether quotas are enforced.
-    pub enforce_quota: bool,
-    /// Bytes of a log segment.
-    pub segment_bytes: u64,
-    /// What goes wrong.
-    pub faults: Faults,
+    /// The server's, its name on the command line, and what goes wrong with it.
+    pub life: Settings,
     /// What the clients do.
     pub manners: Manners,
 }
-
-const CALM: Faults = Faults {
-    crash_ms: 0,
-    power_loss_ms: 0,
-    disk_full_ms: 0,
-    slow_disk_ms: 0,
-    disk_error_ms: 0,
-    clock_jump_ms: 0,
-    pause_ms: 0,
-    bit_rot_percent: 0,
-};
 
 const MANNERS: Manners = Manners {
     clients: 6,
@@ -132,60 +91,76 @@ fn config() -> Config {
 }
 
 impl Profile {
-    /// Every profile.
-    #[must_use]
-    pub fn all() -> Vec<Self> {
-        let base = Self {
-            name: "default",
-            about: "a bit of everything",
+    fn base() -> Self {
+        let life = Settings {
+            servers: 1,
             requests: 3000,
+            lasts_us: 1 << 50,
             config: config(),
-            enforce_quota: false,
             segment_bytes: 12 << 10,
             faults: Faults {
                 crash_ms: 150,
-                power_loss_ms: 200,
+                power_loss_ms: 155,
                 disk_full_ms: 350,
                 slow_disk_ms: 400,
-                disk_error_ms: 700,
                 clock_jump_ms: 350,
                 pause_ms: 900,
-                bit_rot_percent: 15,
+                copies_percent: 15,
+                ..CALM
             },
-            manners: MANNERS,
+            manners: ensemble::Manners { clients: 0, ..ensemble::MANNERS },
+            ..Settings::base()
         };
-        let variant = |name, about, change: &dyn Fn(&mut Self)| {
-            let mut profile = Self { name, about, ..base.clone() };
-            change(&mut profile);
-            profile
-        };
+        Self { about: "a bit of everything", life, manners: MANNERS }
+    }
+
+    fn variant(name: &'static str, about: &'static str, change: impl FnOnce(&mut Self)) -> Self {
+        let mut profile = Self { about, ..Self::base() };
+        profile.life.name = name;
+        change(&mut profile);
+        profile
+    }
+
+    /// Every profile.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        [vec![Self::base()], Self::of_faults(), Self::of_manners()].concat()
+    }
+
+    /// Those in which other things go wrong.
+    fn of_faults() -> Vec<Self> {
         vec![
-            base.clone(),
-            variant("calm", "no faults: everything must be answered at once", &|p| p.faults = CALM),
-            variant("disk-full", "the log's disk is full again and again", &|p| {
-                p.faults = Faults { crash_ms: 300, power_loss_ms: 500, disk_full_ms: 100, ..CALM };
+            Self::variant("calm", "no faults: everything must be answered at once", |p| p.life.faults = CALM),
+            Self::variant("disk-full", "the log's disk is full again and again", |p| {
+                p.life.faults = Faults { crash_ms: 300, power_loss_ms: 500, disk_full_ms: 100, ..CALM };
                 p.manners.writes_percent = 75;
                 p.manners.move_one_in = 25;
             }),
-            variant("bit-rot", "restarts, each with damaged copies of the folder", &|p| {
-                p.faults = Faults { crash_ms: 50, power_loss_ms: 60, bit_rot_percent: 100, ..CALM };
-                p.requests = 2000;
+            Self::variant("bit-rot", "restarts, each with damaged copies of the folder", |p| {
+                p.life.faults = Faults { crash_ms: 50, power_loss_ms: 60, copies_percent: 100, ..CALM };
+                p.life.requests = 2000;
             }),
-            variant("slow-disk", "a disk that stalls, and a server that stands still", &|p| {
-                p.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
+            Self::variant("slow-disk", "a disk that stalls, and a server that stands still", |p| {
+                p.life.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
                 p.manners.window = 24;
-                p.config.limits.outstanding_per_connection = 12;
-                p.config.limits.outstanding = 48;
+                p.life.config.limits.outstanding_per_connection = 12;
+                p.life.config.limits.outstanding = 48;
             }),
-            variant(
+            Self::variant(
                 "elections",
                 "a slow disk that is full now and then: much is asked before the server leads",
-                &|p| {
-                    p.faults = Faults { crash_ms: 300, disk_full_ms: 120, slow_disk_ms: 60, ..CALM };
+                |p| {
+                    p.life.faults = Faults { crash_ms: 300, disk_full_ms: 120, slow_disk_ms: 60, ..CALM };
                     p.manners = Manners { window: 24, think_us: 800, move_one_in: 15, ..MANNERS };
                 },
             ),
-            variant("churn", "sessions that come, go, move and expire", &|p| {
+        ]
+    }
+
+    /// Those in which the clients, and mostly the limits, are others.
+    fn of_manners() -> Vec<Self> {
+        vec![
+            Self::variant("churn", "sessions that come, go, move and expire", |p| {
                 p.manners = Manners {
                     clients: 12,
                     drop_one_in: 15,
@@ -194,11 +169,11 @@ impl Profile {
                     move_one_in: 20,
                     ..MANNERS
                 };
-                p.requests = 2500;
+                p.life.requests = 2500;
             }),
             // One request at a time: as in ZooKeeper, a limit that is itself under way does not count yet.
-            variant("quota", "quotas that are enforced", &|p| {
-                p.enforce_quota = true;
+            Self::variant("quota", "quotas that are enforced", |p| {
+                p.life.enforce_quota = true;
                 p.manners = Manners {
                     clients: 1,
                     window: 1,
@@ -212,32 +187,32 @@ impl Profile {
                     quota_one_in: 12,
                     ..MANNERS
                 };
-                p.faults = Faults { crash_ms: 800, power_loss_ms: 1500, disk_full_ms: 2000, ..CALM };
-                p.requests = 1500;
+                p.life.faults = Faults { crash_ms: 800, power_loss_ms: 1500, disk_full_ms: 2000, ..CALM };
+                p.life.requests = 1500;
             }),
-            variant("idle", "clients with little to say, sessions close to their timeouts", &|p| {
+            Self::variant("idle", "clients with little to say, sessions close to their timeouts", |p| {
                 p.manners = Manners { think_us: 80_000, silent_one_in: 40, window: 3, ..MANNERS };
-                p.faults = Faults { crash_ms: 4000, clock_jump_ms: 3000, pause_ms: 6000, ..CALM };
-                p.requests = 1500;
+                p.life.faults = Faults { crash_ms: 4000, clock_jump_ms: 3000, pause_ms: 6000, ..CALM };
+                p.life.requests = 1500;
             }),
-            variant("big", "more znodes, more data, snapshots all the time", &|p| {
-                p.config.snapshot_updates = 80;
-                p.segment_bytes = 64 << 10;
+            Self::variant("big", "more znodes, more data, snapshots all the time", |p| {
+                p.life.config.snapshot_updates = 80;
+                p.life.segment_bytes = 64 << 10;
                 p.manners.names = 40;
                 p.manners.data_bytes = 8 << 10;
                 p.manners.writes_percent = 70;
-                p.faults = Faults { crash_ms: 200, power_loss_ms: 150, ..CALM };
+                p.life.faults = Faults { crash_ms: 200, power_loss_ms: 150, ..CALM };
             }),
-            variant("pipelined", "long pipelines against small limits", &|p| {
+            Self::variant("pipelined", "long pipelines against small limits", |p| {
                 p.manners.window = 100;
                 p.manners.stall_one_in = 40;
-                p.config.limits.outstanding = 96;
-                p.config.limits.outstanding_per_connection = 24;
-                p.config.limits.queued_bytes_per_connection = 4 << 10;
-                p.config.limits.log_queue_bytes = 16 << 10;
-                p.config.limits.output_pause_bytes = 3 << 10;
-                p.config.limits.output_close_bytes = 5 << 10;
-                p.requests = 5000;
+                p.life.config.limits.outstanding = 96;
+                p.life.config.limits.outstanding_per_connection = 24;
+                p.life.config.limits.queued_bytes_per_connection = 4 << 10;
+                p.life.config.limits.log_queue_bytes = 16 << 10;
+                p.life.config.limits.output_pause_bytes = 3 << 10;
+                p.life.config.limits.output_close_bytes = 5 << 10;
+                p.life.requests = 5000;
             }),
         ]
     }
@@ -245,6 +220,6 @@ impl Profile {
     /// The profile with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|profile| profile.name == name)
+        Self::all().into_iter().find(|profile| profile.life.name == name)
     }
 }
