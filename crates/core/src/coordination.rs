@@ -52,13 +52,15 @@ pub struct Decision {
     pub places: Vec<EntryId>,
     /// What all of them rest on.
     pub rests_on: Timestamp,
+    /// Whether the partition stays quiesced until its part is applied.
+    pub holds: bool,
     /// The session that it is about, and where the first partition's timeline says what becomes of it.
     pub session: Option<(i64, u64)>,
 }
 
 impl Decision {
     pub(crate) fn undone() -> Self {
-        Self { places: Vec::new(), rests_on: Timestamp::default(), session: None }
+        Self { places: Vec::new(), rests_on: Timestamp::default(), holds: false, session: None }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::peer::Asked;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::stats::Proposals;
-use crate::step::{STEPS_MAX, step_of};
+use crate::step::{STEPS_MAX, end_of, step_of};
 use crate::timestamp::Timestamp;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -295,6 +295,13 @@ impl Partition {
     /// What is proposed from now on depends on that.
     pub(crate) fn depends_on(&mut self, seen: &Timestamp) {
         self.rests_on.merge(seen);
+    }
+
+    /// What is proposed from now on follows the parts at these places.
+    pub(crate) fn follow_parts(&mut self, places: &[EntryId]) {
+        for place in places.iter().filter(|place| place.partition != self.own) {
+            self.rests_on.raise(place.partition, end_of(place.position));
+        }
     }
 
     /// What is proposed from now on has a larger zxid than this, also under another leader: an entry says so.

@@ -296,6 +296,89 @@ fn a_multi_over_several_partitions_is_all_or_nothing() {
     }
 }
 
+/// The log has all parts of an operation or none, so the next one need not wait for the disk, unless it is planned by
+/// what is applied: where a session has its ephemerals.
+#[test]
+fn operations_over_several_partitions_follow_one_another_before_they_are_durable() {
+    for seed in 1..50 {
+        let mut threads = Threads::new(4);
+        let tops = tops(4);
+        let clients = [threads.open(0), threads.open(3)];
+        tops.iter().for_each(|top| assert_eq!(threads.ask(clients[0], &create(1, top)).err, 0));
+        let sets = |xid, tops: [&String; 2], text: &[u8]| {
+            multi(xid, Opcode::Multi, |out| {
+                for top in tops {
+                    op(out, Opcode::SetData, |out| encode::set_data(out, top, Some(text), -1));
+                }
+            })
+        };
+        let ephemeral = |xid, name: &str| {
+            multi(xid, Opcode::Multi, |out| {
+                for top in [&tops[1], &tops[2]] {
+                    let path = format!("{top}/{name}");
+                    op(out, Opcode::Create, |out| encode::create(out, &path, Some(b""), OPEN_ACL, 1, None));
+                }
+            })
+        };
+        threads.random = seed;
+        for (first, then, written) in [
+            (sets(2, [&tops[1], &tops[2]], b"one"), sets(2, [&tops[1], &tops[2]], b"two"), 2),
+            (sets(3, [&tops[1], &tops[2]], b"three"), ephemeral(3, "e"), 2),
+            (ephemeral(4, "f"), ephemeral(4, "f"), 1),
+        ] {
+            let before = threads.records.len();
+            threads.slow_log = vec![0];
+            threads.send(clients[0], &first);
+            threads.settle();
+            threads.send(clients[1], &then);
+            threads.settle();
+            assert_eq!(threads.entries_of(1, before).len(), written, "seed {seed}");
+            assert!(clients.iter().all(|client| threads.take(*client).is_empty()), "nothing is durable yet");
+            threads.slow_log.clear();
+            threads.settle();
+            let answered = clients.map(|client| threads.take(client).len());
+            assert_eq!(answered, [1, 1], "seed {seed}");
+            let shown = [&tops[1], &tops[2]].map(|top| data(&threads.ask(clients[0], &get(9, top, false))));
+            assert_eq!(shown[0], shown[1], "seed {seed}");
+        }
+    }
+}
+
+/// What is prepared upon a part that is not applied rests on the other parts, so who is shown it is shown them.
+#[test]
+fn what_follows_an_operation_over_others_is_not_shown_without_it() {
+    for seed in 1..50 {
+        let mut threads = Threads::new(4);
+        let tops = tops(4);
+        let (writer, other, reader) = (threads.open(0), threads.open(1), threads.open(3));
+        tops.iter().for_each(|top| assert_eq!(threads.ask(writer, &create(1, top)).err, 0));
+        let sets = |tops: [&String; 2]| {
+            multi(2, Opcode::Multi, |out| {
+                for top in tops {
+                    op(out, Opcode::SetData, |out| encode::set_data(out, top, Some(b"new"), -1));
+                }
+            })
+        };
+        threads.random = seed;
+        threads.slow_log = vec![0];
+        for (client, tops) in [(writer, [&tops[1], &tops[2]]), (other, [&tops[1], &tops[3]])] {
+            threads.send(client, &sets(tops));
+            threads.settle();
+        }
+        // All is durable, and the third partition does not hear of it.
+        threads.slow_log = vec![2];
+        threads.settle();
+        threads.send(reader, &[get(3, &tops[3], false), get(4, &tops[2], false)].concat());
+        threads.settle();
+        let mut shown: Vec<_> = threads.take(reader).iter().map(data).collect();
+        assert!(shown.iter().all(|data| data == b"new"), "seed {seed}: {shown:?}");
+        threads.slow_log.clear();
+        threads.settle();
+        shown.extend(threads.take(reader).iter().map(data));
+        assert_eq!(shown, [b"new", b"new"], "seed {seed}");
+    }
+}
+
 #[test]
 fn ephemerals_of_all_partitions_end_with_their_session() {
     for (partitions, by_silence) in [(2, false), (4, false), (4, true)] {

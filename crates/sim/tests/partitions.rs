@@ -14,10 +14,12 @@ fn nothing_goes_wrong_that_must_not() {
     }
 }
 
-/// A seed that found a fault, though of the simulator: a disk was lost while nobody else had stored who the members are.
-/// It does so until a change of the simulator makes another run of it.
+/// Seeds that found something, and do so until a change of the simulator makes other runs of them: a disk was lost while
+/// nobody else had stored who the members are, which was the simulator's own fault; and a server that took over a
+/// snapshot waited for one that it was writing, whose place waited for a part of an operation which was undone.
 #[test]
 fn what_went_wrong_once_does_not_again() {
+    live(9_995_005_152, &named("network").with_partitions(4));
     live(9_920_000_532, &named("losses").with_programs().with_partitions(2));
 }
 
@@ -35,7 +37,7 @@ fn runs_meet_what_they_are_for() {
     assert!(total.met.messages_lost > 300, "{total}");
     assert!(total.met.messages_doubled > 300, "{total}");
     assert!(total.met.messages_late > 1000, "{total}");
-    assert!(total.out_of_room > 10, "{total}");
+    assert!(total.out_of_room > 3, "{total}");
     assert!(total.emptied > 3, "{total}");
     assert!(total.flipped > 3, "{total}");
     assert!(total.rot_noticed > 0, "{total}");
@@ -95,8 +97,8 @@ fn a_partition_that_shows_less_than_its_client_has_seen_is_found() {
 
 #[test]
 fn a_write_that_outlives_an_earlier_one_of_its_client_is_found() {
-    let (count, says) = found(Bug::AheadOfNothing, "default", 3, 240);
-    assert!(count >= 3 && says.contains("of version"), "{count} of 240: {says}");
+    let (count, says) = found(Bug::AheadOfNothing, "default", 3, 480);
+    assert!(count >= 3 && says.contains("of version"), "{count} of 480: {says}");
 }
 
 #[test]

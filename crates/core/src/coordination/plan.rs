@@ -74,6 +74,29 @@ pub enum StepKind {
     Place(Vec<(String, Option<u8>)>),
 }
 
+impl StepKind {
+    /// Whether what follows can be planned and prepared upon the step before it is applied. Where subtrees, programs
+    /// and sessions are is looked up in what is applied, so nothing may be planned while that is about to change.
+    fn is_seen_when_proposed(&self) -> bool {
+        match self {
+            Self::Whole
+            | Self::Adopt
+            | Self::CreateAt(_)
+            | Self::Disown { .. }
+            | Self::DeleteAt { .. }
+            | Self::ReapAt(_) => true,
+            Self::Visit(_)
+            | Self::Guest
+            | Self::Close
+            | Self::Give(_)
+            | Self::Visits { .. }
+            | Self::Take { .. }
+            | Self::Programs(_)
+            | Self::Place(_) => false,
+        }
+    }
+}
+
 /// An operation, step by step.
 pub(crate) struct Plan {
     /// Who has to quiesce, in order.
@@ -118,6 +141,11 @@ impl Plan {
     /// Whether the same request comes to the same with both.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.placement.version() == other.placement.version() && self.steps == other.steps
+    }
+
+    /// Whether the partitions stay quiesced until it is applied.
+    pub(crate) fn holds(&self) -> bool {
+        self.session().is_some() || !self.steps.iter().all(|step| step.kind.is_seen_when_proposed())
     }
 
     /// Where the operation begins that a step belongs to, if it is one of a multi.

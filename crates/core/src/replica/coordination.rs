@@ -6,8 +6,9 @@
 //! two coordinators wait for each other. A partition is quiesced when everything that it has prepared is
 //! proposed; it says where its next entry will be. Then the operation is prepared step by step, each step
 //! on its partition, and kept by all of them or undone by all of them. Each writes its part, alone in an
-//! entry that names the places of all parts, and prepares nothing further until the part is applied. The parts
-//! follow one another, so the log that all share holds all of them or none ([`stoa_timeline`]).
+//! entry that names the places of all parts. The parts follow one another, so the log that all share holds all of them
+//! or none ([`stoa_timeline`]); what is prepared next rests on them. Only where sessions, programs and subtrees change
+//! their places, the partitions prepare nothing further until the parts are applied.
 
 use crate::coordination::participant::Participation;
 use crate::coordination::plan::Plan;
@@ -193,6 +194,7 @@ impl Replica {
         let places: Vec<_> = places.filter(|place| is_writer(place.partition)).collect();
         let first = active.standing.iter().find(|standing| standing.place.partition == FIRST);
         let session = active.plan.session().zip(first.map(|standing| standing.place.position));
+        let holds = active.plan.holds();
         let mut rests_on = active.seen;
         active.standing.iter().for_each(|standing| rests_on.merge(&standing.rests_on));
         for standing in &active.standing {
@@ -205,13 +207,13 @@ impl Replica {
                 partition,
                 ShardMessage::Decision(
                     active.id,
-                    Box::new(Decision { places, rests_on: rests_on.clone(), session }),
+                    Box::new(Decision { places, rests_on: rests_on.clone(), holds, session }),
                 ),
             );
         }
         self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);
-        self.keep_own(active.origin, &active.asked, places, &reply);
+        self.keep_own(active.origin, &active.asked, (places, holds), &reply);
     }
 }

@@ -145,7 +145,7 @@ impl Replica {
             self.apply_committed();
         } else {
             self.applied.partition.depends_on(&decision.rests_on);
-            self.write_part(None, &decision.places, &[]);
+            self.write_part(None, &decision.places, decision.holds, &[]);
         }
     }
 
@@ -158,13 +158,25 @@ impl Replica {
         }
     }
 
-    /// Writes this partition's part, alone in an entry.
-    pub(crate) fn write_part(&mut self, origin: Option<Origin>, places: &[EntryId], reply: &[u8]) {
+    /// Writes this partition's part, alone in an entry. Unless it has to hold until that is applied, the partition goes
+    /// on at once: the log has all parts or none, so what is prepared upon one is lost with it, as upon any update.
+    pub(crate) fn write_part(
+        &mut self,
+        origin: Option<Origin>,
+        places: &[EntryId],
+        holds: bool,
+        reply: &[u8],
+    ) {
         let Some(stand) = &mut self.leader.coordination.participation else { return };
         stand.is_written = true;
         let part = stand.part.take();
         self.applied.partition.put_part(origin, places, reply, part, self.now);
         self.propose_entry();
+        // An entry that is held up has no place yet for what follows.
+        if !holds && self.applied.partition.entry_bytes() == 0 {
+            self.applied.partition.follow_parts(places);
+            self.go_on();
+        }
         self.apply_committed();
     }
 
@@ -209,7 +221,7 @@ impl Replica {
         &mut self,
         origin: Option<Origin>,
         asked: &Bytes,
-        places: Vec<EntryId>,
+        (places, holds): (Vec<EntryId>, bool),
         reply: &[u8],
     ) {
         let Ok(decoded) = Asked::decode(asked) else { return };
@@ -227,6 +239,6 @@ impl Replica {
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
             self.sessions.live.set_closing(session, true);
         }
-        self.write_part(origin, &places, reply);
+        self.write_part(origin, &places, holds, reply);
     }
 }

@@ -257,7 +257,9 @@ impl Checker {
         let Timeline { last, term } = self.timeline;
         let vote = restored.vote;
         let is_whole = (restored.base.position, restored.base.term) == last && restored.entries.is_empty();
-        if !is_whole || vote.term < term || (vote.term > 0 && vote.voted_for != self.id()) {
+        // The first record says who the members are, as of a term that nobody has voted in.
+        let is_own = vote.voted_for == self.id() || (vote.voted_for == 0 && *position <= 1);
+        if !is_whole || vote.term < term || (vote.term > 0 && !is_own) {
             let entries = restored.entries.len();
             return violation(format!(
                 "{:?} with {vote:?} and {entries} more entries was recovered, it should be {:?}",

@@ -1,7 +1,7 @@
 //! What the generator sends: frames encoded once, then patched with an xid and a znode's number.
 
 use stoa_wire::request::encode;
-use stoa_wire::{OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, xid};
+use stoa_wire::{MultiHeader, OPEN_ACL, Opcode, RequestHeader, begin_frame, end_frame, xid};
 
 use super::random::Random;
 use super::tops::Tops;
@@ -13,6 +13,7 @@ pub(crate) enum Op {
     Get,
     Set,
     Exists,
+    Multi,
     Create,
     Delete,
     Ping,
@@ -22,8 +23,17 @@ pub(crate) enum Op {
 
 impl Op {
     /// Every kind.
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Get, Self::Set, Self::Exists, Self::Create, Self::Delete, Self::Ping, Self::Echo, Self::Probe];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Get,
+        Self::Set,
+        Self::Exists,
+        Self::Multi,
+        Self::Create,
+        Self::Delete,
+        Self::Ping,
+        Self::Echo,
+        Self::Probe,
+    ];
 
     /// The name in the report.
     pub(crate) fn name(self) -> &'static str {
@@ -31,6 +41,7 @@ impl Op {
             Self::Get => "get",
             Self::Set => "set",
             Self::Exists => "exists",
+            Self::Multi => "multi",
             Self::Create => "create",
             Self::Delete => "delete",
             Self::Ping => "ping",
@@ -127,16 +138,57 @@ impl Template {
 
     #[inline]
     fn append_znode(&self, xid: i32, number: u64, out: &mut Vec<u8>) {
-        let digits = self.append(xid, out);
-        write_digits(&mut digits[..DIRECTORY_DIGITS], number / DIRECTORY_LEN);
-        let name = DIRECTORY_DIGITS + 1;
-        write_digits(&mut digits[name..name + NAME_DIGITS], number % DIRECTORY_LEN);
+        write_znode(self.append(xid, out), number);
     }
 
     #[inline]
     fn append_slot(&self, xid: i32, slot: u64, out: &mut Vec<u8>) {
         write_digits(&mut self.append(xid, out)[..SLOT_DIGITS], slot);
     }
+}
+
+/// A multi that sets the data of two znodes, of two tops where there are several.
+#[derive(Debug)]
+struct TwoSets {
+    frame: Vec<u8>,
+    /// Where the digits of each znode's directory begin.
+    digits_at: [usize; 2],
+}
+
+impl TwoSets {
+    fn of_tops([one, other]: [&String; 2], data: &[u8]) -> Self {
+        let mut frame = Vec::new();
+        let start = begin_frame(&mut frame);
+        RequestHeader { xid: 0, opcode: Opcode::Multi as i32 }.encode(&mut frame);
+        let digits_at = [one, other].map(|top| {
+            MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(&mut frame);
+            let path = format!("{}/{:0NAME_DIGITS$}", directory(top, 0), 0);
+            let path_at = frame.len() + 4;
+            encode::set_data(&mut frame, &path, Some(data), -1);
+            path_at + path.len() - (DIRECTORY_DIGITS + 1 + NAME_DIGITS)
+        });
+        MultiHeader::END.encode(&mut frame);
+        end_frame(&mut frame, start);
+        Self { frame, digits_at }
+    }
+
+    fn append(&self, xid: i32, numbers: [u64; 2], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.frame);
+        let frame = &mut out[start..];
+        frame[XID_AT..XID_AT + 4].copy_from_slice(&xid.to_be_bytes());
+        for (at, number) in self.digits_at.into_iter().zip(numbers) {
+            write_znode(&mut frame[at..], number);
+        }
+    }
+}
+
+/// Writes the number of a znode where its directory begins.
+#[inline]
+fn write_znode(digits: &mut [u8], number: u64) {
+    write_digits(&mut digits[..DIRECTORY_DIGITS], number / DIRECTORY_LEN);
+    let name = DIRECTORY_DIGITS + 1;
+    write_digits(&mut digits[name..name + NAME_DIGITS], number % DIRECTORY_LEN);
 }
 
 /// Writes a number in decimal, right-aligned, zeros in front.
@@ -164,6 +216,7 @@ pub(crate) enum MixPart {
     Get,
     Set,
     Exists,
+    Multi,
     CreateDelete,
 }
 
@@ -175,10 +228,11 @@ pub(crate) struct Mix {
     weights: u64,
     znodes: u64,
     random: Random,
-    /// By the number of the top, as the two below.
+    /// By the number of the top, as those below.
     get: Vec<Template>,
     set: Vec<Template>,
     exists: Vec<Template>,
+    multi: Vec<TwoSets>,
     /// Where each session works; those beyond them only probe.
     walks: Vec<Walk>,
     slots: Vec<Slots>,
@@ -250,6 +304,8 @@ impl Mix {
         let read = |opcode| {
             Template::on_znode(opcode, &ground.tops.paths, |out, path| encode::path_watch(out, path, false))
         };
+        let tops = &ground.tops.paths;
+        let nexts = tops.iter().cycle().skip(1);
         let stay = ground.stay.unwrap_or(u64::MAX);
         Self {
             parts,
@@ -261,6 +317,7 @@ impl Mix {
                 encode::set_data(out, path, Some(&data), -1);
             }),
             exists: read(Opcode::Exists),
+            multi: tops.iter().zip(nexts).map(|(top, next)| TwoSets::of_tops([top, next], &data)).collect(),
             walks: ground.firsts.iter().map(|&top| Walk { top, left: stay }).collect(),
             slots: ground.firsts.iter().enumerate().map(slots).collect(),
             stay,
@@ -309,6 +366,11 @@ impl Requests for Mix {
             MixPart::Exists => {
                 self.exists[top].append_znode(xid, self.random.below(self.znodes), out);
                 Op::Exists
+            }
+            MixPart::Multi => {
+                let numbers = [0; 2].map(|_| self.random.below(self.znodes));
+                self.multi[top].append(xid, numbers, out);
+                Op::Multi
             }
             MixPart::CreateDelete => self.slots[session].append(xid, out),
         };
@@ -552,6 +614,25 @@ mod tests {
             decode(&out);
         }
         assert!((8800..9200).contains(&gets), "{gets} of 10000 are gets");
+    }
+
+    #[test]
+    fn a_multi_sets_a_znode_of_each_of_two_tops() {
+        let mut mix = mix(&[(MixPart::Multi, 1)], None, 0);
+        for (session, tops) in [(0, ["/bench-1/", "/bench-2/"]), (1, ["/bench-2/", "/bench-1/"])] {
+            let mut out = Vec::new();
+            assert_eq!(mix.append(session, 7, &mut out), Some(Op::Multi));
+            let (RequestHeader { xid: 7, .. }, Request::Multi(ops)) = decode(&out) else { panic!() };
+            let paths: Vec<_> = ops
+                .iter()
+                .map(|op| match op {
+                    Request::SetData { path, data: Some(data), version: -1 } if data.len() == 10 => path,
+                    op => panic!("{op:?}"),
+                })
+                .collect();
+            assert!(paths.iter().zip(tops).all(|(path, top)| path.starts_with(top)), "{paths:?}");
+            assert!(paths.iter().all(|path| path.len() == "/bench-1/0000000/000".len()), "{paths:?}");
+        }
     }
 
     #[test]

@@ -53,6 +53,8 @@ enum Workload {
     Set,
     /// Read the Stat of random znodes
     Exists,
+    /// Set the data of two random znodes at once; with `--tops` of two neighbouring ones
+    Multi,
     /// Create a znode, delete it, create the next one
     CreateDelete,
     /// What `--mix` says
@@ -77,7 +79,7 @@ pub(crate) struct RunArgs {
     /// What the sessions do
     #[arg(long, value_enum, default_value_t = Workload::Get)]
     op: Workload,
-    /// Weights for `--op mixed`, of get, set, exists and create-delete
+    /// Weights for `--op mixed`, of get, set, exists, multi and create-delete
     #[arg(long, default_value = "get=90,set=10", value_parser = parse_mix)]
     mix: MixWeights,
     /// Bytes of data; with `--op echo` bytes of a frame
@@ -163,9 +165,11 @@ fn parse_mix(text: &str) -> std::result::Result<MixWeights, String> {
             "get" => MixPart::Get,
             "set" => MixPart::Set,
             "exists" => MixPart::Exists,
+            "multi" => MixPart::Multi,
             "create-delete" => MixPart::CreateDelete,
             other => {
-                return Err(format!("unknown part {other:?}; expected get, set, exists or create-delete"));
+                let known = "get, set, exists, multi or create-delete";
+                return Err(format!("unknown part {other:?}; expected {known}"));
             }
         };
         let weight: u32 = weight.trim().parse().map_err(|_| format!("{weight:?} is not a whole number"))?;
@@ -303,6 +307,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let weights = match args.op {
         Workload::Set => vec![(MixPart::Set, 1)],
         Workload::Exists => vec![(MixPart::Exists, 1)],
+        Workload::Multi => vec![(MixPart::Multi, 1)],
         Workload::CreateDelete => vec![(MixPart::CreateDelete, 1)],
         Workload::Mixed => args.mix.0.clone(),
         Workload::Get | Workload::Idle | Workload::Echo => vec![(MixPart::Get, 1)],
@@ -310,6 +315,9 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     let creates = weights.iter().any(|(part, _)| *part == MixPart::CreateDelete);
     if creates && !args.shift.is_empty() {
         return Err(Failure::usage("creates and deletes stay where they are: --shift is for others"));
+    }
+    if args.direct && weights.iter().any(|(part, _)| *part == MixPart::Multi) {
+        return Err(Failure::usage("a multi has paths of two partitions: --direct is for requests of one"));
     }
     let tops = Tops::new(args.tops as usize, args.partitions, args.shift.len());
     if !args.prepared {
