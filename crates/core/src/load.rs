@@ -98,13 +98,13 @@ fn is_write(opcode: Option<Opcode>) -> bool {
 
 /// What was asked in a window, by what was looked at.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct Window {
     reads: u32,
     writes: u32,
     bytes: u64,
 }
 
-impl Count {
+impl Window {
     /// A request that was looked at stands for as many as make up the work in which one is.
     fn add(&mut self, is_write: bool, bytes: usize) {
         let quiesced_for = LOOK_NS / work_ns(is_write);
@@ -120,14 +120,14 @@ impl Count {
 /// A count, and what it was before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Average {
-    window: Count,
+    window: Window,
     rates: Rates,
 }
 
 impl Average {
     /// Ends a window. `windows` is how many would have fitted into the time that it took.
     fn fold(&mut self, elapsed_us: u64, windows: u32) -> u64 {
-        let Count { reads, writes, bytes } = core::mem::take(&mut self.window);
+        let Window { reads, writes, bytes } = core::mem::take(&mut self.window);
         let part = |of: u64| of.checked_shr(windows.saturating_mul(KEPT_SHIFT)).unwrap_or(0);
         let fold = |before: u64, asked: u64| {
             let rate = asked.saturating_mul(1_000_000) / elapsed_us;

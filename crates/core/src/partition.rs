@@ -20,7 +20,7 @@ use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
 /// What others know of the last step of the entry under construction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum LastStep {
     /// Nobody will follow it.
     Open,
     /// Somebody will, but nobody has been told yet: so what is added follows nothing that follows this.
@@ -48,7 +48,7 @@ pub(crate) struct Partition {
     follows: Vec<EntryId>,
     /// So many steps of it have ended, and whether others follow what is behind them: see [`crate::step`].
     steps: u16,
-    step: Step,
+    step: LastStep,
     /// The updates that are in entries and not proposed.
     pub(crate) made: Proposals,
     pub(crate) planted: Planted,
@@ -71,7 +71,7 @@ impl Partition {
             abandoned: 0,
             follows: Vec::new(),
             steps: 0,
-            step: Step::Open,
+            step: LastStep::Open,
             made: Proposals::default(),
             planted: Planted::default(),
         }
@@ -329,7 +329,7 @@ impl Partition {
             Some(known) => known.position = known.position.max(after.position),
             None => self.follows.push(after),
         }
-        if self.step == Step::Told {
+        if self.step == LastStep::Told {
             // Else two that follow each other in a circle would rest on one another alike, and nobody could tell
             // which of their events comes first.
             self.end_step();
@@ -342,16 +342,16 @@ impl Partition {
     /// is. It has something in it: nobody would write an empty one, and who follows it would wait for ever.
     pub(crate) fn promises(&mut self, position: u64) -> u64 {
         debug_assert!(!self.entry.is_empty());
-        if self.step == Step::Open {
-            self.step = Step::Promised;
+        if self.step == LastStep::Open {
+            self.step = LastStep::Promised;
         }
         step_of(position, self.steps)
     }
 
     /// Others are about to be told of promises that were made.
     pub(crate) fn promises_are_told(&mut self) {
-        if self.step == Step::Promised {
-            self.step = Step::Told;
+        if self.step == LastStep::Promised {
+            self.step = LastStep::Told;
         }
     }
 
@@ -359,7 +359,7 @@ impl Partition {
         self.rests_on.raise_zxid(self.proposed_zxid);
         put_step(&mut self.entry, &self.rests_on);
         self.steps += 1;
-        self.step = Step::Open;
+        self.step = LastStep::Open;
     }
 
     /// Whether the entry under construction can have no more steps.
@@ -384,7 +384,7 @@ impl Partition {
             return None;
         }
         self.outstanding.closed(self.entry.len());
-        if self.step != Step::Open {
+        if self.step != LastStep::Open {
             self.end_step();
         } else if !self.rests_on.is_empty() {
             self.rests_on.raise_zxid(self.proposed_zxid);
@@ -439,7 +439,7 @@ impl Partition {
         self.proposed_zxid = self.tree.last_zxid();
         self.tree.abandon_proposed();
         self.follows.clear();
-        (self.steps, self.step) = (0, Step::Open);
+        (self.steps, self.step) = (0, LastStep::Open);
         self.made = Proposals::default();
         // What nobody will have must not be waited for. The zxids of what follows are larger all the same.
         let zxid = self.rests_on.zxid();

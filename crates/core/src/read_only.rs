@@ -11,14 +11,15 @@ pub(crate) struct ReadOnly {
     pub(crate) leaderless_since_us: Option<u64>,
     pub(crate) active: bool,
     /// By session.
-    pub(crate) guests: BTreeMap<i64, Guest>,
+    pub(crate) guests: BTreeMap<i64, ReadOnlySession>,
     /// The next id that is no session's.
     pub(crate) next_id: i64,
     /// The largest zxid that a partition of this server has told.
     pub(crate) newest: i64,
 }
 
-pub(crate) struct Guest {
+/// A session of a client that may only read.
+pub(crate) struct ReadOnlySession {
     pub(crate) connection: ConnectionId,
     pub(crate) timeout_us: u64,
     pub(crate) heard_us: u64,

@@ -44,7 +44,7 @@ pub enum SnapshotOutput {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SnapshotState {
     Idle,
     /// One is wanted.
     Begun,
@@ -60,7 +60,7 @@ pub(crate) enum State {
 }
 
 pub(crate) struct Snapshots {
-    pub(crate) state: State,
+    pub(crate) state: SnapshotState,
     /// Of the one under way, or of the last one.
     pub(crate) number: u64,
     /// Slices with the driver.
@@ -88,7 +88,7 @@ impl Snapshots {
         let every = every_updates.max(2);
         let due_updates = every / 2 + (every / 2) * u64::from(jitter) / 255;
         Self {
-            state: State::Idle,
+            state: SnapshotState::Idle,
             number: 0,
             ahead: 0,
             is_there: false,
@@ -114,8 +114,8 @@ impl Snapshots {
 
     /// Begins a snapshot, unless one is under way.
     pub(crate) fn begin(&mut self) {
-        if self.state == State::Idle {
-            self.state = State::Begun;
+        if self.state == SnapshotState::Idle {
+            self.state = SnapshotState::Begun;
             self.updates = 0;
             self.others.iter_mut().for_each(|(updates, _)| *updates = 0);
             self.log_bytes = 0;
@@ -123,7 +123,8 @@ impl Snapshots {
     }
 
     pub(crate) fn is_walking(&self) -> bool {
-        self.is_there && matches!(self.state, State::Waiting | State::Based | State::Walking)
+        self.is_there
+            && matches!(self.state, SnapshotState::Waiting | SnapshotState::Based | SnapshotState::Walking)
     }
 
     pub(crate) fn slice(&mut self, bytes: Vec<u8>) -> SnapshotOutput {

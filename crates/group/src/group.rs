@@ -619,17 +619,7 @@ impl Group {
         let snapshot = (!ready.snapshot().is_empty()).then(|| Box::new(Mark::from_raft(ready.snapshot())));
         let entries = ready.take_entries();
         let mut vote = ready.hs().cloned();
-        let held = self.held_mut();
-        let mut votes_anew = false;
-        if let Some(vote) = &vote {
-            votes_anew = (vote.term, vote.vote) != (held.vote.term, held.vote.vote);
-            held.vote = vote.clone();
-        }
-        if let Some(mark) = &snapshot {
-            held.restore(mark);
-        }
-        held.append(&entries);
-
+        let votes_anew = self.held_mut().take(vote.as_ref(), snapshot.as_deref(), &entries);
         let number = ready.number();
         // That more is committed is learned again after a crash; it is stored with the next entries.
         let stores = ready.must_sync();

@@ -188,8 +188,26 @@ impl Held {
         self.entries.get(index).map(|entry| entry.term)
     }
 
+    /// Takes in what is to be stored. Returns whether it votes otherwise than before.
+    pub(crate) fn take(
+        &mut self,
+        vote: Option<&HardState>,
+        snapshot: Option<&Mark>,
+        entries: &[raft::eraftpb::Entry],
+    ) -> bool {
+        let votes_anew = vote.is_some_and(|vote| (vote.term, vote.vote) != (self.vote.term, self.vote.vote));
+        if let Some(vote) = vote {
+            self.vote = vote.clone();
+        }
+        if let Some(mark) = snapshot {
+            self.restore(mark);
+        }
+        self.append(entries);
+        votes_anew
+    }
+
     /// Adds entries; those that stood at their positions and behind are gone.
-    pub(crate) fn append(&mut self, entries: &[raft::eraftpb::Entry]) {
+    fn append(&mut self, entries: &[raft::eraftpb::Entry]) {
         let Some(first) = entries.first() else { return };
         let kept =
             first.index.checked_sub(self.first()).expect("what a snapshot covers is never written over");

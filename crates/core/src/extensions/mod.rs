@@ -111,12 +111,12 @@ struct Proposed {
 #[derive(Debug, Default)]
 struct UnderWay {
     proposed: VecDeque<Proposed>,
-    by_session: BTreeMap<i64, Count>,
+    by_session: BTreeMap<i64, SessionCount>,
     registering: usize,
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct SessionCount {
     all: usize,
     registering: usize,
 }

@@ -11,7 +11,7 @@ use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::is_read;
 use crate::placement::FIRST;
 use crate::planted::Bug;
-use crate::read_only::{Admission, Guest, is_no_session};
+use crate::read_only::{Admission, ReadOnlySession, is_no_session};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::format;
@@ -182,7 +182,7 @@ impl Replica {
             connection.last_reply_us = now_us;
         }
         let timeout_us = u64::try_from(response.timeout_ms).unwrap_or(0) * 1000;
-        let guest = Guest { connection: id, timeout_us, heard_us: now_us, until_us };
+        let guest = ReadOnlySession { connection: id, timeout_us, heard_us: now_us, until_us };
         let previous = self.sessions.read_only.guests.insert(session, guest).map(|guest| guest.connection);
         for previous in previous.into_iter().chain(self.sessions.live.leave(session)) {
             self.close(previous, CloseReason::SessionMoved);

@@ -10,7 +10,7 @@ use crate::placement::FIRST;
 use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
-use crate::snapshot::{SnapshotOutput, State};
+use crate::snapshot::{SnapshotOutput, SnapshotState};
 use crate::state;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ impl Replica {
     /// Whether a snapshot is under way.
     #[must_use]
     pub fn is_snapshotting(&self) -> bool {
-        self.applied.snapshots.state != State::Idle
+        self.applied.snapshots.state != SnapshotState::Idle
     }
 
     /// Snapshots taken and failed since the start.
@@ -52,36 +52,36 @@ impl Replica {
         let snapshots = &mut self.applied.snapshots;
         let number = snapshots.number;
         match snapshots.state {
-            State::Idle | State::Finishing => None,
-            State::Begun => self.begin_snapshot(),
-            State::Waiting if snapshots.is_there => {
+            SnapshotState::Idle | SnapshotState::Finishing => None,
+            SnapshotState::Begun => self.begin_snapshot(),
+            SnapshotState::Waiting if snapshots.is_there => {
                 let is_alone = snapshots.rests_on.is_empty();
-                snapshots.state = if is_alone { State::Walking } else { State::Based };
+                snapshots.state = if is_alone { SnapshotState::Walking } else { SnapshotState::Based };
                 self.poll_snapshot()
             }
-            State::Based => {
-                snapshots.state = State::Walking;
+            SnapshotState::Based => {
+                snapshots.state = SnapshotState::Walking;
                 let rests_on = core::mem::take(&mut snapshots.rests_on);
                 Some(snapshots.slice(rests_on))
             }
-            State::Aborted => {
-                snapshots.state = State::Finishing;
+            SnapshotState::Aborted => {
+                snapshots.state = SnapshotState::Finishing;
                 Some(SnapshotOutput::Abort { number })
             }
-            State::Walking if snapshots.ahead < SLICES_AHEAD => {
+            SnapshotState::Walking if snapshots.ahead < SLICES_AHEAD => {
                 let mut slice = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 8);
                 if self.applied.placement.is_divided() {
                     slice.push(self.config.partition);
                 }
                 let more = self.applied.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
                 if !more {
-                    snapshots.state = State::Walked;
+                    snapshots.state = SnapshotState::Walked;
                 }
                 Some(snapshots.slice(slice))
             }
-            State::Waiting | State::Walking => None,
-            State::Walked => {
-                snapshots.state = State::Finishing;
+            SnapshotState::Waiting | SnapshotState::Walking => None,
+            SnapshotState::Walked => {
+                snapshots.state = SnapshotState::Finishing;
                 Some(SnapshotOutput::End { number })
             }
         }
@@ -101,7 +101,7 @@ impl Replica {
         self.applied.snapshots.number += 1;
         let number = self.applied.snapshots.number;
         self.applied.snapshots.mark = *mark;
-        self.applied.snapshots.state = State::Waiting;
+        self.applied.snapshots.state = SnapshotState::Waiting;
         self.applied.snapshots.is_there = false;
         if !self.applied.placement.is_divided() {
             debug_assert_eq!(position, self.timeline.applied_at().0, "a snapshot is of what is applied");
@@ -127,12 +127,14 @@ impl Replica {
             self.applied.partition.tree.snapshot_abort();
         }
         if self.timeline.has_log() {
-            if self.applied.snapshots.number != number || self.applied.snapshots.state != State::Waiting {
+            if self.applied.snapshots.number != number
+                || self.applied.snapshots.state != SnapshotState::Waiting
+            {
                 return;
             }
         } else {
             self.applied.snapshots.number = number;
-            self.applied.snapshots.state = State::Waiting;
+            self.applied.snapshots.state = SnapshotState::Waiting;
             self.applied.snapshots.updates = 0;
             self.tell_growth();
         }
@@ -155,13 +157,13 @@ impl Replica {
     /// The snapshot with this number is durable, or could not be written (then the next one is taken when it is due
     /// again; the log still holds everything).
     pub fn snapshot_finished(&mut self, number: u64, durable: bool) {
-        if self.applied.snapshots.state == State::Idle || self.applied.snapshots.number != number {
+        if self.applied.snapshots.state == SnapshotState::Idle || self.applied.snapshots.number != number {
             return;
         }
         if self.applied.snapshots.is_walking() {
             self.applied.partition.tree.snapshot_abort();
         }
-        self.applied.snapshots.state = State::Idle;
+        self.applied.snapshots.state = SnapshotState::Idle;
         self.applied.snapshots.is_there = false;
         self.applied.snapshots.ahead = 0;
         if durable {
@@ -179,8 +181,8 @@ impl Replica {
             self.applied.partition.tree.snapshot_abort();
         }
         self.applied.snapshots.state = match self.applied.snapshots.state {
-            State::Begun => State::Idle,
-            State::Waiting | State::Based | State::Walking => State::Aborted,
+            SnapshotState::Begun => SnapshotState::Idle,
+            SnapshotState::Waiting | SnapshotState::Based | SnapshotState::Walking => SnapshotState::Aborted,
             // What is written already is right as of then.
             other => other,
         };
