@@ -15,11 +15,13 @@ fn nothing_goes_wrong_that_must_not() {
 }
 
 /// Seeds that found something, and do so until a change of the simulator makes other runs of them: a disk was lost while
-/// nobody else had stored who the members are, which was the simulator's own fault; and a server that took over a
-/// snapshot waited for one that it was writing, whose place waited for a part of an operation which was undone.
+/// nobody else had stored who the members are, which was the simulator's own fault; a server that took over a snapshot
+/// waited for one that it was writing, whose place waited for a part of an operation which was undone; and a partition
+/// prepared a client's call before it knew that the client had acknowledged the program.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     live(9_995_005_152, &named("network").with_partitions(4));
+    live(9_998_501_376, &named("members").with_programs().with_partitions(2));
     live(9_920_000_532, &named("losses").with_programs().with_partitions(2));
 }
 

@@ -74,29 +74,6 @@ pub enum StepKind {
     Place(Vec<(String, Option<u8>)>),
 }
 
-impl StepKind {
-    /// Whether what follows can be planned and prepared upon the step before it is applied. Where subtrees, programs
-    /// and sessions are is looked up in what is applied, so nothing may be planned while that is about to change.
-    fn is_seen_when_proposed(&self) -> bool {
-        match self {
-            Self::Whole
-            | Self::Adopt
-            | Self::CreateAt(_)
-            | Self::Disown { .. }
-            | Self::DeleteAt { .. }
-            | Self::ReapAt(_) => true,
-            Self::Visit(_)
-            | Self::Guest
-            | Self::Close
-            | Self::Give(_)
-            | Self::Visits { .. }
-            | Self::Take { .. }
-            | Self::Programs(_)
-            | Self::Place(_) => false,
-        }
-    }
-}
-
 /// An operation, step by step.
 pub(crate) struct Plan {
     /// Who has to quiesce, in order.
@@ -111,6 +88,8 @@ pub(crate) struct Plan {
     pub(crate) places: Vec<usize>,
     /// Those who quiesce have nothing that is prepared and not applied.
     pub(crate) is_quiet: bool,
+    /// It creates, changes and deletes znodes, and is nothing more to anybody.
+    pub(crate) is_of_znodes: bool,
     pub(crate) placement: Placement,
     /// The session that it ends or takes to another connection.
     pub(crate) ends: Option<i64>,
@@ -127,6 +106,7 @@ impl Plan {
             multi: None,
             places: Vec::new(),
             is_quiet: false,
+            is_of_znodes: false,
             placement,
             ends: None,
             opens: None,
@@ -143,9 +123,12 @@ impl Plan {
         self.placement.version() == other.placement.version() && self.steps == other.steps
     }
 
-    /// Whether the partitions stay quiesced until it is applied.
+    /// Whether the partitions stay quiesced until it is applied. Znodes are seen as they will be, so what follows can be
+    /// planned and prepared at once. Who speaks for sessions and where their ephemerals are, where subtrees are, and
+    /// which programs there are and who has acknowledged them is looked up in what is applied.
     pub(crate) fn holds(&self) -> bool {
-        self.session().is_some() || !self.steps.iter().all(|step| step.kind.is_seen_when_proposed())
+        let moves_session = |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::Guest);
+        !self.is_of_znodes || self.steps.iter().any(moves_session)
     }
 
     /// Where the operation begins that a step belongs to, if it is one of a multi.

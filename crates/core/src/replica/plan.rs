@@ -54,12 +54,16 @@ impl Replica {
             Ok(Request::Multi(ops)) if ops.iter().any(|op| writes_programs(&op)) => return None,
             Ok(Request::Multi(ops)) => {
                 plan.multi = Some(ops.len());
+                plan.is_of_znodes = true;
                 for (index, op) in ops.iter().enumerate() {
                     // One that it cannot have is refused as a whole.
                     plan.operation(index, &multi_op(op)?);
                 }
             }
-            Ok(request) => plan.operation(0, &request),
+            Ok(request) => {
+                plan.is_of_znodes = true;
+                plan.operation(0, &request);
+            }
             Err(_) => return None,
         }
         let knows_guest = own == FIRST || self.applied.partition.tree.session_is_live(session);
