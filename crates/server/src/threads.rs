@@ -180,8 +180,8 @@ impl Driver {
     }
 
     /// What follows from an urgent message does not wait for the end of a turn, nor does a part that was written for
-    /// an operation over several partitions wait for more that goes to the log with it: nothing comes before it is
-    /// applied.
+    /// an operation over several partitions wait for more that goes to the log with it: the other partitions' parts are
+    /// on their way.
     fn speak_at_once(&self, now: Now) {
         if let Some(neighbours) = &self.surroundings.neighbours {
             let mut server = self.server.borrow_mut();

@@ -29,7 +29,7 @@ fn what_went_wrong_once_does_not_again() {
 #[test]
 fn runs_meet_what_they_are_for() {
     let kinds = ["disks", "rot", "network", "links", "members", "losses"];
-    let runs = (1..=36).map(|seed| live(seed, &named(kinds[seed as usize % 6]).with_partitions(3)));
+    let runs = (1..=108).map(|seed| live(seed, &named(kinds[seed as usize % 6]).with_partitions(3)));
     let total = runs.fold(Outcome::default(), |sum, outcome| sum + outcome);
     for trouble in Trouble::ALL {
         assert!(total.met.times(trouble) > 3, "{trouble:?}: {total}");
@@ -39,7 +39,7 @@ fn runs_meet_what_they_are_for() {
     assert!(total.met.messages_lost > 300, "{total}");
     assert!(total.met.messages_doubled > 300, "{total}");
     assert!(total.met.messages_late > 1000, "{total}");
-    assert!(total.out_of_room > 3, "{total}");
+    assert!(total.out_of_room > 10, "{total}");
     assert!(total.emptied > 3, "{total}");
     assert!(total.flipped > 3, "{total}");
     assert!(total.rot_noticed > 0, "{total}");
