@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stoa beside an earlier build of itself, with one partition: whether anything has become slower.
+"""Stoa beside an earlier build of itself: whether anything has become slower.
 
 Results go to bench/results/<date>-before.{json,md}.
 """
@@ -11,7 +11,8 @@ import ensemble
 import measure
 import report
 import servers
-from agora import commands
+import shift
+from agora import PARTITIONS, SWITCHING, TOPS, commands
 from ensembles import Ensemble
 from servers import Server
 
@@ -21,7 +22,7 @@ BOUND = 1.1
 FULL, WAITING, ONE = (32, 64), (50, 1), (1, 1)
 # By each build of the same data.
 RESTARTS = 4
-PARTS = ["speed", "faults"]
+PARTS = ["speed", "partitions", "shift", "faults"]
 # At a server alone and in an ensemble: what is asked, of how many bytes, by how many sessions with how many requests.
 ALONE = [
     ("get", 100, FULL), ("set", 100, FULL), ("create-delete", 1024, FULL),
@@ -37,6 +38,9 @@ class Size:
         self.warmup, self.duration = (0.1, 0.2) if quick else (0.5, 2)
         self.turns = 1 if quick else 9
         self.turns_big = 1 if quick else 3
+        self.turns_shift = 1 if quick else 2
+        # When the load moves to another partition, and how long all of it takes, seconds.
+        self.shifts, self.shifting = ([1, 3], 5) if quick else ([5, 15], 25)
         self.znodes = 20_000 if quick else 1_000_000
 
 
@@ -68,10 +72,10 @@ class Run(measure.Samples):
         self.binaries = {NOW: servers.STOA, BEFORE: args.before}
         self.size = Size(args.quick)
         if args.alternations:
-            self.size.turns = args.alternations
+            self.size.turns = self.size.turns_shift = args.alternations
 
-    def server(self, name, core):
-        server = Server("stoa", core)
+    def server(self, name, core, flags=()):
+        server = Server("stoa", core, flags=[*flags])
         server.binary = self.binaries[name]
         return server
 
@@ -113,6 +117,46 @@ class Run(measure.Samples):
             for name in self.in_turn(turn):
                 self.big(name)
 
+    def partitions(self):
+        """Rows of `agora.py`: local work, and clients that switch."""
+        for turn in range(self.size.turns):
+            print(f"== turn {turn + 1} of {self.size.turns}", flush=True)
+            for partitions in PARTITIONS:
+                for name in self.in_turn(turn):
+                    self.divided(name, partitions)
+
+    def load_shifts(self):
+        """Rows of `agora.py`: load that shifts to what lives on one partition."""
+        for turn in range(self.size.turns_shift):
+            print(f"== turn {turn + 1} of {self.size.turns_shift}", flush=True)
+            for partitions in shift.PARTITIONS:
+                for op in ["get", "set"]:
+                    for name in self.in_turn(turn):
+                        self.shifted(name, partitions, op)
+
+    def divided(self, name, partitions):
+        flags = ["--partitions", str(partitions)]
+        shapes = [("local", FULL, ["--local"])]
+        if partitions > 1:
+            shapes.append(("switching", SWITCHING, ["--stay", 1]))
+        with self.server(name, None, flags) as server:
+            options = ["--payload", 8, "--znodes", 100, "--tops", TOPS, "--partitions", partitions]
+            options += ["--warmup", self.size.warmup, "--duration", self.size.duration]
+            for what, (sessions, pipeline), where in shapes:
+                for op in ["get", "set"]:
+                    shape = ["--op", op, "--sessions", sessions, "--pipeline", pipeline]
+                    result = measure.generate(None, [server], *shape, *options, *where)
+                    title = f"partitions {partitions}, {what}: {op} 8 B, {sessions} x {pipeline}"
+                    self.note(f"{title}: ops/s", name, result["throughput"])
+                    self.note(f"{title}: cpu us", name, result["server"]["cpu_us_per_operation"])
+
+    def shifted(self, name, partitions, op):
+        figures, _ = shift.run(partitions, op, True, self.size.shifts, self.size.shifting, self.binaries[name])
+        for figure, value in figures.items():
+            if figure.endswith(", ops/s"):
+                what = figure.removesuffix(", ops/s")
+                self.note(f"partitions {partitions}, load that shifts, {op} 8 B, {what}: ops/s", name, value)
+
     def in_turn(self, turn):
         """Whoever comes first has the disk busy with what the one before has left."""
         return list(self.binaries)[:: 1 if turn % 2 else -1]
@@ -138,7 +182,7 @@ def main():
     measure.prepare(args)
     run = Run(args)
     faults = Faults(args, run.binaries)
-    work = {"speed": run.all, "faults": faults.all}
+    work = {"speed": run.all, "partitions": run.partitions, "shift": run.load_shifts, "faults": faults.all}
     machine = measure.measured_machine(lambda: [work[part]() for part in args.parts])
     table = report.table(list(rows(run)) + ensemble.rows(faults, NOW, BEFORE))
     print(table)

@@ -68,7 +68,7 @@ def share_cores(server, share):
     for thread in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
         name = (thread / "comm").read_text().strip()
         # The first partition's is the one that the process began with.
-        if name == "stoa" or name.startswith("partition-"):
+        if thread.name == str(server.process.pid) or name.startswith("partition-"):
             share_core(int(PERIOD_NS * share), "--pid", "0", thread.name)
 
 
@@ -83,14 +83,18 @@ def share_core(runtime_ns, *what):
     raise RuntimeError(f"{command} is refused: it needs the right to use SCHED_DEADLINE, as root has it")
 
 
-def run(partitions, op, is_balanced, shifts, seconds):
-    """Shifts the load at these times; returns the figures and the throughput over time."""
+def run(partitions, op, is_balanced, shifts, seconds, binary=None):
+    """Shifts the load at these times; returns the figures and the throughput over time. The server is the build of this
+    tree if no other binary is named."""
     flags = ["--partitions", str(partitions), "--balance", str(is_balanced).lower()]
     sessions, pipeline = SHAPE
     options = ["--op", op, "--payload", 8, "--sessions", sessions, "--pipeline", pipeline, "--znodes", 100]
     options += ["--tops", TOPS, "--partitions", partitions, "--remote", "--warmup", 1, "--duration", seconds]
     options += ["--shift", ",".join(map(str, shifts)), "--interval", INTERVAL_MS]
-    with Server("stoa", None, flags=flags) as server:
+    server = Server("stoa", None, flags=flags)
+    if binary:
+        server.binary = binary
+    with server:
         share_cores(server, SHARED_CORES / partitions)
         with Watcher(server) as watcher:
             result = measure.generate(None, [server], *options)
