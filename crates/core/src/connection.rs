@@ -108,7 +108,7 @@ pub(crate) enum Phase {
     /// Attached to a session.
     Live(SessionKey),
     /// Its session is kept by another partition of the server.
-    RemoteClient,
+    Remote,
     /// The server only reads, and the client may.
     ReadOnly,
     /// Nothing is read any more; what is left to send may still be sent.

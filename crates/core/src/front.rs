@@ -8,7 +8,7 @@
 
 mod direct;
 mod due;
-mod pipelined;
+mod pipeline;
 mod run;
 mod settle;
 mod time;
@@ -36,8 +36,8 @@ use stoa_wire::{
 
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
-pub(crate) use pipelined::Pipeline;
-use pipelined::{HeldBack, Kind, RoutedBy, Way};
+pub(crate) use pipeline::Pipeline;
+use pipeline::{HeldBack, Kind, RoutedBy, Way};
 
 /// The clients of one thread.
 pub(crate) struct Front {

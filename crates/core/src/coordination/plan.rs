@@ -49,7 +49,7 @@ pub enum StepKind {
     /// The session has ephemerals on this partition.
     Visit(u8),
     /// The session is about to have ephemerals here.
-    RemoteClient,
+    RemoteSession,
     /// The session ends.
     Close,
     /// A subtree leaves the partition.

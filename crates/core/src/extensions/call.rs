@@ -198,7 +198,7 @@ impl Partition {
         let began_us = self.extensions.now_us();
         self.note_contents();
         let mut part = self.tree.part_begin(stamp, caller.session);
-        let mut host = HereHost::new(&self.extensions.front, &mut self.tree, &mut part, *caller);
+        let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);
         self.extensions.count_timed(program.name(), used, called.is_err(), began_us);
         self.charge(program.name(), caller.session, used, called.as_ref().err(), now);

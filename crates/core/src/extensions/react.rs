@@ -241,7 +241,7 @@ impl Partition {
             self.tree.part_note_contents(part);
         }
         let mark = self.tree.part_mark(part);
-        let mut host = HereHost::new(&self.extensions.front, &mut self.tree, part, caller);
+        let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);
         self.extensions.count_timed(name, used, reacted.is_err(), began_us);
         let steps = self.extensions.steps_to_pay(used, reacted.as_ref().err());

@@ -11,10 +11,10 @@
 //!   [`crate::pipelined`].
 
 use super::Front;
-use crate::pipelined::{Pipelined, Next, is_plain_write};
 use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
+use crate::pipelined::{Next, Pipelined, is_plain_write};
 use crate::planted::Bug;
 use crate::route::{Destination, Route, Undelivered, may_watch};
 use crate::timestamp::Timestamp;
@@ -243,7 +243,9 @@ impl Route {
                 self.pipeline = None;
                 Way::InTurn
             }
-            Some(pipeline) if self.placed == placed && self.back.is_empty() && pipeline.takes(partition, kind) => {
+            Some(pipeline)
+                if self.placed == placed && self.back.is_empty() && pipeline.takes(partition, kind) =>
+            {
                 Way::Pipelined(kind)
             }
             Some(_) => Way::Waits,
@@ -443,7 +445,9 @@ impl Front {
             return false;
         };
         let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
-        let Some(pipeline) = route.pipeline.as_ref().filter(|pipeline| answers > 0 && pipeline.kind.is_some()) else {
+        let Some(pipeline) =
+            route.pipeline.as_ref().filter(|pipeline| answers > 0 && pipeline.kind.is_some())
+        else {
             route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             return true;
         };
@@ -478,7 +482,9 @@ impl Front {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let Some(pipeline) = route.pipeline.as_mut().filter(|it| it.kind == Some(Kind::Read)) else { return false };
+        let Some(pipeline) = route.pipeline.as_mut().filter(|it| it.kind == Some(Kind::Read)) else {
+            return false;
+        };
         pipeline.begins_again = true;
         // The first of them is asked in turn, and told whatever it shows: so there is no going round in circles.
         pipeline.streak = STREAK_MAX;

@@ -78,7 +78,7 @@ impl Front {
         match message {
             ShardMessage::Client(client, what) => replica.receive_from_front(from, client, what, now),
             ShardMessage::Forwarded(front, client, what) => {
-                replica.receive_from_front(front, client, what, now)
+                replica.receive_from_front(front, client, what, now);
             }
             ShardMessage::Answer(client, what) => {
                 self.told(from, client, what);
