@@ -128,12 +128,12 @@ impl Threads {
         assert_eq!(self.shards[0].receive(client, bytes, NOW), bytes.len());
         self.shards[0].turn_ended(NOW);
         self.settle(0);
-        let home = &mut self.shards[0];
-        while home.poll_output().is_some() {
-            let output = home.output(client);
+        let front = &mut self.shards[0];
+        while front.poll_output().is_some() {
+            let output = front.output(client);
             sent.extend_from_slice(output);
             let len = output.len();
-            home.sent(client, len, NOW);
+            front.sent(client, len, NOW);
         }
         sent
     }

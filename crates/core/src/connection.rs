@@ -3,7 +3,7 @@
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
 use crate::frame::is_read;
-use crate::guest::Guest;
+use crate::remote_client::RemoteClient;
 use crate::route::Route;
 use crate::session::SessionKey;
 use alloc::boxed::Box;
@@ -108,7 +108,7 @@ pub(crate) enum Phase {
     /// Attached to a session.
     Live(SessionKey),
     /// Its session is kept by another partition of the server.
-    Guest,
+    Remote,
     /// The server only reads, and the client may.
     ReadOnly,
     /// Nothing is read any more; what is left to send may still be sent.
@@ -224,11 +224,11 @@ pub struct Connection {
     pub(crate) opening: u64,
     /// Barriers and pauses among what waits, and writes that waited behind one.
     pub(crate) bars: usize,
-    /// Frames in its output that answer something, where a home wants to know.
+    /// Frames in its output that answer something, where a front wants to know.
     pub(crate) answers: u32,
     /// Whose client it is, where the server has several partitions and this is one of them.
-    pub(crate) guest: Option<Box<Guest>>,
-    /// Where its requests go, where the server has several partitions and this is its home.
+    pub(crate) remote: Option<Box<RemoteClient>>,
+    /// Where its requests go, where the server has several partitions and this is its front.
     pub(crate) route: Option<Box<Route>>,
 }
 
@@ -378,7 +378,7 @@ impl Connections {
                 opening: 0,
                 bars: 0,
                 answers: 0,
-                guest: None,
+                remote: None,
                 route: None,
             },
         ));

@@ -20,12 +20,11 @@
 //! and is the reply written. A read runs at once against the applied state, unless its session has
 //! a write under way: then it waits its turn (FIFO client order).
 //!
-//! Where the tree is divided over several partitions, the clients of a thread have a home there, which sends each
+//! Where the tree is divided over several partitions, the clients of a thread have a front there, which sends each
 //! request where it has to go.
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
-mod ahead;
 mod auth;
 mod balance;
 mod catch_up;
@@ -37,10 +36,9 @@ mod delivered_zxid;
 mod entry;
 mod extensions;
 mod frame;
+mod front;
 mod gather;
-mod guest;
 mod hints;
-mod home;
 mod liveness;
 mod load;
 mod local;
@@ -49,9 +47,11 @@ mod moves;
 mod outstanding;
 mod partition;
 mod peer;
+mod pipelined;
 mod placement;
 mod planted;
 mod read_only;
+mod remote_client;
 mod replica;
 mod rerouted;
 mod restore;
@@ -68,7 +68,6 @@ mod status;
 mod step;
 mod timestamp;
 
-pub use ahead::{Ahead, Next};
 pub use auth::{DigestAlgorithm, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};
@@ -76,10 +75,11 @@ pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use entry::{Item, Items, Outcome, Part, Seen};
 pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran};
+pub use front::FrontStats;
 pub use hints::{HINTS_PATH, Hint, Hints};
-pub use home::HomeStats;
 pub use load::{LoadReport, Rates, SubtreeLoad};
 pub use moves::Moved;
+pub use pipelined::{Next, Pipelined};
 pub use placement::{MoveRefusal, Placement};
 #[cfg(feature = "planted-bugs")]
 pub use planted::Bug;

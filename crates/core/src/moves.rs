@@ -26,7 +26,7 @@ pub(crate) struct Moves {
     /// The one that is under way, once all parts of it are prepared: where to.
     pub(crate) kept: Option<(String, u8)>,
     pub(crate) outcomes: VecDeque<Moved>,
-    /// What this partition is about to take, by where: the homes that have said whose watches come with it,
+    /// What this partition is about to take, by where: the fronts that have said whose watches come with it,
     /// and those.
     pub(crate) coming: BTreeMap<EntryId, (u64, Vec<(u8, LeftWatch)>)>,
     /// Who waits for watches on what is not given yet: where that will be, and where it is taken.

@@ -1,11 +1,11 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
-use crate::ahead::Ahead;
 use crate::config::Now;
 use crate::entry::{begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step};
 use crate::extensions::Extensions;
 use crate::outstanding::Outstanding;
 use crate::peer::Asked;
+use crate::pipelined::Pipelined;
 use crate::placement::{FIRST, zxid_after};
 use crate::planted::{Bug, Planted};
 use crate::stats::Proposals;
@@ -317,8 +317,8 @@ impl Partition {
 
     /// What is proposed next follows what may not be committed. False if that is of another term than the one that
     /// this partition is in.
-    pub(crate) fn follow(&mut self, ahead: &Ahead, term: u64) -> bool {
-        let Some(after) = ahead.after else { return true };
+    pub(crate) fn follow(&mut self, pipelined: &Pipelined, term: u64) -> bool {
+        let Some(after) = pipelined.after else { return true };
         if after.term != term {
             return false;
         }
@@ -334,7 +334,7 @@ impl Partition {
             // which of their events comes first.
             self.end_step();
         }
-        self.rests_on.merge(&ahead.rests_on);
+        self.rests_on.merge(&pipelined.rests_on);
         true
     }
 

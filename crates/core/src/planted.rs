@@ -73,11 +73,11 @@ pub enum Bug {
     TimestampIgnored,
     /// A partition's share of a snapshot is of what it has applied by then, wherever the snapshot is taken.
     SnapshotBeforeParts,
-    /// A write that was asked ahead does not wait for what becomes of those before it.
-    AheadOfNothing,
+    /// A write that was pipelined does not wait for what becomes of those before it.
+    PipelinedFollowsNothing,
     /// A write is asked of the partition to which others are still handed on.
     OvertakesHandedOn,
-    /// A read that was asked ahead is told however old it is.
+    /// A read that was pipelined is told however old it is.
     OldReadIsTold,
     /// Programs are shown the state without what is outstanding.
     ContentsAreOld,

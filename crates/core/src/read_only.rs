@@ -11,7 +11,7 @@ pub(crate) struct ReadOnly {
     pub(crate) leaderless_since_us: Option<u64>,
     pub(crate) active: bool,
     /// By session.
-    pub(crate) guests: BTreeMap<i64, ReadOnlySession>,
+    pub(crate) sessions: BTreeMap<i64, ReadOnlySession>,
     /// The next id that is no session's.
     pub(crate) next_id: i64,
     /// The largest zxid that a partition of this server has told.
@@ -31,7 +31,7 @@ impl ReadOnly {
     pub(crate) fn new(server: u8, now: Now) -> Self {
         // The clock tells the ids of two runs apart; passwords do so in any case.
         let next_id = i64::from(server) << 48 | (now.wall_ms & 0xffff_ffff_ffff);
-        Self { leaderless_since_us: None, active: false, guests: BTreeMap::new(), next_id, newest: 0 }
+        Self { leaderless_since_us: None, active: false, sessions: BTreeMap::new(), next_id, newest: 0 }
     }
 
     /// Another partition of this server has come to this zxid.
@@ -45,15 +45,15 @@ impl ReadOnly {
 
     /// The client of this session has been heard of.
     pub(crate) fn heard(&mut self, session: i64, now: Now) {
-        if let Some(guest) = self.guests.get_mut(&session) {
-            guest.heard_us = now.mono_us;
+        if let Some(it) = self.sessions.get_mut(&session) {
+            it.heard_us = now.mono_us;
         }
     }
 
     /// A connection is no read-only one any more.
     pub(crate) fn leave(&mut self, session: i64, connection: ConnectionId) {
-        if self.guests.get(&session).is_some_and(|guest| guest.connection == connection) {
-            self.guests.remove(&session);
+        if self.sessions.get(&session).is_some_and(|session| session.connection == connection) {
+            self.sessions.remove(&session);
         }
     }
 }

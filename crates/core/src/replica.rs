@@ -1,13 +1,11 @@
 //! The server as a whole: its parts, its inputs and its outputs.
 
 mod admission;
-mod ahead;
 mod apply;
 mod catch_up;
 mod controller;
 mod coordination;
 mod ensemble;
-mod guest;
 mod handshake;
 mod liveness;
 mod local;
@@ -17,12 +15,14 @@ mod moves;
 mod participant;
 mod parts;
 mod pauses;
+mod pipelined;
 mod plan;
 mod planted;
 mod programs;
 mod read;
 mod read_only;
 mod reaper;
+mod remote_client;
 mod request;
 mod session_table;
 mod side;
@@ -223,7 +223,7 @@ impl Replica {
         self.now = now;
         self.applied.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.clients.connections.remove(id) else { return };
-        self.forget_guest(id, &connection);
+        self.forget_remote(id, &connection);
         self.sessions.local.forget(connection.opening, id);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);
@@ -424,7 +424,7 @@ impl Replica {
                     self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                 }
                 Slot::Barrier { .. } | Slot::Pause { .. } => {}
-                // It would come back to its home, and those behind it are answered here and now.
+                // It would come back to its front, and those behind it are answered here and now.
                 Slot::Request { frame, arrived_us, .. } if self.is_misplaced(id) && self.has_asked(id) => {
                     if let Some(Frame { header, opcode: Some(opcode), .. }) = Frame::read(&frame) {
                         self.reply(id, header.xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
@@ -524,7 +524,7 @@ impl Replica {
             Some((&Phase::Live(key), _)) if !self.planted.is(Bug::SessionExpiresEarly) => {
                 self.sessions.live.touch(key, self.now);
             }
-            Some((Phase::ReadOnly, session)) => self.hear_guest(session),
+            Some((Phase::ReadOnly, session)) => self.hear_read_only_session(session),
             _ => {}
         }
     }
@@ -600,7 +600,7 @@ impl Replica {
         Some(0)
     }
 
-    /// The connections: of clients, or of those of any home, where there are several partitions.
+    /// The connections: of clients, or of those of any front, where there are several partitions.
     pub(crate) fn connections(&self) -> &Connections {
         &self.clients.connections
     }

@@ -1,7 +1,7 @@
-//! What a home does when something lives elsewhere than it did: see [`crate::moves`].
+//! What a front does when something lives elsewhere than it did: see [`crate::moves`].
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
-use crate::home::{Home, told_elsewhere};
+use crate::front::{Front, told_elsewhere};
 use crate::placement::Placement;
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use crate::timestamp::Timestamp;
@@ -10,7 +10,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use stoa_timeline::EntryId;
 
-impl Home {
+impl Front {
     /// By which version of the table this thread's clients ask.
     pub(crate) fn placed(&self) -> u64 {
         self.placement.version()
@@ -56,7 +56,7 @@ impl Home {
             let (bytes, stamp) = (told_elsewhere(&frame), stamp.clone());
             return self.told(from, id, ToClient::Frames { answers: 1, bytes, stamp });
         }
-        // What comes back of reads that were asked ahead is known here.
+        // What comes back of reads that were pipelined is known here.
         let is_kept = self.begin_again(id);
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         Self::uncount(&mut self.under_way, route, 1);

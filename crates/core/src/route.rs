@@ -1,11 +1,11 @@
-//! Where the requests of a home's client go, and what the home knows of the client.
+//! Where the requests of a front's client go, and what the front knows of the client.
 
 use crate::connection::{CloseReason, ConnectionId};
 use crate::delivered_zxid;
 use crate::extensions::FAILURE_PATH;
 use crate::frame::Frame;
+use crate::front::{Direct, Pipeline};
 use crate::gather::{Gather, is_for_all};
-use crate::home::{AskedAhead, Direct};
 use crate::placement::{FIRST, Placement, Recent};
 use crate::shard_message::Attached;
 use crate::step::entry_of;
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use stoa_tree::PROGRAMS;
 use stoa_wire::{MultiOps, Opcode, Request};
 
-/// What a home knows of a client, besides its connection.
+/// What a front knows of a client, besides its connection.
 #[derive(Debug)]
 pub(crate) struct Route {
     /// The partition that has all requests under way, and how many these are.
@@ -43,7 +43,7 @@ pub(crate) struct Route {
     pub(crate) answered: Vec<i64>,
     pub(crate) session: Option<Attached>,
     /// Its connection at this thread's own partition.
-    pub(crate) guest: Option<ConnectionId>,
+    pub(crate) remote: Option<ConnectionId>,
     /// The subtree that it has asked last.
     recent: Recent,
     /// What it has proved to be, as it sent it, for partitions that it comes to later.
@@ -57,7 +57,7 @@ pub(crate) struct Route {
     /// What goes through all partitions just now; nothing else is under way then.
     pub(crate) gather: Option<Gather>,
     /// What it has asked of one partition before others have answered.
-    pub(crate) ahead: Option<Box<AskedAhead>>,
+    pub(crate) pipeline: Option<Box<Pipeline>>,
     /// Its client was heard of since the first partition was told.
     pub(crate) is_heard: bool,
     /// A read-only client: since when it was seen to wait, microseconds.
@@ -83,7 +83,7 @@ pub(crate) struct Undelivered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// Nowhere: it is answered here.
-    Home,
+    Front,
     /// The first partition answers it, the others must know it.
     Proof,
     Partition(u8),
@@ -110,14 +110,14 @@ impl Route {
             watched: 0,
             answered: Vec::new(),
             session: None,
-            guest: None,
+            remote: None,
             recent: Recent::default(),
             proofs: Vec::new(),
             undelivered: VecDeque::new(),
             parts: 0,
             ends: None,
             gather: None,
-            ahead: None,
+            pipeline: None,
             is_heard: false,
             waits_us: None,
             direct: None,
@@ -167,7 +167,7 @@ impl Route {
         (self.destination(placement, frame) == Destination::Partition(partition)).then(|| may_watch(frame))
     }
 
-    /// Whether programs may carry out what it asks. Then nothing is asked ahead: what looks like a read may be a
+    /// Whether programs may carry out what it asks. Then nothing is pipelined: what looks like a read may be a
     /// write, which must not be asked twice.
     pub(crate) fn has_programs(&self) -> bool {
         self.has_programs || self.session.is_some_and(|session| session.programs)
@@ -190,7 +190,7 @@ impl Route {
         let is_informed = self.informed & (1 << partition) != 0;
         self.is_heard
             && is_informed
-            && self.ahead.is_none()
+            && self.pipeline.is_none()
             && self.is_free_for(Destination::Partition(partition), placed)
     }
 
@@ -213,7 +213,7 @@ impl Route {
     }
 
     /// Whether a partition that has told the client nothing may have come past the end of its session before it knew of
-    /// the connection: see [`crate::replica::Replica::silence_guests`]. What it tells first then waits for the first
+    /// the connection: see [`crate::replica::Replica::silence_remote_clients`]. What it tells first then waits for the first
     /// partition, which will have ended the connection.
     #[cold]
     fn may_have_ended(&self, stamp: &Timestamp) -> bool {
@@ -285,7 +285,7 @@ fn destination(placement: &Placement, frame: &Frame<'_>, mut of: impl FnMut(&[u8
     let mut body = frame.body();
     match opcode {
         _ if is_for_all(placement, opcode, body) => Destination::All(opcode),
-        Opcode::Ping => Destination::Home,
+        Opcode::Ping => Destination::Front,
         Opcode::Auth => Destination::Proof,
         Opcode::CloseSession | Opcode::Reconfig | Opcode::WhoAmI => Destination::Partition(FIRST),
         Opcode::Multi | Opcode::MultiRead => {

@@ -3,7 +3,7 @@
 use crate::config::{Config, Now};
 use crate::connection::{ConnectError, Output};
 use crate::connection::{Connection, ConnectionId};
-use crate::home::{Home, HomeStats};
+use crate::front::{Front, FrontStats};
 #[cfg(feature = "planted-bugs")]
 use crate::planted::Bug;
 use crate::replica::Replica;
@@ -20,9 +20,9 @@ use core::ops::{Deref, DerefMut};
 /// [`Shard::settle`] after that.
 pub struct Shard {
     /// Where there are several partitions. Where there is one, all clients are the partition's own: nothing is to be
-    /// routed, and nothing that they are told waits for another partition. By way of a home a pipelined read takes
+    /// routed, and nothing that they are told waits for another partition. By way of a front a pipelined read takes
     /// 1.18 times the instructions, and a single one 1.65 times.
-    home: Option<Box<Home>>,
+    front: Option<Box<Front>>,
     replica: Replica,
 }
 
@@ -48,12 +48,12 @@ impl Shard {
     /// of entries that are missing, or its members of nobody who could vote.
     #[must_use]
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
-        let mut home = (config.partitions > 1).then(|| Box::new(Home::new(config.clone())));
+        let mut front = (config.partitions > 1).then(|| Box::new(Front::new(config.clone())));
         let replica = Replica::new(config, recovered, secret, now)?;
-        if let Some(home) = home.as_mut().filter(|_| replica.placement().version() > 0) {
-            home.place(replica.placement().clone(), replica.stamp());
+        if let Some(front) = front.as_mut().filter(|_| replica.placement().version() > 0) {
+            front.place(replica.placement().clone(), replica.stamp());
         }
-        Some(Self { home, replica })
+        Some(Self { front, replica })
     }
 
     /// A client has connected.
@@ -61,16 +61,16 @@ impl Shard {
     /// # Errors
     /// When a limit is reached; the driver closes the socket.
     pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
-        match &mut self.home {
+        match &mut self.front {
             None => self.replica.connect(peer, now),
-            Some(home) => home.connect(peer, now),
+            Some(front) => front.connect(peer, now),
         }
     }
 
     /// Somebody has connected who says that this is a side connection of a direct client. `None` where there is only
     /// one partition: then nobody needs side connections.
     pub fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Option<Result<ConnectionId, ConnectError>> {
-        Some(self.home.as_mut()?.connect_side(peer, now))
+        Some(self.front.as_mut()?.connect_side(peer, now))
     }
 
     /// Bytes have arrived. Returns how many were consumed; the driver keeps the rest and hands it in
@@ -78,9 +78,9 @@ impl Shard {
     /// [`Output::Resume`].
     #[inline]
     pub fn receive(&mut self, id: ConnectionId, bytes: &[u8], now: Now) -> usize {
-        match &mut self.home {
+        match &mut self.front {
             None => self.replica.receive(id, bytes, now),
-            Some(home) => home.receive(&mut self.replica, id, bytes, now),
+            Some(front) => front.receive(&mut self.replica, id, bytes, now),
         }
     }
 
@@ -93,11 +93,11 @@ impl Shard {
 
     /// The socket is closed, by either side. A session that was on it goes on without it.
     pub fn disconnected(&mut self, id: ConnectionId, now: Now) {
-        match &mut self.home {
+        match &mut self.front {
             None => self.replica.disconnected(id, now),
-            Some(home) => {
-                home.disconnected(id);
-                home.settle(&mut self.replica, now);
+            Some(front) => {
+                front.disconnected(id);
+                front.settle(&mut self.replica, now);
             }
         }
     }
@@ -105,17 +105,17 @@ impl Shard {
     /// Another thread of this server has said something. Call [`Shard::settle`] when there is no more of it, before
     /// anything else: what follows from many messages takes less time than what follows from each.
     pub fn hear(&mut self, from: u8, message: ShardMessage, now: Now) {
-        if let Some(home) = &mut self.home {
-            home.message_of_thread(&mut self.replica, from, message, now);
+        if let Some(front) = &mut self.front {
+            front.message_of_thread(&mut self.replica, from, message, now);
         }
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
-        if let Some(home) = &mut self.home {
-            home.tick(now);
+        if let Some(front) = &mut self.front {
+            front.tick(now);
             // Whoever was heard of is not judged before that is known.
-            home.serve_own(&mut self.replica, now);
+            front.serve_own(&mut self.replica, now);
         }
         self.replica.tick(now);
         self.settle(now);
@@ -123,7 +123,7 @@ impl Shard {
 
     /// So many microseconds has this thread had something to do since it began. Load is balanced by that.
     pub fn occupied(&mut self, occupied_us: u64, now: Now) {
-        if self.home.is_some() {
+        if self.front.is_some() {
             self.replica.occupied(occupied_us, now);
         }
     }
@@ -132,29 +132,29 @@ impl Shard {
     #[must_use]
     #[inline]
     pub fn next_wake_us(&self) -> u64 {
-        let home = self.home.as_ref().and_then(|home| home.next_wake_us());
-        home.unwrap_or(u64::MAX).min(self.replica.next_wake_us())
+        let front = self.front.as_ref().and_then(|front| front.next_wake_us());
+        front.unwrap_or(u64::MAX).min(self.replica.next_wake_us())
     }
 
     /// Passes on what the partition has for clients and the other way round.
     #[inline]
     pub fn settle(&mut self, now: Now) {
-        if let Some(home) = &mut self.home {
-            home.settle(&mut self.replica, now);
+        if let Some(front) = &mut self.front {
+            front.settle(&mut self.replica, now);
         }
     }
 
     /// What this thread says to another one, once everything is settled.
     pub fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
-        self.home.as_mut()?.outbox.pop_front()
+        self.front.as_mut()?.outbox.pop_front()
     }
 
     /// What is to be done with clients' connections.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {
-        match &mut self.home {
+        match &mut self.front {
             None => self.replica.poll_output(),
-            Some(home) => home.poll_output(),
+            Some(front) => front.poll_output(),
         }
     }
 
@@ -168,10 +168,10 @@ impl Shard {
     /// So many bytes of it have been sent.
     #[inline]
     pub fn sent(&mut self, id: ConnectionId, bytes: usize, now: Now) {
-        let Some(home) = &mut self.home else { return self.replica.sent(id, bytes) };
-        home.sent(id, bytes);
-        if !home.is_quiet() {
-            home.settle(&mut self.replica, now);
+        let Some(front) = &mut self.front else { return self.replica.sent(id, bytes) };
+        front.sent(id, bytes);
+        if !front.is_quiet() {
+            front.settle(&mut self.replica, now);
         }
     }
 
@@ -179,47 +179,47 @@ impl Shard {
 
     /// The clients of this thread.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).iter()
+        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).iter()
     }
 
     /// One client of this thread.
     #[must_use]
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).get(id)
+        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).get(id)
     }
 
     /// How many clients this thread has.
     #[must_use]
     pub fn connection_count(&self) -> usize {
-        self.home.as_ref().map_or(self.replica.connections(), |home| &home.connections).len()
+        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).len()
     }
 
     /// Requests of this thread's clients that are under way.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        match &self.home {
+        match &self.front {
             None => self.replica.outstanding(),
-            Some(home) => home.connections.iter().map(|(_, client)| client.outstanding()).sum(),
+            Some(front) => front.connections.iter().map(|(_, client)| client.outstanding()).sum(),
         }
     }
 
     /// What is counted of this thread's clients. What the partition counts, of requests of all threads' clients, is in
     /// [`Replica::stats`].
     #[must_use]
-    pub fn client_stats(&self) -> HomeStats {
+    pub fn client_stats(&self) -> FrontStats {
         let stats = self.replica.stats();
-        match &self.home {
-            None => HomeStats {
+        match &self.front {
+            None => FrontStats {
                 packets_received: stats.packets_received,
                 bytes_received: stats.bytes_received,
                 connections_rejected: stats.connections_rejected,
                 connections_dropped: stats.connections_dropped,
                 frames_too_large: stats.frames_too_large,
-                ..HomeStats::default()
+                ..FrontStats::default()
             },
-            Some(home) => {
-                let mut counted = home.stats;
+            Some(front) => {
+                let mut counted = front.stats;
                 counted.connections_dropped += stats.connections_dropped;
                 counted
             }
@@ -230,25 +230,25 @@ impl Shard {
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: Bug) {
         self.replica.plant(bug);
-        if let Some(home) = &mut self.home {
-            home.planted = self.replica.planted();
+        if let Some(front) = &mut self.front {
+            front.planted = self.replica.planted();
         }
     }
 
     /// Forgets the counts that the message `srst` forgets.
     pub fn reset_stats(&mut self) {
         self.replica.reset_stats();
-        if let Some(home) = &mut self.home {
-            home.stats.packets_received = 0;
-            home.stats.pings = 0;
+        if let Some(front) = &mut self.front {
+            front.stats.packets_received = 0;
+            front.stats.pings = 0;
         }
     }
 
     /// Forgets the counts of each connection (the message `crst`).
     pub fn reset_connection_stats(&mut self) {
-        match &mut self.home {
+        match &mut self.front {
             None => self.replica.reset_connection_stats(),
-            Some(home) => home.connections.iter_mut().for_each(Connection::reset_stats),
+            Some(front) => front.connections.iter_mut().for_each(Connection::reset_stats),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What the threads of one server say to each other. It arrives, whole and in order between any two, but for
 //! what is urgent.
 
-use crate::ahead::Ahead;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::coordination::{Decision, Prepared, Quiesced, Step};
 use crate::load::LoadReport;
+use crate::pipelined::Pipelined;
 use crate::state::State;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -21,7 +21,7 @@ use stoa_tree::{Contact, WatchMode};
 pub enum ShardMessage {
     /// A client of the sender. The receiver answers to the client's name there.
     Client(ConnectionId, ToPartition),
-    /// The same of another home's client: a write that follows one of the sender's.
+    /// The same of another front's client: a write that follows one of the sender's.
     Forwarded(u8, ConnectionId, ToPartition),
     /// What a partition has for a client of the receiver.
     Answer(ConnectionId, ToClient),
@@ -116,14 +116,14 @@ pub enum ShardMessage {
         /// Where the sender takes it.
         taken: EntryId,
     },
-    /// To each home: what was given leaves with these watches of its clients.
+    /// To each front: what was given leaves with these watches of its clients.
     Leaves {
         /// Where it is taken.
         taken: EntryId,
         /// Whose, on what, and of which kind.
         watches: Vec<LeftWatch>,
     },
-    /// From each home to the partition that takes it: the same, of clients that it now knows.
+    /// From each front to the partition that takes it: the same, of clients that it now knows.
     Comes {
         /// Where it is taken.
         taken: EntryId,
@@ -155,7 +155,7 @@ impl ShardMessage {
     }
 }
 
-/// From a client's home to a partition.
+/// From a client's front to a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToPartition {
     /// Its first frame: to the first partition, which has the sessions.
@@ -183,7 +183,7 @@ pub enum ToPartition {
         /// The frame.
         frame: Box<[u8]>,
         /// It is a write before which others of its client are not answered yet.
-        ahead: Option<Box<Ahead>>,
+        pipelined: Option<Box<Pipelined>>,
     },
     /// To the first partition: a side connection to this session's.
     Attach {
@@ -235,9 +235,9 @@ pub enum ToClient {
     /// all of them have come as far on this server. Else somebody who is told by the client might ask one that
     /// has not.
     Participants(u64),
-    /// Where the last of some writes stands that were asked ahead, unless this server loses the lead, and what goes with
+    /// Where the last of some writes stands that were pipelined, unless this server loses the lead, and what goes with
     /// the next one therefore. All of them have been prepared.
-    Prepared(Box<Ahead>),
+    Prepared(Box<Pipelined>),
     /// A request that has to be asked again: by the table that it came by it does not belong here, or it was
     /// asked too early. All later ones come back as well.
     WrongPartition {
@@ -252,5 +252,5 @@ pub enum ToClient {
     Closed(CloseReason),
 }
 
-/// A watch of a client, which its home knows by this name.
+/// A watch of a client, which its front knows by this name.
 pub type LeftWatch = (ConnectionId, String, WatchMode);

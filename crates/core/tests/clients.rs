@@ -42,7 +42,7 @@ fn the_zxid_of_an_answer_hides_no_change_that_the_client_was_not_told_of() {
     threads.ask(reader, &get(1, &tops[2], false));
     assert_eq!(data(&threads.ask(reader, &get(1, &tops[1], true))), b"first");
     threads.ask(reader, &get(1, &tops[2], false));
-    // Changes that have nothing to do with each other; of the first one nothing arrives at the reader's home.
+    // Changes that have nothing to do with each other; of the first one nothing arrives at the reader's front.
     threads.silent = Some((1, 0));
     let missed = mzxid(&threads.ask(one, &set(2, &tops[1], b"one")));
     let newest = (0..9).map(|_| mzxid(&threads.ask(other, &set(3, &tops[2], b"two")))).last().unwrap();
@@ -70,7 +70,7 @@ fn the_answer_of_all_partitions_has_a_zxid_that_hides_nothing() {
     let (reader, _, _) = begin(&mut threads, &tops);
     let (one, other) = (threads.open(1), threads.open(2));
     let newest = (0..9).map(|_| mzxid(&threads.ask(other, &set(3, &tops[0], b"two")))).last().unwrap();
-    // The reader's home knows that everybody has what was made.
+    // The reader's front knows that everybody has what was made.
     let neighbour = threads.open(0);
     threads.ask(neighbour, &get(1, &tops[1], true));
     threads.ask(neighbour, &get(1, &tops[2], false));

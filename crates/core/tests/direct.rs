@@ -133,15 +133,15 @@ fn server() -> (Threads, Vec<String>) {
 #[test]
 fn each_partition_answers_on_a_connection_of_its_own() {
     let (mut threads, tops) = server();
-    for home in 0..4 {
-        let main = threads.open_direct(home);
+    for front in 0..4 {
+        let main = threads.open_direct(front);
         for (partition, top) in (0..4).zip(&tops) {
-            let own = if partition == home { main.client } else { threads.open_side(&main, partition) };
-            threads.send(own, &set(1, top, &[home]));
+            let own = if partition == front { main.client } else { threads.open_side(&main, partition) };
+            threads.send(own, &set(1, top, &[front]));
             threads.send(own, &get(2, top, false));
             let (told, _) = threads.hear(own);
             assert_eq!(told.iter().map(|told| told.frame.xid).collect::<Vec<_>>(), [1, 2]);
-            assert_eq!(data(&told[1].frame), [home]);
+            assert_eq!(data(&told[1].frame), [front]);
             assert!(told[0].stamp.is_some(), "a write is news");
         }
     }

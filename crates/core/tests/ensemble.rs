@@ -457,7 +457,7 @@ fn who_has_not_said_that_reads_will_do_is_sent_away() {
 #[test]
 fn read_only_clients_come_back_when_a_leader_is_found_and_leave_nothing_behind() {
     let (mut trio, _) = Trio::third_only_reads();
-    let (client, guest) = trio.connect_as(3, None, CONTENT);
+    let (client, remote) = trio.connect_as(3, None, CONTENT);
     trio.send(3, client, &get(1, "/a"));
     assert_eq!(trio.answers(3, client), [(1, OK)]);
     trio.cuts.clear();
@@ -471,7 +471,7 @@ fn read_only_clients_come_back_when_a_leader_is_found_and_leave_nothing_behind()
     assert_eq!(trio.server(3).watches().count(), 0);
     trio.pass(&[1, 2, 3], 200);
     assert!(trio.server(1).tree().session_count() <= before);
-    let (_, expired) = trio.connect_as(3, guest.as_ref(), CONTENT);
+    let (_, expired) = trio.connect_as(3, remote.as_ref(), CONTENT);
     assert_eq!(expired.map(|it| it.timeout_ms), Some(0), "nobody knows such a session");
     let (client, session) = trio.connect_as(3, None, CONTENT);
     assert_eq!(session.and_then(|it| it.read_only), Some(false));
@@ -495,18 +495,18 @@ fn a_session_is_known_again_or_expired_or_sent_elsewhere() {
     assert!(response.is_none(), "it may have been created where there is a majority");
     assert_eq!(trio.why_closed(3, client), Some(CloseReason::OnlyReads));
     // A session of this mode, here and from elsewhere.
-    let (first, guest) = trio.connect_as(3, None, CONTENT);
-    let guest = guest.unwrap();
-    let (_, again) = trio.connect_as(3, Some(&guest), CONTENT);
-    assert_eq!(again, Some(guest));
+    let (first, remote) = trio.connect_as(3, None, CONTENT);
+    let remote = remote.unwrap();
+    let (_, again) = trio.connect_as(3, Some(&remote), CONTENT);
+    assert_eq!(again, Some(remote));
     assert_eq!(trio.why_closed(3, first), Some(CloseReason::SessionMoved));
-    let foreign = ConnectResponse { session_id: guest.session_id ^ 1 << 48, ..guest };
+    let foreign = ConnectResponse { session_id: remote.session_id ^ 1 << 48, ..remote };
     let (_, response) = trio.connect_as(3, Some(&foreign), CONTENT);
     assert_eq!(response.map(|it| it.timeout_ms), Some(0));
 }
 
 #[test]
-fn silent_guests_go_and_those_with_a_session_look_for_a_leader_in_time() {
+fn silent_ones_go_and_those_with_a_session_look_for_a_leader_in_time() {
     let (mut trio, session) = Trio::third_only_reads();
     let (silent, _) = trio.connect_as(3, None, CONTENT);
     let (speaking, _) = trio.connect_as(3, None, CONTENT);

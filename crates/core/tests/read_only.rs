@@ -211,7 +211,7 @@ fn who_comes_after_a_move_is_not_told_that_what_moved_is_nowhere() {
     let (writer, _) = trio.connect(1, 0, NOBODY, 0);
     assert_eq!(trio.ask(1, writer, &create(1, &tops[1])).err, 0);
     // At the third server the first partition, which takes it, waits for the watches that come with it: one of
-    // the homes is slow to speak.
+    // the fronts is slow to speak.
     trio.server(3).silent = Some((2, 0));
     trio.server(1).shard(0).ask_move(&tops[1], 0).unwrap();
     trio.pass(&[1, 2, 3], 100);

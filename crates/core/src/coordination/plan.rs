@@ -49,7 +49,7 @@ pub enum StepKind {
     /// The session has ephemerals on this partition.
     Visit(u8),
     /// The session is about to have ephemerals here.
-    Guest,
+    RemoteSession,
     /// The session ends.
     Close,
     /// A subtree leaves the partition.
@@ -127,7 +127,7 @@ impl Plan {
     /// planned and prepared at once. Who speaks for sessions and where their ephemerals are, where subtrees are, and
     /// which programs there are and who has acknowledged them is looked up in what is applied.
     pub(crate) fn holds(&self) -> bool {
-        let moves_session = |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::Guest);
+        let moves_session = |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::RemoteSession);
         !self.is_of_znodes || self.steps.iter().any(moves_session)
     }
 
@@ -160,7 +160,7 @@ impl Plan {
         };
         for partition in others.filter(|_| !is_removal) {
             self.step(FIRST, 0, StepKind::Visit(partition), false);
-            self.step(partition, 0, StepKind::Guest, false);
+            self.step(partition, 0, StepKind::RemoteSession, false);
         }
         let elsewhere = (0..placement.partitions()).filter(|partition| *partition != own);
         for partition in [own].into_iter().chain(elsewhere) {
@@ -185,7 +185,7 @@ impl Plan {
                 let at = placement.of_created(create.path, is_sequential(create.flags));
                 if mode.is_some_and(CreateMode::is_ephemeral) && at != FIRST {
                     self.step(FIRST, op, StepKind::Visit(at), false);
-                    self.step(at, op, StepKind::Guest, false);
+                    self.step(at, op, StepKind::RemoteSession, false);
                 }
                 let parent = placement.of_parent(create.path);
                 if at == parent {

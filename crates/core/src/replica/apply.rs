@@ -64,7 +64,7 @@ impl Replica {
                         seen.merge_into(&mut self.applied.stamp)
                             .expect("an entry that a leader made can be read");
                         self.applied.stamp.raise(self.config.partition, step_of(entry.position, step));
-                        self.stamp_what_was_said();
+                        self.stamp_outbox();
                         step += 1;
                     }
                 }
@@ -112,9 +112,9 @@ impl Replica {
                 break;
             }
             // What follows from a part is told with those of others, by the very place of it.
-            self.stamp_what_was_said();
+            self.stamp_outbox();
             self.apply_entry(&entry);
-            self.stamp_what_was_said();
+            self.stamp_outbox();
         }
         if self.timeline.applied_at() != before {
             self.after_entries();
@@ -335,7 +335,9 @@ impl Replica {
 
     fn session_ended(&mut self, session: i64, closed_by: Option<ConnectionId>) {
         self.tell_of_session(session, None);
-        let Some(live) = self.sessions.live.remove(session) else { return self.silence_guests(session) };
+        let Some(live) = self.sessions.live.remove(session) else {
+            return self.silence_remote_clients(session);
+        };
         // Its own close is the last thing that is answered; whoever else holds it learns by the end
         // of the connection.
         let reason =

@@ -22,17 +22,17 @@ const FORGOTTEN_AT_LEAST: usize = 64;
 impl Replica {
     /// Whether a client may have been shown more than this server has, on any partition.
     pub(crate) fn has_to_catch_up(&self, id: ConnectionId, request: &ConnectRequest<'_>) -> bool {
-        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let remote = self.clients.connections.get(id).and_then(|connection| connection.remote.as_ref());
         let is_back = request.session_id != 0 || request.last_zxid_seen > 0;
-        is_back && guest.is_some_and(|guest| guest.came != Came::CaughtUp) && !self.is_read_only()
+        is_back && remote.is_some_and(|remote| remote.came != Came::CaughtUp) && !self.is_read_only()
     }
 
     /// Has a client wait until all partitions have whatever it was shown.
     pub(crate) fn catch_up(&mut self, id: ConnectionId, frame: &[u8]) {
-        let Some(guest) = self.clients.connections.get_mut(id).and_then(|it| it.guest.as_mut()) else {
+        let Some(remote) = self.clients.connections.get_mut(id).and_then(|it| it.remote.as_mut()) else {
             return;
         };
-        guest.came = Came::Waits(frame.into());
+        remote.came = Came::Waits(frame.into());
         let Returning { next, forget_at, .. } = &mut self.sessions.returning;
         if next.len() >= *forget_at {
             next.retain(|id| self.clients.connections.get(*id).is_some());
@@ -80,9 +80,9 @@ impl Replica {
             // It may be gone by now, or about to go.
             let connection =
                 self.clients.connections.get_mut(id).filter(|it| matches!(it.phase, Phase::Opening { .. }));
-            let Some(guest) = connection.and_then(|it| it.guest.as_mut()) else { continue };
-            guest.has_seen(&seen);
-            if let Came::Waits(frame) = core::mem::replace(&mut guest.came, Came::CaughtUp) {
+            let Some(remote) = connection.and_then(|it| it.remote.as_mut()) else { continue };
+            remote.has_seen(&seen);
+            if let Came::Waits(frame) = core::mem::replace(&mut remote.came, Came::CaughtUp) {
                 self.open_connection(id, &frame);
             }
         }

@@ -424,7 +424,7 @@ impl Replica {
             self.tell_whom_we_heard();
             self.close_cut_off();
             self.follow_mode();
-            self.tend_guests();
+            self.tend_read_only_sessions();
         }
         self.timeline.repeat();
         self.pump();

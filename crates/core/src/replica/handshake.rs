@@ -24,7 +24,7 @@ impl Replica {
             self.close(id, CloseReason::Malformed);
             return;
         };
-        if self.is_ahead(id, request.last_zxid_seen) {
+        if self.is_pipelined(id, request.last_zxid_seen) {
             // Without an answer: the client tries another server, one that has caught up.
             self.close(id, CloseReason::ClientAhead);
             return;
@@ -45,10 +45,10 @@ impl Replica {
 
     /// Whether a client has seen more than this server. With several partitions another one may have seen it,
     /// and is waited for: see [`crate::catch_up`].
-    fn is_ahead(&mut self, id: ConnectionId, zxid: i64) -> bool {
-        match self.clients.connections.get_mut(id).and_then(|connection| connection.guest.as_mut()) {
-            Some(guest) => {
-                guest.last_zxid = zxid;
+    fn is_pipelined(&mut self, id: ConnectionId, zxid: i64) -> bool {
+        match self.clients.connections.get_mut(id).and_then(|connection| connection.remote.as_mut()) {
+            Some(remote) => {
+                remote.last_zxid = zxid;
                 self.is_read_only() && zxid > self.sessions.read_only.newest().max(self.clock())
             }
             None => zxid > self.applied.partition.tree.last_zxid(),
@@ -74,7 +74,7 @@ impl Replica {
         let password = self.sessions.live.new_password(session);
         if self.can_prepare() {
             let origin = self.timeline.next_request();
-            self.rests_on_guest(id);
+            self.rests_on_remote(id);
             let created =
                 self.applied.partition.propose_session(origin, session, timeout_ms, password, self.now);
             if let Err(refusal) = created {
@@ -131,9 +131,9 @@ impl Replica {
         timeout_ms: i32,
         password: &[u8],
     ) {
-        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
+        let remote = self.clients.connections.get(id).and_then(|connection| connection.remote.as_ref());
         let nothing = Timestamp::default();
-        let seen = guest.map_or(&nothing, |guest| &guest.seen);
+        let seen = remote.map_or(&nothing, |remote| &remote.seen);
         let mut asked = Vec::new();
         Asked::put_session(&mut asked, is_new, seen, session, timeout_ms, password);
         self.timeline.ask(id, asked);
@@ -153,8 +153,8 @@ impl Replica {
     pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
         self.tell_of_session(opened.session, self.applied.partition.tree.session_contact(opened.session));
         let since = self.applied.applying;
-        if let Some(guest) = own.and_then(|id| self.clients.connections.get_mut(id)?.guest.as_mut()) {
-            guest.since = since;
+        if let Some(remote) = own.and_then(|id| self.clients.connections.get_mut(id)?.remote.as_mut()) {
+            remote.since = since;
         }
         // Also when its connection is gone already: then it expires like any silent session.
         let key = self.sessions.live.insert(opened.session, opened.timeout_ms, self.now);

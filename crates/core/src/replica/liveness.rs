@@ -49,7 +49,7 @@ impl Replica {
             self.timeline.forget_leader();
         }
         let due = self.clients.connections.iter().filter(|(_, connection)| match connection.phase {
-            Phase::Live(_) | Phase::Guest => is_due(connection.timeout_ms),
+            Phase::Live(_) | Phase::Remote => is_due(connection.timeout_ms),
             Phase::Opening { timeout_ms, .. } => is_due(timeout_ms),
             Phase::Handshake | Phase::ReadOnly | Phase::Closing => false,
         });

@@ -7,7 +7,7 @@ use stoa_tree::Stamp;
 
 impl Replica {
     /// Something that another partition of this server has to say, or this one to itself.
-    pub(crate) fn hear_partition(&mut self, from: u8, message: ShardMessage, now: Now) {
+    pub(crate) fn receive_from_partition(&mut self, from: u8, message: ShardMessage, now: Now) {
         self.now = now;
         match message {
             ShardMessage::MayPrepare { term } => self.prepares_told(term),
@@ -29,7 +29,7 @@ impl Replica {
             ShardMessage::Follow { given, taken } => self.is_followed(given, taken),
             ShardMessage::Comes { taken, watches } => self.watches_come(from, taken, watches),
             ShardMessage::Load(report) => self.load_told(from, *report),
-            // These are for the homes.
+            // These are for the fronts.
             ShardMessage::Client(..)
             | ShardMessage::Forwarded(..)
             | ShardMessage::Answer(..)

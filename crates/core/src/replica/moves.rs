@@ -3,14 +3,14 @@
 //! A move is an operation over all partitions ([`crate::coordination`]): they quiesce with nothing
 //! outstanding, one gives the subtree, one takes it, and all note where it lives from now on. Each request
 //! carries the version of the table that it was routed by, and a partition whose table is another one gives it
-//! back to the client's home, which asks again when its own table is as new. So a request is carried out under
+//! back to the client's front, which asks again when its own table is as new. So a request is carried out under
 //! the very table that it was routed by. Of the requests that a client has under way at a partition, those that
-//! come back are the last ones: all before them were carried out before the move. The home waits for all of
+//! come back are the last ones: all before them were carried out before the move. The front waits for all of
 //! them and asks them again in their order; so none is lost, doubled or overtaken.
 //!
-//! Watches are not in the timelines. On each server the giver tells each home, when it gives, whose watches
-//! leave with the subtree, and each home passes that on to the taker, which waits for all of them before it takes.
-//! So all events up to the move come from the giver, all later ones from the taker, and a home knows by whom its
+//! Watches are not in the timelines. On each server the giver tells each front, when it gives, whose watches
+//! leave with the subtree, and each front passes that on to the taker, which waits for all of them before it takes.
+//! So all events up to the move come from the giver, all later ones from the taker, and a front knows by whom its
 //! client is told of what before anything follows from the move.
 
 use crate::connection::{ConnectionId, Slot};
@@ -66,18 +66,18 @@ impl Replica {
     /// Whether a connection's requests were routed by another table than this partition has.
     #[inline]
     pub(crate) fn is_misplaced(&self, id: ConnectionId) -> bool {
-        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
-        guest.is_some_and(|guest| guest.placed < self.applied.placement.version())
+        let remote = self.clients.connections.get(id).and_then(|connection| connection.remote.as_ref());
+        remote.is_some_and(|remote| remote.placed < self.applied.placement.version())
     }
 
-    /// Gives a guest's request back to its home, behind all that was answered before it.
+    /// Gives a remote client's request back to its front, behind all that was answered before it.
     pub(crate) fn send_back(&mut self, id: ConnectionId, frame: Box<[u8]>) {
-        let guest = self.clients.connections.get(id).and_then(|connection| connection.guest.as_ref());
-        let Some((home, client)) = guest.map(|guest| (guest.home, guest.client)) else { return };
+        let remote = self.clients.connections.get(id).and_then(|connection| connection.remote.as_ref());
+        let Some((front, client)) = remote.map(|remote| (remote.front, remote.client)) else { return };
         let before = self.frames(id);
-        self.clients.said.extend(before.map(|frames| (home, client, frames)));
+        self.clients.outbox.extend(before.map(|frames| (front, client, frames)));
         let (version, stamp) = (self.applied.placement.version(), self.applied.stamp.clone());
-        self.clients.said.push_back((home, client, ToClient::WrongPartition { version, frame, stamp }));
+        self.clients.outbox.push_back((front, client, ToClient::WrongPartition { version, frame, stamp }));
     }
 
     /// The leader has not taken a write because of where it was sent.
@@ -185,23 +185,23 @@ impl Replica {
             // If it was given before this process began nobody would say so.
             self.say(given.partition, ShardMessage::Follow { given, taken });
         }
-        let (homes, _) = self.leader.moves.coming.entry(taken).or_default();
-        *homes == u64::MAX >> (64 - u32::from(self.applied.placement.partitions()))
+        let (fronts, _) = self.leader.moves.coming.entry(taken).or_default();
+        *fronts == u64::MAX >> (64 - u32::from(self.applied.placement.partitions()))
     }
 
     /// Who takes what this partition has given at a place waits for the watches on that.
     pub(crate) fn is_followed(&mut self, given: EntryId, taken: EntryId) {
         if given.position <= self.leader.moves.begun {
-            self.tell_homes(taken, BTreeMap::new());
+            self.tell_fronts(taken, BTreeMap::new());
         } else if given.position > self.timeline.applied_at().0 {
             self.leader.moves.followers.push((given, taken));
         }
     }
 
-    fn tell_homes(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
-        for home in 0..self.applied.placement.partitions() {
-            let watches = leaving.remove(&home).unwrap_or_default();
-            self.say(home, ShardMessage::Leaves { taken, watches });
+    fn tell_fronts(&mut self, taken: EntryId, mut leaving: BTreeMap<u8, Vec<LeftWatch>>) {
+        for front in 0..self.applied.placement.partitions() {
+            let watches = leaving.remove(&front).unwrap_or_default();
+            self.say(front, ShardMessage::Leaves { taken, watches });
         }
     }
 
@@ -237,35 +237,35 @@ impl Replica {
             }
         }
         leaving.extend(watches.recursive_above(path));
-        let mut by_home = BTreeMap::<u8, Vec<LeftWatch>>::new();
+        let mut by_front = BTreeMap::<u8, Vec<LeftWatch>>::new();
         for MovedWatch { path, watcher, mode } in leaving {
             let connection = self.clients.connections.get(ConnectionId(watcher.0));
-            if let Some(guest) = connection.and_then(|connection| connection.guest.as_ref()) {
-                by_home.entry(guest.home).or_default().push((guest.client, path, mode));
+            if let Some(remote) = connection.and_then(|connection| connection.remote.as_ref()) {
+                by_front.entry(remote.front).or_default().push((remote.client, path, mode));
             }
         }
         if self.planted.is(Bug::WatchesStay) {
-            by_home.clear();
+            by_front.clear();
         }
-        self.tell_homes(taken, by_home);
+        self.tell_fronts(taken, by_front);
     }
 
-    /// What a home has to say of watches that come here.
-    pub(crate) fn watches_come(&mut self, home: u8, taken: EntryId, watches: Vec<LeftWatch>) {
+    /// What a front has to say of watches that come here.
+    pub(crate) fn watches_come(&mut self, front: u8, taken: EntryId, watches: Vec<LeftWatch>) {
         if taken.position <= self.timeline.applied_at().0 {
             return;
         }
-        let (homes, coming) = self.leader.moves.coming.entry(taken).or_default();
-        *homes |= 1 << home;
-        coming.extend(watches.into_iter().map(|watch| (home, watch)));
+        let (fronts, coming) = self.leader.moves.coming.entry(taken).or_default();
+        *fronts |= 1 << front;
+        coming.extend(watches.into_iter().map(|watch| (front, watch)));
         self.apply_committed();
     }
 
     /// Watches on what has just been taken.
     fn watches_arrive(&mut self, taken: EntryId) {
         let Some((_, watches)) = self.leader.moves.coming.remove(&taken) else { return };
-        for (home, (client, path, mode)) in watches {
-            if let Some(id) = self.guest(home, client) {
+        for (front, (client, path, mode)) in watches {
+            if let Some(id) = self.remote(front, client) {
                 self.applied.partition.watches.add(&path, WatcherId(id.0), mode);
             }
         }
@@ -284,8 +284,8 @@ impl Replica {
         let before = self.applied.placement.version();
         self.note_placement();
         if before != self.applied.placement.version() {
-            for home in 0..self.applied.placement.partitions() {
-                self.say(home, ShardMessage::Replaced);
+            for front in 0..self.applied.placement.partitions() {
+                self.say(front, ShardMessage::Replaced);
             }
         }
     }

@@ -108,7 +108,7 @@ impl Replica {
             StepKind::DeleteAt { path, version } => (PartOp::DeleteAt { path, version: *version }, caller),
             StepKind::ReapAt(path) => (PartOp::ReapAt { path }, caller),
             StepKind::Visit(partition) => (PartOp::Visit { partition: *partition }, caller),
-            StepKind::Guest => (PartOp::Guest, caller),
+            StepKind::RemoteSession => (PartOp::RemoteSession, caller),
             StepKind::Close => {
                 at_cuts = tree.ephemerals_at_cuts(session);
                 part.ends(ending);

@@ -6,7 +6,6 @@ use crate::config::{Config, Now};
 use crate::connection::{ConnectionId, Connections, Output};
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
-use crate::guest::Guests;
 use crate::liveness::Liveness;
 use crate::load::Load;
 use crate::local::Local;
@@ -15,6 +14,7 @@ use crate::moves::Moves;
 use crate::partition::Partition;
 use crate::placement::{FIRST, Placement};
 use crate::read_only::ReadOnly;
+use crate::remote_client::RemoteClients;
 use crate::session::Sessions;
 use crate::session_table::{SessionNews, SessionTable};
 use crate::shard_message::ToClient;
@@ -30,13 +30,13 @@ use stoa_tree::Tree;
 /// Who asks, and what they are told.
 #[derive(Default)]
 pub(super) struct Clients {
-    /// Clients' connections; those of any home, where there are several partitions.
+    /// Clients' connections; those of any front, where there are several partitions.
     pub(super) connections: Connections,
-    /// Clients of this server's homes.
-    pub(super) guests: Guests,
+    /// Clients of this server's fronts.
+    pub(super) remote: RemoteClients,
     pub(super) sides: Sides,
-    /// For clients of this server's homes.
-    pub(super) said: VecDeque<(u8, ConnectionId, ToClient)>,
+    /// For clients of this server's fronts.
+    pub(super) outbox: VecDeque<(u8, ConnectionId, ToClient)>,
     pub(super) outputs: VecDeque<Output>,
     /// Connections that are not listened to, by when that ends.
     pub(super) pauses: BTreeSet<(u64, ConnectionId)>,

@@ -66,10 +66,10 @@ impl Replica {
             }
             Err(_) => return None,
         }
-        let knows_guest = own == FIRST || self.applied.partition.tree.session_is_live(session);
-        if knows_guest {
+        let knows_remote = own == FIRST || self.applied.partition.tree.session_is_live(session);
+        if knows_remote {
             let is_needless = |step: &Step| match step.kind {
-                StepKind::Guest => step.partition == own,
+                StepKind::RemoteSession => step.partition == own,
                 StepKind::Visit(partition) => partition == own,
                 _ => false,
             };

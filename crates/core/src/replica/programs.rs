@@ -49,10 +49,10 @@ impl Replica {
         let zxid = self.applied.partition.tree.last_zxid();
         for (session, path) in told.iter().copied() {
             let is_open = |id: &ConnectionId| {
-                self.clients.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Guest)
+                self.clients.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Remote)
             };
-            let guest = || self.clients.guests.of_session(session).rfind(is_open);
-            if let Some(id) = self.sessions.live.connection_of(session).or_else(guest) {
+            let remote = || self.clients.remote.of_session(session).rfind(is_open);
+            if let Some(id) = self.sessions.live.connection_of(session).or_else(remote) {
                 notify(
                     &mut self.clients.connections,
                     &mut self.stats,
@@ -94,9 +94,9 @@ impl Replica {
     /// here, in its turn.
     pub(crate) fn read_untaken(&mut self, id: ConnectionId, asked: &[u8]) {
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        if let Some(guest) = &mut connection.guest {
+        if let Some(remote) = &mut connection.remote {
             // It was taken because the session is known to have come here.
-            guest.is_known = true;
+            remote.is_known = true;
         }
         let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         let Some(slot) = write else { return };

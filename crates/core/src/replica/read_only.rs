@@ -86,23 +86,24 @@ impl Replica {
             return;
         }
         self.sessions.read_only.active = false;
-        let guests: Vec<_> = self.sessions.read_only.guests.values().map(|guest| guest.connection).collect();
-        self.warn(format!("the server is not read-only any more; {} clients come back", guests.len()));
-        for id in guests {
+        let sessions: Vec<_> =
+            self.sessions.read_only.sessions.values().map(|session| session.connection).collect();
+        self.warn(format!("the server is not read-only any more; {} clients come back", sessions.len()));
+        for id in sessions {
             self.close(id, CloseReason::ReadsEnd);
         }
     }
 
     /// Ends the connections of those that are silent, and of those that have to look for a leader.
-    pub(crate) fn tend_guests(&mut self) {
+    pub(crate) fn tend_read_only_sessions(&mut self) {
         let now_us = self.now.mono_us;
         let (connections, limits) = (&self.clients.connections, &self.config.limits);
-        let due = self.sessions.read_only.guests.values().filter_map(|guest| {
-            let held_up = connections.get(guest.connection).is_some_and(|it| it.is_held_up(limits));
-            if guest.until_us.is_some_and(|until| until <= now_us) {
-                Some((guest.connection, CloseReason::NoQuorum))
-            } else if guest.heard_us + guest.timeout_us <= now_us && !held_up {
-                Some((guest.connection, CloseReason::SessionExpired))
+        let due = self.sessions.read_only.sessions.values().filter_map(|session| {
+            let held_up = connections.get(session.connection).is_some_and(|it| it.is_held_up(limits));
+            if session.until_us.is_some_and(|until| until <= now_us) {
+                Some((session.connection, CloseReason::NoQuorum))
+            } else if session.heard_us + session.timeout_us <= now_us && !held_up {
+                Some((session.connection, CloseReason::SessionExpired))
             } else {
                 None
             }
@@ -182,18 +183,19 @@ impl Replica {
             connection.last_reply_us = now_us;
         }
         let timeout_us = u64::try_from(response.timeout_ms).unwrap_or(0) * 1000;
-        let guest = ReadOnlySession { connection: id, timeout_us, heard_us: now_us, until_us };
-        let previous = self.sessions.read_only.guests.insert(session, guest).map(|guest| guest.connection);
+        let new = ReadOnlySession { connection: id, timeout_us, heard_us: now_us, until_us };
+        let previous =
+            self.sessions.read_only.sessions.insert(session, new).map(|session| session.connection);
         for previous in previous.into_iter().chain(self.sessions.live.leave(session)) {
             self.close(previous, CloseReason::SessionMoved);
         }
-        self.hear_guest(session);
+        self.hear_read_only_session(session);
         self.send_response(id, response);
     }
 
     /// A read-only client has been heard of. When a leader is found it is told so: where the session is
     /// known to be, nobody has heard of it meanwhile.
-    pub(crate) fn hear_guest(&mut self, session: i64) {
+    pub(crate) fn hear_read_only_session(&mut self, session: i64) {
         self.sessions.read_only.heard(session, self.now);
         self.sessions.live.heard_here(session, self.now);
     }

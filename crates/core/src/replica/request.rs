@@ -23,8 +23,8 @@ impl Replica {
         };
         let placed = self.applied.placement.version();
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        let guest = connection.guest.as_ref();
-        let is_misplaced = guest.is_some_and(|guest| guest.placed < placed)
+        let remote = connection.remote.as_ref();
+        let is_misplaced = remote.is_some_and(|remote| remote.placed < placed)
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         connection.last_op = Some(opcode);
         connection.last_xid = header.xid;
@@ -135,11 +135,11 @@ impl Replica {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
             return;
         }
-        self.rests_on_guest(id);
+        self.rests_on_remote(id);
         let Some(connection) = self.clients.connections.get(id) else { return };
         // A server alone need not store what changes nothing.
-        let is_ahead = connection.guest.as_ref().is_some_and(|guest| guest.is_ahead);
-        let is_beside = self.timeline.is_alone() && !is_ahead;
+        let is_pipelined = connection.remote.as_ref().is_some_and(|remote| remote.is_pipelined);
+        let is_beside = self.timeline.is_alone() && !is_pipelined;
         let origin = self.timeline.next_request();
         let refused = match (self.moved(session, origin.server, opening), &request) {
             (Some(code), _) => Err(Refusal::Error(code)),
@@ -188,9 +188,9 @@ impl Replica {
     }
 
     /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
-    /// back to its home: then so must it. It waits as a request.
+    /// back to its front: then so must it. It waits as a request.
     fn has_to_wait(&mut self, id: ConnectionId, header: RequestHeader, body: &[u8], arrived_us: u64) -> bool {
-        let waits = |connection: &Connection| connection.guest.is_some() && !connection.queue.is_empty();
+        let waits = |connection: &Connection| connection.remote.is_some() && !connection.queue.is_empty();
         let has_to_wait = self.clients.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);

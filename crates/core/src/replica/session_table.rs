@@ -85,15 +85,15 @@ impl Replica {
         }
     }
 
-    /// Whether a leader of this partition may not know that the session of this guest has come to it. What the
-    /// session has asked elsewhere may then be accepted later than what this guest is answered now, unless the
-    /// question is put on the timeline: whoever leads it then, or later, has heard of the guest.
+    /// Whether a leader of this partition may not know that the session of this remote client has come to it. What the
+    /// session has asked elsewhere may then be accepted later than what this remote client is answered now, unless the
+    /// question is put on the timeline: whoever leads it then, or later, has heard of the remote client.
     pub(crate) fn is_stranger(&self, id: ConnectionId) -> bool {
         let Some(table) = &self.sessions.table else { return false };
         let Some(connection) = self.clients.connections.get(id) else { return false };
-        let Some(guest) = connection.guest.as_ref().filter(|guest| !guest.is_known) else { return false };
+        let Some(remote) = connection.remote.as_ref().filter(|remote| !remote.is_known) else { return false };
         let contact = Contact { server: self.config.server_id, opening: connection.opening };
-        let is_known = || table.knows(connection.session, contact, guest.since) == Known::Yes;
+        let is_known = || table.knows(connection.session, contact, remote.since) == Known::Yes;
         !(self.timeline.is_alone() && is_known())
     }
 
@@ -101,16 +101,16 @@ impl Replica {
     #[inline]
     pub(crate) fn is_known(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.clients.connections.get_mut(id) else { return false };
-        let (Some(table), Some(guest)) = (&self.sessions.table, connection.guest.as_mut()) else {
+        let (Some(table), Some(remote)) = (&self.sessions.table, connection.remote.as_mut()) else {
             return true;
         };
         // Found with each write otherwise, while sessions come and go now and then.
-        if guest.known_at != Some(table.changes) {
+        if remote.known_at != Some(table.changes) {
             let contact = Contact { server: self.config.server_id, opening: connection.opening };
-            let known = table.knows(connection.session, contact, guest.since);
-            guest.known_at = (known == Known::Yes).then_some(table.changes);
+            let known = table.knows(connection.session, contact, remote.since);
+            remote.known_at = (known == Known::Yes).then_some(table.changes);
         }
-        guest.known_at.is_some()
+        remote.known_at.is_some()
     }
 
     /// Whether who asks speaks for his session, as far as it is this partition's business.

@@ -13,11 +13,11 @@ use stoa_wire::{ELSEWHERE, Opcode, Reader, RequestHeader};
 
 impl Replica {
     /// Somebody wants a side connection to this session's.
-    pub(crate) fn attach_side(&mut self, home: u8, client: ConnectionId, session: i64, password: &[u8]) {
+    pub(crate) fn attach_side(&mut self, front: u8, client: ConnectionId, session: i64, password: &[u8]) {
         let answer = match self.main_of(session, password) {
             Ok((main, attached)) => {
-                if let Some((thread, replaced)) = self.clients.sides.insert(main, (home, client)) {
-                    self.clients.said.push_back((
+                if let Some((thread, replaced)) = self.clients.sides.insert(main, (front, client)) {
+                    self.clients.outbox.push_back((
                         thread,
                         replaced,
                         ToClient::Closed(CloseReason::SessionMoved),
@@ -30,7 +30,7 @@ impl Replica {
                 ToClient::Closed(reason)
             }
         };
-        self.clients.said.push_back((home, client, answer));
+        self.clients.outbox.push_back((front, client, answer));
     }
 
     /// The connection of a session's client to this server.
@@ -41,10 +41,10 @@ impl Replica {
         }
         let main = self.sessions.live.connection_of(session).ok_or(CloseReason::SessionMoved)?;
         let connection = self.clients.connections.get(main).ok_or(CloseReason::SessionMoved)?;
-        match (&connection.phase, &connection.guest) {
-            (Phase::Live(_), Some(guest)) => {
+        match (&connection.phase, &connection.remote) {
+            (Phase::Live(_), Some(remote)) => {
                 let (timeout_ms, opening) = (connection.timeout_ms, connection.opening);
-                let since = guest.since;
+                let since = remote.since;
                 Ok((main, Attached { session, timeout_ms, opening, since, read_only: false, programs: true }))
             }
             _ => Err(CloseReason::SessionMoved),
@@ -52,21 +52,21 @@ impl Replica {
     }
 
     /// A side connection is gone.
-    pub(crate) fn detach_side(&mut self, home: u8, client: ConnectionId) {
-        self.clients.sides.remove((home, client));
+    pub(crate) fn detach_side(&mut self, front: u8, client: ConnectionId) {
+        self.clients.sides.remove((front, client));
     }
 
     /// A connection has ended, and its side connections with it.
     pub(crate) fn end_sides(&mut self, main: ConnectionId) {
         for (thread, side) in self.clients.sides.remove_all(main) {
-            self.clients.said.push_back((thread, side, ToClient::Closed(CloseReason::MainEnded)));
+            self.clients.outbox.push_back((thread, side, ToClient::Closed(CloseReason::MainEnded)));
         }
     }
 
-    /// A fast read of a guest: answered from what is applied, whatever its client has seen, and whatever it
+    /// A fast read of a remote client: answered from what is applied, whatever its client has seen, and whatever it
     /// has asked before (AGORA, section IV-D). `frame` has the opcode where others have the xid and the
     /// opcode.
-    pub(crate) fn guest_fast(&mut self, id: ConnectionId, xid: i32, frame: &[u8], now: Now) {
+    pub(crate) fn remote_fast(&mut self, id: ConnectionId, xid: i32, frame: &[u8], now: Now) {
         self.now = now;
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if connection.phase == Phase::Closing {

@@ -20,7 +20,7 @@ fn world() -> (Threads, Client, Vec<String>) {
     (threads, anna, tops)
 }
 
-/// What `begins` begins, the end of a session, is applied by the last partition, and her home does not hear of it.
+/// What `begins` begins, the end of a session, is applied by the last partition, and her front does not hear of it.
 fn end_but_not_at_her_home(threads: &mut Threads, begins: impl FnOnce(&mut Threads)) {
     threads.slow_log = vec![0];
     begins(threads);

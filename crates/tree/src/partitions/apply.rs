@@ -25,8 +25,8 @@ impl Tree {
                 let mut sessions = sessions.iter().map(|session| i64::from_le_bytes(*session));
                 sessions.try_for_each(|session| self.note_visit(update, session, partition))
             }
-            PartitionOp::Guest => {
-                self.sessions.make_guest(update.session);
+            PartitionOp::RemoteSession => {
+                self.sessions.make_remote(update.session);
                 Ok(())
             }
             PartitionOp::Give { path, digest } => {

@@ -15,7 +15,7 @@
 //!
 //! What is left, and what is found on the other side, becomes what it has to be by the rules of
 //! [`crate::partitions::cut`]; the Stats are the same before and after, and the digests of both trees together
-//! change by the terms of names that are away (and of guests) only.
+//! change by the terms of names that are away (and of remote sessions) only.
 
 use crate::Caller;
 use crate::acl;
@@ -389,7 +389,7 @@ impl Tree {
             if self.is_first() {
                 return Err("it takes an ephemeral of a session that does not exist");
             }
-            self.sessions.make_guest(session);
+            self.sessions.make_remote(session);
         }
         let mut node = znode.node(name);
         node.acl = match znode.acl {

@@ -13,7 +13,7 @@ const DISOWN: u8 = 11;
 const CREATE_AT: u8 = 12;
 const DELETE_AT: u8 = 13;
 const VISIT: u8 = 14;
-const GUEST: u8 = 15;
+const REMOTE_SESSION: u8 = 15;
 const VISITS: u8 = 16;
 const GIVE: u8 = 17;
 const TAKE: u8 = 18;
@@ -37,7 +37,7 @@ pub(crate) enum PartitionOp<'a> {
     /// The same of other sessions (their ids, little-endian).
     Visits { partition: u8, sessions: &'a [[u8; SESSION_BYTES]] },
     /// The update's session, which lives on the first partition, is about to own ephemerals here.
-    Guest,
+    RemoteSession,
     /// A subtree goes to another partition. The digest is that of what goes.
     Give { path: &'a str, digest: u64 },
     /// A subtree comes from another partition: see [`crate::partitions::content`].
@@ -62,7 +62,7 @@ impl<'a> PartitionOp<'a> {
                 put_len(out, sessions.len());
                 out.extend_from_slice(sessions.as_flattened());
             }
-            Self::Guest => out.push(GUEST),
+            Self::RemoteSession => out.push(REMOTE_SESSION),
             Self::Give { path, digest } => {
                 put_path(out, GIVE, path);
                 out.extend_from_slice(&digest.to_le_bytes());
@@ -92,7 +92,7 @@ impl<'a> PartitionOp<'a> {
                 let (sessions, _) = decoder.take(len)?.as_chunks();
                 Self::Visits { partition, sessions }
             }
-            GUEST => Self::Guest,
+            REMOTE_SESSION => Self::RemoteSession,
             GIVE => Self::Give { path: whole_path(decoder)?, digest: u64::from_le_bytes(decoder.array()?) },
             TAKE => Self::Take { path: whole_path(decoder)?, content: decoder.bytes()? },
             PLACE => Self::Place { changes: Changes::decode(decoder.bytes()?)? },
@@ -144,7 +144,7 @@ impl fmt::Display for PartitionOp<'_> {
             Self::Visits { partition, sessions } => {
                 write!(f, "visits partition={partition} sessions={}", sessions.len())
             }
-            Self::Guest => f.write_str("guest"),
+            Self::RemoteSession => f.write_str("remote_session"),
             Self::Give { path, .. } => write!(f, "give {path:?}"),
             Self::Take { path, content } => write!(f, "take {path:?} bytes={}", content.len()),
             Self::Place { changes } => write!(f, "place{changes}"),

@@ -1,5 +1,5 @@
 //! Sessions where a tree is one of several. They live on the first partition, which notes where else each owns
-//! ephemerals; on the others those alone are known that own something there, as *guests*.
+//! ephemerals; on the others those alone are known that own something there, as *remote sessions*.
 
 use crate::node::ZnodeKind;
 use crate::session::{Contact, Sessions};
@@ -8,7 +8,7 @@ use stoa_wire::{ErrorCode, PASSWORD_LEN};
 
 impl Sessions {
     /// Makes a session known that lives on the first partition, if it is not.
-    pub(super) fn make_guest(&mut self, id: i64) {
+    pub(super) fn make_remote(&mut self, id: i64) {
         if !self.contains(id) {
             self.create(id, 0, [0; PASSWORD_LEN], Contact::default());
         }
@@ -28,7 +28,7 @@ impl Tree {
         !self.is_first() && self.overlay.session(session).is_none()
     }
 
-    /// An ephemeral's session has to be known where it lives: see [`crate::PartOp::Guest`].
+    /// An ephemeral's session has to be known where it lives: see [`crate::PartOp::RemoteSession`].
     pub(crate) fn check_owner(&self, kind: ZnodeKind) -> Result<(), ErrorCode> {
         match kind {
             ZnodeKind::Ephemeral { session } if !self.is_first() && !self.session_is_live(session) => {

@@ -24,7 +24,7 @@ use stoa_wire::{ErrorCode, PASSWORD_LEN, Request, Stat};
 /// told to disown must be found to be deletable on the other side.
 ///
 /// When the update is applied, what a client would be told comes from the znode's side; `Adopt`, `Disown`,
-/// `Visit` and `Guest` have no result.
+/// `Visit` and `RemoteSession` have no result.
 #[derive(Debug, Clone, Copy)]
 pub enum PartOp<'a> {
     /// A create, delete, deleteContainer, setData, setACL or check that concerns this partition alone.
@@ -71,7 +71,7 @@ pub enum PartOp<'a> {
         sessions: &'a [i64],
     },
     /// On another partition: the part's session is about to own ephemerals here. Nothing if it is known.
-    Guest,
+    RemoteSession,
     /// The part's session is closed: its ephemerals here are deleted. Where the parent lives elsewhere
     /// ([`Tree::ephemerals_at_cuts`]), it has to disown them.
     CloseSession,
@@ -153,7 +153,7 @@ pub enum PartResult {
         /// For [`PartOp::Take`] there.
         content: Vec<u8>,
         /// The sessions that own ephemerals in it, sorted. If it does not go to the first partition, that one
-        /// has to note it: see [`PartOp::Visits`]. Where it goes they become guests with it.
+        /// has to note it: see [`PartOp::Visits`]. Where it goes they become remote sessions with it.
         sessions: Vec<i64>,
     },
     /// Nothing that a client is told.
@@ -187,7 +187,7 @@ impl Tree {
             }
             PartOp::Visit { partition } => self.part_visit(part, partition),
             PartOp::Visits { partition, sessions } => self.part_visits(part, partition, sessions),
-            PartOp::Guest => self.part_guest(part),
+            PartOp::RemoteSession => self.part_remote_session(part),
             PartOp::Give { path, limit_bytes } => self.part_give(part, path, limit_bytes, caller),
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
             PartOp::Place { changes } => self.part_place(part, changes, caller),
@@ -323,14 +323,14 @@ impl Tree {
         self.overlay.touch_session(part.stamp().zxid, session, Some(open));
     }
 
-    fn part_guest(&mut self, part: &mut Part) -> Prepared {
+    fn part_remote_session(&mut self, part: &mut Part) -> Prepared {
         if self.session_is_live(part.session()) {
             return Ok(PartResult::Done);
         }
         if !self.may_live(part.session()) {
             return Err(ErrorCode::SessionExpired);
         }
-        PartitionOp::Guest.encode(&mut part.ops);
+        PartitionOp::RemoteSession.encode(&mut part.ops);
         let open = OpenSession { password: [0; PASSWORD_LEN], contact: Contact::default(), visited: 0 };
         self.overlay.touch_session(part.stamp().zxid, part.session(), Some(open));
         Ok(PartResult::Done)

@@ -354,7 +354,10 @@ impl Run {
             assert_eq!(found, wanted);
             let lives = divided.members[0].tree.session(*session).is_some();
             assert_eq!(lives, whole.tree.session(*session).is_some());
-            assert!(lives || trees().all(|tree| tree.session(*session).is_none()), "no guest is left behind");
+            assert!(
+                lives || trees().all(|tree| tree.session(*session).is_none()),
+                "no remote session is left behind"
+            );
         }
     }
 }

@@ -111,7 +111,7 @@ fn what_moves_is_as_it_was_and_nobody_is_told() {
 #[test]
 fn there_and_back_again_changes_nothing() {
     let mut divided = full();
-    // So that the guests are known, and where they have been.
+    // So that the remote sessions are known, and where they have been.
     divided.relocate("/a", 1, true).unwrap();
     divided.relocate("/a", 2, true).unwrap();
     divided.relocate("/a", 0, true).unwrap();
@@ -251,13 +251,13 @@ fn a_subtree_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn those_who_own_something_become_guests_where_it_goes() {
+fn those_who_own_something_become_remote_sessions_where_it_goes() {
     let mut divided = full();
     divided.relocate("/a", 1, true).unwrap();
     let [first, second, third] = &divided.members[..] else { panic!("three partitions") };
     assert_eq!([5, 6, 7].map(|session| first.tree.visited(session)), [2, 2, 0]);
-    let guest = second.tree.session(5).unwrap();
-    assert_eq!((guest.timeout_ms, guest.password, guest.ephemeral_count), (0, [0; 16], 1));
+    let remote = second.tree.session(5).unwrap();
+    assert_eq!((remote.timeout_ms, remote.password, remote.ephemeral_count), (0, [0; 16], 1));
     assert!(second.tree.session(7).is_none() && third.tree.session_count() == 0);
     assert_eq!(first.tree.session(5).unwrap().ephemeral_count, 0);
     let before = (first.log.len(), first.tree.digest());

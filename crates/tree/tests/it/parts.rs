@@ -264,7 +264,7 @@ fn the_acl_of_the_parent_counts_but_not_for_the_server() {
 }
 
 #[test]
-fn a_session_is_a_guest_where_it_owns_something() {
+fn a_session_is_remote_where_it_owns_something() {
     let mut divided = divided();
     let stamp = divided.stamp();
     divided.create_session(5, stamp);
@@ -274,7 +274,7 @@ fn a_session_is_a_guest_where_it_owns_something() {
     let ephemeral = create("/a/e", b"", Ephemeral);
     let op = PartOp::Whole(&ephemeral.request());
     let second = &mut divided.members[1].tree;
-    assert_eq!(alone(second, 5, op).unwrap_err(), ErrorCode::SessionExpired, "no guest yet");
+    assert_eq!(alone(second, 5, op).unwrap_err(), ErrorCode::SessionExpired, "no remote session yet");
     let op = PartOp::CreateAt { request: &ephemeral.request(), path: "/p/x" };
     assert_eq!(alone(second, 5, op).unwrap_err(), ErrorCode::SessionExpired);
     let set = set("/a", b"", -1);
@@ -320,14 +320,18 @@ fn a_session_is_a_guest_where_it_owns_something() {
 #[test]
 fn a_session_that_is_closing_owns_nothing_any_more() {
     let mut tree = Tree::new_part(Options::default());
-    let (_, guest) = alone(&mut tree, 5, PartOp::Guest).unwrap();
-    assert!(!guest.is_empty());
-    assert_eq!(alone(&mut tree, 5, PartOp::Guest).unwrap(), (PartResult::Done, Vec::new()), "known already");
+    let (_, remote) = alone(&mut tree, 5, PartOp::RemoteSession).unwrap();
+    assert!(!remote.is_empty());
+    assert_eq!(
+        alone(&mut tree, 5, PartOp::RemoteSession).unwrap(),
+        (PartResult::Done, Vec::new()),
+        "known already"
+    );
     let (_, close) = alone(&mut tree, 5, PartOp::CloseSession).unwrap();
     assert!(!close.is_empty());
-    assert_eq!(alone(&mut tree, 5, PartOp::Guest).unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(alone(&mut tree, 5, PartOp::RemoteSession).unwrap_err(), ErrorCode::SessionExpired);
     let mut first = Tree::new(Options::default());
-    assert_eq!(alone(&mut first, 5, PartOp::Guest).unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(alone(&mut first, 5, PartOp::RemoteSession).unwrap_err(), ErrorCode::SessionExpired);
     let visit = PartOp::Visit { partition: 3 };
     assert_eq!(alone(&mut first, 5, visit).unwrap_err(), ErrorCode::SessionExpired);
 }
@@ -471,7 +475,7 @@ fn all_of_it_is_in_the_digest() {
         digest_after(PartOp::Adopt(&b.request())),
         digest_after(PartOp::Visit { partition: 1 }),
         digest_after(PartOp::Visit { partition: 2 }),
-        digest_after(PartOp::Guest),
+        digest_after(PartOp::RemoteSession),
     ];
     digests.sort_unstable();
     digests.dedup();
@@ -562,7 +566,11 @@ fn parts_are_described_for_people() {
     assert!(second[0].ends_with(r#"session=0x5 multi create_at "/a" bytes=4"#), "{}", second[0]);
     assert!(first[2].ends_with(r#"multi create_at "/a/b/c" bytes=4 acl"#), "{}", first[2]);
     assert!(first[4].ends_with(r#"multi adopt "/p/x" visit partition=1"#), "{}", first[4]);
-    assert!(second[3].ends_with(r#"multi guest create_at "/p/x" bytes=4 ephemeral"#), "{}", second[3]);
+    assert!(
+        second[3].ends_with(r#"multi remote_session create_at "/p/x" bytes=4 ephemeral"#),
+        "{}",
+        second[3]
+    );
     let mut divided = divided;
     divided.ask(&delete("/p/x", -1), 0).unwrap();
     let last = |at: usize| {
@@ -638,7 +646,7 @@ fn parts_that_do_not_fit_the_state_are_reported() {
 }
 
 #[test]
-fn a_session_that_is_known_does_not_become_a_guest() {
+fn a_session_that_is_known_does_not_become_a_remote_one() {
     let mut divided = rich();
     let mut bytes = (1_i64 << 40).to_le_bytes().to_vec();
     bytes.extend([0; 8]);
@@ -651,8 +659,8 @@ fn a_session_that_is_known_does_not_become_a_guest() {
 }
 
 #[test]
-fn a_guest_is_nobody_to_come_back_as() {
+fn a_remote_session_is_nobody_to_come_back_as() {
     let divided = rich();
-    let guest = divided.members[1].tree.session(5).unwrap();
-    assert_eq!((guest.timeout_ms, guest.password, guest.contact), (0, [0; 16], Contact::default()));
+    let remote = divided.members[1].tree.session(5).unwrap();
+    assert_eq!((remote.timeout_ms, remote.password, remote.contact), (0, [0; 16], Contact::default()));
 }

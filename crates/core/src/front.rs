@@ -6,20 +6,20 @@
 //! answered, so that it carries what they have seen. What a client is told carries what the partition had
 //! seen, and waits for the events of those partitions that the client watches (section IV-G).
 
-mod ahead;
 mod direct;
 mod due;
+mod pipeline;
 mod run;
 mod settle;
 mod time;
 
-use crate::ahead::Ahead;
 use crate::auth::{self, IDENTITIES_MAX};
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::connection::{ConnectError, Output};
 use crate::frame::Frame;
 use crate::gather::Gather;
+use crate::pipelined::Pipelined;
 use crate::placement::{FIRST, Placement};
 use crate::planted::{Bug, Planted};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
@@ -34,13 +34,13 @@ use stoa_wire::{
     Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,
 };
 
-pub(crate) use ahead::AskedAhead;
-use ahead::{HeldBack, Kind, RoutedBy, Way};
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
+pub(crate) use pipeline::Pipeline;
+use pipeline::{HeldBack, Kind, RoutedBy, Way};
 
 /// The clients of one thread.
-pub(crate) struct Home {
+pub(crate) struct Front {
     config: Config,
     pub(crate) placement: Placement,
     pub(crate) connections: Connections,
@@ -73,7 +73,7 @@ pub(crate) struct Home {
     pub(crate) messages: VecDeque<(u8, ShardMessage)>,
     /// For other threads.
     pub(crate) outbox: VecDeque<(u8, ShardMessage)>,
-    /// Homes that want to know when a position is applied.
+    /// Fronts that want to know when a position is applied.
     tell: VecDeque<(u8, u64)>,
     /// For this thread's own partition, where it could not be asked at once.
     own: VecDeque<(ConnectionId, ToPartition)>,
@@ -87,13 +87,13 @@ pub(crate) struct Home {
     now_us: u64,
     /// Whose answers are held back for a moment.
     held: VecDeque<HeldBack>,
-    /// Whether writes may be asked ahead: this thread's partition prepares them, and so do the others, most likely.
+    /// Whether writes may be pipelined: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
-    /// Writes that were asked ahead.
-    asked_ahead: u64,
+    /// Writes that were pipelined.
+    pipelined: u64,
     /// Bytes of requests that may be under way.
     bytes_max: usize,
-    pub(crate) stats: HomeStats,
+    pub(crate) stats: FrontStats,
     pub(crate) planted: Planted,
 }
 
@@ -104,17 +104,17 @@ pub(crate) enum Taken<'a> {
     Done,
     /// It is for this thread's own partition, of this connection there. What the client has seen is told
     /// with it if that may be news.
-    Own { guest: ConnectionId, frame: Frame<'a>, has_news: bool },
+    Own { remote: ConnectionId, frame: Frame<'a>, has_news: bool },
     /// It is a fast read of that connection. The frame begins where an opcode stands in others, with the
     /// opcode behind.
-    Fast { guest: ConnectionId, xid: i32, frame: &'a [u8] },
+    Fast { remote: ConnectionId, xid: i32, frame: &'a [u8] },
     /// It was sent to the wrong partition.
-    Elsewhere { guest: ConnectionId, xid: i32 },
+    Elsewhere { remote: ConnectionId, xid: i32 },
 }
 
 /// What a thread counts of its clients, besides what the partitions count of their requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct HomeStats {
+pub struct FrontStats {
     /// Frames received.
     pub packets_received: u64,
     /// Heartbeats answered.
@@ -133,7 +133,7 @@ pub struct HomeStats {
     pub frames_too_large: u64,
 }
 
-impl Home {
+impl Front {
     pub(crate) fn new(config: Config) -> Self {
         let placement = Placement::new(config.partitions);
         // What a partition can be given to store comes from the clients of all threads.
@@ -145,7 +145,7 @@ impl Home {
             now_us: 0,
             held: VecDeque::new(),
             prepares: false,
-            asked_ahead: 0,
+            pipelined: 0,
             newest: 0,
             own_stamp: Timestamp::new(config.partitions),
             placed_stamp: Timestamp::new(config.partitions),
@@ -168,7 +168,7 @@ impl Home {
             outbox: VecDeque::new(),
             tell: VecDeque::new(),
             own: VecDeque::new(),
-            stats: HomeStats::default(),
+            stats: FrontStats::default(),
             config,
         }
     }
@@ -239,7 +239,7 @@ impl Home {
     fn oversized(&mut self, id: ConnectionId, rest: &mut &[u8], announced: i32, now: Now) -> bool {
         let len = usize::try_from(announced).ok().filter(|len| *len <= self.config.limits.frame_skip_bytes);
         let Some(connection) = self.connections.get_mut(id) else { return false };
-        let Some(len) = len.filter(|_| connection.phase == Phase::Guest) else {
+        let Some(len) = len.filter(|_| connection.phase == Phase::Remote) else {
             *rest = &[];
             self.stats.frames_too_large += 1;
             self.close(id, CloseReason::BadFrame);
@@ -261,7 +261,7 @@ impl Home {
         if let Taken::Own { has_news, .. } = self.request(id, &frame, now) {
             let seen = self.seen(id).filter(|_| has_news).cloned();
             let placed = self.placement.version();
-            let request = ToPartition::Request { seen, placed, frame: frame.into(), ahead: None };
+            let request = ToPartition::Request { seen, placed, frame: frame.into(), pipelined: None };
             self.own.push_back((id, request));
         }
         true
@@ -310,29 +310,29 @@ impl Home {
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
         let destination = route.destination(&self.placement, &frame);
         let way = match destination {
-            Destination::Home | Destination::Proof => Way::InTurn,
+            Destination::Front | Destination::Proof => Way::InTurn,
             _ if !connection.queue.is_empty() => Way::Waits,
             _ => route.way(destination, &frame, &RoutedBy { placed, prepares: self.prepares }),
         };
         match destination {
-            Destination::Home => self.answer_ping(id, xid, now),
+            Destination::Front => self.answer_ping(id, xid, now),
             Destination::Proof => self.prove(id, bytes),
             // Writes go ahead with those that are received with them.
-            _ if matches!(way, Way::Waits | Way::Ahead(Kind::Write)) => {
+            _ if matches!(way, Way::Waits | Way::Pipelined(Kind::Write)) => {
                 let slot = Slot::Request { frame: bytes.into(), arrived_us: now.mono_us, may_write: false };
                 self.connections.push_slot(id, slot);
             }
             Destination::Partition(partition) => {
-                if let Way::Ahead(Kind::Read) = way {
-                    self.ask_ahead(id, partition, bytes.into(), Kind::Read);
+                if let Way::Pipelined(Kind::Read) = way {
+                    self.pipeline(id, partition, bytes.into(), Kind::Read);
                     return Taken::Done;
                 }
                 let watches = may_watch(&frame);
-                if let Some(guest) = route.guest.filter(|_| partition == self.config.partition) {
+                if let Some(remote) = route.remote.filter(|_| partition == self.config.partition) {
                     let has_news = route.asks(partition, placed, watches);
                     Self::count(&mut self.under_way, route, 1, bytes.len());
                     self.stats.kept += 1;
-                    return Taken::Own { guest, frame, has_news };
+                    return Taken::Own { remote, frame, has_news };
                 }
                 self.ask(id, partition, bytes, watches);
             }
@@ -424,14 +424,14 @@ impl Home {
         id: ConnectionId,
         seen: Option<Timestamp>,
         frame: Box<[u8]>,
-        ahead: Option<Box<Ahead>>,
+        pipelined: Option<Box<Pipelined>>,
     ) {
         self.count_one(partition);
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
             Self::count(&mut self.under_way, route, 1, frame.len());
         }
         let placed = self.placement.version();
-        self.send(partition, id, ToPartition::Request { seen, placed, frame, ahead });
+        self.send(partition, id, ToPartition::Request { seen, placed, frame, pipelined });
     }
 
     /// A request is for this partition, by whatever way it comes there.
@@ -474,9 +474,9 @@ impl Home {
     }
 
     /// A client is known to this thread's own partition as this connection.
-    pub(crate) fn is_guest(&mut self, id: ConnectionId, guest: Option<ConnectionId>) {
+    pub(crate) fn is_remote(&mut self, id: ConnectionId, remote: Option<ConnectionId>) {
         if let Some(route) = self.route(id) {
-            route.guest = guest;
+            route.remote = remote;
         }
     }
 
@@ -497,7 +497,7 @@ impl Home {
         match what {
             ToClient::Attached(session) => {
                 if let Some(connection) = self.connections.get_mut(id) {
-                    connection.phase = Phase::Guest;
+                    connection.phase = Phase::Remote;
                     connection.session = session.session;
                     connection.timeout_ms = session.timeout_ms;
                     if let Some(route) = &mut connection.route {
@@ -588,7 +588,7 @@ impl Home {
         } else {
             route.seen.merge(stamp);
         }
-        route.told_ahead(answers, stamp);
+        route.told_pipelined(answers, stamp);
         self.newest = self.newest.max(stamp.zxid());
         if !self.planted.is(Bug::HighestZxid) {
             self.behind |= route.mark(from, &self.clocks, bytes);
@@ -599,7 +599,7 @@ impl Home {
             connection.sent -= 1;
         }
         let (is_direct, left) = (route.direct.is_some(), route.under_way as usize + connection.queue.len());
-        let holds = route.ahead.as_mut().is_some_and(|ahead| ahead.holds(answers, left));
+        let holds = route.pipeline.as_mut().is_some_and(|pipeline| pipeline.holds(answers, left));
         let waiting = match is_direct {
             true => self.put_out(id, stamp, bytes),
             false if holds => self.hold(id, bytes),
@@ -666,14 +666,14 @@ impl Home {
             let (xid, watches) = (frame.header.xid, may_watch(&frame));
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             match destination {
-                Destination::Partition(partition) if let Way::Ahead(kind) = way => {
-                    self.ask_ahead(id, partition, frame, kind);
+                Destination::Partition(partition) if let Way::Pipelined(kind) = way => {
+                    self.pipeline(id, partition, frame, kind);
                 }
                 Destination::Partition(partition) => self.ask(id, partition, &frame, watches),
                 Destination::All(opcode) => {
                     self.ask_all(id, Gather::new(frame, opcode, xid, self.placement.clone()));
                 }
-                Destination::Home | Destination::Proof => {}
+                Destination::Front | Destination::Proof => {}
             }
         }
         self.resume(id);

@@ -1,17 +1,17 @@
 //! What passes between the clients of a thread, its own partition, and the other threads of its server.
 
-use super::{Home, Taken};
+use super::{Front, Taken};
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
-use crate::guest::ForClient;
 use crate::placement::FIRST;
 use crate::planted::Bug;
+use crate::remote_client::ForClient;
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::step::end_of;
 use stoa_timeline::PartitionMessage;
 
-impl Home {
+impl Front {
     /// Bytes of a client. Returns how many were taken.
     pub(crate) fn receive(
         &mut self,
@@ -23,16 +23,16 @@ impl Home {
         let mut rest = bytes;
         loop {
             let placed = self.placed();
-            self.hand_over_own(id, &mut rest, |guest, frame| {
-                replica.guest_request(guest, None, placed, frame, now);
+            self.hand_over_own(id, &mut rest, |remote, frame| {
+                replica.remote_request(remote, None, placed, frame, now);
             });
             match self.take_frame(id, &mut rest, now) {
-                Some(Taken::Own { guest, frame, has_news }) => {
+                Some(Taken::Own { remote, frame, has_news }) => {
                     let seen = if has_news { self.seen(id) } else { None };
-                    replica.guest_request(guest, seen, placed, &frame, now);
+                    replica.remote_request(remote, seen, placed, &frame, now);
                 }
-                Some(Taken::Fast { guest, xid, frame }) => replica.guest_fast(guest, xid, frame, now),
-                Some(Taken::Elsewhere { guest, xid }) => replica.give_back(guest, xid, now),
+                Some(Taken::Fast { remote, xid, frame }) => replica.remote_fast(remote, xid, frame, now),
+                Some(Taken::Elsewhere { remote, xid }) => replica.give_back(remote, xid, now),
                 Some(Taken::Done) => self.serve_own(replica, now),
                 None => break,
             }
@@ -65,7 +65,7 @@ impl Home {
             return self.listen(replica, from, message, now);
         }
         // What clients are told is followed by what they ask next, before the next answer is looked at. And only others
-        // have entries applied: nobody is heard of whose session has ended with one before its home is told.
+        // have entries applied: nobody is heard of whose session has ended with one before its front is told.
         if !matches!(message, ShardMessage::Answer(..)) {
             // These are rare, and find done what was said before them.
             self.settle(replica, now);
@@ -76,8 +76,10 @@ impl Home {
 
     fn listen(&mut self, replica: &mut Replica, from: u8, message: ShardMessage, now: Now) {
         match message {
-            ShardMessage::Client(client, what) => replica.hear_home(from, client, what, now),
-            ShardMessage::Forwarded(home, client, what) => replica.hear_home(home, client, what, now),
+            ShardMessage::Client(client, what) => replica.receive_from_front(from, client, what, now),
+            ShardMessage::Forwarded(front, client, what) => {
+                replica.receive_from_front(front, client, what, now);
+            }
             ShardMessage::Answer(client, what) => {
                 self.told(from, client, what);
                 self.pass_buffer_on(replica);
@@ -100,11 +102,11 @@ impl Home {
                 self.watches_leave(taken, watches);
             }
             ShardMessage::Replaced => self.close_all(CloseReason::StateReplaced),
-            message => replica.hear_partition(from, message, now),
+            message => replica.receive_from_partition(from, message, now),
         }
     }
 
-    /// The home knows what lives where as soon as the partition does.
+    /// The front knows what lives where as soon as the partition does.
     pub(crate) fn look_at_placement(&mut self, replica: &Replica) {
         self.prepares = replica.prepares();
         let is_news = self.placed() != replica.placement().version();
@@ -141,9 +143,9 @@ impl Home {
         let own = self.config.partition;
         while let Some((client, what)) = self.own.pop_front() {
             let comes = matches!(what, ToPartition::Open { .. } | ToPartition::Join { .. });
-            replica.hear_home(own, client, what, now);
+            replica.receive_from_front(own, client, what, now);
             if comes {
-                self.is_guest(client, replica.guest(own, client));
+                self.is_remote(client, replica.remote(own, client));
             }
         }
     }
@@ -170,10 +172,10 @@ impl Home {
             }
         }
         let (position, clock) = (end_of(replica.applied()), replica.clock());
-        self.tell.retain(|(home, until)| {
+        self.tell.retain(|(front, until)| {
             let is_there = *until <= position;
-            if is_there && *home != own {
-                self.outbox.push_back((*home, ShardMessage::Watermark { position, clock }));
+            if is_there && *front != own {
+                self.outbox.push_back((*front, ShardMessage::Watermark { position, clock }));
             }
             !is_there
         });
@@ -185,23 +187,23 @@ impl Home {
 
     /// What the partition has for clients.
     fn pass_on(&mut self, replica: &mut Replica) {
-        while let Some(next) = replica.poll_guest() {
+        while let Some(next) = replica.poll_remote() {
             match next {
-                ForClient::Output { client, guest } => self.give_output(replica, client, guest),
-                ForClient::Said(home, client, what) if home == self.config.partition => {
-                    self.told(home, client, what);
+                ForClient::Output { client, remote } => self.give_output(replica, client, remote),
+                ForClient::Message(front, client, what) if front == self.config.partition => {
+                    self.told(front, client, what);
                 }
-                ForClient::Said(home, client, what) => {
-                    self.outbox.push_back((home, ShardMessage::Answer(client, what)));
+                ForClient::Message(front, client, what) => {
+                    self.outbox.push_back((front, ShardMessage::Answer(client, what)));
                 }
             }
         }
     }
 
     /// Gives a client of this thread what the partition has written for it.
-    fn give_output(&mut self, replica: &mut Replica, client: ConnectionId, guest: ConnectionId) {
+    fn give_output(&mut self, replica: &mut Replica, client: ConnectionId, remote: ConnectionId) {
         let own = self.config.partition;
-        let Some((answers, mut bytes)) = replica.take_output(guest) else { return };
+        let Some((answers, mut bytes)) = replica.take_output(remote) else { return };
         if self.give(own, client, replica.stamp(), answers, &mut bytes) {
             self.connections.recycle(bytes);
         } else {
@@ -211,7 +213,7 @@ impl Home {
         self.pass_buffer_on(replica);
     }
 
-    /// Buffers come from partitions and are emptied at homes: as many go from here to other threads as come from
+    /// Buffers come from partitions and are emptied at fronts: as many go from here to other threads as come from
     /// there.
     fn pass_buffer_on(&mut self, replica: &mut Replica) {
         if let Some(buffer) = self.connections.spare() {

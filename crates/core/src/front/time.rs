@@ -1,14 +1,14 @@
-//! What a home does as time passes: it ends handshakes that take too long, tells the first partition whom it has
+//! What a front does as time passes: it ends handshakes that take too long, tells the first partition whom it has
 //! heard of, and asks how far partitions have come.
 
-use super::Home;
+use super::Front;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Phase};
 use crate::placement::FIRST;
 use crate::route::bits;
 use crate::shard_message::{ShardMessage, ToPartition};
 
-impl Home {
+impl Front {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Now) {
         while let Some(&(deadline, id)) = self.handshakes.front()
@@ -48,7 +48,7 @@ impl Home {
         }
     }
 
-    /// When [`Home::tick`] is next needed, microseconds. Whom this thread hears of, the first partition
+    /// When [`Front::tick`] is next needed, microseconds. Whom this thread hears of, the first partition
     /// hears of well within the shortest timeout of a session.
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
         let Config { tick_ms, session_timeout_min_ms, .. } = self.config;

@@ -1,4 +1,4 @@
-//! Clients of this server's threads, as a partition knows them. What they ask: `replica/guest.rs`.
+//! Clients of this server's threads, as a partition knows them. What they ask: `replica/remote_client.rs`.
 
 use crate::catch_up::Came;
 use crate::connection::{Connection, ConnectionId};
@@ -9,10 +9,10 @@ use alloc::collections::BTreeSet;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// What a connection is when its client is connected to a home.
+/// What a connection is when its client is connected to a front.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    pub(crate) home: u8,
+pub(crate) struct RemoteClient {
+    pub(crate) front: u8,
     /// Its name there.
     pub(crate) client: ConnectionId,
     /// What its client has seen.
@@ -27,19 +27,19 @@ pub(crate) struct Guest {
     pub(crate) is_known: bool,
     /// The version of the table by which its requests come here.
     pub(crate) placed: u64,
-    /// Whether the home knows that it has a session.
+    /// Whether the front knows that it has a session.
     pub(crate) is_told: bool,
     /// The last zxid that its client was told, here or elsewhere, when it came.
     pub(crate) last_zxid: i64,
     /// At the first partition: whether it has been caught up with.
     pub(crate) came: Came,
-    /// A write that was asked ahead was given back, and all are that follow, until one is not asked ahead.
+    /// A write that was pipelined was given back, and all are that follow, until one is not pipelined.
     pub(crate) gives_back: bool,
-    /// What it asks just now was asked ahead.
-    pub(crate) is_ahead: bool,
+    /// What it asks just now was pipelined.
+    pub(crate) is_pipelined: bool,
 }
 
-impl Guest {
+impl RemoteClient {
     /// Its client has seen that.
     pub(crate) fn has_seen(&mut self, seen: &Timestamp) {
         self.seen.merge(seen);
@@ -47,38 +47,38 @@ impl Guest {
     }
 }
 
-/// Something for a client of a home.
+/// Something for a client of a front.
 pub(crate) enum ForClient {
-    Said(u8, ConnectionId, ToClient),
+    Message(u8, ConnectionId, ToClient),
     /// The client is one of this thread's, and this connection has output for it.
     Output {
         client: ConnectionId,
-        guest: ConnectionId,
+        remote: ConnectionId,
     },
 }
 
 impl Connection {
     /// What its next request rests on.
     pub(crate) fn after(&self) -> After {
-        self.guest.as_ref().map_or_else(After::default, |guest| After {
-            since: guest.since,
-            placed: guest.placed,
-            seen: guest.seen.clone(),
+        self.remote.as_ref().map_or_else(After::default, |remote| After {
+            since: remote.since,
+            placed: remote.placed,
+            seen: remote.seen.clone(),
         })
     }
 }
 
-/// The guests.
+/// The remote clients.
 #[derive(Default)]
-pub(crate) struct Guests {
+pub(crate) struct RemoteClients {
     pub(crate) by_name: HashMap<(u8, ConnectionId), ConnectionId, FixedState>,
     /// Those who came with a session, the newest of each last.
     pub(crate) by_session: BTreeSet<(i64, ConnectionId)>,
 }
 
-impl Guests {
-    pub(crate) fn named(&self, home: u8, client: ConnectionId) -> Option<ConnectionId> {
-        self.by_name.get(&(home, client)).copied()
+impl RemoteClients {
+    pub(crate) fn named(&self, front: u8, client: ConnectionId) -> Option<ConnectionId> {
+        self.by_name.get(&(front, client)).copied()
     }
 
     /// The connections of a session, the newest last.
@@ -88,8 +88,8 @@ impl Guests {
     }
 
     pub(crate) fn forget(&mut self, id: ConnectionId, connection: &Connection) {
-        if let Some(guest) = &connection.guest {
-            self.by_name.remove(&(guest.home, guest.client));
+        if let Some(remote) = &connection.remote {
+            self.by_name.remove(&(remote.front, remote.client));
             self.by_session.remove(&(connection.session, id));
         }
     }

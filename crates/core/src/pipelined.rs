@@ -1,5 +1,5 @@
 //! What a write carries that follows others of its client which are not answered yet. What becomes of it:
-//! `replica/ahead.rs`.
+//! `replica/pipelined.rs`.
 
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use stoa_timeline::EntryId;
 use stoa_wire::Opcode;
 
-/// What goes with a write that is asked before earlier ones of its client are answered, and comes back to the home
+/// What goes with a write that is asked before earlier ones of its client are answered, and comes back to the front
 /// when it is known where the last one stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ahead {
-    /// The home's number for it.
+pub struct Pipelined {
+    /// The front's number for it.
     pub number: u64,
     /// Where the last one before it stands, and with it all others: that one follows them.
     pub after: Option<EntryId>,
@@ -34,7 +34,7 @@ pub struct Next {
     pub frame: Box<[u8]>,
 }
 
-/// Whether a request is a write that may be asked ahead; whether it can be taken so, its partition knows.
+/// Whether a request is a write that may be pipelined; whether it can be taken so, its partition knows.
 pub(crate) fn is_plain_write(opcode: Option<Opcode>) -> bool {
     matches!(
         opcode,

@@ -76,7 +76,7 @@ fn writes_that_wait_are_handed_from_partition_to_partition() {
     let (mut threads, tops, client) = acquainted();
     let reader = threads.open(3);
     // The first one shows that the client asks several partitions. What the second partition says to the client's
-    // home arrives late.
+    // front arrives late.
     threads.silent = Some((1, 0));
     let writes = [(9, 3), (10, 1), (11, 2), (12, 2), (13, 3)];
     threads.send(client, &writes.map(|(xid, of)| set(xid, &tops[of], &[xid as u8])).concat());
@@ -236,7 +236,7 @@ fn answers_to_what_is_asked_ahead_are_sent_together_and_not_late() {
     threads.to_send.clear();
     threads.slow_log = vec![3];
     threads.settle();
-    // Three that were asked ahead are answered, and five are to come.
+    // Three that were pipelined are answered, and five are to come.
     (0..19).for_each(|_| threads.pass(1));
     assert_eq!(threads.to_send, [], "it is not time yet");
     threads.pass(1);

@@ -1,13 +1,13 @@
 //! In which order a client is told what several partitions have for it.
 
-use super::Home;
+use super::Front;
 use crate::connection::ConnectionId;
 use crate::planted::Bug;
 use crate::route::Undelivered;
 use alloc::vec::Vec;
 use stoa_wire::{EventKind, Reader, ReplyHeader, WatcherEvent, next_frame, xid};
 
-impl Home {
+impl Front {
     /// Gives a client what it need not wait for.
     pub(super) fn deliver(&mut self, id: ConnectionId) {
         self.collect(id);

@@ -1,20 +1,20 @@
-//! Requests that a home asks ahead: of one partition, before those of the same client to others are answered.
+//! Requests that a front pipelines: of one partition, before those of the same client to others are answered.
 //!
 //! A client that pipelines requests to many partitions would otherwise have one of them under way at a time.
-//! Either all that is asked ahead are reads, or all are writes; what is neither waits, as ever, until everything
+//! Either all that is pipelined are reads, or all are writes; what is neither waits, as ever, until everything
 //! before it is answered.
 //!
 //! - **Reads** go out at once. They are told in their order, and only if each is as new as what its client has been
 //!   told before it: if not, it and all behind it are asked again. So what a client is told is what it would have
 //!   been told had it asked one after the other.
 //! - **Writes** go out when it is known where those before them stand, several together if they wait: see
-//!   [`crate::ahead`].
+//!   [`crate::pipelined`].
 
-use super::Home;
-use crate::ahead::{Ahead, Next, is_plain_write};
+use super::Front;
 use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
+use crate::pipelined::{Next, Pipelined, is_plain_write};
 use crate::planted::Bug;
 use crate::route::{Destination, Route, Undelivered, may_watch};
 use crate::timestamp::Timestamp;
@@ -44,7 +44,7 @@ pub(crate) struct HeldBack {
     client: ConnectionId,
 }
 
-/// What can be asked ahead.
+/// What can be pipelined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -76,10 +76,10 @@ pub(crate) enum Way {
     Waits,
     /// To where everything under way has gone.
     InTurn,
-    Ahead(Kind),
+    Pipelined(Kind),
 }
 
-/// By what a home decides which way a request goes.
+/// By what a front decides which way a request goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoutedBy {
     /// The version of the table of what lives where.
@@ -88,10 +88,10 @@ pub(crate) struct RoutedBy {
     pub(crate) prepares: bool,
 }
 
-/// What a client has asked ahead. It is there, and empty, from when a request has had to wait because of
-/// another partition; then the first can be asked ahead when nothing is under way.
+/// What a client has pipelined. It is there, and empty, from when a request has had to wait because of
+/// another partition; then the first can be pipelined when nothing is under way.
 #[derive(Debug, Default)]
-pub(crate) struct AskedAhead {
+pub(crate) struct Pipeline {
     /// What it is; `None` before it begins.
     kind: Option<Kind>,
     /// What the client has not been told yet, in order.
@@ -108,7 +108,7 @@ pub(crate) struct AskedAhead {
     rests_on: Timestamp,
     /// Reads are asked again as soon as nothing is under way: what still arrives is dropped.
     begins_again: bool,
-    /// Answers may be among what arrives that were not asked ahead.
+    /// Answers may be among what arrives that were not pipelined.
     has_others: bool,
     /// Answers that the client is not sent yet, and when they are sent at the latest.
     held: u32,
@@ -124,7 +124,7 @@ struct Run {
     frames: VecDeque<Box<[u8]>>,
 }
 
-impl AskedAhead {
+impl Pipeline {
     /// Nothing is under way: begins, unless it is better to ask in turn.
     fn begin(&mut self, kind: Kind, seen: &Timestamp) -> bool {
         let (streak, rests_on) = (self.streak, seen.clone());
@@ -214,13 +214,13 @@ impl Route {
     /// Which way a request goes.
     #[inline]
     pub(crate) fn way(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
-        if self.ahead.is_none() && self.is_free_for(destination, by.placed) {
+        if self.pipeline.is_none() && self.is_free_for(destination, by.placed) {
             return Way::InTurn;
         }
-        self.way_ahead(destination, frame, by)
+        self.way_pipelined(destination, frame, by)
     }
 
-    fn way_ahead(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
+    fn way_pipelined(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
         let placed = by.placed;
         if self.needs > placed {
             return Way::Waits;
@@ -231,36 +231,38 @@ impl Route {
             (Destination::Partition(partition), Some(kind)) => (partition, kind),
             _ if self.under_way > 0 => return Way::Waits,
             _ => {
-                self.ahead = None;
+                self.pipeline = None;
                 return Way::InTurn;
             }
         };
-        match &mut self.ahead {
-            Some(ahead) if self.under_way == 0 => {
-                if ahead.begin(kind, &self.seen) {
-                    return Way::Ahead(kind);
+        match &mut self.pipeline {
+            Some(pipeline) if self.under_way == 0 => {
+                if pipeline.begin(kind, &self.seen) {
+                    return Way::Pipelined(kind);
                 }
-                self.ahead = None;
+                self.pipeline = None;
                 Way::InTurn
             }
-            Some(ahead) if self.placed == placed && self.back.is_empty() && ahead.takes(partition, kind) => {
-                Way::Ahead(kind)
+            Some(pipeline)
+                if self.placed == placed && self.back.is_empty() && pipeline.takes(partition, kind) =>
+            {
+                Way::Pipelined(kind)
             }
             Some(_) => Way::Waits,
             None => {
                 let is_lent = self.session.is_none_or(|session| session.read_only);
                 if !is_lent && self.direct.is_none() && self.gather.is_none() && self.back.is_empty() {
-                    self.ahead = Some(Box::default());
+                    self.pipeline = Some(Box::default());
                 }
                 Way::Waits
             }
         }
     }
 
-    /// What has been told to the client was asked ahead.
-    pub(crate) fn told_ahead(&mut self, answers: u32, stamp: &Timestamp) {
-        if let Some(ahead) = &mut self.ahead {
-            ahead.told(answers);
+    /// What has been told to the client was pipelined.
+    pub(crate) fn told_pipelined(&mut self, answers: u32, stamp: &Timestamp) {
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.told(answers);
             // What comes next must be as new as that, and not as what this thread's partition has come to.
             self.seen.merge(stamp);
         }
@@ -269,20 +271,20 @@ impl Route {
     /// Whether what a partition has for the client may be told before all else that it waits for, as far as
     /// the order of its requests goes.
     pub(crate) fn is_next(&self, from: u8, answers: u32, stamp: &Timestamp) -> bool {
-        self.ahead.as_ref().is_none_or(|ahead| ahead.is_next(from, answers))
+        self.pipeline.as_ref().is_none_or(|pipeline| pipeline.is_next(from, answers))
             && self.is_new_enough(from, stamp)
     }
 
-    /// Whether a read that was asked ahead shows at least what its client has seen.
+    /// Whether a read that was pipelined shows at least what its client has seen.
     fn is_new_enough(&self, from: u8, stamp: &Timestamp) -> bool {
-        let reads = self.ahead.as_ref().is_some_and(|ahead| ahead.kind == Some(Kind::Read));
+        let reads = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.kind == Some(Kind::Read));
         !reads || stamp.at(from) >= self.seen.at(from)
     }
 
     /// The last of what was asked has come back.
     pub(crate) fn came_back(&mut self) {
-        if let Some(ahead) = &mut self.ahead {
-            ahead.came_back();
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.came_back();
         }
     }
 
@@ -292,12 +294,12 @@ impl Route {
         let knows_all = self.met & (1 << partition) != 0 && self.proofs.is_empty();
         knows_all
             && !self.has_programs()
-            && self.ahead.as_ref().is_some_and(|ahead| !ahead.is_better_in_turn(partition))
+            && self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.is_better_in_turn(partition))
     }
 
     /// Whether this answers something, as far as that can be told from where it comes.
     pub(crate) fn is_answer(&self, late: &Undelivered) -> bool {
-        late.answers > 0 && (self.ahead.is_some() || late.from == self.at)
+        late.answers > 0 && (self.pipeline.is_some() || late.from == self.at)
     }
 
     /// Whether this is the answer to a read which shows less than its client has seen meanwhile.
@@ -307,8 +309,8 @@ impl Route {
 
     /// The client proves what it is, which is answered whatever is under way.
     pub(crate) fn proves(&mut self) {
-        if let Some(ahead) = &mut self.ahead {
-            ahead.has_others = true;
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.has_others = true;
         }
     }
 
@@ -316,15 +318,15 @@ impl Route {
     /// not: events wait for the answers that they follow ([`Route::awaits`]), and pass reads, which are asked
     /// again if they turn out to be older.
     pub(crate) fn is_held_back(&self, late: &Undelivered) -> bool {
-        let head = self.ahead.as_ref().and_then(|ahead| ahead.head());
+        let head = self.pipeline.as_ref().and_then(|pipeline| pipeline.head());
         late.answers > 0 && head.is_some_and(|head| head != late.from)
     }
 
     /// The partitions whose answers the client is yet to be told, if these may be to writes. An event that rests on
-    /// more of them than has arrived may follow one of these: each write that was asked ahead stands at a step behind
+    /// more of them than has arrived may follow one of these: each write that was pipelined stands at a step behind
     /// those of all before it.
     pub(crate) fn awaits(&self) -> u64 {
-        match self.ahead.as_ref().and_then(|ahead| Some((ahead.kind?, &ahead.runs))) {
+        match self.pipeline.as_ref().and_then(|pipeline| Some((pipeline.kind?, &pipeline.runs))) {
             Some((Kind::Write, runs)) => runs.iter().fold(0, |set, run| set | 1 << run.partition),
             None if self.under_way > 0 => 1 << self.at,
             _ => 0,
@@ -332,36 +334,36 @@ impl Route {
     }
 }
 
-impl Home {
+impl Front {
     /// Asks a partition before all is answered that others were asked.
-    pub(super) fn ask_ahead(&mut self, id: ConnectionId, partition: u8, frame: Box<[u8]>, kind: Kind) {
+    pub(super) fn pipeline(&mut self, id: ConnectionId, partition: u8, frame: Box<[u8]>, kind: Kind) {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
         if core::mem::take(&mut route.sees_own) {
             route.seen.merge(&self.own_stamp);
         }
         let seen = route.asks(partition, self.placement.version(), false).then(|| route.seen.clone());
-        let Some(asked) = &mut route.ahead else { return };
+        let Some(asked) = &mut route.pipeline else { return };
         let is_write = kind == Kind::Write;
         asked.add(partition, (!is_write).then(|| frame.clone()));
-        let ahead = if is_write { self.ahead_with_those_behind(id) } else { None };
+        let pipelined = if is_write { self.pipelined_with_those_behind(id) } else { None };
         self.join(id, partition);
-        self.hand_in(partition, id, seen, frame, ahead);
+        self.hand_in(partition, id, seen, frame, pipelined);
     }
 
-    /// What goes with a write that is asked ahead.
-    fn ahead_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Ahead>> {
+    /// What goes with a write that is pipelined.
+    fn pipelined_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Pipelined>> {
         let then = self.those_behind(id);
         let is_handed_on = !then.is_empty() && !self.planted.is(Bug::OvertakesHandedOn);
-        self.asked_ahead += 1;
-        let number = self.asked_ahead;
+        self.pipelined += 1;
+        let number = self.pipelined;
         let route = self.route(id)?;
-        let asked = route.ahead.as_mut()?;
+        let asked = route.pipeline.as_mut()?;
         (asked.number, asked.is_put, asked.is_handed_on) = (number, false, is_handed_on);
         let (after, rests_on) = (asked.last, asked.rests_on.clone());
-        Some(Box::new(Ahead { number, after, rests_on, then, seen: route.seen.clone() }))
+        Some(Box::new(Pipelined { number, after, rests_on, then, seen: route.seen.clone() }))
     }
 
-    /// Takes the writes that wait behind one that is asked ahead, and can follow it.
+    /// Takes the writes that wait behind one that is pipelined, and can follow it.
     fn those_behind(&mut self, id: ConnectionId) -> Vec<Next> {
         let placed = self.placement.version();
         let waiting = self.connections.get(id).map_or(0, |connection| connection.queue.len());
@@ -375,7 +377,7 @@ impl Home {
             && route.may_be_handed_on(partition)
         {
             let has_news = route.asks(partition, placed, false);
-            if let Some(asked) = &mut route.ahead {
+            if let Some(asked) = &mut route.pipeline {
                 asked.add(partition, None);
             }
             Self::count(&mut self.under_way, route, 1, frame.bytes.len());
@@ -392,8 +394,8 @@ impl Home {
         if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
             let until_us = self.now_us + HELD_US;
             self.held.push_back(HeldBack { until_us, client: id });
-            if let Some(ahead) = self.route(id).and_then(|route| route.ahead.as_mut()) {
-                ahead.held_until_us = until_us;
+            if let Some(pipeline) = self.route(id).and_then(|route| route.pipeline.as_mut()) {
+                pipeline.held_until_us = until_us;
             }
         }
         self.connections.append_quietly(id, bytes)
@@ -408,28 +410,28 @@ impl Home {
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
         while let Some(held) = self.held.pop_front_if(|held| held.until_us <= now.mono_us) {
-            if let Some(ahead) = self.route(held.client).and_then(|route| route.ahead.as_mut()) {
-                if ahead.held_until_us > held.until_us {
+            if let Some(pipeline) = self.route(held.client).and_then(|route| route.pipeline.as_mut()) {
+                if pipeline.held_until_us > held.until_us {
                     // Those were sent in time, and what is held back now may still wait.
                     continue;
                 }
-                ahead.held = 0;
+                pipeline.held = 0;
             }
             self.connections.announce(held.client);
         }
     }
 
-    /// It is known where the last write stands that was asked ahead.
-    pub(super) fn is_put(&mut self, id: ConnectionId, put: &Ahead) {
-        let ahead = self.route(id).and_then(|route| route.ahead.as_mut());
-        let Some(ahead) = ahead.filter(|ahead| ahead.number == put.number) else { return };
-        ahead.is_put = true;
-        ahead.last = put.after;
-        ahead.rests_on.merge(&put.rests_on);
+    /// It is known where the last write stands that was pipelined.
+    pub(super) fn is_put(&mut self, id: ConnectionId, put: &Pipelined) {
+        let pipeline = self.route(id).and_then(|route| route.pipeline.as_mut());
+        let Some(pipeline) = pipeline.filter(|pipeline| pipeline.number == put.number) else { return };
+        pipeline.is_put = true;
+        pipeline.last = put.after;
+        pipeline.rests_on.merge(&put.rests_on);
         self.go_on(id);
     }
 
-    /// Keeps what a partition has for a client until its turn comes: answers that were asked ahead each by itself.
+    /// Keeps what a partition has for a client until its turn comes: answers that were pipelined each by itself.
     /// Whether its turn may have come: not if they only wait for others before them.
     pub(super) fn keep_for_later(
         &mut self,
@@ -443,12 +445,14 @@ impl Home {
             return false;
         };
         let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
-        let Some(ahead) = route.ahead.as_ref().filter(|ahead| answers > 0 && ahead.kind.is_some()) else {
+        let Some(pipeline) =
+            route.pipeline.as_ref().filter(|pipeline| answers > 0 && pipeline.kind.is_some())
+        else {
             route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             return true;
         };
-        let begins_again = ahead.begins_again;
-        let mut is_held_back = !begins_again && ahead.head().is_some_and(|head| head != from);
+        let begins_again = pipeline.begins_again;
+        let mut is_held_back = !begins_again && pipeline.head().is_some_and(|head| head != from);
         let mut at = 0;
         while let Some(rest) = bytes.get(at..)
             && let Ok(Some((frame, tail))) = next_frame(rest, usize::MAX)
@@ -472,17 +476,19 @@ impl Home {
         !is_held_back
     }
 
-    /// Reads that were asked ahead are asked again, from the first that has not been told. False where there
+    /// Reads that were pipelined are asked again, from the first that has not been told. False where there
     /// are none.
     pub(crate) fn begin_again(&mut self, id: ConnectionId) -> bool {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let Some(ahead) = route.ahead.as_mut().filter(|it| it.kind == Some(Kind::Read)) else { return false };
-        ahead.begins_again = true;
+        let Some(pipeline) = route.pipeline.as_mut().filter(|it| it.kind == Some(Kind::Read)) else {
+            return false;
+        };
+        pipeline.begins_again = true;
         // The first of them is asked in turn, and told whatever it shows: so there is no going round in circles.
-        ahead.streak = STREAK_MAX;
-        for run in ahead.runs.drain(..) {
+        pipeline.streak = STREAK_MAX;
+        for run in pipeline.runs.drain(..) {
             route.back.extend(run.frames);
         }
         let dropped = route.undelivered.iter().map(|late| late.answers).sum();

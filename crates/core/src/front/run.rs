@@ -1,14 +1,14 @@
 //! What a client asks this thread's own partition, one request behind the other: by far the most, where
 //! clients are connected to the thread that has what they ask for.
 
-use super::{Home, is_saturated};
+use super::{Front, is_saturated};
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use stoa_wire::next_frame;
 
-impl Home {
+impl Front {
     /// Hands such requests to `ask` and cuts them off `rest`, until something else comes: what holds for
-    /// the first of them holds for all, and is looked at once. [`Home::take_frame`] says what becomes of
+    /// the first of them holds for all, and is looked at once. [`Front::take_frame`] says what becomes of
     /// the next one.
     pub(crate) fn hand_over_own<'a>(
         &mut self,
@@ -22,13 +22,13 @@ impl Home {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let room = room.min(limits.outstanding_per_connection.saturating_sub(connection.outstanding()));
         let is_next = connection.queue.is_empty() && connection.skip == 0;
-        if !is_next || connection.phase != Phase::Guest || is_saturated(connection, &self.config) {
+        if !is_next || connection.phase != Phase::Remote || is_saturated(connection, &self.config) {
             return;
         }
         let (own, placed) = (self.config.partition, self.placement.version());
         let Some(route) = connection.route.as_deref_mut() else { return };
-        let Some(guest) =
-            route.guest.filter(|_| route.direct.is_none() && route.has_only_to_ask(own, placed))
+        let Some(remote) =
+            route.remote.filter(|_| route.direct.is_none() && route.has_only_to_ask(own, placed))
         else {
             return;
         };
@@ -44,7 +44,7 @@ impl Home {
             count += 1;
             count_bytes += bytes.len();
             watches |= may_watch;
-            ask(guest, &frame);
+            ask(remote, &frame);
             last = Some((frame.opcode, frame.header.xid));
         }
         let Some((opcode, xid)) = last else { return };

@@ -4,7 +4,7 @@
 //! A client's first connection is its *main* one: to this it is a client as any other. A *side* connection
 //! belongs to the thread's own partition, and to the session of the main one as long as that is there.
 
-use super::{Home, Taken};
+use super::{Front, Taken};
 use crate::config::Now;
 use crate::connection::ConnectError;
 use crate::connection::{CloseReason, ConnectionId, Phase};
@@ -27,7 +27,7 @@ use stoa_wire::{
 /// A client asks again when it was answered, so that it never has as many questions under way.
 const REACH_MAX: usize = 16;
 
-/// What a home knows of a connection of a direct client.
+/// What a front knows of a connection of a direct client.
 #[derive(Debug)]
 pub(crate) struct Direct {
     is_side: bool,
@@ -137,7 +137,7 @@ fn put_stamp(out: &mut Vec<u8>, covers: usize, token: &[u8]) {
     end_frame(out, start);
 }
 
-impl Home {
+impl Front {
     /// What is handed out from now on is given at once: of the parts of one operation each says that the others
     /// are there, and a client must not take that for true before it has all of them.
     pub(super) fn collect(&mut self, id: ConnectionId) {
@@ -424,15 +424,15 @@ impl Home {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return Taken::Done;
         };
-        let Some(guest) = route.guest else { return Taken::Done };
+        let Some(remote) = route.remote else { return Taken::Done };
         Self::count(&mut self.under_way, route, 1, frame.bytes.len());
         self.stats.kept += 1;
         let xid = frame.header.xid;
         if is_here {
             route.watched |= u64::from(watches) << own;
-            Taken::Fast { guest, xid, frame: bytes }
+            Taken::Fast { remote, xid, frame: bytes }
         } else {
-            Taken::Elsewhere { guest, xid }
+            Taken::Elsewhere { remote, xid }
         }
     }
 
@@ -446,7 +446,7 @@ impl Home {
         let own = self.config.partition;
         let Frame { header, opcode, .. } = *frame;
         let (is_here, watches) = match (opcode, destination_of(&self.placement, frame)) {
-            (_, Destination::Home) => {
+            (_, Destination::Front) => {
                 self.answer_ping(id, header.xid, now);
                 return Taken::Done;
             }
@@ -463,7 +463,7 @@ impl Home {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return Taken::Done;
         };
-        let (Some(guest), Some(direct)) = (route.guest, &mut route.direct) else { return Taken::Done };
+        let (Some(remote), Some(direct)) = (route.remote, &mut route.direct) else { return Taken::Done };
         // All behind what goes back goes back too, or it would overtake that.
         let is_proof = opcode == Some(Opcode::Auth);
         // Of watches that belong here by a table which this thread does not have none would be set.
@@ -474,10 +474,10 @@ impl Home {
         Self::count(&mut self.under_way, route, 1, frame.bytes.len());
         self.stats.kept += 1;
         if !is_here || !is_current {
-            return Taken::Elsewhere { guest, xid: header.xid };
+            return Taken::Elsewhere { remote, xid: header.xid };
         }
         let has_news = route.asks(own, placed, watches);
-        Taken::Own { guest, frame: *frame, has_news }
+        Taken::Own { remote, frame: *frame, has_news }
     }
 }
 
@@ -519,16 +519,16 @@ mod tests {
     }
 
     /// A side connection of a thread that has the second of two partitions, and a path there.
-    fn side() -> (Home, ConnectionId, String) {
-        let mut home = Home::new(Config { partition: 1, partitions: 2, ..Config::default() });
+    fn side() -> (Front, ConnectionId, String) {
+        let mut front = Front::new(Config { partition: 1, partitions: 2, ..Config::default() });
         let peer = SocketAddr::from(([10, 0, 0, 1], 4000));
-        let id = home.connect_side(peer, Now::default()).unwrap();
-        let connection = home.connections.get_mut(id).unwrap();
-        connection.phase = Phase::Guest;
-        connection.route.as_mut().unwrap().guest = Some(ConnectionId(7));
-        let here = |number: &u32| home.placement.of(&format!("/top-{number}")) == 1;
+        let id = front.connect_side(peer, Now::default()).unwrap();
+        let connection = front.connections.get_mut(id).unwrap();
+        connection.phase = Phase::Remote;
+        connection.route.as_mut().unwrap().remote = Some(ConnectionId(7));
+        let here = |number: &u32| front.placement.of(&format!("/top-{number}")) == 1;
         let path = format!("/top-{}", (0..).find(here).unwrap());
-        (home, id, path)
+        (front, id, path)
     }
 
     fn frame(opcode: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -542,71 +542,72 @@ mod tests {
 
     #[test]
     fn what_was_sent_by_an_old_table_goes_back_until_the_client_has_the_new_one() {
-        let (mut home, id, path) = side();
+        let (mut front, id, path) = side();
         let get = frame(Opcode::GetData as i32, |out| encode::path_watch(out, &path, false));
         let routed = |version: i64| frame(direct_op::ROUTED, |out| out.extend(version.to_be_bytes()));
-        let take = |home: &mut Home, mut bytes: &[u8]| {
-            let taken = home.take_frame(id, &mut bytes, Now::default());
+        let take = |front: &mut Front, mut bytes: &[u8]| {
+            let taken = front.take_frame(id, &mut bytes, Now::default());
             matches!(taken, Some(Taken::Own { .. }))
         };
-        assert!(take(&mut home, &get));
-        let moves = |home: &mut Home| home.placement.place("/elsewhere", 1 - home.placement.of("/elsewhere"));
-        (0..5).for_each(|_| moves(&mut home));
-        assert!(!take(&mut home, &get));
-        take(&mut home, &routed(4));
-        assert!(!take(&mut home, &get));
-        take(&mut home, &routed(5));
-        assert!(take(&mut home, &get));
-        take(&mut home, &routed(6));
-        assert!(take(&mut home, &get), "the client may know more than this thread");
+        assert!(take(&mut front, &get));
+        let moves =
+            |front: &mut Front| front.placement.place("/elsewhere", 1 - front.placement.of("/elsewhere"));
+        (0..5).for_each(|_| moves(&mut front));
+        assert!(!take(&mut front, &get));
+        take(&mut front, &routed(4));
+        assert!(!take(&mut front, &get));
+        take(&mut front, &routed(5));
+        assert!(take(&mut front, &get));
+        take(&mut front, &routed(6));
+        assert!(take(&mut front, &get), "the client may know more than this thread");
         let proof = frame(Opcode::Auth as i32, |out| encode::auth(out, "digest", b"me:secret"));
-        (0..2).for_each(|_| moves(&mut home));
-        assert!(take(&mut home, &proof), "identities have no place");
+        (0..2).for_each(|_| moves(&mut front));
+        assert!(take(&mut front, &proof), "identities have no place");
     }
 
     #[test]
     fn what_is_given_at_once_counts_as_unread_at_once() {
-        let (mut home, id, _) = side();
-        let size = home.config.limits.output_close_bytes;
+        let (mut front, id, _) = side();
+        let size = front.config.limits.output_close_bytes;
         for (given, reason) in [(size / 2, None), (size, Some(CloseReason::SlowReader))] {
-            home.collect(id);
-            home.hand_out(1, id, &Timestamp::new(2), 0, &mut vec![0; given]);
-            assert_eq!(home.connections.get(id).unwrap().close_reason, None);
-            home.give_collected(id);
-            assert_eq!(home.connections.get(id).unwrap().close_reason, reason);
+            front.collect(id);
+            front.hand_out(1, id, &Timestamp::new(2), 0, &mut vec![0; given]);
+            assert_eq!(front.connections.get(id).unwrap().close_reason, None);
+            front.give_collected(id);
+            assert_eq!(front.connections.get(id).unwrap().close_reason, reason);
         }
     }
 
     #[test]
     fn questions_have_a_limit_and_leave_nothing_behind() {
-        let (mut home, id, _) = side();
+        let (mut front, id, _) = side();
         let mut stamp = Timestamp::new(2);
         stamp.raise(1, 1);
-        let token = home.seal.token(&stamp);
+        let token = front.seal.token(&stamp);
         let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
         for _ in 0..REACH_MAX {
-            home.take_frame(id, &mut reach.as_slice(), Now::default());
+            front.take_frame(id, &mut reach.as_slice(), Now::default());
         }
-        assert_eq!(home.reaching, [id]);
-        home.reached(1, 1, 0);
-        assert_eq!(home.reaching, []);
-        let answers = home.connections.get(id).unwrap().unsent().len();
+        assert_eq!(front.reaching, [id]);
+        front.reached(1, 1, 0);
+        assert_eq!(front.reaching, []);
+        let answers = front.connections.get(id).unwrap().unsent().len();
         assert_eq!(answers, REACH_MAX * (4 + ReplyHeader::LEN));
         // What is so already needs no waiting.
-        home.take_frame(id, &mut reach.as_slice(), Now::default());
-        assert_eq!(home.reaching, []);
+        front.take_frame(id, &mut reach.as_slice(), Now::default());
+        assert_eq!(front.reaching, []);
         stamp.raise(1, 2);
-        let token = home.seal.token(&stamp);
+        let token = front.seal.token(&stamp);
         let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
         for _ in 0..=REACH_MAX {
-            home.take_frame(id, &mut reach.as_slice(), Now::default());
+            front.take_frame(id, &mut reach.as_slice(), Now::default());
         }
-        assert_eq!(home.connections.get(id).unwrap().close_reason, Some(CloseReason::Malformed));
+        assert_eq!(front.connections.get(id).unwrap().close_reason, Some(CloseReason::Malformed));
     }
 
     /// What was put out: xids, and of stamps what they cover and say.
-    fn put_out(home: &Home, id: ConnectionId) -> Vec<(i32, Option<(usize, Timestamp)>)> {
-        let mut rest = home.connections.get(id).unwrap().unsent();
+    fn put_out(front: &Front, id: ConnectionId) -> Vec<(i32, Option<(usize, Timestamp)>)> {
+        let mut rest = front.connections.get(id).unwrap().unsent();
         let mut frames = Vec::new();
         while let Some((frame, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
             let mut reader = Reader::new(frame);
@@ -635,17 +636,17 @@ mod tests {
 
     #[test]
     fn what_is_given_at_once_keeps_its_stamps_and_is_covered_as_a_whole() {
-        let (mut home, id, _) = side();
-        home.direct(id).unwrap().is_greeted = true;
-        home.collect(id);
+        let (mut front, id, _) = side();
+        front.direct(id).unwrap().is_greeted = true;
+        front.collect(id);
         let frame = said(1).len();
         for (xid, positions) in [(1, [4, 1]), (2, [4, 1]), (3, [1, 3])] {
-            home.put_out(id, &stamp(positions), &mut said(xid));
+            front.put_out(id, &stamp(positions), &mut said(xid));
         }
-        assert!(home.connections.get(id).unwrap().unsent().is_empty());
-        home.give_collected(id);
-        let second = home.connections.get(id).unwrap().unsent().len() / 2 - frame / 2;
-        let given = put_out(&home, id);
+        assert!(front.connections.get(id).unwrap().unsent().is_empty());
+        front.give_collected(id);
+        let second = front.connections.get(id).unwrap().unsent().len() / 2 - frame / 2;
+        let given = put_out(&front, id);
         let told = [(1, None), (2, None), (direct_xid::STAMP, Some((frame, stamp([1, 3])))), (3, None)];
         assert_eq!(given[1..], told);
         assert_eq!(given[0], (direct_xid::STAMP, Some((second + 2 * frame, stamp([4, 1])))));
@@ -653,17 +654,17 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_put_together_is_the_last_and_rests_on_its_parts() {
-        let (mut home, id, _) = side();
-        home.direct(id).unwrap().is_greeted = true;
+        let (mut front, id, _) = side();
+        front.direct(id).unwrap().is_greeted = true;
         let sets = frame(Opcode::SetWatches as i32, |out| encode::set_watches(out, 0, &[&[], &[], &[]]));
-        home.ask_all(id, Gather::new(sets[4..].into(), Opcode::SetWatches, 1, home.placement.clone()));
+        front.ask_all(id, Gather::new(sets[4..].into(), Opcode::SetWatches, 1, front.placement.clone()));
         // What the client has seen elsewhere meanwhile says nothing of what it was told here.
-        home.sees(id, &stamp([9, 9]));
+        front.sees(id, &stamp([9, 9]));
         for (from, positions) in [(0, [4, 1]), (1, [1, 3])] {
             let bytes = [said(stoa_wire::xid::NOTIFICATION), said(1)].concat();
-            home.told(from, id, ToClient::Frames { answers: 1, bytes, stamp: stamp(positions) });
+            front.told(from, id, ToClient::Frames { answers: 1, bytes, stamp: stamp(positions) });
         }
-        let given = put_out(&home, id);
+        let given = put_out(&front, id);
         assert_eq!(given.iter().filter(|(xid, _)| *xid == stoa_wire::xid::NOTIFICATION).count(), 2);
         assert_eq!(given.last(), Some(&(1, None)), "events of the last one come before it");
         let stamps: Vec<_> = given.iter().filter_map(|(_, stamped)| Some(&stamped.as_ref()?.1)).collect();
@@ -672,12 +673,12 @@ mod tests {
 
     #[test]
     fn who_asks_to_reach_something_has_seen_it() {
-        let (mut home, id, _) = side();
+        let (mut front, id, _) = side();
         let ahead = stamp([7, 1]);
-        let token = home.seal.token(&ahead);
+        let token = front.seal.token(&ahead);
         let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
-        home.take_frame(id, &mut reach.as_slice(), Now::default());
-        assert!(home.seen(id).unwrap().covers(&ahead));
-        assert_eq!(home.route(id).unwrap().informed, 0);
+        front.take_frame(id, &mut reach.as_slice(), Now::default());
+        assert!(front.seen(id).unwrap().covers(&ahead));
+        assert_eq!(front.route(id).unwrap().informed, 0);
     }
 }
