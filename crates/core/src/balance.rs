@@ -85,6 +85,9 @@ pub(crate) struct Balancer {
     unequal_since_us: Option<u64>,
     /// Until when it is being relieved.
     relieves_until_us: u64,
+    /// Whose threads had no time to spare at some moment since that began, a bit for each partition: a thread has
+    /// some, too, while subtrees move and nobody is answered.
+    full: u64,
     /// Whether it had so much to do meanwhile that subtrees may be divided for it.
     divides: bool,
     rests: BTreeMap<String, Rest>,
@@ -196,8 +199,9 @@ impl Balancer {
             if !begins {
                 return None;
             }
-            self.divides = false;
+            (self.divides, self.full) = (false, 0);
         }
+        self.full |= picture.full();
         self.divides |= picture.busiest() > DIVIDE_NS;
         let next = picture.busiest_first().find_map(|from| {
             let busy = picture.busy[from];
@@ -219,10 +223,7 @@ impl Balancer {
         placement: &Placement,
         hints: &Hints,
     ) -> Option<Move> {
-        let to = picture.least_busy()?;
-        if picture.occupied(to).is_some_and(|percent| percent >= FULL_PERCENT) {
-            return None;
-        }
+        let to = picture.least_busy(self.full)?;
         let mut best: Option<((u64, u64), &str)> = None;
         for path in picture.subtrees_at(from) {
             let Some(value) = self.value(path, (from, to), picture, placement, hints) else { continue };
@@ -338,6 +339,22 @@ fn is_numbered(path: &str) -> bool {
     end.len() >= DIGITS && end[end.len() - DIGITS..].iter().all(u8::is_ascii_digit)
 }
 
+/// What the shared log takes of a partition's thread, in what requests are counted in: those leave sockets and kernel
+/// out, so they say less than the threads' time.
+fn log_ns(report: &LoadReport, loads: &[LoadReport]) -> u64 {
+    let time_ns = |load: &LoadReport| {
+        let occupied_ns = load.occupied_percent? * (THREAD_NS / 100);
+        Some((load.total.busy_ns(), occupied_ns.saturating_sub(load.log_ns)))
+    };
+    let (counted, took) =
+        loads.iter().filter_map(time_ns).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    if took == 0 {
+        return report.log_ns;
+    }
+    let log_ns = u128::from(report.log_ns) * u128::from(counted) / u128::from(took);
+    u64::try_from(log_ns).unwrap_or(u64::MAX).min(report.log_ns)
+}
+
 /// What all reports come to, with everything where it lives now.
 struct Picture<'a> {
     /// What each partition has to do, nanoseconds of each second.
@@ -375,7 +392,7 @@ impl<'a> Picture<'a> {
                 picture.busy[place] += busy;
                 picture.own.entry(path).or_insert((0, place)).0 += busy;
             }
-            picture.busy[reporter] += rest;
+            picture.busy[reporter] += rest + log_ns(report, loads);
         }
         picture
     }
@@ -396,8 +413,17 @@ impl<'a> Picture<'a> {
         *self.occupied.get(partition)?
     }
 
-    fn least_busy(&self) -> Option<usize> {
-        (0..self.busy.len()).min_by_key(|partition| self.busy[*partition])
+    /// Those whose threads have no time to spare, a bit for each.
+    fn full(&self) -> u64 {
+        let is_full =
+            |partition: &usize| self.occupied(*partition).is_some_and(|percent| percent >= FULL_PERCENT);
+        (0..self.busy.len()).filter(is_full).fold(0, |full, partition| full | 1 << partition)
+    }
+
+    /// The partition that has least to do, without these.
+    fn least_busy(&self, without: u64) -> Option<usize> {
+        let others = (0..self.busy.len()).filter(|partition| without & 1 << partition == 0);
+        others.min_by_key(|partition| self.busy[*partition])
     }
 
     fn busiest_first(&self) -> impl Iterator<Item = usize> {

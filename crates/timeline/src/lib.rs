@@ -36,7 +36,8 @@ pub use planted::Bug;
 pub use progress::Lead;
 pub use requests::Origin;
 pub use shared_log::{
-    Append, BadBatch, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver, timeline_of,
+    Append, BadBatch, Batches, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver,
+    timeline_of,
 };
 pub use timeline::{
     Config, NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline,

@@ -123,6 +123,15 @@ pub enum Delivery {
     NoRoom,
 }
 
+/// What a leader has made of what its partitions have handed over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Batches {
+    /// How many batches.
+    pub count: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
 /// What a snapshot begins with.
 #[derive(Debug, Clone)]
 pub struct SnapshotHead {
@@ -162,6 +171,8 @@ pub(crate) struct SharedLog {
     held_up: Option<Bytes>,
     /// Bytes that were handed over and are not in a batch.
     handed_bytes: usize,
+    /// Batches that were made, and their bytes.
+    batches: Batches,
     /// Something was handed over since it was looked at last.
     is_fresh: bool,
     /// Some of that should not wait for more to go with it.
@@ -206,6 +217,7 @@ impl SharedLog {
             partitions: positions.iter().map(queue).collect(),
             held_up: None,
             handed_bytes: 0,
+            batches: Batches::default(),
             is_fresh: false,
             is_urgent: false,
             questions: BTreeMap::new(),
@@ -360,7 +372,14 @@ impl SharedLog {
                 batch.put_slice(&handed.payload);
             }
         }
+        self.batches.count += 1;
+        self.batches.bytes += batch.len() as u64;
         Some(batch.freeze())
+    }
+
+    /// The batches that were made here.
+    pub(crate) fn batches(&self) -> Batches {
+        self.batches
     }
 
     /// A partition asks where the log ends.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::config::Now;
 use crate::load::{Load, Rates, SubtreeLoad};
+use stoa_timeline::Batches;
 use stoa_wire::{Opcode, Reader, put};
 
 /// How long a move takes; meanwhile nobody is answered.
@@ -29,6 +30,8 @@ struct World {
     /// What each thread can do of what it could with a core of its own.
     shares: Vec<f64>,
     occupied_us: Vec<f64>,
+    /// What the shared log takes of the first one's thread, a part of its time.
+    log_share: f64,
     body: Vec<u8>,
 }
 
@@ -49,6 +52,7 @@ impl World {
             immovable: Vec::new(),
             shares: vec![1.0; partitions.into()],
             occupied_us: vec![0.0; partitions.into()],
+            log_share: 0.0,
             body: Vec::new(),
         }
     }
@@ -70,6 +74,8 @@ impl World {
         if self.under_way.is_none() {
             self.serve(now);
         }
+        let took_ns = self.log_share * self.now_us as f64 * 1000.0;
+        self.loads[0].batches(Batches { count: (took_ns / 30_000.0) as u64, bytes: 0 }, now);
         for (partition, load) in self.loads.iter_mut().enumerate() {
             load.occupied(self.occupied_us[partition] as u64, now);
             let own = self.placement.exceptions().filter(|(_, to)| usize::from(*to) == partition);
@@ -97,9 +103,12 @@ impl World {
         for (path, rate, _) in &self.clients {
             wanted[usize::from(self.placement.of(path))] += rate;
         }
-        let capacity = |place: usize| CAPACITY * self.shares[place];
+        let log_share = |place: usize| if place == 0 { self.log_share } else { 0.0 };
+        let capacity = |place: usize| CAPACITY * (self.shares[place] - log_share(place));
         for (place, wanted) in wanted.iter().enumerate() {
-            self.occupied_us[place] += STEP_US as f64 * (wanted / capacity(place)).min(1.0);
+            let rest = 1.0 - log_share(place);
+            self.occupied_us[place] +=
+                STEP_US as f64 * (1.0 - rest + rest * (wanted / capacity(place)).min(1.0));
         }
         for (path, rate, rest) in &mut self.clients {
             let place = usize::from(self.placement.of(path));
@@ -176,6 +185,46 @@ fn nothing_is_moved_to_a_thread_that_has_no_time_nor_from_one_that_has_some() {
     world.clients.iter_mut().for_each(|(_, rate, _)| *rate *= 2.0);
     world.run(10_000);
     assert!(!world.moves.is_empty());
+}
+
+/// The one that has least to do may have no time for more: that must not keep the others from helping each other.
+#[test]
+fn a_thread_that_has_no_time_does_not_stand_in_the_way() {
+    let mut world = World::new(3);
+    world.shares[0] = 0.4;
+    let asked = [(0, 5, 0.5), (1, 16, 1.6), (2, 5, 0.45)];
+    let tops =
+        asked.map(|(on, count, rate)| (world.tops(&format!("p{on}"), count, Some(on)), rate / count as f64));
+    for (tops, rate) in &tops {
+        world.clients.extend(tops.iter().map(|top| (top.clone(), CAPACITY * rate, 0.0)));
+    }
+    let before = world.run(500);
+    world.run(1500);
+    let first = world.moves.first().map(|first| first.to);
+    let after = world.run(500);
+    assert_eq!(first, Some(2), "{:?}", world.moves);
+    assert!(after > 1.2 * before, "{after} after {before}");
+}
+
+/// The log that all share is made on the first partition's thread, which can do so much less of anything else.
+#[test]
+fn the_thread_that_has_the_log_gets_less_of_the_rest() {
+    let mut world = World::new(4);
+    world.log_share = 0.5;
+    world.ask(&world.tops("even", 64, None));
+    world.clients.iter_mut().for_each(|(_, rate, _)| *rate *= 0.8);
+    let before = world.run(1000);
+    world.run(10_000);
+    let after = world.run(1000);
+    let all = 0.8 * 4.0 * CAPACITY;
+    assert!(before < 0.92 * all && after > 0.98 * all, "{after} after {before}, {all} are asked");
+    assert!(world.moves.len() < 20, "{:?}", world.moves);
+    // Where there is only the log, nothing is left to be moved, and nothing is.
+    world.log_share = 0.97;
+    world.run(10_000);
+    let moves = world.moves.len();
+    world.run(10_000);
+    assert!(world.moves.len() <= moves + 2, "{:?}", &world.moves[moves..]);
 }
 
 #[test]
@@ -403,6 +452,7 @@ fn what_was_just_moved_counts_where_it_is() {
     };
     let report = |total: u64, subtrees: Vec<SubtreeLoad>| LoadReport {
         total: Rates { reads: total, ..Rates::default() },
+        log_ns: 0,
         occupied_percent: None,
         subtrees,
     };

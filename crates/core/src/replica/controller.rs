@@ -44,6 +44,7 @@ impl Replica {
     /// At every partition: tells the leader's first one what is asked here, when it is time.
     pub(crate) fn tell_load(&mut self) {
         let own = self.config.partition;
+        self.leader.load.batches(self.timeline.batches(), self.now);
         let exceptions = self.applied.placement.exceptions().filter(|(_, to)| *to == own);
         if !self.leader.load.tick(self.now, exceptions.map(|(path, _)| path)) {
             return;

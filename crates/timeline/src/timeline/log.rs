@@ -2,7 +2,7 @@
 
 use super::{FIRST, NotTaken, PartitionMessage, Timeline};
 use crate::message::Message;
-use crate::shared_log::{Append, Delivery, EntryId, Proposal, SnapshotHead};
+use crate::shared_log::{Append, Batches, Delivery, EntryId, Proposal, SnapshotHead};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Mark, ProposeError};
@@ -33,6 +33,12 @@ impl<C: Copy + Ord> Timeline<C> {
         if let Some(log) = self.log.as_mut().filter(|_| self.config.partitions > 1) {
             log.propose_handed();
         }
+    }
+
+    /// The batches that were made here since the server began: none but at the first of several partitions.
+    #[must_use]
+    pub fn batches(&self) -> Batches {
+        self.log.as_ref().map_or_else(Batches::default, |log| log.batches())
     }
 
     /// Whether something that was proposed should not wait for more to go with it.
