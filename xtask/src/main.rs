@@ -5,6 +5,7 @@ mod against;
 mod arguments;
 mod fuzz;
 mod peer;
+mod planted;
 mod python;
 mod report;
 mod run;
@@ -27,6 +28,8 @@ cargo xtask COMMAND
   check                       format, lints, tidy and unit tests: before a commit
   test                        everything below but upstream, in order; ends with `N passed, N failed`
   tidy                        the repository's own rules
+  planted [CARGO TEST OPTIONS]
+                              bugs are planted into a copy of the source, and the simulators must find each
   sim [--seeds N]             the simulator over N seeds
   fuzz [TARGETS] [--seconds N]
                               bytes that libFuzzer makes up, N seconds for each way in
@@ -100,6 +103,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             arguments.finish()?;
             report.step("tidy", tidy::run);
         }
+        "planted" => report.step("planted", || planted::run(&arguments.rest())),
         "sim" => {
             let seeds = arguments.number("--seeds")?.unwrap_or(SEEDS);
             arguments.finish()?;
@@ -171,6 +175,7 @@ fn simulations(report: &mut Report, of_one_server: u64, of_ensembles: u64) {
 fn everything(report: &mut Report) {
     checks(report);
     report.step("cargo test", || cargo_test(&[]));
+    report.step("planted", || planted::run(&[]));
     report.step("release build", || cargo(&["build", "--release", "--workspace"]));
     simulations(report, SEEDS, ENSEMBLE_SEEDS);
     report.step("fuzz", || fuzz::run(FUZZ_SECONDS, &[]));

@@ -3,6 +3,7 @@
 
 mod arrows;
 mod links;
+mod planted;
 mod shape;
 mod text;
 
@@ -56,6 +57,7 @@ pub(crate) fn run() -> Result<Tally, String> {
         contents.insert(path.clone(), content);
     }
     violations.extend(shape::check(&contents));
+    violations.extend(planted::check(&contents));
     for violation in &violations {
         println!("{violation}");
     }

@@ -21,7 +21,6 @@ use crate::frame::Frame;
 use crate::gather::Gather;
 use crate::pipelined::Pipelined;
 use crate::placement::{FIRST, Placement};
-use crate::planted::{Bug, Planted};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::timestamp::Timestamp;
@@ -94,7 +93,6 @@ pub(crate) struct Front {
     /// Bytes of requests that may be under way.
     bytes_max: usize,
     pub(crate) stats: FrontStats,
-    pub(crate) planted: Planted,
 }
 
 /// What became of a frame.
@@ -153,7 +151,6 @@ impl Front {
             rerouted: Vec::new(),
             reaching: Vec::new(),
             seal: Seal::new(&config.direct_secret),
-            planted: Planted::default(),
             placement,
             connections: Connections::default(),
             reached: Timestamp::new(config.partitions),
@@ -384,7 +381,7 @@ impl Front {
             connection.sent += 1;
             let mut answer = Vec::new();
             gather.merge(&mut answer);
-            if let Some(route) = connection.route.as_mut().filter(|_| !self.planted.is(Bug::HighestZxid)) {
+            if let Some(route) = connection.route.as_mut() {
                 self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
             }
             let waiting = self.put_out(id, gather.stamp(), &mut answer);
@@ -590,9 +587,7 @@ impl Front {
         }
         route.told_pipelined(answers, stamp);
         self.newest = self.newest.max(stamp.zxid());
-        if !self.planted.is(Bug::HighestZxid) {
-            self.behind |= route.mark(from, &self.clocks, bytes);
-        }
+        self.behind |= route.mark(from, &self.clocks, bytes);
         connection.sent += u64::from(answers);
         let gather = route.gather.take_if(|gather| gather.take(bytes, stamp));
         if gather.is_some() {

@@ -49,7 +49,6 @@ mod partition;
 mod peer;
 mod pipelined;
 mod placement;
-mod planted;
 mod read_only;
 mod remote_client;
 mod replica;
@@ -81,8 +80,6 @@ pub use load::{LoadReport, Rates, SubtreeLoad};
 pub use moves::Moved;
 pub use pipelined::{Next, Pipelined};
 pub use placement::{MoveRefusal, Placement};
-#[cfg(feature = "planted-bugs")]
-pub use planted::Bug;
 pub use replica::Replica;
 pub use restore::{Recovered, Restore};
 pub use session::{LiveSession, Scope};

@@ -7,7 +7,6 @@ use crate::outstanding::Outstanding;
 use crate::peer::Asked;
 use crate::pipelined::Pipelined;
 use crate::placement::{FIRST, zxid_after};
-use crate::planted::{Bug, Planted};
 use crate::stats::Proposals;
 use crate::step::{STEPS_MAX, end_of, step_of};
 use crate::timestamp::Timestamp;
@@ -51,7 +50,6 @@ pub(crate) struct Partition {
     step: LastStep,
     /// The updates that are in entries and not proposed.
     pub(crate) made: Proposals,
-    pub(crate) planted: Planted,
 }
 
 impl Partition {
@@ -73,7 +71,6 @@ impl Partition {
             steps: 0,
             step: LastStep::Open,
             made: Proposals::default(),
-            planted: Planted::default(),
         }
     }
 
@@ -193,7 +190,6 @@ impl Partition {
             // Of a session that its contact server alone keeps: see [`crate::local`].
             None if session == 0 => Ok(()),
             None => Err(ErrorCode::SessionExpired),
-            Some(_) if self.planted.is(Bug::OldContactAccepted) => Ok(()),
             Some(current) if current != contact => Err(ErrorCode::SessionMoved),
             Some(_) => Ok(()),
         }
@@ -422,18 +418,12 @@ impl Partition {
 
     /// Lets the tree be read as it will be, but for what is in a part.
     pub(crate) fn note_contents(&mut self) {
-        if self.planted.is(Bug::ContentsAreOld) {
-            return;
-        }
         self.outstanding.note_contents(&mut self.tree, &self.entry);
     }
 
     /// What is proposed and not applied may never be, or comes by way of another leader. What is applied rests
     /// on `stamp`.
     pub(crate) fn abandon(&mut self, stamp: &Timestamp) {
-        if self.planted.is(Bug::ProposedIsKept) {
-            return;
-        }
         self.entry.clear();
         self.outstanding = Outstanding::default();
         self.proposed_zxid = self.tree.last_zxid();

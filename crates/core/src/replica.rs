@@ -17,7 +17,6 @@ mod parts;
 mod pauses;
 mod pipelined;
 mod plan;
-mod planted;
 mod programs;
 mod read;
 mod read_only;
@@ -36,7 +35,6 @@ use crate::connection::{
     CloseReason, ConnectError, Connection, ConnectionId, Connections, Output, Phase, Slot,
 };
 use crate::frame::Frame;
-use crate::planted::{Bug, Planted};
 use crate::restore::Recovered;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
@@ -98,7 +96,6 @@ pub struct Replica {
     now: Now,
     /// For the log of whoever drives the server.
     warnings: VecDeque<String>,
-    planted: Planted,
 }
 
 impl Replica {
@@ -130,7 +127,6 @@ impl Replica {
             began_ms: now.wall_ms,
             now,
             warnings: VecDeque::new(),
-            planted: Planted::default(),
         };
         server.load_programs();
         server.tell_growth();
@@ -283,9 +279,6 @@ impl Replica {
         };
         for session in self.sessions.live.expired(self.now, judging, held_up) {
             self.stats.sessions_expired += 1;
-            if self.planted.is(Bug::EphemeralOutlivesSession) {
-                continue;
-            }
             if self.sessions.live.local(session).is_some() {
                 self.end_local(session, CloseReason::SessionExpired);
             } else {
@@ -333,10 +326,6 @@ impl Replica {
         self.stats.log_entries += 1;
         self.stats.log_bytes += append.payload.len() as u64;
         self.applied.snapshots.logged(append.payload.len());
-        if self.planted.is(Bug::AckBeforeDurable) {
-            self.timeline.stored(append.position);
-            self.pump();
-        }
         Some(append)
     }
 
@@ -364,10 +353,6 @@ impl Replica {
     /// them. Returns false when this server cannot go on without what was refused: it must stop.
     pub fn append_refused(&mut self, generation: u64, now: Now) -> bool {
         self.now = now;
-        if self.planted.is(Bug::RefusedCountsAsStored) {
-            self.appended(u64::MAX, now);
-            return true;
-        }
         let Some(goes_on) = self.timeline.refused(generation) else { return true };
         self.stats.log_refusals += 1;
         self.has_no_room();
@@ -521,9 +506,7 @@ impl Replica {
     /// The client of a connection has been heard of, or could not be for our sake.
     pub(crate) fn heard_on(&mut self, id: ConnectionId) {
         match self.clients.connections.get(id).map(|connection| (&connection.phase, connection.session)) {
-            Some((&Phase::Live(key), _)) if !self.planted.is(Bug::SessionExpiresEarly) => {
-                self.sessions.live.touch(key, self.now);
-            }
+            Some((&Phase::Live(key), _)) => self.sessions.live.touch(key, self.now),
             Some((Phase::ReadOnly, session)) => self.hear_read_only_session(session),
             _ => {}
         }

@@ -4,8 +4,6 @@ use crate::config::{Config, Now};
 use crate::connection::{ConnectError, Output};
 use crate::connection::{Connection, ConnectionId};
 use crate::front::{Front, FrontStats};
-#[cfg(feature = "planted-bugs")]
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::restore::Recovered;
 use crate::shard_message::ShardMessage;
@@ -223,15 +221,6 @@ impl Shard {
                 counted.connections_dropped += stats.connections_dropped;
                 counted
             }
-        }
-    }
-
-    /// Plants a bug, in the partition and among its clients.
-    #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: Bug) {
-        self.replica.plant(bug);
-        if let Some(front) = &mut self.front {
-            front.planted = self.replica.planted();
         }
     }
 

@@ -1,7 +1,6 @@
-//! Runs of every profile, and the alarm: planted bugs must be found.
+//! Runs of every profile, and a disk that lies. Bugs of the server are found in `planted`.
 
-use stoa_core::Bug;
-use stoa_sim::ensemble::{Failure, Outcome, Trouble, World};
+use stoa_sim::ensemble::{Failure, Outcome, Trouble};
 use stoa_sim::standalone::{self, Profile};
 
 fn profile(name: &str) -> Profile {
@@ -69,79 +68,16 @@ fn runs_meet_what_they_are_for() {
     assert!(sum("elections", |outcome| outcome.checked.refused) > 0);
 }
 
-/// The seeds within which a planted bug must be found.
-const SEEDS: u64 = 12;
-
-fn found(name: &str, bug: Bug) {
-    find(name, |world| world.plant(bug));
-}
-
-fn find(name: &str, prepare: impl Fn(&mut World)) {
-    for seed in 1..=SEEDS {
-        let mut profile = profile(name);
-        profile.life.requests = 2000;
-        // Assertions of the server itself count as well.
-        let mut world = standalone::world(seed, &profile, false);
-        prepare(&mut world);
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run().is_err()));
-        if caught.unwrap_or(true) {
-            return;
-        }
-    }
-    panic!("not found in {SEEDS} seeds of the profile {name}");
-}
-
-#[test]
-fn an_answer_before_the_disk_has_it_is_found() {
-    found("default", Bug::AckBeforeDurable);
-}
-
 #[test]
 fn a_disk_that_loses_what_it_had_synced_is_found() {
-    find("default", World::let_disks_lie);
-}
-
-#[test]
-fn a_reply_before_its_event_is_found() {
-    found("calm", Bug::ReplyBeforeEvent);
-}
-
-#[test]
-fn a_read_that_overtakes_a_write_is_found() {
-    found("calm", Bug::ReadOvertakesWrite);
-}
-
-#[test]
-fn a_refusal_that_overtakes_a_write_is_found() {
-    found("calm", Bug::RefusalOvertakesWrite);
-}
-
-#[test]
-fn a_lost_event_is_found() {
-    found("calm", Bug::EventIsLost);
-}
-
-#[test]
-fn an_ephemeral_that_outlives_its_session_is_found() {
-    found("churn", Bug::EphemeralOutlivesSession);
-}
-
-#[test]
-fn a_session_that_expires_early_is_found() {
-    found("idle", Bug::SessionExpiresEarly);
-}
-
-#[test]
-fn a_snapshot_that_claims_too_much_is_found() {
-    found("big", Bug::SnapshotClaimsTooMuch);
-}
-
-#[test]
-fn a_session_that_is_heard_on_its_old_connection_is_found() {
-    found("churn", Bug::OldContactAccepted);
-}
-
-#[test]
-fn a_session_called_gone_before_that_is_durable_is_found() {
-    found("churn", Bug::ExpiredWhileProposed);
+    let found = (1..=12).any(|seed| {
+        let mut profile = profile("default");
+        profile.life.requests = 2000;
+        let mut world = standalone::world(seed, &profile, false);
+        world.let_disks_lie();
+        // Assertions of the server itself count as well.
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run().is_err()));
+        caught.unwrap_or(true)
+    });
+    assert!(found, "not found in 12 seeds of the profile default");
 }

@@ -22,7 +22,6 @@ extern crate alloc;
 mod barriers;
 mod message;
 mod peers;
-mod planted;
 mod progress;
 mod requests;
 mod shared_log;
@@ -31,8 +30,6 @@ mod timeline;
 pub use barriers::Barrier;
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, server_id};
-#[cfg(feature = "planted-bugs")]
-pub use planted::Bug;
 pub use progress::Lead;
 pub use requests::Origin;
 pub use shared_log::{

@@ -20,7 +20,6 @@
 //! of the log's files. What the disk refuses for lack of room is undone as if the process had ended and begun
 //! again: that is always safe.
 
-use crate::planted::{Bug, Planted};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -183,7 +182,6 @@ pub(crate) struct SharedLog {
     answers: Vec<(u64, u64)>,
     /// Up to here the log was divided among the partitions.
     divided: u64,
-    pub(crate) planted: Planted,
 }
 
 /// One partition of several.
@@ -223,7 +221,6 @@ impl SharedLog {
             questions: BTreeMap::new(),
             answers: Vec::new(),
             divided: restored.base.position,
-            planted: Planted::default(),
             group,
         };
         if record == 0 && snapshot.is_none() && restored.base.position > 0 {
@@ -328,7 +325,7 @@ impl SharedLog {
         if counts.iter().all(|count| *count == 0) {
             return None;
         }
-        let mut is_cut = !self.planted.is(Bug::HalfIsEnough);
+        let mut is_cut = true;
         while core::mem::take(&mut is_cut) {
             for at in 0..counts.len() {
                 let queue = &self.partitions[at];

@@ -8,7 +8,6 @@ mod servers;
 use crate::barriers::Barriers;
 use crate::message::Message;
 use crate::peers::{Peers, server_id};
-use crate::planted::{Bug, Planted};
 use crate::progress::{Lead, Progress};
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
@@ -76,7 +75,6 @@ pub struct Timeline<C> {
     now_us: u64,
     to_peers: VecDeque<PeerOutput>,
     to_partitions: VecDeque<(u8, PartitionMessage)>,
-    planted: Planted,
 }
 
 impl<C> core::fmt::Debug for Timeline<C> {
@@ -128,17 +126,7 @@ impl<C: Copy + Ord> Timeline<C> {
             now_us,
             to_peers: VecDeque::new(),
             to_partitions: VecDeque::new(),
-            planted: Planted::default(),
         })
-    }
-
-    /// Plants a bug.
-    #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: Bug) {
-        self.planted = Planted::of(bug);
-        if let Some(log) = &mut self.log {
-            log.planted = self.planted;
-        }
     }
 
     fn is_only_partition(&self) -> bool {
@@ -234,7 +222,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// never hears what becomes of its requests.
     #[must_use]
     pub fn is_member(&self, server: u8) -> bool {
-        self.planted.is(Bug::OutsiderIsHeard) || self.progress.has_member(u64::from(server))
+        self.progress.has_member(u64::from(server))
     }
 
     /// Position and term of the last applied entry.
@@ -422,7 +410,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn settle(&mut self) -> Option<Settled<C>> {
         let Progress { term, applied, leader, lead, .. } = self.progress;
         let is_news = self.settled_in != term || lead == Lead::Elected;
-        let is_there = applied.1 == term || self.planted.is(Bug::AskedAgainAtOnce);
+        let is_there = applied.1 == term;
         (is_news && is_there && leader != 0).then(|| self.settle_term())
     }
 
@@ -443,7 +431,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
     fn accept_leader(&mut self) {
         let leader = self.leader();
-        if self.planted.is(Bug::StrangerStays) || !self.peers.accept(leader, self.progress.term) {
+        if !self.peers.accept(leader, self.progress.term) {
             return;
         }
         if self.progress.has_others() {

@@ -8,7 +8,6 @@ use stoa_client_core::Acl;
 use stoa_wire::CreateMode;
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::service::{Events, Service};
 use super::znodes::Znodes;
 
@@ -56,9 +55,7 @@ impl<S: Service> Barrier<S> {
     /// When the service refuses.
     pub async fn wait(&self) -> Result<(), Error> {
         // Whoever knows from elsewhere that it is set must find it set.
-        if !has(&self.znodes.service, Bug::BarrierIsNotSynced) {
-            self.znodes.sync(&self.path).await?;
-        }
+        self.znodes.sync(&self.path).await?;
         loop {
             // The end of a watch tells nothing, and somebody may have set it again.
             let Some((_, _, mut watch)) = self.znodes.data_and_watch(&self.path).await? else {

@@ -11,7 +11,6 @@ use stoa_client_core::Call;
 use stoa_wire::{AddWatchMode, Stat};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::race::{First, first};
 use super::service::{Events, Service, Situation};
 use super::znodes::Znodes;
@@ -113,7 +112,7 @@ impl<S: Service> Cache<S> {
     }
 
     fn has_reconnected(&self, situation: Situation) -> bool {
-        situation.connections != self.connections && !has(&self.znodes.service, Bug::CacheTrustsWatch)
+        situation.connections != self.connections
     }
 
     async fn look_at_everything(&mut self) -> Result<(), Error> {

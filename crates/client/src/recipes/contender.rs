@@ -10,7 +10,6 @@ use stoa_client_core::{Call, Reply};
 use stoa_wire::{CreateMode, ErrorCode, Stat};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::service::{Events, Service};
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 
@@ -130,10 +129,6 @@ impl<S: Service> Contender<S> {
             }
             Err(code) if is_lost(code) => {
                 self.znodes.pause(pause).await;
-                if has(&self.znodes.service, Bug::CreateIsNotProtected) {
-                    self.id = self.znodes.id();
-                    return Ok(Err(code));
-                }
                 self.place = self.find().await?;
                 Ok(if self.place.is_some() { Ok(()) } else { Err(code) })
             }
@@ -225,10 +220,7 @@ impl<S: Service> Contender<S> {
             let path = format!("{}/{}", self.directory, rival.name);
             if let Some((_, mut watch)) = self.znodes.watch(&path).await? {
                 // Whatever it is, an event or the end of the watch: look again.
-                let event = watch.next().await;
-                if event.is_ok() && has(self.service(), Bug::EventIsTrusted) {
-                    return Ok(());
-                }
+                let _ = watch.next().await;
             }
         }
     }
@@ -259,7 +251,7 @@ impl<S: Service> Contender<S> {
 
     async fn delete(&self) -> Result<bool, Error> {
         let path = self.path();
-        if self.hands_over || has(self.service(), Bug::WaiterHandsOver) {
+        if self.hands_over {
             self.znodes.change_and_delete(&path).await
         } else {
             self.znodes.delete(&path).await
@@ -285,7 +277,7 @@ impl<S: Service> Contender<S> {
 
 impl<S: Service> Drop for Contender<S> {
     fn drop(&mut self) {
-        if self.is_over || has(self.service(), Bug::ContenderIsLeft) {
+        if self.is_over {
             return;
         }
         let service = self.znodes.service.clone();

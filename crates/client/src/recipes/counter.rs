@@ -5,15 +5,14 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use stoa_client_core::{Acl, Call, Operation};
+use stoa_client_core::{Acl, Operation};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::program::{ATTEMPTS, Program};
 use super::service::Service;
 use super::witness::{Outcome, Witness};
-use super::znodes::{Znodes, is_lost};
+use super::znodes::Znodes;
 
 /// A counter that many clients share: the data of its znode is a number, as text. It begins with 0.
 ///
@@ -115,14 +114,6 @@ impl<S: Service> Counter<S> {
     /// Writes the number if nobody else has. Returns whether it has.
     async fn write(&mut self, number: i64, version: i32) -> Result<bool, Error> {
         let (path, data) = (self.path.clone(), number.to_string().into_bytes());
-        if has(&self.znodes.service, Bug::AddedTwice) {
-            let set = Call::SetData { path, data, version: Some(version) };
-            return match self.znodes.service.call(set).await {
-                Ok(_) => Ok(true),
-                Err(code) if is_lost(code) || code == ErrorCode::BadVersion => Ok(false),
-                Err(code) => Err(Error::of(&self.path, code)),
-            };
-        }
         // While it works it is not ours: if this future is dropped, so is a witness whose version is not known.
         let mut witness = self.witness.take().unwrap_or_else(|| Witness::new(&self.znodes, &self.path));
         let set = Operation::SetData { path, data, version: Some(version) };

@@ -10,7 +10,6 @@ use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
 use super::own::Own;
-use super::planted::{Bug, has};
 use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::refusal;
@@ -64,10 +63,7 @@ impl<S: Service> DoubleBarrier<S> {
     #[must_use]
     pub fn extended(service: &S, path: &str, size: usize) -> Self {
         let this = Self::new(service, path, size);
-        let is_planted = has(service, Bug::OpensTooEarly);
-        let source =
-            if is_planted { PROGRAM.replace(".children == 0", ".children > 0") } else { PROGRAM.to_owned() };
-        let program = Program::new(&this.znodes, "barrier", path, &source);
+        let program = Program::new(&this.znodes, "barrier", path, PROGRAM);
         Self { program: Some(program), ..this }
     }
 
@@ -179,7 +175,7 @@ impl<S: Service> DoubleBarrier<S> {
                 self.znodes.make(&self.path, b"", CreateMode::Persistent).await?;
                 continue;
             };
-            if data != FULL || has(&self.znodes.service, Bug::EntersFullBarrier) {
+            if data != FULL {
                 return Ok(stat.version);
             }
             match members.first() {
@@ -219,8 +215,7 @@ impl<S: Service> DoubleBarrier<S> {
     /// Registers a member, unless the round has got enough since.
     async fn register(&self, open: i32) -> Result<Option<Own<S>>, Error> {
         let mut own = Own::new(&self.znodes, format!("{}/{}-member", self.path, self.znodes.id()));
-        let is_planted = has(&self.znodes.service, Bug::EntersFullBarrier);
-        let check = Operation::Check { path: self.path.clone(), version: (!is_planted).then_some(open) };
+        let check = Operation::Check { path: self.path.clone(), version: Some(open) };
         let create = Operation::Create {
             path: own.path.clone(),
             data: Vec::new(),

@@ -1,6 +1,5 @@
 //! The election of a leader.
 
-use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -10,7 +9,6 @@ use super::contender::{Contender, nearest, oldest};
 use super::error::Error;
 use super::held::{Held, Token};
 use super::lock::{LetIn, PROGRAM, Slot, Wanted, Wish};
-use super::planted::{Bug, has};
 use super::program::Program;
 use super::service::{Events, Service};
 
@@ -51,13 +49,7 @@ impl<S: Service> Election<S> {
     #[must_use]
     pub fn extended(service: &S, path: &str) -> Self {
         let this = Self::new(service, path);
-        let is_planted = has(service, Bug::AllAreAppointed);
-        let source = if is_planted {
-            PROGRAM.replace("if is_first {", "if true {").into()
-        } else {
-            Cow::from(PROGRAM)
-        };
-        let program = Program::new(&this.slot.znodes, "election", path, &source);
+        let program = Program::new(&this.slot.znodes, "election", path, PROGRAM);
         Self { program: Some(program), ..this }
     }
 

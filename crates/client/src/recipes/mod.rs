@@ -43,7 +43,6 @@ mod group;
 mod held;
 mod lock;
 mod own;
-mod planted;
 mod program;
 mod queue;
 mod race;
@@ -65,8 +64,6 @@ pub use error::Error;
 pub use group::{Group, Member, Members, Membership};
 pub use held::{Held, Standing, Token};
 pub use lock::{Choice, Lock, Primitive, Reason, UnknownPrimitive};
-#[cfg(feature = "planted-bugs")]
-pub use planted::Bug;
 pub use queue::Queue;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;

@@ -6,7 +6,6 @@ use stoa_client_core::Reply;
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 
@@ -107,7 +106,7 @@ impl<S: Service> Own<S> {
 
 impl<S: Service> Drop for Own<S> {
     fn drop(&mut self) {
-        if !self.is_over && !has(&self.znodes.service, Bug::ContenderIsLeft) {
+        if !self.is_over {
             let (znodes, path) = (self.znodes.clone(), core::mem::take(&mut self.path));
             self.znodes.service.spawn(async move { znodes.delete_for_sure(&path).await });
         }

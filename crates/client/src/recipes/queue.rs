@@ -4,12 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use stoa_client_core::{Acl, Call, Operation};
+use stoa_client_core::{Acl, Operation};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
 use super::lock::{Lock, Primitive};
-use super::planted::{Bug, has};
 use super::program::{ATTEMPTS, Program};
 use super::service::{Events, Service};
 use super::witness::{Outcome, Witness};
@@ -98,9 +97,6 @@ impl<S: Service> Queue<S> {
             mode: CreateMode::PersistentSequential,
             ttl_ms: None,
         };
-        if has(&self.znodes.service, Bug::PutWithoutWitness) {
-            return self.put_blindly(data).await;
-        }
         loop {
             let mut witness = self.take_witness();
             let outcome = witness.commit(core::slice::from_ref(&create)).await?;
@@ -113,13 +109,6 @@ impl<S: Service> Queue<S> {
                 Outcome::Refused(_, code) => return Err(Error::of(&self.items, code)),
             }
         }
-    }
-
-    /// A planted bug.
-    async fn put_blindly(&self, data: &[u8]) -> Result<(), Error> {
-        self.znodes.make(&self.items, b"", CreateMode::Persistent).await?;
-        let path = format!("{}/item-", self.items);
-        self.znodes.make(&path, data, CreateMode::PersistentSequential).await
     }
 
     /// Takes the oldest element; `None` when there is none.
@@ -193,13 +182,6 @@ impl<S: Service> Queue<S> {
         for name in names {
             let path = format!("{}/{name}", self.items);
             let Some((data, stat)) = self.znodes.data(&path).await? else { continue };
-            if has(&self.znodes.service, Bug::TakenWithoutWitness) {
-                let delete = Call::Delete { path, version: Some(stat.version) };
-                match self.znodes.service.call(delete).await {
-                    Ok(_) => return Ok(Some(data)),
-                    Err(_) => continue,
-                }
-            }
             let (witness, znodes, data) = (Some(self.take_witness()), self.znodes.clone(), Some(data));
             let mut taking = Taking { witness, znodes, path, data };
             let outcome = taking.carry_out(stat.version).await;
@@ -242,9 +224,6 @@ impl<S: Service> Taking<S> {
 impl<S: Service> Drop for Taking<S> {
     fn drop(&mut self) {
         let Some(mut witness) = self.witness.take() else { return };
-        if has(&self.znodes.service, Bug::TakenIsNotPutBack) {
-            return;
-        }
         let (path, data, acl) = (core::mem::take(&mut self.path), self.data.take(), self.znodes.acl.clone());
         let (service, znodes) = (witness.service(), self.znodes.clone());
         service.spawn(async move {

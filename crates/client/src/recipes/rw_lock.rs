@@ -9,7 +9,6 @@ use stoa_client_core::Acl;
 use super::contender::{Before, Contender, Rival, nearest};
 use super::error::Error;
 use super::held::Held;
-use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::Znodes;
 
@@ -51,9 +50,7 @@ impl<S: Service> RwLock<S> {
     /// As [`Lock::acquire`](super::Lock::acquire).
     pub async fn read(&self) -> Result<Held<S>, Error> {
         let contender = Contender::enter(&self.znodes, &self.path, READ, b"").await?;
-        if !has(&self.znodes.service, Bug::ReadersPassWriters) {
-            contender.wait(nearest_writer).await?;
-        }
+        contender.wait(nearest_writer).await?;
         Ok(Held::new(contender))
     }
 

@@ -52,13 +52,6 @@ pub trait Service: Clone + Send + Sync + 'static {
 
     /// A number that nobody else draws.
     fn unique(&self) -> u64;
-
-    /// Whether a bug is planted.
-    #[cfg(feature = "planted-bugs")]
-    fn has(&self, bug: super::Bug) -> bool {
-        let _ = bug;
-        false
-    }
 }
 
 /// Events of a watch.

@@ -9,7 +9,6 @@ use stoa_client_core::{Call, Operation, OperationResult, Reply};
 use stoa_wire::{CreateMode, ErrorCode};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::service::Service;
 use super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 
@@ -132,9 +131,7 @@ impl<S: Service> Witness<S> {
                 Ok(_) => return Ok(Ok(self.was_done().await?.then(Vec::new))),
                 Err(code) if is_lost(code) || code == ErrorCode::SystemError => {
                     self.znodes.pause(&mut pause).await;
-                    if let Some(said) = self.said().await?
-                        && !has(&self.znodes.service, Bug::ProgramIsAskedTwice)
-                    {
+                    if let Some(said) = self.said().await? {
                         return Ok(Ok(Some(said)));
                     }
                     if code == ErrorCode::SystemError {

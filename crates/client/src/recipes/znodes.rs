@@ -10,7 +10,6 @@ use stoa_client_core::{Acl, Call, Operation, Reply, WatchId};
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::error::Error;
-use super::planted::{Bug, has};
 use super::service::Service;
 use super::witness::refusal;
 
@@ -151,11 +150,7 @@ impl<S: Service> Znodes<S> {
     /// Watches a znode that is there, for its change or deletion. Unlike `exists` it leaves no watch behind for one
     /// that is not, and will never be.
     pub(super) async fn watch(&self, path: &str) -> Result<Option<(Stat, S::Watch)>, Error> {
-        let watched = self.data_and_watch(path).await?;
-        if watched.is_none() && has(&self.service, Bug::WatchIsLate) {
-            core::future::pending::<()>().await;
-        }
-        Ok(watched.map(|(_, stat, watch)| (stat, watch)))
+        Ok(self.data_and_watch(path).await?.map(|(_, stat, watch)| (stat, watch)))
     }
 
     /// The data and Stat of a znode.

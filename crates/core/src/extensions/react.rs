@@ -12,7 +12,6 @@ use super::pause::greed;
 use super::{Extensions, is_of_programs};
 use crate::config::Now;
 use crate::partition::Partition;
-use crate::planted::Bug;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -237,9 +236,7 @@ impl Partition {
         let caller = Caller { session: Caller::REACTION, identities };
         // Noted before, it stays noted when this one fails; else each one that fails would have all of it
         // noted anew.
-        if !self.planted.is(Bug::ContentsAreOld) {
-            self.tree.part_note_contents(part);
-        }
+        self.tree.part_note_contents(part);
         let mark = self.tree.part_mark(part);
         let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);

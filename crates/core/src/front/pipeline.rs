@@ -15,7 +15,6 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
 use crate::pipelined::{Next, Pipelined, is_plain_write};
-use crate::planted::Bug;
 use crate::route::{Destination, Route, Undelivered, may_watch};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -353,7 +352,7 @@ impl Front {
     /// What goes with a write that is pipelined.
     fn pipelined_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Pipelined>> {
         let then = self.those_behind(id);
-        let is_handed_on = !then.is_empty() && !self.planted.is(Bug::OvertakesHandedOn);
+        let is_handed_on = !then.is_empty();
         self.pipelined += 1;
         let number = self.pipelined;
         let route = self.route(id)?;

@@ -4,7 +4,6 @@ use super::{Front, Taken};
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::placement::FIRST;
-use crate::planted::Bug;
 use crate::remote_client::ForClient;
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
@@ -110,7 +109,7 @@ impl Front {
     pub(crate) fn look_at_placement(&mut self, replica: &Replica) {
         self.prepares = replica.prepares();
         let is_news = self.placed() != replica.placement().version();
-        if is_news && !self.planted.is(Bug::OldTableIsUsed) {
+        if is_news {
             self.place(replica.placement().clone(), replica.stamp());
         }
     }

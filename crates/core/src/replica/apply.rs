@@ -6,7 +6,6 @@ use crate::extensions::{Ran, is_of_programs};
 use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
 use crate::placement::Placement;
-use crate::planted::Bug;
 use crate::replica::request::failed_multi;
 use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::stats::Stats;
@@ -172,7 +171,6 @@ impl Replica {
         let writer = self.writer_of(own);
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
-        let written = self.planted_mark(writer.as_ref().map(|writer| writer.connection));
         let mut effects = Effects {
             watches: &mut self.applied.partition.watches,
             connections: &mut self.clients.connections,
@@ -184,7 +182,6 @@ impl Replica {
             warnings: &mut self.warnings,
             output_max: self.config.limits.output_close_bytes,
             overflowing: Vec::new(),
-            deaf: self.planted.is(Bug::EventIsLost) && update.zxid % 32 == 0,
             servers_changed: false,
             hints_changed: false,
             programs: Vec::new(),
@@ -213,7 +210,6 @@ impl Replica {
         if let Some(writer) = &writer {
             let err = self.end_body(writer.opcode, telling, &mut body);
             self.answer_writer(writer, err, &body);
-            self.planted_swap(writer.connection, written, body.len());
         }
         if let Some(session) = ended {
             self.session_ended(session, writer.as_ref().map(|writer| writer.connection));
@@ -414,8 +410,6 @@ struct Effects<'a> {
     /// A connection with more output than this is closed, bytes.
     output_max: usize,
     overflowing: Vec<ConnectionId>,
-    /// A planted bug: nobody is told.
-    deaf: bool,
     /// The list of servers is another one.
     servers_changed: bool,
     /// And so is what the operator says about where subtrees live.
@@ -453,14 +447,14 @@ impl Observer for Effects<'_> {
                 return;
             }
         }
-        let Self { watches, connections, stats, output_max, overflowing, deaf, .. } = self;
+        let Self { watches, connections, stats, output_max, overflowing, .. } = self;
         let mut watchers = 0;
         watches.trigger(change, &mut |watcher: WatcherId, kind: EventKind, path: &str| {
             watchers += 1;
             let id = ConnectionId(watcher.0);
             let Some(connection) = connections.get(id) else { return };
             let caller = Caller { session: connection.session, identities: &connection.identities };
-            if *deaf || !change.acl.permits(perms::READ, &caller) {
+            if !change.acl.permits(perms::READ, &caller) {
                 return;
             }
             let aliases =

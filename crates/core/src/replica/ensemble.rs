@@ -3,7 +3,6 @@
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
-use crate::planted::Bug;
 use crate::replica::{Arrived, Due, Replica};
 use crate::session::Scope;
 use crate::session_table::SessionNews;
@@ -14,7 +13,7 @@ use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Entry, EntryKind, ProposeError};
+use stoa_group::ProposeError;
 use stoa_timeline::{
     BadMessage, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
 };
@@ -221,9 +220,6 @@ impl Replica {
             Output::Leader => self.leader_changed(),
             Output::Members => self.members_changed(),
             Output::Answered => self.release_barriers(),
-            Output::Snapshot(number) if self.planted.is(Bug::SnapshotBeforeParts) => {
-                self.walk_snapshot(number);
-            }
             Output::Snapshot(number) => {
                 self.applied.committed.push_back(Due::Snapshot(number));
                 self.apply_committed();
@@ -265,14 +261,10 @@ impl Replica {
         while let Some((entry, follows)) = self.applied.partition.take_entry() {
             match self.timeline.propose(entry.clone(), follows) {
                 Ok(position) => {
-                    let made = self.applied.partition.proposed(position, entry.clone(), self.now);
+                    let made = self.applied.partition.proposed(position, entry, self.now);
                     self.stats.log_updates += made.count;
                     if self.timeline.has_others() {
                         self.stats.proposals.follow(made);
-                    }
-                    if self.planted.is(Bug::AppliedBeforeCommitted) {
-                        let (term, kind) = (self.timeline.term(), EntryKind::Payload);
-                        self.apply_entry(&Entry { position, term, kind, payload: entry });
                     }
                 }
                 Err(ProposeError::Busy) => {
@@ -337,9 +329,7 @@ impl Replica {
         self.timeline.begin_to_lead();
         // Updates are larger than what was promised before.
         self.applied.partition.abandon(&self.applied.stamp);
-        let silent_since = Now { mono_us: 0, ..self.now };
-        let is_planted = self.planted.is(Bug::SilentBeforeLead);
-        self.sessions.live.judge(if is_planted { silent_since } else { self.now });
+        self.sessions.live.judge(self.now);
         self.publish_members();
         self.learn_of_sessions();
         self.sessions.liveness.leads(self.now);

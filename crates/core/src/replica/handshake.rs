@@ -3,7 +3,6 @@
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::peer::Asked;
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::replica::apply::Opened;
 use crate::session::Scope;
@@ -102,8 +101,7 @@ impl Replica {
             return;
         }
         let is_alone = self.timeline.is_alone();
-        let ending = self.applied.partition.tree.session_has_password(session, password)
-            && !self.planted.is(Bug::ExpiredWhileProposed);
+        let ending = self.applied.partition.tree.session_has_password(session, password);
         let origin = self.timeline.next_request();
         match self.applied.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
             Ok(()) => {

@@ -4,7 +4,6 @@
 use crate::connection::{CloseReason, Phase};
 use crate::liveness::look_after_us;
 use crate::peer::PeerMessage;
-use crate::planted::Bug;
 use crate::replica::Replica;
 use alloc::vec::Vec;
 use stoa_timeline::Lead;
@@ -24,11 +23,8 @@ impl Replica {
         }
         let (connections, limits) = (&self.clients.connections, &self.config.limits);
         let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
-        let mut sessions =
+        let sessions =
             self.sessions.live.heard_since(self.sessions.liveness.known_until_us, self.now, held_up);
-        if self.planted.is(Bug::HeardIsNotTold) {
-            sessions.clear();
-        }
         let number = self.sessions.liveness.begin_message(self.config.tick_ms, now_us);
         let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
         self.timeline.send(leader, heard.encode());

@@ -11,7 +11,6 @@
 //! tells the others.
 
 use crate::membership::{CONFIG_PATH, Membership};
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::string::String;
@@ -151,10 +150,7 @@ impl Replica {
         if request.current_config != -1 && Some(request.current_config) != self.members_version() {
             return Err(ErrorCode::BadVersion.into());
         }
-        let mut changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
-        if self.planted.is(Bug::NobodyLeaves) {
-            changed.servers.extend(current.servers.clone());
-        }
+        let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
         let voters = changed.voters().count();
         if voters == 0 {
             return Err(ErrorCode::BadArguments.into());
@@ -178,9 +174,6 @@ impl Replica {
     /// A list of servers has been applied, or will not be.
     pub(crate) fn members_settled(&mut self) {
         let applied = self.applied.partition.tree.last_zxid();
-        if self.planted.is(Bug::ReconfigNeverEnds) {
-            return;
-        }
         // Before it leads it has proposed none; one that its log refused is void.
         if self.timeline.lead() != Lead::Active
             || self.servers.list.proposed.is_some_and(|zxid| zxid <= applied)

@@ -20,7 +20,6 @@ use crate::frame::frame;
 use crate::moves::Moved;
 use crate::peer::Asked;
 use crate::placement::{MoveRefusal, Placement};
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use alloc::boxed::Box;
@@ -243,9 +242,6 @@ impl Replica {
             if let Some(remote) = connection.and_then(|connection| connection.remote.as_ref()) {
                 by_front.entry(remote.front).or_default().push((remote.client, path, mode));
             }
-        }
-        if self.planted.is(Bug::WatchesStay) {
-            by_front.clear();
         }
         self.tell_fronts(taken, by_front);
     }

@@ -18,7 +18,6 @@ use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::pipelined::{Pipelined, is_plain_write};
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::step::entry_of;
@@ -69,9 +68,8 @@ impl Replica {
         if self.applied.partition.has_all_steps() {
             self.propose_entry();
         }
-        let follows_nothing = self.planted.is(Bug::PipelinedFollowsNothing);
         let is_taken = self.can_take_pipelined(id, frame)
-            && (follows_nothing || self.applied.partition.follow(pipelined, self.timeline.term()));
+            && self.applied.partition.follow(pipelined, self.timeline.term());
         if !is_taken {
             return false;
         }

@@ -5,7 +5,6 @@ use crate::extensions::item::{Answer, Ran, Record, Watch};
 use crate::extensions::{Extensions, ProgramStats};
 use crate::frame::frame;
 use crate::peer::Asked;
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::replica::apply::{Telling, notify};
 use alloc::string::String;
@@ -23,10 +22,7 @@ impl Replica {
 
     /// Programs have carried a request out, or reacted to it.
     pub(crate) fn apply_ran(&mut self, ran: &Ran<'_>, own: Option<ConnectionId>) {
-        let Record { answer, watch, mut muted, told } = ran.record();
-        if self.planted.is(Bug::MutedIsTold) && own.is_none() {
-            muted.clear();
-        }
+        let Record { answer, watch, muted, told } = ran.record();
         let telling = match answer {
             Answer::Reply { err, body } => {
                 Telling { reply: Some((err, body)), muted: &muted, ..Telling::default() }

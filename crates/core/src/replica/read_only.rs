@@ -10,7 +10,6 @@
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::is_read;
 use crate::placement::FIRST;
-use crate::planted::Bug;
 use crate::read_only::{Admission, ReadOnlySession, is_no_session};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
@@ -46,9 +45,7 @@ impl Replica {
         }
         if self.timeline.leader() != 0 || self.timeline.is_alone() {
             self.sessions.read_only.leaderless_since_us = None;
-            if !self.planted.is(Bug::ReadOnlyOutlivesLeader) {
-                self.end_read_only();
-            }
+            self.end_read_only();
             return;
         }
         let now_us = self.now.mono_us;
@@ -125,9 +122,6 @@ impl Replica {
             Admission::TurnedAway(reason) => self.close(id, reason),
             Admission::Expired => self.send_expired(id),
             Admission::Welcome { session, password, timeout_ms, until_us } => {
-                if self.planted.is(Bug::ReadOnlySessionIsReal) {
-                    self.ask_for_session(id, true, session, timeout_ms, &password);
-                }
                 let read_only = Some(true);
                 let response = ConnectResponse {
                     protocol_version: 0,
@@ -224,8 +218,6 @@ impl Replica {
             }
             Opcode::CloseSession if is_no_session(session) => ErrorCode::Ok,
             Opcode::Sasl | Opcode::CreateSession => ErrorCode::Unimplemented,
-            Opcode::Sync if self.planted.is(Bug::SyncIsLocal) => ErrorCode::Ok,
-            _ if !is_read(opcode) && self.planted.is(Bug::ReadOnlyAcceptsWrites) => ErrorCode::Ok,
             _ => ErrorCode::NotReadOnly,
         };
         self.reply(id, header.xid, opcode, code as i32, &[], arrived_us);

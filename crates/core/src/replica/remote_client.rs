@@ -11,7 +11,6 @@ use crate::config::Now;
 use crate::connection::Output;
 use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::frame::Frame;
-use crate::planted::Bug;
 use crate::remote_client::{ForClient, RemoteClient};
 use crate::replica::Replica;
 use crate::shard_message::{Attached, ToClient, ToPartition};
@@ -173,7 +172,7 @@ impl Replica {
         if let Some(seen) = seen {
             remote.has_seen(seen);
             let newest = entry_of(remote.seen.at(own));
-            if newest > self.timeline.applied_at().0 && !self.planted.is(Bug::TimestampIgnored) {
+            if newest > self.timeline.applied_at().0 {
                 let barrier = self.timeline.barrier_at(id, newest);
                 self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
             }

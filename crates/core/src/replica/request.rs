@@ -5,7 +5,6 @@ use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Sl
 use crate::extensions::changes_programs;
 use crate::frame::{Frame, frame, is_read};
 use crate::peer::Asked;
-use crate::planted::Bug;
 use crate::replica::{Replica, Waiter};
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Contact, Identity, Refusal};
@@ -44,7 +43,7 @@ impl Replica {
             }
             return;
         }
-        let is_next = connection.queue.is_empty() || self.planted.is(Bug::ReadOvertakesWrite);
+        let is_next = connection.queue.is_empty();
         let is_barred = connection.bars > 0;
         let (session, is_read) = (connection.session, is_read(opcode));
         let reads_newest = connection.reads_newest && is_read;
@@ -158,7 +157,7 @@ impl Replica {
                     self.sessions.live.set_closing(session, true);
                 }
             }
-            Err(refusal) if is_beside || self.planted.is(Bug::RefusedBesideTimeline) => {
+            Err(refusal) if is_beside => {
                 self.answer_refusal(id, header.xid, opcode, refusal, arrived_us);
                 return;
             }
@@ -243,12 +242,12 @@ impl Replica {
             Ok(Request::Sync { path }) => {
                 let mut body = Vec::new();
                 put::str(&mut body, path);
-                if self.is_stranger(id) && !self.planted.is(Bug::SyncIsLocal) {
+                if self.is_stranger(id) {
                     // What is asked comes back as the answer, so nothing is asked that may stand behind the path.
                     self.ask_leader(id, header, Opcode::Sync, &body, arrived_us, false);
                     return;
                 }
-                if self.timeline.is_alone() || self.planted.is(Bug::SyncIsLocal) {
+                if self.timeline.is_alone() {
                     if !self.has_to_wait(id, header, asked, arrived_us) {
                         self.answer(id, header.xid, Opcode::Sync, 0, body, arrived_us);
                     }
@@ -339,7 +338,7 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
         let nothing_before = connection.queue.is_empty() && after <= self.applied.partition.tree.last_zxid();
-        if nothing_before || self.planted.is(Bug::RefusalOvertakesWrite) {
+        if nothing_before {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
             return;

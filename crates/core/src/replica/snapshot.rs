@@ -7,7 +7,6 @@
 //! a slow disk slows the walk, never the memory.
 
 use crate::placement::FIRST;
-use crate::planted::Bug;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use crate::snapshot::{SnapshotOutput, SnapshotState};
@@ -89,13 +88,7 @@ impl Replica {
 
     /// At the first partition: a snapshot is taken of what the log has handed out up to now.
     fn begin_snapshot(&mut self) -> Option<SnapshotOutput> {
-        let learners_count = self.planted.is(Bug::LearnerCounts);
-        let one_more = u64::from(self.planted.is(Bug::SnapshotClaimsTooMuch));
-        let SnapshotHead { mut head, covered } = self.timeline.begin_snapshot()?;
-        if let Some(mark) = head.snapshot.as_mut().filter(|_| learners_count) {
-            let members = &mut mark.members;
-            members.voters.append(&mut members.learners);
-        }
+        let SnapshotHead { head, covered } = self.timeline.begin_snapshot()?;
         let mark = head.snapshot.clone().unwrap_or_default();
         let (position, partitions) = (mark.position, self.applied.placement.partitions());
         self.applied.snapshots.number += 1;
@@ -112,7 +105,7 @@ impl Replica {
         }
         Some(SnapshotOutput::Begin {
             number,
-            covers: [(timeline_of(partitions), covered + one_more)].into(),
+            covers: [(timeline_of(partitions), covered)].into(),
             position,
             zxid: self.applied.partition.tree.last_zxid(),
             partitions,

@@ -456,14 +456,11 @@ impl World {
             }
             let own = Config { server_id: id, partition, ..self.settings.config.clone() };
             let config = Config { servers: servers.clone(), ..own };
-            #[cfg_attr(not(feature = "planted-bugs"), expect(unused_mut, reason = "nobody can plant a bug"))]
-            let Some(mut core) = Shard::new(config, recovered, secret, now) else {
+            let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return Err(
                     Violation::new(format!("server {id} cannot go on with what its disk holds")).into()
                 );
             };
-            #[cfg(feature = "planted-bugs")]
-            self.bug.into_iter().for_each(|bug| core.plant(bug));
             if self.partitions() > 1 {
                 self.judges.timelines.reached(id, partition, core.applied(), core.tree())?;
             }

@@ -217,8 +217,6 @@ pub struct World {
     /// What may be moved from partition to partition.
     pub(crate) movable: Vec<String>,
     pub(super) disks_lie: bool,
-    #[cfg(feature = "planted-bugs")]
-    pub(super) bug: Option<stoa_core::Bug>,
 }
 
 impl World {
@@ -255,8 +253,6 @@ impl World {
             healing: false,
             counts: Outcome::default(),
             disks_lie: false,
-            #[cfg(feature = "planted-bugs")]
-            bug: None,
             settings,
         };
         for id in 1..=all as u8 {
@@ -271,12 +267,6 @@ impl World {
         }
         world.schedule_all_trouble();
         world
-    }
-
-    /// Plants a bug in each server that is started from now on: the alarm is tested too.
-    #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: stoa_core::Bug) {
-        self.bug = Some(bug);
     }
 
     /// From now on disks lose what they have said to be durable: the last batch, whenever the power goes. Also a test

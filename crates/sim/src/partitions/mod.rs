@@ -41,12 +41,6 @@ impl Run {
         Self { world, board }
     }
 
-    /// Plants a bug in each server.
-    #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: stoa_core::Bug) {
-        self.world.plant(bug);
-    }
-
     /// Lives through everything.
     ///
     /// # Errors

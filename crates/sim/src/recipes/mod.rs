@@ -22,8 +22,6 @@ use book::{Book, Counts};
 use performer::Performer;
 
 pub use settings::{Play, Settings};
-#[cfg(feature = "planted-bugs")]
-pub use stoa_client::recipes::Bug;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

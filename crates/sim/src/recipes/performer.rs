@@ -51,7 +51,7 @@ pub(super) struct Performer {
 
 impl Performer {
     pub(super) fn new(index: usize, mut rng: Rng, settings: &Settings, book: &Arc<Mutex<Book>>) -> Self {
-        let client = Simulated::new(rng.fork(), settings);
+        let client = Simulated::new(rng.fork());
         let mut this = Self {
             index,
             settings: settings.clone(),
@@ -84,7 +84,7 @@ impl Performer {
         self.requests += self.client.desk().calls;
         self.client.desk().end();
         self.executor = Executor::default();
-        self.client = Simulated::new(self.rng.fork(), &self.settings);
+        self.client = Simulated::new(self.rng.fork());
         self.client.desk().tick(now_us);
         self.protocol = protocol(&mut self.rng, &self.settings);
         self.is_connected = false;

@@ -11,7 +11,6 @@ use stoa_client::recipes::{Events, Service, Situation};
 use stoa_client_core::{Call, Event, Reply, State, Token, WatchEnd, WatchId};
 
 use super::executor::Task;
-use super::settings::Settings;
 use crate::rng::Rng;
 
 type Answer = Result<Reply, ErrorCode>;
@@ -24,8 +23,6 @@ pub(super) struct Simulated(Arc<Mutex<Desk>>);
 pub(super) struct Desk {
     pub(super) now_us: u64,
     rng: Rng,
-    #[cfg(feature = "planted-bugs")]
-    bug: Option<super::Bug>,
     /// Calls that were made and not yet submitted.
     pub(super) made: VecDeque<(Token, Call)>,
     /// Tasks that were begun and not yet run.
@@ -53,14 +50,10 @@ struct Watched {
 }
 
 impl Simulated {
-    pub(super) fn new(rng: Rng, settings: &Settings) -> Self {
-        #[cfg(not(feature = "planted-bugs"))]
-        let _ = settings;
+    pub(super) fn new(rng: Rng) -> Self {
         Self(Arc::new(Mutex::new(Desk {
             now_us: 0,
             rng,
-            #[cfg(feature = "planted-bugs")]
-            bug: settings.bug,
             made: VecDeque::new(),
             spawned: Vec::new(),
             calls: 0,
@@ -278,10 +271,5 @@ impl Service for Simulated {
 
     fn unique(&self) -> u64 {
         self.desk().rng.next_u64()
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    fn has(&self, bug: super::Bug) -> bool {
-        self.desk().bug == Some(bug)
     }
 }

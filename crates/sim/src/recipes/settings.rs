@@ -78,9 +78,6 @@ pub struct Settings {
     pub life: ensemble::Settings,
     /// A bug: what is protected takes writes whatever token they carry.
     pub unfenced: bool,
-    /// A bug in the recipes.
-    #[cfg(feature = "planted-bugs")]
-    pub bug: Option<super::Bug>,
 }
 
 /// The kinds of life of servers with several partitions in which all of them stay, and what goes before their names.
@@ -124,13 +121,6 @@ impl Settings {
         life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
         life.requests = 3000;
         life.lasts_us = 20_000_000;
-        Some(Self {
-            play,
-            performers: 4,
-            life,
-            unfenced: false,
-            #[cfg(feature = "planted-bugs")]
-            bug: None,
-        })
+        Some(Self { play, performers: 4, life, unfenced: false })
     }
 }

@@ -3,7 +3,6 @@
 use super::{Campaign, Outgoing, PeerOutput, Received, Timeline};
 use crate::message::{BadMessage, Message};
 use crate::peers::{Wanted, server_id};
-use crate::planted::Bug;
 use crate::progress::Lead;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -22,7 +21,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// leader says, for a majority has elected it with the disk that it has.
     #[must_use]
     pub fn listens_to(&self, from: u8, is_of_leader: bool) -> bool {
-        !self.peers.is_emptied(from) || (is_of_leader && !self.planted.is(Bug::StrangerStays))
+        !self.peers.is_emptied(from) || is_of_leader
     }
 
     /// A message of another server, whose name is proved.
@@ -91,10 +90,8 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
-        if !self.planted.is(Bug::EmptiedStays) {
-            let leads = self.progress.leader == u64::from(peer);
-            self.peers.empty(peer, if leads { self.progress.term } else { 0 });
-        }
+        let leads = self.progress.leader == u64::from(peer);
+        self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
 
     /// The connection to another server has ended, most likely with the server. Returns whether it has led: then

@@ -10,7 +10,6 @@ use stoa_wire::{CreateMode, ErrorCode, WatcherKind};
 
 use super::super::contender::Contender;
 use super::super::error::Error;
-use super::super::planted::{Bug, has};
 use super::super::program::{ATTEMPTS, Program};
 use super::super::race::with;
 use super::super::service::Service;
@@ -123,9 +122,7 @@ impl<S: Service> Slot<S> {
                 Some(Answer::Place { was_first: false, is_repeated, watch }) => {
                     ear.is_waiting = true;
                     // What was told before there was this watch is not told again.
-                    let is_planted = has(&self.znodes.service, Bug::PlaceIsNotLookedAt);
-                    let may_be_first = (created != 0 || is_repeated) && !is_planted;
-                    if may_be_first && self.is_first(contender).await? {
+                    if (created != 0 || is_repeated) && self.is_first(contender).await? {
                         return Ok(LetIn::First);
                     }
                     if program.tells(watch, contender.created()).await {

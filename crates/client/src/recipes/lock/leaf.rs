@@ -8,7 +8,6 @@ use stoa_client_core::{Call, Reply};
 use stoa_wire::{CreateMode, ErrorCode, Stat};
 
 use super::super::error::Error;
-use super::super::planted::{Bug, has};
 use super::super::service::Service;
 use super::super::znodes::{PAUSE_MIN, Znodes, is_lost, unexpected};
 use super::slot::Slot;
@@ -107,12 +106,7 @@ impl<S: Service> Leaf<S> {
     async fn delete(&self) -> Result<(), Error> {
         let mut pause = PAUSE_MIN;
         let delete = Call::Delete { path: self.path.clone(), version: None };
-        let is_planted = has(self.service(), Bug::LeafIsAnyones);
-        let call = if is_planted {
-            delete
-        } else {
-            Call::Within { session: self.session(), call: Box::new(delete) }
-        };
+        let call = Call::Within { session: self.session(), call: Box::new(delete) };
         loop {
             match self.znodes.service.call(call.clone()).await {
                 Ok(_) => return Ok(()),
@@ -120,7 +114,7 @@ impl<S: Service> Leaf<S> {
                 Err(code) if is_lost(code) => {
                     self.znodes.pause(&mut pause).await;
                     // The next holder's may be there by now.
-                    if !is_planted && self.find().await?.is_none() {
+                    if self.find().await?.is_none() {
                         let is_over = self.service().situation().session != Some(self.session());
                         return if is_over { Err(Error::SessionLost) } else { Ok(()) };
                     }

@@ -14,7 +14,6 @@ use stoa_wire::{ErrorCode, EventKind, Stat};
 use super::super::contender::{Contender, Rival};
 use super::super::error::Error;
 use super::super::flight::Flight;
-use super::super::planted::{Bug, has};
 use super::super::race::{First, first, with};
 use super::super::service::{Events, Service};
 use super::super::znodes::{PAUSE_MIN, done, is_lost};
@@ -200,7 +199,7 @@ impl<S: Service> Slot<S> {
         // With its session, ours would have gone too.
         let is_other = stat.ephemeral_owner != contender.session();
         let is_last_before = event.kind == EventKind::Deleted && nearest.is_first && is_other;
-        hands_over(event, stat) || is_last_before || has(&self.znodes.service, Bug::EventIsTrusted)
+        hands_over(event, stat) || is_last_before
     }
 }
 

@@ -11,7 +11,6 @@ use stoa_client_core::{Call, Operation};
 use stoa_wire::{CreateMode, ErrorCode, Stat, path as znode_path};
 
 use super::super::error::Error;
-use super::super::planted::{Bug, has};
 use super::super::service::{Events, Service};
 use super::super::znodes::{Znodes, is_lost};
 use super::choice::Estimates;
@@ -114,8 +113,7 @@ impl<S: Service> Slot<S> {
 
     /// The request to delete the directory, if it is empty.
     pub(super) fn clear_call(&self) -> Call {
-        let is_planted = has(&self.znodes.service, Bug::LeafIsCleared);
-        Call::Delete { path: self.path.clone(), version: (!is_planted).then_some(DIRECTORY_VERSION) }
+        Call::Delete { path: self.path.clone(), version: Some(DIRECTORY_VERSION) }
     }
 
     /// Sees to it that the znodes above are there.

@@ -1,0 +1,67 @@
+//! Bugs of servers that simulated ensembles find.
+
+use stoa_planted::Bug;
+use stoa_sim::ensemble::{Settings, World};
+
+use crate::wrong;
+
+/// The seeds within which a bug must be found.
+const SEEDS: u64 = 30;
+
+fn world(seed: u64, kind: &str) -> World {
+    World::new(seed, Settings::named(kind).expect("it is one of the kinds"), false)
+}
+
+fn found(kind: &str, bug: Bug) {
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || world(seed, kind).run()).is_some());
+    assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
+}
+
+/// With no bug planted the copy is what it was made from.
+#[test]
+fn nothing_is_found_where_nothing_is_planted() {
+    for kind in ["calm", "churn", "crashes", "network", "members"] {
+        for seed in 1..=2 {
+            world(seed, kind).run().unwrap_or_else(|failure| panic!("seed {seed} of {kind}: {failure}"));
+        }
+    }
+}
+
+macro_rules! alarms {
+    ($($name:ident: $bug:ident in $kind:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                found($kind, Bug::$bug);
+            }
+        )*
+    };
+}
+
+alarms! {
+    an_answer_before_the_disk_has_it_is_found: AckBeforeDurable in "crashes",
+    a_reply_before_its_event_is_found: ReplyBeforeEvent in "calm",
+    a_read_that_overtakes_a_write_is_found: ReadOvertakesWrite in "calm",
+    a_lost_event_is_found: EventIsLost in "calm",
+    an_ephemeral_that_outlives_its_session_is_found: EphemeralOutlivesSession in "churn",
+    a_snapshot_that_claims_too_much_is_found: SnapshotClaimsTooMuch in "crashes",
+    what_is_applied_before_it_is_committed_is_found: AppliedBeforeCommitted in "network",
+    a_refusal_beside_the_timeline_is_found: RefusedBesideTimeline in "calm",
+    requests_that_are_asked_again_at_once_are_found: AskedAgainAtOnce in "network",
+    requests_that_are_taken_twice_are_found: TakenTwice in "network",
+    an_old_contact_that_is_accepted_is_found: OldContactAccepted in "churn",
+    a_sync_that_asks_nobody_is_found: SyncIsLocal in "network",
+    a_contact_that_tells_nobody_whom_it_heard_is_found: HeardIsNotTold in "quiet",
+    proposals_that_outlive_the_lead_are_found: ProposedIsKept in "network",
+    a_server_that_only_reads_beside_a_leader_is_found: ReadOnlyOutlivesLeader in "read-only",
+    a_write_that_a_server_takes_that_only_reads_is_found: ReadOnlyAcceptsWrites in "read-only",
+    a_session_of_a_server_that_only_reads_is_found: ReadOnlySessionIsReal in "read-only",
+    a_refused_record_that_counts_as_stored_is_found: RefusedCountsAsStored in "disks",
+    an_old_contact_whose_way_was_cut_is_found: OldContactAccepted in "links",
+    sessions_that_a_new_leader_ends_at_once_are_found: SilentBeforeLead in "handover",
+    a_reconfig_that_never_ends_is_found: ReconfigNeverEnds in "members",
+    a_reconfig_that_takes_nobody_out_is_found: NobodyLeaves in "members",
+    a_learner_that_counts_as_a_voter_is_found: LearnerCounts in "members",
+    an_outsider_that_is_heard_is_found: OutsiderIsHeard in "members",
+    an_emptied_server_that_stays_is_found: EmptiedStays in "losses",
+}
