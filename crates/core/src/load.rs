@@ -283,10 +283,11 @@ impl Load {
         // What has come to less than a request every now and then is nothing.
         self.subtrees.retain(|_, average| average.fold(elapsed_us, windows) >= READ_NS);
         self.forget_least();
-        let log_ns = self.fold_log(elapsed_us, windows);
+        let mut log_ns = self.fold_log(elapsed_us, windows);
         // When all is quiet that is told once.
         self.since_us = (total_ns + log_ns >= READ_NS).then_some(end_us);
         if self.since_us.is_none() {
+            log_ns = 0;
             self.total = Average::default();
             self.subtrees.clear();
         }
@@ -501,5 +502,28 @@ mod tests {
         assert_eq!(of("/ä/b/c/d/e"), ["/ä", "/ä/b", "/ä/b/c"]);
         assert_eq!((depth("/"), depth("/a"), depth("/a/b")), (0, 1, 2));
         assert_eq!((above("/a/b"), above("/a")), ("/a", ""));
+    }
+
+    /// One batch of 1 KiB in each millisecond is a bit more than three hundredths of a thread.
+    #[test]
+    fn what_the_shared_log_takes_is_told_until_nothing_is_left_of_it() {
+        let mut load = Load::new(1);
+        let batches = |count| Batches { count, bytes: 1024 * count };
+        for ms in 1..=4000 {
+            load.batches(batches(ms), at(ms));
+            load.tick(at(ms), core::iter::empty());
+        }
+        let LoadReport { total, log_ns, .. } = load.report();
+        assert_eq!(*total, Rates::default());
+        assert!((30_000_000..32_000_000).contains(log_ns), "{log_ns}");
+        let mut now_us = 4_000_000;
+        while let Some(wake_us) = load.next_wake_us() {
+            assert!(wake_us < now_us + 2 * WINDOW_US && now_us < 20_000_000);
+            now_us = wake_us;
+            let now = Now { mono_us: now_us, wall_ms: 0 };
+            load.batches(batches(4000), now);
+            load.tick(now, core::iter::empty());
+        }
+        assert_eq!(*load.report(), LoadReport::default());
     }
 }

@@ -612,7 +612,9 @@ fn what_is_asked_of_followers_counts_at_the_leader() {
     assert!((4000..6000).contains(&load.writes) && load.reads == 0, "each write once: {load:?}");
     let load = servers.shard(2, 1).load().total;
     assert!((8000..12_000).contains(&load.reads), "{load:?}");
-    assert_eq!(servers.shard(1, 0).imbalance_percent(), 200);
+    // The first partition's thread has the log of these writes to make.
+    let imbalance = servers.shard(1, 0).imbalance_percent();
+    assert!((170..200).contains(&imbalance), "{imbalance}");
     // Reads alone count too, as long as the server is there that answers them.
     for _ in 0..40 {
         servers.send(client, &read);
