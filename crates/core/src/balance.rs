@@ -342,6 +342,9 @@ fn is_numbered(path: &str) -> bool {
 /// What the shared log takes of a partition's thread, in what requests are counted in: those leave sockets and kernel
 /// out, so they say less than the threads' time.
 fn log_ns(report: &LoadReport, loads: &[LoadReport]) -> u64 {
+    if report.log_ns == 0 {
+        return 0;
+    }
     let time_ns = |load: &LoadReport| {
         let occupied_ns = load.occupied_percent? * (THREAD_NS / 100);
         Some((load.total.busy_ns(), occupied_ns.saturating_sub(load.log_ns)))

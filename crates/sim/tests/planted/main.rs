@@ -10,6 +10,18 @@ macro_rules! tells {
     };
 }
 
+/// In each kind of run the module's `found` must find a bug.
+macro_rules! alarms {
+    ($($name:ident: $bug:ident in $kind:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                found($kind, Bug::$bug);
+            }
+        )*
+    };
+}
+
 mod ensemble;
 #[path = "../histories/mod.rs"]
 mod histories;

@@ -28,17 +28,6 @@ fn nothing_is_found_where_nothing_is_planted() {
     }
 }
 
-macro_rules! alarms {
-    ($($name:ident: $bug:ident in $profile:literal,)*) => {
-        $(
-            #[test]
-            fn $name() {
-                found($profile, Bug::$bug);
-            }
-        )*
-    };
-}
-
 alarms! {
     an_answer_before_the_disk_has_it_is_found: AckBeforeDurable in "default",
     a_reply_before_its_event_is_found: ReplyBeforeEvent in "calm",
