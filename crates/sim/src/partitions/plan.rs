@@ -35,7 +35,7 @@ const ROUGH: Faults = Faults { crash_ms: 600, cut_ms: 400, break_ms: 400, late_w
 
 /// They are quick to hang up, and wait for what they have asked for before they ask for more.
 const WITNESSES: Manners = Manners {
-    clients: 5,
+    clients: 6,
     window: 1,
     whole_percent: 100,
     drop_one_in: 0,
