@@ -123,6 +123,8 @@ impl Profile {
             }),
             Self::variant("slow-disk", "a disk that stalls, and a server that stands still", |p| {
                 p.life.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
+                // Sessions that end sooner than the disk has done what it is asked.
+                p.life.manners.timeout_ms = (100, 1500);
                 p.life.manners.window = 24;
                 p.life.config.limits.outstanding_per_connection = 12;
                 p.life.config.limits.outstanding = 48;
