@@ -5,7 +5,7 @@
 //! nothing. Every other entry holds exactly what was proposed, in order.
 
 use super::{Checked, Checker, Proposed, Violation, What, violation};
-use crate::model::{Failure, Stamp};
+use crate::model::{Denial, Stamp};
 use bytes::Bytes;
 use stoa_core::{Item, Items, Now, Origin, Outcome, Recovered};
 use stoa_group::{Entry, EntryKind, Store};
@@ -297,10 +297,10 @@ impl Timeline {
     }
 }
 
-fn is_same(found: Refusal, wanted: Failure) -> bool {
+fn is_same(found: Refusal, wanted: Denial) -> bool {
     match (found, wanted) {
-        (Refusal::Error(found), Failure::Error(wanted)) => found == wanted,
-        (Refusal::Multi { count, failed, code }, wanted) => wanted == Failure::Multi { count, failed, code },
+        (Refusal::Error(found), Denial::Error(wanted)) => found == wanted,
+        (Refusal::Multi { count, failed, code }, wanted) => wanted == Denial::Multi { count, failed, code },
         _ => false,
     }
 }

@@ -20,7 +20,7 @@ pub use link::{Inbound, Inlet, is_bad_length};
 pub use show::{show_replies, show_requests};
 pub use state::compare;
 
-use crate::model::{ConnectionKey, Failure, Identity, Kind, Model, Stamp, Watches};
+use crate::model::{ConnectionKey, Denial, Identity, Kind, Model, Stamp, Watches};
 use link::{Link, Phase, name};
 use log::{Record, Timeline};
 use requests::Asked;
@@ -84,7 +84,7 @@ enum What {
     /// The server deletes a container or TTL znode.
     Reap(String),
     /// What was asked before the server led is refused.
-    Refused { connection: ConnectionKey, failure: Failure },
+    Refused { connection: ConnectionKey, failure: Denial },
 }
 
 /// Compares a server with the model, across crashes and restarts.

@@ -3,7 +3,7 @@
 use super::link::{Answer, Expect, Hello, Phase, name};
 use super::requests::refusal;
 use super::{Checked, Checker, DIGESTS_KEPT, Proposed, Violation, What, violation};
-use crate::model::{Body, ConnectionKey, Done, Event, Failure, Identity, Model, Reader as Asker};
+use crate::model::{Body, ConnectionKey, Denial, Done, Event, Identity, Model, Reader as Asker};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Now};
@@ -220,7 +220,7 @@ impl Checker {
     }
 
     /// What was asked before the server led was refused, and that is durable.
-    fn told_refused(&mut self, key: ConnectionKey, failure: Failure) -> Checked {
+    fn told_refused(&mut self, key: ConnectionKey, failure: Denial) -> Checked {
         let after = self.applied.zxid();
         let Some(link) = self.links.get_mut(&key).filter(|link| link.is_open()) else { return Ok(()) };
         if link.phase == Phase::Opening {

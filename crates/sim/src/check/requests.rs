@@ -2,7 +2,7 @@
 
 use super::link::{Answer, Expect, Hello, Immediate, Inbound, Phase, name};
 use super::{Checked, Checker, Moment, Proposed, What, violation};
-use crate::model::{Body, ConnectionKey, Failure, Identity, Stamp};
+use crate::model::{Body, ConnectionKey, Denial, Identity, Stamp};
 use std::rc::Rc;
 use stoa_core::{CloseReason, Now};
 use stoa_wire::{ConnectRequest, ErrorCode, Opcode, Reader, Request, RequestHeader};
@@ -108,7 +108,7 @@ impl Checker {
         known.is_some_and(|known| known == *password)
     }
 
-    fn propose_refusal(&mut self, connection: ConnectionKey, failure: Failure, now: Now) {
+    fn propose_refusal(&mut self, connection: ConnectionKey, failure: Denial, now: Now) {
         self.counts.refused += 1;
         let stamp = Stamp { zxid: self.last_zxid(), time_ms: now.wall_ms };
         let what = What::Refused { connection, failure };
@@ -142,7 +142,7 @@ impl Checker {
     }
 
     /// Executes it on the head: the zxid that it will have, or why it is refused.
-    fn prepare(&mut self, asked: &Asked, now: Now) -> Result<i64, Failure> {
+    fn prepare(&mut self, asked: &Asked, now: Now) -> Result<i64, Denial> {
         let Asked { connection, wanted } = asked;
         let connection = *connection;
         let stamp = Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms };
@@ -151,13 +151,13 @@ impl Checker {
             Wanted::Reopen { session, password, timeout_ms } => {
                 let known = self.head.session(*session).and_then(|known| known.password);
                 if known.is_none_or(|known| known != **password) {
-                    return Err(Failure::Error(ErrorCode::SessionExpired));
+                    return Err(Denial::Error(ErrorCode::SessionExpired));
                 }
                 self.head.open_session(*session, *timeout_ms, (connection, 0), stamp.zxid);
                 (*session, What::Reopen { connection, timeout_ms: *timeout_ms })
             }
             Wanted::Write { session, opcode, frame, identities, .. } => {
-                self.head.check_contact(*session, connection).map_err(Failure::Error)?;
+                self.head.check_contact(*session, connection).map_err(Denial::Error)?;
                 if *opcode == Opcode::CloseSession {
                     self.timers.closing(*session);
                     self.head.close_session(*session, stamp.zxid);
@@ -328,9 +328,9 @@ impl super::Link {
 }
 
 /// What is answered to a request that is refused.
-pub(super) fn refusal(failure: Failure) -> Answer {
+pub(super) fn refusal(failure: Denial) -> Answer {
     match failure {
-        Failure::Error(code) => Err(code as i32),
-        Failure::Multi { count, failed, code } => Ok(Body::failed_multi(count, failed, code)),
+        Denial::Error(code) => Err(code as i32),
+        Denial::Multi { count, failed, code } => Ok(Body::failed_multi(count, failed, code)),
     }
 }

@@ -1,8 +1,8 @@
 //! What a client must be able to expect, checked against the committed timeline.
 
-use super::client::{Asked, COUNT, PROGRAM, What};
-use super::history::{Did, Done, History, Seen, tag};
+use super::history::{Did, Effect, History, Seen, tag};
 use super::roster::{Role, Roster, Wish};
+use super::workload::{COUNT, Demand, PROGRAM, Question};
 use crate::check::Violation;
 use std::collections::BTreeMap;
 use stoa_wire::{ErrorCode, EventKind, MultiResult, MultiResults, Reader, ReplyHeader, Stat, WatcherEvent};
@@ -53,7 +53,7 @@ impl WatchKind {
 
 /// The watches of a client, and what it has seen: the order of events and answers.
 #[derive(Debug, Default)]
-pub(super) struct Watches {
+pub(super) struct Watching {
     /// Since which zxid.
     set: BTreeMap<(WatchKind, String), i64>,
     /// Set on the connection before, and not yet on this one.
@@ -64,7 +64,7 @@ pub(super) struct Watches {
     replied: i64,
 }
 
-impl Watches {
+impl Watching {
     /// The newest zxid that the client has been shown.
     pub(super) fn seen(&self) -> i64 {
         self.replied.max(self.event)
@@ -187,7 +187,7 @@ pub(super) struct Answered<'a> {
     /// 0 when it has none.
     pub(super) session: i64,
     pub(super) only_reads: bool,
-    pub(super) asked: &'a Asked,
+    pub(super) asked: &'a Question,
     pub(super) header: ReplyHeader,
     pub(super) body: &'a [u8],
     pub(super) history: &'a History,
@@ -195,22 +195,22 @@ pub(super) struct Answered<'a> {
 
 impl Answered<'_> {
     /// Compares the answer with the timeline.
-    pub(super) fn check(&self, watches: &mut Watches) -> Checked {
+    pub(super) fn check(&self, watches: &mut Watching) -> Checked {
         let Self { asked, header, history, .. } = self;
-        if asked.what == What::SetWatches {
+        if asked.what == Demand::SetWatches {
             return watches.set_again(header.zxid, history);
         }
-        if asked.what == What::Count {
+        if asked.what == Demand::Count {
             return self.counted();
         }
-        if self.only_reads && (asked.what.is_write() || asked.what == What::Sync) {
+        if self.only_reads && (asked.what.is_write() || asked.what == Demand::Sync) {
             return self.refused_by_reader();
         }
         let refused_here =
             [ErrorCode::SystemError, ErrorCode::MarshallingError, ErrorCode::EphemeralOnLocalSession];
         let is_refused_here = refused_here.iter().any(|code| *code as i32 == header.err);
         let closes_local =
-            asked.what == What::Close && header.err == 0 && !history.is_global(self.session, header.zxid);
+            asked.what == Demand::Close && header.err == 0 && !history.is_global(self.session, header.zxid);
         if closes_local {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Answered<'_> {
         if header.err == 0 { self.done() } else { self.refused() }
     }
 
-    fn find(&self) -> Result<&Done, Violation> {
+    fn find(&self) -> Result<&Effect, Violation> {
         let zxid = self.header.zxid;
         let Some(done) = self.history.update(zxid) else { return wrong("it is not in the timeline") };
         // The timeline does not know those that their contact server alone keeps.
@@ -241,24 +241,24 @@ impl Answered<'_> {
     fn done(&self) -> Checked {
         let mut reader = Reader::new(self.body);
         let unreadable = |error| Violation::new(format!("a result cannot be read: {error}"));
-        if let What::SetBoth { .. } = self.asked.what {
+        if let Demand::SetBoth { .. } = self.asked.what {
             let results = MultiResults::decode(&mut reader).map_err(unreadable)?;
             return self.multi(&results);
         }
         let done = self.find()?;
         let mut stat = || Stat::decode(&mut reader).map_err(unreadable);
         match (&self.asked.what, &done.did[..]) {
-            (What::Set { path, version }, [Did::DataSet { stat: set }]) => {
+            (Demand::Set { path, version }, [Did::DataSet { stat: set }]) => {
                 if stat()? != *set || (*version >= 0 && set.version != version + 1) {
                     return wrong(format!("the timeline says {set:?}"));
                 }
                 self.wrote(path)
             }
-            (What::Delete { path }, [Did::Deleted]) => {
+            (Demand::Delete { path }, [Did::Deleted]) => {
                 let deleted = (EventKind::Deleted, path.clone());
                 if done.changes.contains(&deleted) { Ok(()) } else { wrong("another znode was deleted") }
             }
-            (What::Reconfig(wish), [Did::DataSet { stat: set }]) => {
+            (Demand::Reconfig(wish), [Did::DataSet { stat: set }]) => {
                 let list = reader.str().map_err(unreadable)?;
                 let stat = Stat::decode(&mut reader).map_err(unreadable)?;
                 if stat != *set {
@@ -266,10 +266,10 @@ impl Answered<'_> {
                 }
                 self.reconfigured(wish, list)
             }
-            (What::Register, [.., Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
-            (What::Acknowledge, [Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
-            (What::Close, [Did::Closed { session }]) if *session == self.session => Ok(()),
-            (What::Create { path, sequential }, [Did::Created { path: created, stat: at_birth }]) => {
+            (Demand::Register, [.., Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
+            (Demand::Acknowledge, [Did::Created { path, .. }]) if path.starts_with(PROGRAM) => Ok(()),
+            (Demand::Close, [Did::Closed { session }]) if *session == self.session => Ok(()),
+            (Demand::Create { path, sequential }, [Did::Created { path: created, stat: at_birth }]) => {
                 let told = reader.str().map_err(unreadable)?;
                 let stat = Stat::decode(&mut reader).map_err(unreadable)?;
                 let fits = if *sequential { created.starts_with(path) } else { created == path };
@@ -328,7 +328,7 @@ impl Answered<'_> {
         if stats != done.did || stats.len() != results.len() {
             return wrong(format!("the timeline says {:?}", done.did));
         }
-        let What::SetBoth { paths } = &self.asked.what else { return wrong("a multi was not asked for") };
+        let Demand::SetBoth { paths } = &self.asked.what else { return wrong("a multi was not asked for") };
         paths.iter().try_for_each(|path| self.wrote(path))
     }
 
@@ -348,7 +348,7 @@ impl Answered<'_> {
         if asked.what.is_write() && self.history.has_written(self.client, asked.write) {
             return wrong("it was refused, and done");
         }
-        let closes_nothing = asked.what == What::Close && self.session == 0;
+        let closes_nothing = asked.what == Demand::Close && self.session == 0;
         let expected = if closes_nothing { ErrorCode::Ok } else { ErrorCode::NotReadOnly };
         if header.err == expected as i32 { Ok(()) } else { wrong("the server only reads") }
     }
@@ -387,33 +387,33 @@ impl Answered<'_> {
             (what, ErrorCode::EphemeralOnLocalSession) => {
                 what.needs_owner() && !self.history.is_global(self.session, self.header.zxid)
             }
-            (What::Reconfig(wish), code) => self.is_reconfig_refused(wish, code),
-            (What::Register, ErrorCode::NodeExists) => at(PROGRAM).is_some(),
-            (What::Acknowledge, ErrorCode::NoNode) => at(PROGRAM).is_none(),
-            (What::Create { path, sequential: false }, ErrorCode::NodeExists) => at(path).is_some(),
-            (What::Create { sequential: true, .. }, ErrorCode::NoNode) => at("/sequence").is_none(),
-            (What::Set { path, .. } | What::Delete { path }, ErrorCode::NoNode) => at(path).is_none(),
-            (What::Set { path, version }, ErrorCode::BadVersion) => {
+            (Demand::Reconfig(wish), code) => self.is_reconfig_refused(wish, code),
+            (Demand::Register, ErrorCode::NodeExists) => at(PROGRAM).is_some(),
+            (Demand::Acknowledge, ErrorCode::NoNode) => at(PROGRAM).is_none(),
+            (Demand::Create { path, sequential: false }, ErrorCode::NodeExists) => at(path).is_some(),
+            (Demand::Create { sequential: true, .. }, ErrorCode::NoNode) => at("/sequence").is_none(),
+            (Demand::Set { path, .. } | Demand::Delete { path }, ErrorCode::NoNode) => at(path).is_none(),
+            (Demand::Set { path, version }, ErrorCode::BadVersion) => {
                 at(path).is_some_and(|seen| seen.stat.version != *version)
             }
-            (What::SetBoth { paths }, ErrorCode::Ok) => paths.iter().any(|path| at(path).is_none()),
+            (Demand::SetBoth { paths }, ErrorCode::Ok) => paths.iter().any(|path| at(path).is_none()),
             _ => false,
         };
         if is_true { Ok(()) } else { wrong("that was not so") }
     }
 
     /// A read shows exactly what is true at its zxid.
-    fn read(&self, watches: &mut Watches) -> Checked {
+    fn read(&self, watches: &mut Watching) -> Checked {
         let Self { asked, header, history, .. } = self;
         let (path, watch, kind) = match &asked.what {
-            What::Get { path, watch } | What::Exists { path, watch } => (path, *watch, WatchKind::Data),
-            What::Children { path, watch } => (path, *watch, WatchKind::Child),
+            Demand::Get { path, watch } | Demand::Exists { path, watch } => (path, *watch, WatchKind::Data),
+            Demand::Children { path, watch } => (path, *watch, WatchKind::Child),
             // A server that is alone refuses one that waits for writes which its log refuses.
             _ if matches!(header.err, 0 | SYSTEM_ERROR) => return Ok(()),
             _ => return wrong("a sync failed"),
         };
         let expected = history.znode(path, header.zxid);
-        let exists = matches!(asked.what, What::Exists { .. });
+        let exists = matches!(asked.what, Demand::Exists { .. });
         let Some(expected) = expected else {
             if watch && exists {
                 watches.add(WatchKind::Exist, path, header.zxid);
@@ -439,13 +439,13 @@ impl Answered<'_> {
         let mut reader = Reader::new(self.body);
         let unreadable = |error| Violation::new(format!("a result cannot be read: {error}"));
         match &self.asked.what {
-            What::Get { .. } => {
+            Demand::Get { .. } => {
                 let data = reader.buffer().map_err(unreadable)?;
                 if data != expected.data.as_deref() {
                     return wrong(format!("the timeline says {expected:?}, not {data:?}"));
                 }
             }
-            What::Children { path, .. } => {
+            Demand::Children { path, .. } => {
                 let count = reader.count(4).map_err(unreadable)?;
                 let names: Result<Vec<&str>, _> = (0..count).map(|_| reader.str()).collect();
                 let names = names.map_err(unreadable)?;

@@ -1,106 +1,110 @@
-//! A client of an ensemble: it knows all servers, and moves between them with its session.
+//! A client of any servers: it connects, proves what it is, goes on with its session from server to server, and has
+//! the manners of its kind, good and bad. What it asks, and what an answer means, is its [`Workload`]'s.
 
-use super::check::{Answered, Horizon, WatchKind, Watches};
-use super::history::{History, LIFE_BITS, tag};
-use super::roster::Wish;
-use super::settings::{Manners, SUPER};
-use super::visitor::Act;
+use super::settings::Manners;
+use super::visitor::{Act, Judges, Visitor};
 use crate::check::Violation;
-use crate::frames;
+use crate::frames::{frame, request, whole};
 use crate::rng::Rng;
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, PASSWORD_LEN, Reader,
-    ReplyHeader, WatcherEvent, request::encode, xid,
+    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, WatcherEvent, put,
+    request::encode, xid,
 };
 
 /// Once in so many bursts a client of a server that only reads tries another one.
 const LOOK_ONE_IN: u64 = 40;
-/// How long a client waits for a server's answer to its handshake, microseconds.
-const GREETING_US: u64 = 700_000;
+/// Once in so many bursts a client that has no need to says that it is there.
+const PING_ONE_IN: u64 = 30;
+/// The xids of garbage begin here. Some of it is answered out of order, which can be told by the xid
+/// alone: no other request has it.
+const GARBAGE_XID: i32 = 77_000_000;
+/// The users that clients prove to be: `user:password`.
+pub(crate) const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
 
-/// Where sequential znodes go; it is never deleted.
-const SEQUENCE: &str = "/sequence";
+pub(crate) type Told = Result<(), Violation>;
 
-/// A program, and what it counts in.
-pub(super) const PROGRAM: &str = "/em/counter";
-pub(super) const COUNT: &str = "/count";
-const SOURCE: &str = r#"
-    on_operation("read", "/count-on");
-    fn read(request) {
-        if !local.exists("/count") { local.create("/count", 0); }
-        let next = local.read("/count").data.to_int() + 1;
-        local.update("/count", next);
-        return next;
-    }
-"#;
+/// What a client asks, and what the answers mean.
+pub(crate) trait Workload {
+    /// What is remembered of a request until it is answered.
+    type Errand: Debug;
 
-/// A request under way.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) xid: i32,
-    pub(super) what: What,
-    /// The newest zxid that anybody had seen when it was sent, if its answer must not be older.
-    pub(super) floor: i64,
-    /// The number of the write.
-    pub(super) write: u64,
-}
+    /// The newest zxid that the client says it has seen.
+    fn seen(&self) -> i64;
 
-/// What is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum What {
-    Create {
-        path: String,
-        sequential: bool,
-    },
-    Set {
-        path: String,
-        version: i32,
-    },
-    Delete {
-        path: String,
-    },
-    /// Sets two znodes, or none.
-    SetBoth {
-        paths: [String; 2],
-    },
-    Get {
-        path: String,
-        watch: bool,
-    },
-    Exists {
-        path: String,
-        watch: bool,
-    },
-    Children {
-        path: String,
-        watch: bool,
-    },
-    /// Changes the list of servers.
-    Reconfig(Wish),
-    Sync,
-    SetWatches,
-    /// Registers the program that counts.
-    Register,
-    /// Acknowledges it.
-    Acknowledge,
-    /// Has it count.
-    Count,
-    Close,
-}
-
-impl What {
-    /// Whether it may need a session that all servers know.
-    pub(super) fn needs_owner(&self) -> bool {
-        matches!(self, Self::Create { .. } | Self::Register | Self::Acknowledge)
+    /// Whether it watches anything.
+    fn watches(&self) -> bool {
+        false
     }
 
-    pub(super) fn is_write(&self) -> bool {
-        !matches!(
-            self,
-            Self::Get { .. } | Self::Exists { .. } | Self::Children { .. } | Self::Sync | Self::SetWatches
-        )
+    /// Asks for something, for as much as there is room for.
+    fn burst(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges, room: usize);
+
+    /// Asks for the end of the session.
+    fn close(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges);
+
+    /// Whether it may say its last words.
+    fn may_leave(&self) -> bool {
+        true
     }
+
+    /// Asks for the last time, when all else is answered. What is sent until all of this is answered belongs to it.
+    fn last_words(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges);
+
+    /// Proves to be somebody.
+    fn prove(&mut self, caller: &mut Caller<Self::Errand>) {
+        let user = *caller.rng.pick(&USERS);
+        caller.prove("digest", user);
+    }
+
+    /// Whether a proof may be answered like that.
+    fn is_proved(&self, err: i32) -> bool {
+        err == 0
+    }
+
+    /// What no client should send: an opcode and a record.
+    fn garbage(&mut self, _: &Manners, rng: &mut Rng) -> (i32, Vec<u8>) {
+        (*rng.pick(&[-1, 10, 23, 99, 108, 1000, i32::MIN]), Vec::new())
+    }
+
+    /// It has been given a session, or its own again.
+    fn welcomed(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges, is_new: bool) -> Told;
+
+    /// It was told that this session, its own, has expired.
+    fn expired(&mut self, _: &mut Caller<Self::Errand>, _: &mut Judges, _session: i64) -> Told {
+        Ok(())
+    }
+
+    /// It has no session any more.
+    fn forget(&mut self, caller: &mut Caller<Self::Errand>);
+
+    /// Its connection has ended: what is under way may have happened or not.
+    fn lost(&mut self, _: &Caller<Self::Errand>) {}
+
+    /// It is told of a change.
+    fn told(
+        &mut self,
+        caller: &Caller<Self::Errand>,
+        judges: &mut Judges,
+        zxid: i64,
+        event: &WatcherEvent<'_>,
+    ) -> Told;
+
+    /// An answer with this zxid has come, to a request or a ping; what it is follows.
+    fn shown(&mut self, _: &Caller<Self::Errand>, _: &mut Judges, _zxid: i64) -> Told {
+        Ok(())
+    }
+
+    /// A request is answered.
+    fn answered(
+        &mut self,
+        caller: &mut Caller<Self::Errand>,
+        judges: &mut Judges,
+        errand: Self::Errand,
+        header: ReplyHeader,
+        reader: &mut Reader<'_>,
+    ) -> Told;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,59 +121,59 @@ enum Finale {
     /// It goes on with its life.
     No,
     Due,
-    /// Its last write is under way, with this xid.
-    LastWrite(i32),
-    /// Its last reads are under way.
-    LastReads,
+    /// Its last requests are under way.
+    Said,
+    /// The end of its session is under way.
     Closing,
     Done,
 }
 
-/// One client.
-pub(super) struct Client {
-    pub(super) index: usize,
-    rng: Rng,
-    manners: Manners,
-    servers: usize,
+/// Sessions as handshakes have them.
+type Ticket = (i64, [u8; PASSWORD_LEN]);
+
+/// The client's end of its session and of its connection.
+pub(crate) struct Caller<E> {
+    pub(crate) index: usize,
+    pub(crate) rng: Rng,
+    pub(crate) manners: Manners,
+    pub(crate) servers: usize,
     /// The only server that it goes to.
     only: Option<usize>,
     state: State,
-    session: Option<(i64, [u8; PASSWORD_LEN])>,
+    session: Option<Ticket>,
     /// Whether a server that only reads will do, and whether it has one.
     takes_read_only: bool,
-    only_reads: bool,
+    pub(crate) only_reads: bool,
     /// What such a server has given it in place of a session.
-    lent: Option<(i64, [u8; PASSWORD_LEN])>,
+    lent: Option<Ticket>,
     timeout_us: u64,
-    outstanding: VecDeque<Asked>,
+    /// Requests under way, with their xids.
+    pub(crate) under_way: VecDeque<(i32, E)>,
+    /// The xid of the request under way that closes the session.
+    closing: Option<i32>,
     last_xid: i32,
-    writes: u64,
+    garbage_xid: i32,
     last_sent_us: u64,
     last_heard_us: u64,
     silent_until_us: u64,
     inbox: Vec<u8>,
-    watches: Watches,
-    /// Whether its session has acknowledged the program.
-    acknowledged: bool,
-    /// Whether it knows that all servers know its session.
-    is_global: bool,
-    /// What a sync on this connection has promised to those behind it.
-    synced: i64,
-    /// A session that it let go without a word: it must end.
-    pub(super) left: Vec<i64>,
+    /// It has sent what cannot be understood: nothing can be said about the answers.
+    reckless: bool,
+    /// Its handshake has a wrong password.
+    forged: bool,
     finale: Finale,
-    /// Its last write, if it is no other.
-    last_wish: Option<Wish>,
-    /// The version of the newest list of servers that it was told.
-    list_version: i64,
-    /// Requests that it has sent.
-    pub(super) requests: u64,
-    pub(super) counts: Counts,
+    /// Sessions that it let go without a word: they must end.
+    pub(crate) left: Vec<i64>,
+    requests: u64,
+    pub(crate) counts: Tally,
+    acts: Vec<Act>,
+    /// What it sends now goes out as one.
+    is_whole: bool,
 }
 
 /// What a client has seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct Tally {
     pub(crate) answers: u64,
     pub(crate) events: u64,
     pub(crate) moves: u64,
@@ -178,9 +182,8 @@ pub(crate) struct Counts {
     pub(crate) calls: u64,
 }
 
-impl Client {
-    /// A client that has never been connected.
-    pub(super) fn new(index: usize, mut rng: Rng, manners: Manners, servers: usize) -> Self {
+impl<E> Caller<E> {
+    fn new(index: usize, mut rng: Rng, manners: Manners, servers: usize) -> Self {
         let takes_read_only = manners.read_only_percent > 0 && rng.percent(manners.read_only_percent);
         Self {
             index,
@@ -194,514 +197,537 @@ impl Client {
             only_reads: false,
             lent: None,
             timeout_us: 1_000_000,
-            outstanding: VecDeque::new(),
+            under_way: VecDeque::new(),
+            closing: None,
             last_xid: 0,
-            writes: 0,
+            garbage_xid: GARBAGE_XID,
             last_sent_us: 0,
             last_heard_us: 0,
             silent_until_us: 0,
             inbox: Vec::new(),
-            watches: Watches::default(),
-            acknowledged: false,
-            is_global: false,
-            synced: 0,
-            left: Vec::new(),
+            reckless: false,
+            forged: false,
             finale: Finale::No,
-            last_wish: None,
-            list_version: 1,
+            left: Vec::new(),
             requests: 0,
-            counts: Counts::default(),
+            counts: Tally::default(),
+            acts: Vec::new(),
+            is_whole: false,
         }
+    }
+
+    /// Its session; 0 when it has none.
+    pub(crate) fn session(&self) -> i64 {
+        self.session.map_or(0, |(session, _)| session)
+    }
+
+    /// Requests that it has sent.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    pub(crate) fn last_xid(&self) -> i32 {
+        self.last_xid
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Whether its last requests are under way.
+    pub(crate) fn has_said_last_words(&self) -> bool {
+        self.finale == Finale::Said
+    }
+
+    /// They were refused, and have to be said again.
+    pub(crate) fn says_again(&mut self) {
+        self.finale = Finale::Due;
+    }
+
+    /// How many of the requests that there is room for are asked at once.
+    pub(crate) fn some(&mut self, room: usize) -> usize {
+        self.rng.index(room + 1).min(self.rng.index(room + 1) + 1)
+    }
+
+    pub(crate) fn wrong(&self, what: &str) -> Violation {
+        Violation::new(format!("client {} (session {:#x}): {what}", self.index, self.session()))
+    }
+
+    /// Sends a request, whose answer comes behind those to all before it.
+    pub(crate) fn ask(&mut self, opcode: i32, errand: E, body: impl FnOnce(&mut Vec<u8>)) {
+        let sets_watches = [Opcode::SetWatches, Opcode::SetWatches2].iter().any(|it| *it as i32 == opcode);
+        let xid = if sets_watches {
+            xid::SET_WATCHES
+        } else {
+            self.last_xid = self.last_xid % 1_000_000 + 1;
+            self.last_xid
+        };
+        self.requests += 1;
+        self.under_way.push_back((xid, errand));
+        self.send(request(xid, opcode, body));
+    }
+
+    /// Proves to be somebody.
+    pub(crate) fn prove(&mut self, scheme: &str, proof: &str) {
+        self.send(request(xid::AUTH, Opcode::Auth as i32, |out| {
+            encode::auth(out, scheme, proof.as_bytes());
+        }));
+    }
+
+    fn ping(&mut self) {
+        self.send(request(xid::PING, Opcode::Ping as i32, |_| {}));
+    }
+
+    fn send(&mut self, bytes: Vec<u8>) {
+        match self.acts.last_mut() {
+            Some(Act::Send(before)) if self.is_whole => before.extend(bytes),
+            _ => self.acts.push(Act::Send(bytes)),
+        }
+    }
+
+    fn has_sent(&self) -> bool {
+        self.acts.iter().any(|act| matches!(act, Act::Send(_)))
+    }
+
+    fn has_been_quiet(&self, now_us: u64) -> bool {
+        !self.has_sent() && now_us > self.last_sent_us + self.timeout_us / 4
+    }
+
+    /// Whether nothing has come from its server for so long that it believes in none.
+    fn is_deserted(&self, now_us: u64) -> bool {
+        let patience_us = self.timeout_us * u64::from(self.manners.patience_percent) / 100;
+        patience_us > 0 && now_us > self.last_heard_us + patience_us
+    }
+
+    fn gives_up_greeting(&mut self, since_us: u64, now_us: u64) -> bool {
+        let Manners { greeting_us, hasty_one_in, .. } = self.manners;
+        // Nobody waits for the session that may just be made.
+        let is_hasty = self.finale == Finale::No && self.rng.one_in(hasty_one_in);
+        is_hasty || (greeting_us > 0 && since_us + greeting_us < now_us)
+    }
+
+    /// Opens a connection with what is no handshake, or not a whole one.
+    fn connect_strangely(&mut self) {
+        let mut bytes = Vec::new();
+        match self.rng.below(4) {
+            0 => put::i32(&mut bytes, -5),
+            1 => put::i32(&mut bytes, i32::MAX),
+            2 => put::buffer(&mut bytes, &[1, 2, 3]),
+            // Half a handshake, and nothing more.
+            _ => bytes.extend([0, 0, 0, 44, 0, 0]),
+        }
+        let server = self.rng.index(self.servers);
+        self.acts.push(Act::Connect(server, bytes));
+    }
+
+    /// Opens a connection with a handshake. What is wrong with it is so on purpose.
+    fn connect(&mut self, mut last_zxid_seen: i64) {
+        let manners = self.manners;
+        let is_finishing = self.finale != Finale::No;
+        let (session_id, mut password) = self.session.or(self.lent).unwrap_or_default();
+        let server = self.only.unwrap_or_else(|| self.rng.index(self.servers));
+        let timeout_ms = if self.rng.one_in(manners.odd_timeout_one_in) {
+            *self.rng.pick(&[-1, i32::MAX])
+        } else {
+            self.rng.range(manners.timeout_ms.0, manners.timeout_ms.1) as i32
+        };
+        self.forged = !is_finishing && self.session.is_some() && self.rng.one_in(manners.forged_one_in);
+        if self.forged {
+            password[self.rng.index(PASSWORD_LEN)] ^= 1 << self.rng.below(8);
+        }
+        if !is_finishing && self.rng.one_in(manners.ahead_one_in) {
+            last_zxid_seen += self.rng.range(1, 1 << 40) as i64;
+        }
+        let read_only = (!self.rng.one_in(manners.old_one_in)).then_some(self.takes_read_only);
+        let password = &password;
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen,
+            timeout_ms,
+            session_id,
+            password,
+            read_only,
+        };
+        self.counts.moves += u64::from(self.session.is_some());
+        self.acts.push(Act::Connect(server, frame(|out| request.encode(out))));
+    }
+
+    /// The frame of something that no client should send, but for the record of a request.
+    fn broken_frame(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self.rng.below(8) {
+            0 => put::i32(&mut bytes, -1),
+            1 => put::i32(&mut bytes, 1 << 30),
+            2 => put::buffer(&mut bytes, &[0; 5]),
+            3 | 4 => {
+                // Longer than a server with small limits takes, but not so long that it hangs up.
+                let mut body = vec![0; 20 << 10];
+                body[..4].copy_from_slice(&self.garbage_xid.to_be_bytes());
+                body[7] = Opcode::SetData as u8;
+                put::buffer(&mut bytes, &body);
+            }
+            _ => return None,
+        }
+        Some(bytes)
+    }
+}
+
+/// One client.
+pub(crate) struct Client<W: Workload> {
+    caller: Caller<W::Errand>,
+    workload: W,
+}
+
+impl<W: Workload> Client<W> {
+    /// A client that has never been connected.
+    pub(crate) fn new(index: usize, rng: Rng, manners: Manners, servers: usize, workload: W) -> Self {
+        Self { caller: Caller::new(index, rng, manners, servers), workload }
     }
 
     /// One that only says its last words, and only to this server.
-    pub(super) fn probe(index: usize, rng: Rng, manners: Manners, server: usize) -> Self {
-        let mut client = Self::new(index, rng, manners, server + 1);
-        client.only = Some(server);
-        client.finale = Finale::Due;
+    pub(super) fn probe(index: usize, rng: Rng, manners: Manners, server: usize, workload: W) -> Self {
+        let mut client = Self::new(index, rng, manners, server + 1, workload);
+        client.caller.only = Some(server);
+        client.caller.finale = Finale::Due;
         client
     }
 
-    /// Its last write asks for another list of servers.
-    pub(super) fn wish(&mut self, wish: Wish) {
-        self.last_wish = Some(wish);
-    }
-
-    /// From now on it only finishes what it has begun, says its last words and leaves.
-    pub(super) fn finish(&mut self) {
-        if self.finale == Finale::No {
-            self.finale = Finale::Due;
-        }
-    }
-
-    /// Whether it has left.
-    pub(super) fn is_done(&self) -> bool {
-        self.finale == Finale::Done
-    }
-
-    /// What it waits for.
-    pub(super) fn waits_for(&self) -> String {
-        format!("{:?}, {:?}, outstanding {:?}", self.state, self.finale, self.outstanding)
-    }
-
-    /// The session that it has.
-    pub(super) fn session(&self) -> Option<i64> {
-        self.session.map(|(session, _)| session)
-    }
-
-    /// Time to do something; returns what, and after how many microseconds it wants to be asked again.
-    pub(super) fn wake(&mut self, now_us: u64, horizon: &Horizon) -> (Vec<Act>, u64) {
-        let finale = self.finale != Finale::No;
-        if now_us < self.silent_until_us && !finale {
-            return (Vec::new(), self.silent_until_us - now_us);
-        }
-        let acts = match self.state {
-            State::Away if self.is_done() => Vec::new(),
-            State::Away => self.connect(now_us),
-            State::Greeting(since_us) if since_us + GREETING_US < now_us => self.leave(),
-            State::Greeting(_) => Vec::new(),
-            State::Live if now_us > self.last_heard_us + self.timeout_us * 2 / 3 => self.leave(),
-            // It looks for a server that does more.
-            State::Live if self.only_reads && (finale || self.rng.one_in(LOOK_ONE_IN)) => self.leave(),
-            State::Live if finale => self.last_words(now_us, horizon),
-            State::Live => self.live(now_us, horizon),
-        };
-        if acts.iter().any(|act| matches!(act, Act::Send(_))) {
-            self.last_sent_us = now_us;
-        }
-        (acts, self.rng.around(self.manners.think_us).max(1))
-    }
-
-    fn leave(&mut self) -> Vec<Act> {
-        self.gone();
-        vec![Act::Drop]
-    }
-
-    fn connect(&mut self, now_us: u64) -> Vec<Act> {
-        if self.finale == Finale::No && self.session.is_some() && self.rng.one_in(40) {
-            // It begins anew, and its session must end by itself.
-            self.let_go();
-        }
-        if self.lent.is_some() && self.rng.one_in(2) {
-            self.lent = None;
-        }
-        let (session_id, password) = self.session.or(self.lent).unwrap_or_default();
-        let server = self.only.unwrap_or_else(|| self.rng.index(self.servers));
-        let timeout_ms = self.rng.range(self.manners.timeout_ms.0, self.manners.timeout_ms.1) as i32;
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: self.watches.seen(),
-            timeout_ms,
-            session_id,
-            password: &password,
-            read_only: Some(self.takes_read_only),
-        };
-        let bytes = frames::frame(|out| request.encode(out));
-        self.gone();
-        self.state = State::Greeting(now_us);
-        self.counts.moves += u64::from(self.session.is_some());
-        vec![Act::Connect(server, bytes)]
-    }
-
-    fn let_go(&mut self) {
-        self.left.extend(self.session.take().map(|(session, _)| session));
-        (self.acknowledged, self.is_global) = (false, false);
-        self.lent = None;
-        self.watches = Watches::default();
-    }
-
-    fn live(&mut self, now_us: u64, horizon: &Horizon) -> Vec<Act> {
-        let manners = self.manners;
-        if self.outstanding.iter().any(|asked| asked.what == What::Close) {
-            return self.burst(now_us, horizon);
-        }
-        if self.rng.one_in(manners.drop_one_in) {
-            return self.leave();
-        }
-        if self.rng.one_in(manners.silent_one_in) {
-            let for_us = self.rng.range(self.timeout_us / 2, self.timeout_us * 2);
-            self.silent_until_us = now_us + for_us;
-            return Vec::new();
-        }
-        if self.rng.one_in(manners.close_one_in) {
-            let mut acts = self.burst(now_us, horizon);
-            acts.push(self.send(What::Close, horizon));
-            return acts;
-        }
-        let mut acts = self.burst(now_us, horizon);
-        if self.rng.one_in(manners.move_one_in) {
-            // The old connection stays open, with all that is under way on it.
-            acts.extend(self.connect(now_us));
-        }
-        acts
-    }
-
-    fn burst(&mut self, now_us: u64, horizon: &Horizon) -> Vec<Act> {
-        let mut acts = Vec::new();
-        let room = self.manners.window.saturating_sub(self.outstanding.len());
-        let closing = self.outstanding.iter().any(|asked| asked.what == What::Close);
-        let count = if closing { 0 } else { self.rng.index(room + 1).min(self.rng.index(room + 1) + 1) };
-        for _ in 0..count {
-            let what = self.any();
-            acts.push(self.send(what, horizon));
-        }
-        if acts.is_empty() && now_us > self.last_sent_us + self.timeout_us / 4 {
-            acts.push(Act::Send(frame(xid::PING, Opcode::Ping, &[])));
-        }
-        acts
-    }
-
-    fn path(&mut self) -> String {
-        format!("/n{}", self.rng.index(self.manners.names))
-    }
-
-    fn any(&mut self) -> What {
-        let watch = self.rng.one_in(2);
-        if self.requests < 2 {
-            return What::Create { path: SEQUENCE.into(), sequential: false };
-        }
-        if !self.rng.percent(self.manners.writes_percent) {
-            let path = self.path();
-            return match self.rng.below(8) {
-                0..=2 => What::Get { path, watch },
-                3 | 4 => What::Exists { path, watch },
-                5 => What::Children { path: SEQUENCE.into(), watch },
-                6 => What::Children { path: "/".into(), watch },
-                _ => What::Sync,
-            };
-        }
-        let program_one_in = self.manners.program_one_in;
-        if program_one_in > 0 && self.rng.one_in(program_one_in) {
-            return match self.rng.below(8) {
-                0 => What::Register,
-                1 | 2 => What::Acknowledge,
-                _ => What::Count,
-            };
-        }
-        let path = self.path();
-        let reconfig_one_in = self.manners.reconfig_one_in;
-        if reconfig_one_in > 0 && self.rng.one_in(reconfig_one_in) {
-            return What::Reconfig(Wish::any(&mut self.rng, self.servers, self.list_version));
-        }
-        match self.rng.below(10) {
-            0..=2 => What::Create { path, sequential: false },
-            3 | 4 => What::Create { path: format!("{SEQUENCE}/s-"), sequential: true },
-            5 => What::Delete { path },
-            6 => What::SetBoth { paths: [path, SEQUENCE.into()] },
-            7 => What::Set { path, version: self.rng.below(4) as i32 },
-            _ => What::Set { path, version: -1 },
-        }
-    }
-
-    fn send(&mut self, what: What, horizon: &Horizon) -> Act {
-        let is_write = what.is_write();
-        self.writes += u64::from(is_write);
-        let mut body = Vec::new();
-        let opcode = self.encode(&what, &mut body);
-        let xid = if what == What::SetWatches {
-            xid::SET_WATCHES
-        } else {
-            self.last_xid += 1;
-            self.last_xid
-        };
-        let floor = if is_write || what == What::Sync { horizon.zxid() } else { self.synced };
-        if what == What::Sync && !self.only_reads {
-            self.synced = floor;
-        }
-        self.requests += 1;
-        self.outstanding.push_back(Asked { xid, what, floor, write: self.writes });
-        Act::Send(frame(xid, opcode, &body))
-    }
-
-    fn encode(&mut self, what: &What, body: &mut Vec<u8>) -> Opcode {
-        let data = tag(self.index, self.writes);
-        match what {
-            What::Create { path, sequential } => {
-                let ephemeral = path != SEQUENCE && self.rng.one_in(2);
-                let flags = i32::from(ephemeral) + if *sequential { 2 } else { 0 };
-                encode::create(body, path, Some(&data), OPEN_ACL, flags, None);
-                Opcode::Create2
-            }
-            What::Set { path, version } => {
-                encode::set_data(body, path, Some(&data), *version);
-                Opcode::SetData
-            }
-            What::Delete { path } => {
-                encode::path_version(body, path, -1);
-                Opcode::Delete
-            }
-            What::SetBoth { paths } => {
-                for path in paths {
-                    MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(body);
-                    encode::set_data(body, path, Some(&data), -1);
-                }
-                MultiHeader::END.encode(body);
-                Opcode::Multi
-            }
-            What::Get { path, watch } => {
-                encode::path_watch(body, path, *watch);
-                Opcode::GetData
-            }
-            What::Exists { path, watch } => {
-                encode::path_watch(body, path, *watch);
-                Opcode::Exists
-            }
-            What::Children { path, watch } => {
-                encode::path_watch(body, path, *watch);
-                Opcode::GetChildren2
-            }
-            What::Register => {
-                encode::create(body, PROGRAM, Some(SOURCE.as_bytes()), OPEN_ACL, 0, None);
-                Opcode::Create2
-            }
-            What::Acknowledge => {
-                let path = format!("{PROGRAM}/a-");
-                encode::create(body, &path, Some(b""), OPEN_ACL, 3, None);
-                Opcode::Create2
-            }
-            What::Count => {
-                encode::path_watch(body, "/count-on", false);
-                Opcode::GetData
-            }
-            What::Reconfig(wish) => {
-                wish.encode(body);
-                Opcode::Reconfig
-            }
-            What::Sync => {
-                encode::path(body, "/");
-                Opcode::Sync
-            }
-            What::SetWatches => {
-                let lists =
-                    [WatchKind::Data, WatchKind::Exist, WatchKind::Child].map(|it| self.watches.paths(it));
-                let lists: Vec<&[&str]> = lists.iter().map(Vec::as_slice).collect();
-                encode::set_watches(body, self.watches.replied(), &lists);
-                Opcode::SetWatches
-            }
-            What::Close => Opcode::CloseSession,
-        }
-    }
-
-    /// Finishes what is under way, writes and reads once more, and closes its session.
-    fn last_words(&mut self, now_us: u64, horizon: &Horizon) -> Vec<Act> {
-        if !self.outstanding.is_empty() {
-            let waiting_for_long = now_us > self.last_sent_us + self.timeout_us / 4;
-            let ping = Act::Send(frame(xid::PING, Opcode::Ping, &[]));
-            return if waiting_for_long { vec![ping] } else { Vec::new() };
-        }
-        match self.finale {
-            Finale::Due => {
-                let create = What::Create { path: format!("{SEQUENCE}/s-"), sequential: true };
-                let act = self.send(self.last_wish.clone().map_or(create, What::Reconfig), horizon);
-                self.finale = Finale::LastWrite(self.last_xid);
-                vec![act]
-            }
-            Finale::LastReads => {
-                self.finale = Finale::Closing;
-                vec![self.send(What::Close, horizon)]
-            }
-            _ => Vec::new(),
-        }
+    fn leave(&mut self) {
+        self.lose();
+        self.caller.acts.push(Act::Drop);
     }
 
     /// The connection is gone.
-    pub(super) fn gone(&mut self) {
-        let closing = self.outstanding.iter().any(|asked| asked.what == What::Close);
-        if closing {
+    fn lose(&mut self) {
+        self.workload.lost(&self.caller);
+        if self.caller.closing.take().is_some() {
             // Whether it was closed is not known; either way it must end.
             self.let_go();
         }
-        self.state = State::Away;
-        self.only_reads = false;
-        self.outstanding.clear();
-        self.inbox.clear();
-        self.watches.disconnected();
-        self.synced = 0;
-        self.finale = match self.finale {
+        let caller = &mut self.caller;
+        caller.state = State::Away;
+        (caller.only_reads, caller.reckless, caller.forged) = (false, false, false);
+        caller.under_way.clear();
+        caller.inbox.clear();
+        caller.finale = match caller.finale {
             Finale::Closing => Finale::Done,
-            Finale::LastWrite(_) | Finale::LastReads => Finale::Due,
+            Finale::Said => Finale::Due,
             other => other,
         };
     }
 
-    /// Bytes of the server. Returns what the client answers at once.
-    pub(super) fn receive(
-        &mut self,
-        bytes: &[u8],
-        history: &History,
-        horizon: &mut Horizon,
-        now_us: u64,
-    ) -> Result<Vec<Act>, Violation> {
-        self.last_heard_us = now_us;
-        let mut acts = Vec::new();
-        for frame in frames::whole(&mut self.inbox, bytes)? {
-            match self.state {
-                State::Greeting(_) => acts.extend(self.greeted(&frame, history, horizon)?),
-                State::Live => acts.extend(self.answered(&frame, history, horizon)?),
-                State::Away => {}
-            }
+    /// It begins anew, and the session that it had must end by itself.
+    fn let_go(&mut self) {
+        let caller = &mut self.caller;
+        caller.left.extend(caller.session.take().map(|(session, _)| session));
+        caller.lent = None;
+        self.workload.forget(caller);
+    }
+
+    fn connect(&mut self, now_us: u64) {
+        self.lose();
+        let Manners { strange_one_in, anew_one_in, .. } = self.caller.manners;
+        let is_finishing = self.caller.finale != Finale::No;
+        if !is_finishing && self.caller.session.is_some() && self.caller.rng.one_in(anew_one_in) {
+            self.let_go();
         }
-        Ok(acts)
+        let caller = &mut self.caller;
+        if caller.lent.is_some() && caller.rng.one_in(2) {
+            caller.lent = None;
+        }
+        caller.state = State::Greeting(now_us);
+        if !is_finishing && caller.rng.one_in(strange_one_in) {
+            caller.connect_strangely();
+        } else {
+            caller.connect(self.workload.seen());
+        }
     }
 
-    fn wrong(&self, what: &str) -> Violation {
-        let session = self.session().unwrap_or(0);
-        Violation::new(format!("client {} (session {session:#x}): {what}", self.index))
+    fn live(&mut self, now_us: u64, judges: &mut Judges) {
+        let manners = self.caller.manners;
+        if self.caller.closing.is_some() {
+            return self.ping_if_quiet(now_us);
+        }
+        if self.caller.rng.one_in(manners.drop_one_in) {
+            return self.leave();
+        }
+        if self.caller.rng.one_in(manners.silent_one_in) {
+            let timeout_us = self.caller.timeout_us;
+            self.caller.silent_until_us = now_us + self.caller.rng.range(timeout_us / 2, timeout_us * 2);
+            return;
+        }
+        if self.caller.rng.one_in(manners.garbage_one_in) {
+            return self.send_garbage();
+        }
+        self.burst(now_us, judges);
+        if self.caller.state != State::Live {
+            return;
+        }
+        if self.caller.rng.one_in(manners.close_one_in) {
+            self.close(now_us, judges);
+        } else if self.caller.rng.one_in(manners.stall_one_in) {
+            let for_us = self.caller.rng.range(1000, 400_000);
+            self.caller.acts.push(Act::Stall(for_us));
+        } else if self.caller.rng.one_in(manners.move_one_in) {
+            // The old connection stays open, with all that is under way on it.
+            self.connect(now_us);
+        }
     }
 
-    fn greeted(
-        &mut self,
-        greeting: &[u8],
-        history: &History,
-        horizon: &Horizon,
-    ) -> Result<Vec<Act>, Violation> {
+    fn ping_if_quiet(&mut self, now_us: u64) {
+        if self.caller.has_been_quiet(now_us) {
+            self.caller.ping();
+        }
+    }
+
+    fn burst(&mut self, now_us: u64, judges: &mut Judges) {
+        let Self { caller, workload } = self;
+        let room = caller.manners.window.saturating_sub(caller.under_way.len());
+        if caller.is_idle() && caller.rng.one_in(caller.manners.prove_one_in) {
+            workload.prove(caller);
+        }
+        workload.burst(caller, judges, room);
+        if caller.rng.one_in(PING_ONE_IN) {
+            caller.ping();
+        }
+        self.wait(now_us);
+    }
+
+    /// Perhaps somebody else serves it.
+    fn wait(&mut self, now_us: u64) {
+        let caller = &mut self.caller;
+        if !caller.is_idle() && !caller.has_sent() && caller.rng.one_in(caller.manners.leave_one_in) {
+            return self.leave();
+        }
+        self.ping_if_quiet(now_us);
+    }
+
+    fn close(&mut self, now_us: u64, judges: &mut Judges) {
+        let Self { caller, workload } = self;
+        let Manners { behind_close_one_in, returns_one_in, window, .. } = caller.manners;
+        workload.close(caller, judges);
+        caller.closing = Some(caller.last_xid);
+        if caller.finale != Finale::No {
+            return;
+        }
+        if caller.rng.one_in(behind_close_one_in) {
+            // What comes behind a close must not be carried out.
+            workload.burst(caller, judges, window);
+        }
+        if caller.rng.one_in(returns_one_in) {
+            // It does not wait for the end, and wants its session back.
+            caller.closing = None;
+            self.connect(now_us);
+        }
+    }
+
+    fn send_garbage(&mut self) {
+        let Self { caller, workload } = self;
+        caller.reckless = true;
+        caller.garbage_xid += 1;
+        let bytes = caller.broken_frame().unwrap_or_else(|| {
+            let (opcode, body) = workload.garbage(&caller.manners, &mut caller.rng);
+            request(caller.garbage_xid, opcode, |out| out.extend(body))
+        });
+        caller.send(bytes);
+    }
+
+    /// Finishes what is under way, asks once more, and closes its session.
+    fn last_words(&mut self, now_us: u64, judges: &mut Judges) {
+        let caller = &mut self.caller;
+        if !caller.is_idle() {
+            return self.wait(now_us);
+        }
+        match caller.finale {
+            Finale::Due => {
+                caller.finale = Finale::Said;
+                self.workload.last_words(caller, judges);
+            }
+            Finale::Said => {
+                caller.finale = Finale::Closing;
+                self.close(now_us, judges);
+            }
+            // Its connection ends by itself.
+            _ => {}
+        }
+    }
+
+    fn greeted(&mut self, greeting: &[u8], judges: &mut Judges) -> Told {
+        let Self { caller, workload } = self;
         let response = ConnectResponse::decode(greeting)
-            .map_err(|error| self.wrong(&format!("it cannot read its handshake: {error}")))?;
+            .map_err(|error| caller.wrong(&format!("it cannot read its handshake: {error}")))?;
         if response.timeout_ms <= 0 {
-            let Some(session) = self.session() else {
-                if self.lent.take().is_some() {
-                    return Ok(Vec::new());
-                }
-                return Err(self.wrong("a new session was refused as expired"));
-            };
-            // What its contact server alone keeps ends with that server, and nobody else knows it.
-            let may_be_local = self.manners.local_sessions && !self.is_global;
-            if may_be_local || self.servers == 1 || self.manners.reconfig_one_in > 0 {
-                // A server that decides alone says so when the end is proposed: it must come, then. It must too if
-                // the session was about to be known to all.
-                self.left.push(session);
-            } else if !history.is_closed(session) {
-                return Err(self.wrong("it was told that its session has expired, and it has not"));
+            if caller.forged {
+                return Ok(());
             }
-            self.session = None;
-            (self.acknowledged, self.is_global) = (false, false);
-            self.watches = Watches::default();
-            return Ok(Vec::new());
+            let Some((session, _)) = caller.session else {
+                if caller.lent.take().is_some() {
+                    return Ok(());
+                }
+                return Err(caller.wrong("a new session was refused as expired"));
+            };
+            workload.expired(caller, judges, session)?;
+            caller.session = None;
+            workload.forget(caller);
+            return Ok(());
         }
-        self.only_reads = response.read_only == Some(true);
-        if self.only_reads && !self.takes_read_only {
-            return Err(self.wrong("it was given a server that only reads"));
+        if caller.forged {
+            return Err(caller.wrong("it was given its session for a wrong password"));
         }
-        self.counts.read_only += u64::from(self.only_reads);
+        caller.only_reads = response.read_only == Some(true);
+        if caller.only_reads && !caller.takes_read_only {
+            return Err(caller.wrong("it was given a server that only reads"));
+        }
+        caller.counts.read_only += u64::from(caller.only_reads);
         let given = (response.session_id, response.password);
-        if self.session.or(self.lent).is_some_and(|mine| mine != given) {
-            return Err(self.wrong("it was given another session than its own"));
+        if caller.session.or(caller.lent).is_some_and(|mine| mine != given) {
+            return Err(caller.wrong("it was given another session than its own"));
         }
-        let is_lent = self.session.is_none() && self.only_reads;
+        let is_new = caller.session.is_none();
+        let is_lent = is_new && caller.only_reads;
         if is_lent != (response.session_id >> 56 == 0) {
-            return Err(self.wrong("the id that it was given does not say whether that is a session"));
+            return Err(caller.wrong("the id that it was given does not say whether that is a session"));
         }
         if is_lent {
-            self.lent = Some(given);
+            caller.lent = Some(given);
         } else {
-            if self.manners.local_sessions && self.session.is_none() {
-                self.writes = ((self.writes >> LIFE_BITS) + 1) << LIFE_BITS;
-            }
-            (self.session, self.lent) = (Some(given), None);
+            (caller.session, caller.lent) = (Some(given), None);
         }
-        self.timeout_us = response.timeout_ms as u64 * 1000;
-        self.state = State::Live;
-        let mut acts = Vec::new();
-        if self.manners.reconfig_one_in > 0 || self.last_wish.is_some() {
-            let mut body = Vec::new();
-            encode::auth(&mut body, "digest", SUPER.as_bytes());
-            acts.push(Act::Send(frame(xid::AUTH, Opcode::Auth, &body)));
-        }
-        if !self.watches.is_empty() {
-            acts.push(self.send(What::SetWatches, horizon));
-        }
-        Ok(acts)
+        caller.timeout_us = response.timeout_ms as u64 * 1000;
+        caller.state = State::Live;
+        workload.welcomed(caller, judges, is_new && !is_lent)
     }
 
-    fn answered(
-        &mut self,
-        frame: &[u8],
-        history: &History,
-        horizon: &mut Horizon,
-    ) -> Result<Option<Act>, Violation> {
+    fn take(&mut self, frame: &[u8], judges: &mut Judges) -> Told {
+        let Self { caller, workload } = self;
         let mut reader = Reader::new(frame);
         let unreadable = |error| Violation::new(format!("a client cannot read a reply: {error}"));
         let header = ReplyHeader::decode(&mut reader).map_err(unreadable)?;
+        if caller.reckless {
+            return Ok(());
+        }
         if header.xid == xid::NOTIFICATION {
             let event = WatcherEvent::decode(&mut reader).map_err(unreadable)?;
-            self.counts.events += 1;
-            horizon.seen(header.zxid);
-            let noted = self.watches.event(header.zxid, &event, history);
-            return noted.map(|()| None).map_err(|violation| self.wrong(&violation.to_string()));
+            caller.counts.events += 1;
+            return workload.told(caller, judges, header.zxid, &event);
         }
         if header.xid == xid::AUTH {
-            return if header.err == 0 { Ok(None) } else { Err(self.wrong("it is not who it is")) };
+            // It waits for nothing, as in ZooKeeper.
+            let is_proved = workload.is_proved(header.err);
+            return if is_proved { Ok(()) } else { Err(caller.wrong("it is not who it is")) };
         }
-        horizon.seen(header.zxid);
-        let checked = self.watches.reply(header.zxid, history);
-        checked.map_err(|violation| self.wrong(&violation.to_string()))?;
+        workload.shown(caller, judges, header.zxid)?;
         if header.xid == xid::PING {
-            return Ok(None);
+            return Ok(());
         }
-        let Some(asked) = self.outstanding.pop_front().filter(|asked| asked.xid == header.xid) else {
-            return Err(self.wrong(&format!("it was answered what it did not ask next: {header:?}")));
+        let Some((asked, errand)) = caller.under_way.pop_front() else {
+            return Err(caller.wrong(&format!("it was answered what it did not ask: {header:?}")));
         };
-        self.counts.answers += 1;
-        let body = reader.rest();
-        let session = self.session().unwrap_or(0);
-        let only_reads = self.only_reads;
-        self.is_global |= history.is_global(session, header.zxid);
-        let answered =
-            Answered { client: self.index, session, only_reads, asked: &asked, header, body, history };
-        answered.check(&mut self.watches).map_err(|violation| {
-            self.wrong(&format!(
-                "{:?} was answered zxid {} error {}: {violation}",
-                asked, header.zxid, header.err
-            ))
-        })?;
-        let is_not_there = header.err == ErrorCode::NoNode as i32;
-        if asked.what == What::Count && is_not_there && self.acknowledged && !self.only_reads {
-            return Err(self.wrong("the program that it has acknowledged does not count for it"));
+        if asked != header.xid {
+            let what = format!("the answer to {} comes before that to {asked}: {errand:?}", header.xid);
+            return Err(caller.wrong(&what));
         }
-        self.acknowledged |=
-            header.err == 0 && matches!(asked.what, What::Register | What::Acknowledge) && !self.only_reads;
-        Ok(self.after_answer(&asked, header, horizon))
+        caller.counts.answers += 1;
+        workload.answered(caller, judges, errand, header, &mut reader)?;
+        if caller.closing.take_if(|closing| *closing == asked).is_none() {
+            return Ok(());
+        }
+        if header.err == 0 {
+            // The answer is the end of the session; its connection ends by itself.
+            (caller.session, caller.lent) = (None, None);
+            workload.forget(caller);
+        } else if caller.finale == Finale::Closing {
+            // The log has no room, or the server only reads.
+            caller.finale = Finale::Said;
+        }
+        Ok(())
     }
 
-    fn after_answer(&mut self, asked: &Asked, header: ReplyHeader, horizon: &Horizon) -> Option<Act> {
-        if matches!(asked.what, What::Reconfig(_)) && header.err == 0 {
-            self.list_version = header.zxid;
-        }
-        if asked.what == What::Close && header.err != 0 {
-            // The log has no room, or the server only reads.
-            if self.finale == Finale::Closing {
-                self.finale = Finale::LastReads;
+    fn wake_up(&mut self, now_us: u64, judges: &mut Judges) {
+        let caller = &mut self.caller;
+        let is_finishing = caller.finale != Finale::No;
+        match caller.state {
+            State::Away if caller.finale == Finale::Done => {}
+            State::Away => self.connect(now_us),
+            State::Greeting(since_us) => {
+                if caller.gives_up_greeting(since_us, now_us) {
+                    self.leave();
+                }
             }
-            return None;
-        }
-        if asked.what == What::Close {
-            // The answer is the end of the session; its connection ends by itself.
-            (self.session, self.lent) = (None, None);
-            (self.acknowledged, self.is_global) = (false, false);
-            self.watches = Watches::default();
-            return None;
-        }
-        if self.finale != Finale::LastWrite(header.xid) {
-            return None;
-        }
-        if header.err != 0 {
-            // Its znode may not be there yet, or the log has no room.
-            self.finale = Finale::Due;
-            if self.last_wish.is_some() {
-                return None;
+            State::Live if caller.is_deserted(now_us) || (is_finishing && caller.reckless) => self.leave(),
+            // It looks for a server that does more.
+            State::Live if caller.only_reads && (is_finishing || caller.rng.one_in(LOOK_ONE_IN)) => {
+                self.leave();
             }
-            return Some(self.send(What::Create { path: SEQUENCE.into(), sequential: false }, horizon));
+            State::Live if is_finishing && self.workload.may_leave() => self.last_words(now_us, judges),
+            State::Live => self.live(now_us, judges),
         }
-        self.finale = Finale::LastReads;
-        let sync = self.send(What::Sync, horizon);
-        let Act::Send(mut bytes) = sync else { return None };
-        if let Act::Send(read) = self.send(What::Children { path: SEQUENCE.into(), watch: false }, horizon) {
-            bytes.extend(read);
-        }
-        Some(Act::Send(bytes))
     }
 }
 
-fn frame(xid: i32, opcode: Opcode, body: &[u8]) -> Vec<u8> {
-    frames::request(xid, opcode as i32, |out| out.extend_from_slice(body))
+impl<W: Workload> Visitor for Client<W> {
+    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
+        let caller = &mut self.caller;
+        if now_us < caller.silent_until_us && caller.finale == Finale::No {
+            return Ok((Vec::new(), caller.silent_until_us - now_us));
+        }
+        caller.is_whole = caller.rng.percent(caller.manners.whole_percent);
+        self.wake_up(now_us, judges);
+        let caller = &mut self.caller;
+        if caller.has_sent() {
+            caller.last_sent_us = now_us;
+        }
+        Ok((std::mem::take(&mut caller.acts), caller.rng.around(caller.manners.think_us).max(1)))
+    }
+
+    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
+        self.caller.last_heard_us = now_us;
+        for frame in whole(&mut self.caller.inbox, bytes)? {
+            match self.caller.state {
+                State::Greeting(_) => self.greeted(&frame, judges)?,
+                State::Live => self.take(&frame, judges)?,
+                State::Away => {}
+            }
+        }
+        let caller = &mut self.caller;
+        // Most of all when it has just been told something, and may not know of all that it watches.
+        if caller.finale == Finale::No
+            && self.workload.watches()
+            && caller.rng.one_in(caller.manners.hang_up_one_in)
+        {
+            self.leave();
+        }
+        Ok(std::mem::take(&mut self.caller.acts))
+    }
+
+    fn gone(&mut self) {
+        self.lose();
+    }
+
+    fn finish(&mut self) {
+        if self.caller.finale == Finale::No {
+            self.caller.finale = Finale::Due;
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.caller.finale == Finale::Done
+    }
+
+    fn waits_for(&self) -> String {
+        let Caller { index, state, finale, under_way, .. } = &self.caller;
+        format!("client {index}: {state:?}, {finale:?}, under way {under_way:?}")
+    }
+
+    fn requests(&self) -> u64 {
+        self.caller.requests
+    }
+
+    fn left(&self) -> &[i64] {
+        &self.caller.left
+    }
+
+    fn counts(&self) -> Tally {
+        self.caller.counts
+    }
 }

@@ -5,8 +5,8 @@
 //! The state of each znode behind each update is kept, so that every answer that a client was given
 //! can be compared with what was true at its zxid.
 
-use super::client::PROGRAM;
 use super::roster::{CONFIG, Roster};
+use super::workload::PROGRAM;
 use crate::check::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{Item, Items, Origin, Outcome};
@@ -36,7 +36,7 @@ pub(super) enum Did {
 
 /// A committed update.
 #[derive(Debug, Clone)]
-pub(super) struct Done {
+pub(super) struct Effect {
     pub(super) session: i64,
     pub(super) did: Vec<Did>,
     pub(super) changes: Vec<(EventKind, String)>,
@@ -68,7 +68,7 @@ struct Committed {
 pub(crate) struct History {
     tree: Tree,
     entries: Vec<Committed>,
-    updates: Vec<Done>,
+    updates: Vec<Effect>,
     znodes: BTreeMap<String, Vec<(i64, Option<Seen>)>>,
     /// All that a znode ever had, in the order of their creation.
     children: BTreeMap<String, Vec<Child>>,
@@ -196,7 +196,7 @@ impl History {
     }
 
     /// The update with this zxid.
-    pub(super) fn update(&self, zxid: i64) -> Option<&Done> {
+    pub(super) fn update(&self, zxid: i64) -> Option<&Effect> {
         self.updates.get(usize::try_from(zxid).ok()?.checked_sub(1)?)
     }
 
@@ -394,7 +394,7 @@ impl History {
             self.check_done(update, did)?;
         }
         self.check_tag(update, &changes)?;
-        self.updates.push(Done { session: update.session, did, changes });
+        self.updates.push(Effect { session: update.session, did, changes });
         Ok(())
     }
 

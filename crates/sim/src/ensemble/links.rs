@@ -4,7 +4,7 @@
 
 use super::process::{Input, Key};
 use super::visitor::Act;
-use super::world::{Event, Failure, World};
+use super::world::{Failure, Happening, World};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A direction of a connection.
@@ -112,7 +112,7 @@ impl World {
         for act in acts {
             self.act(index, act);
         }
-        self.schedule(pause_us, Event::Wake(index));
+        self.schedule(pause_us, Happening::Wake(index));
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl World {
                 };
                 links.cables.insert(key, cable);
                 links.current.insert(index, key);
-                self.schedule_at(arrives_us, Event::Arrive(key));
+                self.schedule_at(arrives_us, Happening::Arrive(key));
                 self.send(key, hello);
             }
             Act::Send(bytes) => {
@@ -145,7 +145,7 @@ impl World {
                 if let Some(key) = self.links.current.remove(&index)
                     && let Some(at) = self.links.reach(key, Way::ToServer, self.now_us)
                 {
-                    self.schedule_at(at, Event::HangUp(key));
+                    self.schedule_at(at, Happening::HangUp(key));
                 }
             }
             Act::Stall(for_us) => {
@@ -167,7 +167,7 @@ impl World {
             let rest = bytes.split_off(cut);
             let after = self.rng.around(200);
             let Some(at) = self.links.reach(key, Way::ToServer, self.now_us + after) else { return };
-            self.schedule_at(at, Event::ToServer(key, std::mem::replace(&mut bytes, rest)));
+            self.schedule_at(at, Happening::ToServer(key, std::mem::replace(&mut bytes, rest)));
         }
     }
 
@@ -190,7 +190,7 @@ impl World {
             Ok(passing) => self.arrives(key, passing),
             Err(until_us) => {
                 if let Some(until_us) = until_us {
-                    self.schedule_at(until_us, Event::Freed(key, way));
+                    self.schedule_at(until_us, Happening::Freed(key, way));
                 }
                 Ok(())
             }
@@ -200,7 +200,7 @@ impl World {
     /// A way may be free again.
     pub(super) fn freed(&mut self, key: Key, way: Way) -> Result<(), Failure> {
         if let Some(until_us) = self.links.cut_until(key, way, self.now_us) {
-            self.schedule_at(until_us, Event::Freed(key, way));
+            self.schedule_at(until_us, Happening::Freed(key, way));
             return Ok(());
         }
         let cable = self.links.cables.get_mut(&key);
@@ -238,7 +238,7 @@ impl World {
         );
         if !accepted {
             let after = self.rng.range(100, 5000);
-            self.schedule(after, Event::ServerGone(key));
+            self.schedule(after, Happening::ServerGone(key));
         }
     }
 
@@ -273,7 +273,7 @@ impl World {
         let keys: Vec<Key> = of_server.map(|(key, _)| *key).collect();
         for key in keys {
             let after = self.rng.below(2000);
-            self.schedule(after, Event::ServerGone(key));
+            self.schedule(after, Happening::ServerGone(key));
         }
     }
 }

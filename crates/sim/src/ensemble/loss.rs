@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::process::Process;
 use super::roster::{Role, Roster};
 use super::visitor::Judges;
-use super::world::{Event, World};
+use super::world::{Happening, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
 use stoa_core::Status;
@@ -165,7 +165,7 @@ impl World {
             self.flip_back(id);
         }
         self.troubled(100_000);
-        self.schedule(100_000, Event::Restart(id));
+        self.schedule(100_000, Happening::Restart(id));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::acquaintance::KnownDisks;
 use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, Thread, entry_at};
-use super::world::{Event, Failure, World};
+use super::world::{Failure, Happening, World};
 use crate::check::{Checker, Violation, compare};
 use crate::clock::{Clock, EPOCH_MS};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, choose_bit, read_snapshot, take_over};
@@ -157,7 +157,7 @@ impl World {
             process.log_busy = true;
             machine.pending_log = Some(done);
             let life = machine.life;
-            self.schedule(after, Event::LogDone(id, life));
+            self.schedule(after, Happening::LogDone(id, life));
         }
     }
 
@@ -188,7 +188,7 @@ impl World {
             process.snapshot_busy = true;
             machine.pending_snapshot = Some(done);
             let life = machine.life;
-            self.schedule(after, Event::SnapshotDone(id, life));
+            self.schedule(after, Happening::SnapshotDone(id, life));
         }
     }
 
@@ -300,7 +300,7 @@ impl World {
             };
             let after = self.rng.range(1000, longest_us);
             self.troubled(after);
-            self.schedule(after, Event::Restart(id));
+            self.schedule(after, Happening::Restart(id));
         }
     }
 
@@ -346,7 +346,7 @@ impl World {
         if machine.disk.is_powerless() {
             machine.disk.crash();
             self.troubled(again_us);
-            self.schedule(again_us, Event::Restart(id));
+            self.schedule(again_us, Happening::Restart(id));
             return Ok(());
         }
         // What was armed and has not happened yet would strike a later life.
@@ -355,7 +355,7 @@ impl World {
         let opened = match opened {
             Ok(opened) => opened,
             Err(StorageError::Disk(error)) if machine.is_full || error.kind == DiskErrorKind::Other => {
-                self.schedule(100_000, Event::Restart(id));
+                self.schedule(100_000, Happening::Restart(id));
                 return Ok(());
             }
             Err(error) if machine.flipped.is_some() => {
@@ -477,7 +477,7 @@ impl World {
             self.schedule_turn(id, of, self.now_us + 1);
             for other in &others {
                 let after = self.rng.range(500, 20_000);
-                self.schedule(after, Event::Meet(id, *other, of));
+                self.schedule(after, Happening::Meet(id, *other, of));
             }
         }
         Ok(())

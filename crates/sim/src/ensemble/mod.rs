@@ -25,9 +25,10 @@ mod sockets;
 mod timelines;
 mod trouble;
 mod visitor;
+mod workload;
 mod world;
 
-pub(crate) use client::Counts;
+pub(crate) use client::{Caller, Client, Told, USERS, Workload};
 pub use met::Met;
 pub(crate) use settings::{CALM, MANNERS, config};
 pub use settings::{Faults, Manners, Settings};

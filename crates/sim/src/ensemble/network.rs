@@ -19,7 +19,7 @@ pub(super) struct Parcel {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Link {
+struct Wire {
     up: bool,
     /// Counts its connections.
     epoch: u64,
@@ -38,7 +38,7 @@ pub(super) struct Weather {
 /// The network between the servers.
 pub(super) struct Network {
     /// By the two servers and the partition.
-    links: BTreeMap<(u8, u8, u8), Link>,
+    links: BTreeMap<(u8, u8, u8), Wire>,
     /// From, to and partition: there nothing arrives.
     cuts: BTreeSet<(u8, u8, u8)>,
     pub(super) weather: Weather,

@@ -2,7 +2,8 @@
 
 use super::client::Client;
 use super::roster::{Roster, Wish};
-use super::world::{Event, World};
+use super::workload::Tagged;
+use super::world::{Happening, World};
 
 /// The time between two looks at the servers, microseconds.
 const LOOK_US: u64 = 500_000;
@@ -23,15 +24,14 @@ impl World {
     /// Somebody asks a server for another list of servers, until it is so.
     pub(super) fn enter_operator(&mut self, through: u8, wish: Wish) {
         let (index, rng) = (self.clients.len(), self.rng.fork());
-        let mut operator = Client::probe(index, rng, self.settings.manners, usize::from(through) - 1);
-        operator.wish(wish);
-        self.enter(Box::new(operator));
+        let (manners, server) = (self.settings.manners, usize::from(through) - 1);
+        self.enter(Box::new(Client::probe(index, rng, manners, server, Tagged::wishing(wish))));
     }
 
     /// A server that was away while others were replaced does not know those who are there now, and has to
     /// be told by its settings.
     pub(super) fn look_after(&mut self) {
-        self.schedule(LOOK_US, Event::Look);
+        self.schedule(LOOK_US, Happening::Look);
         for id in self.ids() {
             let now_us = self.now_us;
             let Some(machine) = self.machines.get_mut(&id) else { continue };

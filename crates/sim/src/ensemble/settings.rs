@@ -48,7 +48,7 @@ pub struct Faults {
     pub late_percent: u32,
 }
 
-/// How clients behave.
+/// How clients behave. Once in 0 times is never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manners {
     /// How many clients.
@@ -57,25 +57,63 @@ pub struct Manners {
     pub window: usize,
     /// Mean time between two bursts of a client, microseconds.
     pub think_us: u64,
+    /// Of a hundred bursts, those that are sent as one; of the others each request is sent by itself.
+    pub whole_percent: u32,
     /// Once in so many bursts a client drops its connection, ...
     pub drop_one_in: u64,
     /// ... closes its session,
     pub close_one_in: u64,
     /// ... is silent until its session may have expired,
     pub silent_one_in: u64,
-    /// ... moves its session to another connection.
+    /// ... does not read for a while,
+    pub stall_one_in: u64,
+    /// ... moves its session to another connection,
     pub move_one_in: u64,
-    /// How many znodes they share.
+    /// ... sends what no client should.
+    pub garbage_one_in: u64,
+    /// Once in so many bursts one that only waits looks for another server.
+    pub leave_one_in: u64,
+    /// Once in so many times that one is told something while it watches something it hangs up.
+    pub hang_up_one_in: u64,
+    /// Once in so many bursts without anything under way one proves to be somebody.
+    pub prove_one_in: u64,
+    /// Once in so many times that one closes its session it asks for more behind that, ...
+    pub behind_close_one_in: u64,
+    /// ... or does not wait for the end, and wants its session back.
+    pub returns_one_in: u64,
+    /// Once in so many connections one has let its session go without a word, ...
+    pub anew_one_in: u64,
+    /// ... sends what is no handshake,
+    pub strange_one_in: u64,
+    /// ... has a wrong password,
+    pub forged_one_in: u64,
+    /// ... claims to have seen what there is not,
+    pub ahead_one_in: u64,
+    /// ... asks for a timeout that no server gives,
+    pub odd_timeout_one_in: u64,
+    /// ... is so old that it knows nothing of servers that only read.
+    pub old_one_in: u64,
+    /// Once in so many times that one could think of it, it leaves before its handshake is answered.
+    pub hasty_one_in: u64,
+    /// It leaves when that has taken so long, microseconds; 0 is never.
+    pub greeting_us: u64,
+    /// It leaves when nothing has come for so many hundredths of its session's timeout; 0 is never.
+    pub patience_percent: u32,
+    /// How many znodes they share; in a tree, names of each level.
     pub names: usize,
+    /// Largest data where that is not the name of a write, bytes.
+    pub data_bytes: usize,
     /// Writes among a hundred requests.
     pub writes_percent: u32,
+    /// Once in so many writes a quota is set, changed or removed.
+    pub quota_one_in: u64,
     /// Among a hundred clients, those that are content with a server that only reads.
     pub read_only_percent: u32,
     /// Session timeouts that they ask for, milliseconds.
     pub timeout_ms: (u64, u64),
-    /// Once in so many requests one asks for another list of servers; 0 is never.
+    /// Once in so many requests one asks for another list of servers.
     pub reconfig_one_in: u64,
-    /// Once in so many requests one has to do with a program that counts; 0 is never.
+    /// Once in so many requests one has to do with a program that counts.
     pub program_one_in: u64,
     /// Whether the servers may make local sessions.
     pub local_sessions: bool,
@@ -156,12 +194,31 @@ pub(crate) const MANNERS: Manners = Manners {
     clients: 6,
     window: 6,
     think_us: 12_000,
+    whole_percent: 20,
     drop_one_in: 60,
     close_one_in: 150,
     silent_one_in: 300,
+    stall_one_in: 0,
     move_one_in: 60,
+    garbage_one_in: 0,
+    leave_one_in: 0,
+    hang_up_one_in: 0,
+    prove_one_in: 60,
+    behind_close_one_in: 2,
+    returns_one_in: 0,
+    anew_one_in: 40,
+    strange_one_in: 60,
+    forged_one_in: 60,
+    ahead_one_in: 60,
+    odd_timeout_one_in: 12,
+    old_one_in: 12,
+    hasty_one_in: 0,
+    greeting_us: 700_000,
+    patience_percent: 66,
     names: 4,
+    data_bytes: 0,
     writes_percent: 60,
+    quota_one_in: 0,
     read_only_percent: 0,
     timeout_ms: (800, 3000),
     reconfig_one_in: 0,
@@ -191,24 +248,29 @@ pub(crate) fn config() -> Config {
 }
 
 impl Settings {
+    fn variant(name: &'static str, change: impl FnOnce(&mut Self)) -> Self {
+        let mut settings = Self { name, ..Self::base() };
+        change(&mut settings);
+        settings
+    }
+
     /// Every kind of life, for three servers.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let base = Self::base();
-        let variant = |name, change: &dyn Fn(&mut Self)| {
-            let mut settings = Self { name, ..base.clone() };
-            change(&mut settings);
-            settings
-        };
+        [vec![Self::base()], Self::of_faults(), Self::of_ensembles()].concat()
+    }
+
+    /// Those in which servers, disks and links fail, or little does, and clients come and go.
+    fn of_faults() -> Vec<Self> {
         vec![
-            base.clone(),
-            variant("calm", &|it| it.faults = CALM),
-            variant("quiet", &|it| {
+            Self::variant("calm", |it| it.faults = CALM),
+            Self::variant("quiet", |it| {
                 it.faults = CALM;
                 it.manners = Manners { think_us: 150_000, silent_one_in: 30, ..MANNERS };
                 it.requests = 400;
             }),
-            variant("network", &|it| {
+            Self::variant("network", |it| {
+                it.manners = Manners { garbage_one_in: 200, hang_up_one_in: 20, ..MANNERS };
                 it.faults = Faults {
                     cut_ms: 500,
                     break_ms: 400,
@@ -219,50 +281,56 @@ impl Settings {
                     ..CALM
                 };
             }),
-            variant("crashes", &|it| {
+            Self::variant("crashes", |it| {
                 it.faults = Faults { crash_ms: 350, power_loss_ms: 600, slow_disk_ms: 800, ..CALM };
             }),
-            variant("disks", &|it| {
+            Self::variant("disks", |it| {
                 let faults = Faults { disk_full_ms: 500, slow_disk_ms: 400, power_loss_ms: 1500, ..CALM };
                 it.faults = Faults { crash_ms: 1500, ..faults };
             }),
-            variant("churn", &|it| {
+            Self::variant("churn", |it| {
                 let manners = Manners { drop_one_in: 12, silent_one_in: 60, move_one_in: 12, ..MANNERS };
-                it.manners = Manners { clients: 9, close_one_in: 30, ..manners };
+                it.manners = Manners { clients: 9, close_one_in: 30, hasty_one_in: 60, ..manners };
                 it.faults = Faults { crash_ms: 3000, break_ms: 1500, cut_ms: 3000, ..CALM };
             }),
-            variant("idle", &|it| {
+            Self::variant("idle", |it| {
                 it.manners = Manners { think_us: 150_000, silent_one_in: 15, move_one_in: 20, ..MANNERS };
                 it.faults = Faults { crash_ms: 5000, pause_ms: 5000, cut_ms: 5000, ..CALM };
                 it.requests = 400;
             }),
-            variant("read-only", &|it| {
+            Self::variant("read-only", |it| {
                 it.config.read_only_mode = true;
                 it.manners = Manners { read_only_percent: 60, ..MANNERS };
                 it.faults = Faults { cut_ms: 700, break_ms: 1500, crash_ms: 2000, pause_ms: 3000, ..CALM };
             }),
-            variant("handover", &|it| {
+        ]
+    }
+
+    /// Those in which servers, with what they have, leave the lead or the ensemble.
+    fn of_ensembles() -> Vec<Self> {
+        vec![
+            Self::variant("handover", |it| {
                 it.faults = Faults { hand_over_ms: 250, stop_ms: 1500, ..CALM };
             }),
-            variant("links", &|it| {
-                it.manners = Manners { move_one_in: 20, silent_one_in: 100, ..MANNERS };
+            Self::variant("links", |it| {
+                it.manners = Manners { move_one_in: 20, silent_one_in: 100, stall_one_in: 60, ..MANNERS };
                 it.faults = Faults { client_cut_ms: 250, break_ms: 2000, pause_ms: 4000, ..CALM };
             }),
-            variant("members", &|it| {
+            Self::variant("members", |it| {
                 it.spares = 3;
                 it.manners = Manners { reconfig_one_in: 25, ..MANNERS };
                 it.faults = Faults { crash_ms: 1500, cut_ms: 3000, break_ms: 2000, stop_ms: 4000, ..CALM };
             }),
-            variant("reshaped", &|it| {
+            Self::variant("reshaped", |it| {
                 it.spares = 2;
                 it.manners = Manners { reconfig_one_in: 60, ..MANNERS };
                 // What is lost with a disk could be what another list of servers depends on.
                 it.faults = Faults { empty_ms: 0, rot_ms: 0, pause_ms: 4000, ..it.faults };
             }),
-            variant("losses", &|it| {
+            Self::variant("losses", |it| {
                 it.faults = Faults { empty_ms: 700, crash_ms: 1500, cut_ms: 2000, ..CALM };
             }),
-            variant("rot", &|it| {
+            Self::variant("rot", |it| {
                 it.faults = Faults { rot_ms: 250, crash_ms: 500, power_loss_ms: 2000, cut_ms: 3000, ..CALM };
             }),
         ]
@@ -312,6 +380,9 @@ impl Settings {
         if seed % 4 == 1 {
             settings.config.local_sessions = true;
             settings.manners.local_sessions = true;
+            // A local session does not end before all is answered that was asked before its close; what is asked behind
+            // that meanwhile is still carried out.
+            settings.manners.behind_close_one_in = 0;
             settings.config.local_sessions_upgrading = seed % 8 == 1;
         }
         Some(settings)

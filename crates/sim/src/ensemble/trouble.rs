@@ -3,7 +3,7 @@
 use super::links::Way;
 use super::process::Input;
 use super::roster::{Roster, Wish};
-use super::world::{Event, Failure, World};
+use super::world::{Failure, Happening, World};
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
 
@@ -71,6 +71,8 @@ const AFTERMATH_US: u64 = 2_000_000;
 /// The longest time for which one thread stands still, and for which what it is told is late, microseconds.
 const STALL_US: u64 = 150_000;
 const WORDS_LATE_US: u64 = 100_000;
+/// Once in so many times that a leader's log is told late by one of its threads the leader ends before.
+const NEVER_TOLD_ONE_IN: u64 = 4;
 
 impl World {
     pub(super) fn schedule_all_trouble(&mut self) {
@@ -101,7 +103,7 @@ impl World {
         };
         if mean_ms != 0 && !self.healing {
             let after = self.rng.range(1, mean_ms * 2000);
-            self.schedule(after, Event::Trouble(trouble));
+            self.schedule(after, Happening::Trouble(trouble));
         }
     }
 
@@ -160,11 +162,7 @@ impl World {
             Trouble::Rot => self.rot(id),
             Trouble::Stall => self.stall(id),
             Trouble::LateWords => {
-                let between = (self.any_partition(), self.any_partition());
-                let until_us = self.now_us + self.rng.range(1000, WORDS_LATE_US);
-                if let Some(machine) = self.machines.get_mut(&id) {
-                    machine.late.insert(between, until_us);
-                }
+                self.words_are_late(id);
             }
             Trouble::Move => self.move_something(),
         }
@@ -191,6 +189,21 @@ impl World {
         }
         let fault = if fails { Fault::Fail(DiskErrorKind::Other) } else { Fault::PowerLoss };
         machine.disk.fault_after(calls, fault);
+    }
+
+    /// What one thread of a server says to another one is late for a while. A leader may end before its log was told of
+    /// what others of its threads know already to be under way.
+    fn words_are_late(&mut self, id: u8) {
+        let to_log = self.rng.one_in(3);
+        let between = (self.any_partition(), if to_log { 0 } else { self.any_partition() });
+        let until_us = self.now_us + self.rng.range(1000, WORDS_LATE_US);
+        let leads = self.leader() == Some(id);
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.late.insert(between, until_us);
+        let life = machine.life;
+        if leads && between.0 != 0 && between.1 == 0 && self.rng.one_in(NEVER_TOLD_ONE_IN) {
+            self.schedule_at(until_us, Happening::End(id, life));
+        }
     }
 
     /// One thread stands still for a while; the others of its server go on.
@@ -239,12 +252,12 @@ impl World {
         }
         self.falls += 1;
         self.troubled(for_us);
-        self.schedule(for_us, Event::Mend(self.falls));
+        self.schedule(for_us, Happening::Mend(self.falls));
         if self.rng.one_in(2) {
             // Somebody notices that nothing is heard any more.
             for other in others {
                 let after = self.rng.range(1000, 1_000_000);
-                (0..self.partitions()).for_each(|of| self.schedule(after, Event::Break(id, other, of)));
+                (0..self.partitions()).for_each(|of| self.schedule(after, Happening::Break(id, other, of)));
             }
         }
     }
@@ -264,9 +277,9 @@ impl World {
         self.network.cut(other, id, of);
         self.falls += 1;
         self.troubled(for_us);
-        self.schedule(for_us, Event::Mend(self.falls));
+        self.schedule(for_us, Happening::Mend(self.falls));
         let after = self.rng.range(1000, 200_000);
-        self.schedule(after, Event::Break(id, other, of));
+        self.schedule(after, Happening::Break(id, other, of));
     }
 
     /// Nothing passes between a server and one client, or all, for a while: no way, or one way only.
@@ -344,7 +357,7 @@ impl World {
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.stays_down = false;
         }
-        self.schedule(1, Event::Restart(id));
+        self.schedule(1, Happening::Restart(id));
     }
 
     /// The machine of a server loses power at one of the next calls to its disk.
@@ -374,7 +387,7 @@ impl World {
             machine.disk.set_capacity(machine.disk.used() + room);
             machine.is_full = true;
         }
-        self.schedule(for_us, Event::Room(id));
+        self.schedule(for_us, Happening::Room(id));
     }
 
     /// A disk takes `factor` times as long for everything, for so many microseconds.

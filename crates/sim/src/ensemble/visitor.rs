@@ -1,7 +1,7 @@
 //! Whoever comes to the servers from outside.
 
 use super::check::Horizon;
-use super::client::{Client, Counts};
+use super::client::Tally;
 use super::history::History;
 use super::timelines::Timelines;
 use crate::check::{Checker, Violation};
@@ -75,45 +75,7 @@ pub(crate) trait Visitor {
     }
 
     /// What it has seen.
-    fn counts(&self) -> Counts {
-        Counts::default()
-    }
-}
-
-impl Visitor for Client {
-    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
-        Ok(self.wake(now_us, &judges.horizon))
-    }
-
-    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
-        self.receive(bytes, &judges.history, &mut judges.horizon, now_us)
-    }
-
-    fn gone(&mut self) {
-        self.gone();
-    }
-
-    fn finish(&mut self) {
-        self.finish();
-    }
-
-    fn is_done(&self) -> bool {
-        self.is_done()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("client {}: {}", self.index, self.waits_for())
-    }
-
-    fn requests(&self) -> u64 {
-        self.requests
-    }
-
-    fn left(&self) -> &[i64] {
-        &self.left
-    }
-
-    fn counts(&self) -> Counts {
-        self.counts
+    fn counts(&self) -> Tally {
+        Tally::default()
     }
 }

@@ -10,6 +10,7 @@ use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
+use super::workload::Tagged;
 use crate::check::{self, Checker, Violation};
 use crate::disk_thread::SnapshotDone;
 use crate::rng::Rng;
@@ -140,7 +141,7 @@ impl fmt::Display for Outcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum Happening {
     /// A client may do something.
     Wake(usize),
     /// A connection arrives at its server.
@@ -173,6 +174,8 @@ pub(super) enum Event {
     Lost(u8, u64, u8, u8),
     /// A server learns what became of the snapshot that it sent.
     Sent(u8, u64, u8, bool),
+    /// A server ends, if this is still its life.
+    End(u8, u64),
     /// A machine starts again.
     Restart(u8),
     /// A disk has room again.
@@ -200,7 +203,7 @@ pub struct World {
     pub(super) rng: Rng,
     pub(super) trace: Trace,
     pub(super) now_us: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     next_event: u64,
     pub(super) machines: BTreeMap<u8, Machine>,
     pub(super) network: Network,
@@ -220,9 +223,20 @@ pub struct World {
 }
 
 impl World {
-    /// A world before its first moment.
+    /// A world before its first moment, with clients whose answers are compared with the history.
     #[must_use]
     pub fn new(seed: u64, settings: Settings, printing: bool) -> Self {
+        let mut world = Self::empty(seed, settings, printing);
+        let (manners, servers) = (world.settings.manners, world.machines.len());
+        for index in 0..manners.clients {
+            let client = Client::new(index, world.rng.fork(), manners, servers, Tagged::new());
+            world.enter(Box::new(client));
+        }
+        world
+    }
+
+    /// One into which nobody has come yet.
+    pub(crate) fn empty(seed: u64, settings: Settings, printing: bool) -> Self {
         let mut rng = Rng::new(seed);
         let servers = settings.servers;
         let all = servers + settings.spares;
@@ -256,14 +270,10 @@ impl World {
             settings,
         };
         for id in 1..=all as u8 {
-            world.schedule(0, Event::Restart(id));
-        }
-        for index in 0..world.settings.manners.clients {
-            let client = Client::new(index, world.rng.fork(), world.settings.manners, all);
-            world.enter(Box::new(client));
+            world.schedule(0, Happening::Restart(id));
         }
         if world.settings.spares > 0 {
-            world.schedule(0, Event::Look);
+            world.schedule(0, Happening::Look);
         }
         world.schedule_all_trouble();
         world
@@ -303,7 +313,7 @@ impl World {
         let index = self.clients.len();
         self.clients.push(client);
         let after = self.rng.below(5000);
-        self.schedule(after, Event::Wake(index));
+        self.schedule(after, Happening::Wake(index));
     }
 
     /// Lives through everything.
@@ -349,11 +359,11 @@ impl World {
         self.handle(event)
     }
 
-    pub(super) fn schedule(&mut self, after_us: u64, event: Event) {
+    pub(super) fn schedule(&mut self, after_us: u64, event: Happening) {
         self.schedule_at(self.now_us + after_us, event);
     }
 
-    pub(super) fn schedule_at(&mut self, at_us: u64, event: Event) {
+    pub(super) fn schedule_at(&mut self, at_us: u64, event: Happening) {
         self.next_event += 1;
         self.events.push(Reverse((at_us, self.next_event, event)));
     }
@@ -365,7 +375,7 @@ impl World {
         let at_us = at_us.max(machine.paused_until_us).max(thread.paused_until_us).max(self.now_us);
         if thread.turn_at.is_none_or(|turn| at_us < turn) {
             thread.turn_at = Some(at_us);
-            self.schedule_at(at_us, Event::Turn(id, of));
+            self.schedule_at(at_us, Happening::Turn(id, of));
         }
     }
 
@@ -383,59 +393,64 @@ impl World {
         self.machines.get(&id).is_some_and(|machine| machine.life == life && machine.process.is_some())
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), Failure> {
+    fn handle(&mut self, event: Happening) -> Result<(), Failure> {
         match event {
-            Event::Wake(client) => self.wake(client)?,
-            Event::Arrive(key) => self.pass_on(key, Passing::Arrival)?,
-            Event::ToServer(key, bytes) => self.pass_on(key, Passing::Request(bytes))?,
-            Event::HangUp(key) => self.pass_on(key, Passing::HangUp)?,
-            Event::ToClient(key, bytes) => self.pass_on(key, Passing::Reply(bytes))?,
-            Event::ServerGone(key) => self.pass_on(key, Passing::Gone)?,
-            Event::Freed(key, way) => self.freed(key, way)?,
-            Event::Turn(id, of) => {
+            Happening::Wake(client) => self.wake(client)?,
+            Happening::Arrive(key) => self.pass_on(key, Passing::Arrival)?,
+            Happening::ToServer(key, bytes) => self.pass_on(key, Passing::Request(bytes))?,
+            Happening::HangUp(key) => self.pass_on(key, Passing::HangUp)?,
+            Happening::ToClient(key, bytes) => self.pass_on(key, Passing::Reply(bytes))?,
+            Happening::ServerGone(key) => self.pass_on(key, Passing::Gone)?,
+            Happening::Freed(key, way) => self.freed(key, way)?,
+            Happening::Turn(id, of) => {
                 let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
                 let thread = process.map(|process| &mut process.threads[usize::from(of)]);
                 if thread.and_then(|it| it.turn_at.take_if(|at| *at == self.now_us)).is_some() {
                     self.turn(id, of)?;
                 }
             }
-            Event::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),
-            Event::LogDone(id, life) => {
+            Happening::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),
+            Happening::LogDone(id, life) => {
                 if self.is_life(id, life)
                     && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_log.take())
                 {
                     self.push(id, 0, Input::Log(done));
                 }
             }
-            Event::SnapshotDone(id, life) => {
+            Happening::SnapshotDone(id, life) => {
                 if self.is_life(id, life)
                     && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_snapshot.take())
                 {
                     self.snapshot_done(id, done);
                 }
             }
-            Event::Parcel(parcel) => self.parcel_arrives(parcel),
-            Event::Meet(a, b, of) => self.meet(a, b, of),
-            Event::Break(a, b, of) => self.part(a, b, of, 20_000),
-            Event::Lost(id, life, peer, of) => {
+            Happening::Parcel(parcel) => self.parcel_arrives(parcel),
+            Happening::Meet(a, b, of) => self.meet(a, b, of),
+            Happening::Break(a, b, of) => self.part(a, b, of, 20_000),
+            Happening::Lost(id, life, peer, of) => {
                 if self.is_life(id, life) {
                     self.push(id, of, Input::PeerLost(peer));
                 }
             }
-            Event::Sent(id, life, to, arrived) => {
+            Happening::Sent(id, life, to, arrived) => {
                 if self.is_life(id, life) {
                     self.push(id, 0, Input::SnapshotSent(to, arrived));
                 }
             }
-            Event::Restart(id) => self.restart(id)?,
-            Event::Room(id) => self.room(id),
-            Event::Mend(fall) => {
+            Happening::End(id, life) => {
+                if self.is_life(id, life) && !self.healing {
+                    self.crash(id, "its log was not told", false);
+                }
+            }
+            Happening::Restart(id) => self.restart(id)?,
+            Happening::Room(id) => self.room(id),
+            Happening::Mend(fall) => {
                 if fall == self.falls {
                     self.mend();
                 }
             }
-            Event::Look => self.look_after(),
-            Event::Trouble(trouble) => self.trouble(trouble)?,
+            Happening::Look => self.look_after(),
+            Happening::Trouble(trouble) => self.trouble(trouble)?,
         }
         Ok(())
     }
@@ -504,17 +519,17 @@ impl World {
         for (key, bytes) in out.sent {
             let after = self.rng.around(200);
             if let Some(at) = self.links.reach(key, Way::ToClient, self.now_us + after) {
-                self.schedule_at(at, Event::ToClient(key, bytes));
+                self.schedule_at(at, Happening::ToClient(key, bytes));
             }
         }
         for key in out.closed {
             let at = self.links.reach(key, Way::ToClient, self.now_us).unwrap_or(self.now_us);
-            self.schedule_at(at, Event::ServerGone(key));
+            self.schedule_at(at, Happening::ServerGone(key));
         }
         for to in out.words {
             let life = self.machines.get(&id).map_or(0, |machine| machine.life);
             let after = self.rng.around(WORD_US);
-            self.schedule(after, Event::Word(id, life, of, to));
+            self.schedule(after, Happening::Word(id, life, of, to));
         }
         self.counts.taken_over += u64::from(out.has_taken_over);
         for sender in out.told {
@@ -547,7 +562,7 @@ impl World {
         self.trace.mix(&message);
         let message = Bytes::from(message);
         for (after, parcel) in self.network.send(link, message, chunks, &mut self.rng) {
-            self.schedule(after, Event::Parcel(parcel));
+            self.schedule(after, Happening::Parcel(parcel));
         }
     }
 
@@ -555,7 +570,7 @@ impl World {
     pub(super) fn tell_sender(&mut self, sender: u8, to: u8, taken: bool) {
         let life = self.machines.get(&sender).map_or(0, |machine| machine.life);
         let after = self.rng.range(200, 3000);
-        self.schedule(after, Event::Sent(sender, life, to, taken));
+        self.schedule(after, Happening::Sent(sender, life, to, taken));
     }
 
     fn parcel_arrives(&mut self, parcel: u64) {
@@ -581,7 +596,7 @@ impl World {
         }
         let late_until_us = self.machines[&id].late.get(&between).copied().unwrap_or(0);
         if late_until_us > self.now_us {
-            self.schedule_at(late_until_us, Event::Word(id, life, between.0, between.1));
+            self.schedule_at(late_until_us, Happening::Word(id, life, between.0, between.1));
         } else {
             self.push(id, between.1, Input::Message(between.0));
         }
@@ -616,7 +631,7 @@ impl World {
         for peer in changed {
             if self.is_open(id, peer, of) {
                 let after = self.rng.range(500, 20_000);
-                self.schedule(after, Event::Meet(id, peer, of));
+                self.schedule(after, Happening::Meet(id, peer, of));
             } else {
                 self.part(id, peer, of, 1000);
             }
@@ -636,7 +651,7 @@ impl World {
                     self.push(id, of, Input::PeerConnected(peer, disk));
                 }
             }
-            Err(again_us) => self.schedule_at(again_us, Event::Meet(a, b, of)),
+            Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),
         }
     }
 
@@ -649,9 +664,9 @@ impl World {
         }
         for (after, (id, peer)) in after.into_iter().zip([(a, b), (b, a)]) {
             let life = self.machines.get(&id).map_or(0, |machine| machine.life);
-            self.schedule(after, Event::Lost(id, life, peer, of));
+            self.schedule(after, Happening::Lost(id, life, peer, of));
         }
         let again = self.rng.range(1000, 60_000);
-        self.schedule(within_us + again, Event::Meet(a, b, of));
+        self.schedule(within_us + again, Happening::Meet(a, b, of));
     }
 }

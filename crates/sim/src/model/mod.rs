@@ -12,7 +12,7 @@ mod tree;
 mod watches;
 
 pub use acl::Identity;
-pub use outcome::{Body, Event, Failure, OpOutcome};
+pub use outcome::{Body, Denial, Event, OpOutcome};
 pub use request::{Done, Reader, Stamp};
 pub use tree::{Entry, Kind, Model, Node, Session};
 pub use watches::{ConnectionKey, Watches};

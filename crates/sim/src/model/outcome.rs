@@ -18,7 +18,7 @@ pub struct Event {
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum Denial {
     /// The error in the reply's header.
     Error(ErrorCode),
     /// A multi of `count` operations of which one failed: the errors stand in the body.

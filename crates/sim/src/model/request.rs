@@ -1,7 +1,7 @@
 //! Requests, executed.
 
 use super::acl::{self, Identity};
-use super::outcome::{Body, Event, Failure, OpOutcome};
+use super::outcome::{Body, Denial, Event, OpOutcome};
 use super::tree::{Change, Kind, Model, Node, Session, TTL_MAX_MS};
 use super::watches::{Changed, ConnectionKey, Watches};
 use std::rc::Rc;
@@ -49,16 +49,16 @@ impl Model {
         session: i64,
         identities: &[Identity],
         stamp: Stamp,
-    ) -> std::result::Result<Done, Failure> {
+    ) -> std::result::Result<Done, Denial> {
         self.undo.clear();
         let mut writer = Writer { session, identities, stamp, changes: Vec::new() };
         let body = if let Request::Multi(ops) = request {
             match ops.iter().map(understood_in_multi).collect::<Option<Vec<_>>>() {
                 Some(ops) => self.multi(&ops, &mut writer),
-                None => return Err(Failure::Error(ErrorCode::MarshallingError)),
+                None => return Err(Denial::Error(ErrorCode::MarshallingError)),
             }
         } else {
-            self.single(request, &mut writer).map_err(Failure::Error)
+            self.single(request, &mut writer).map_err(Denial::Error)
         };
         match body {
             Ok(body) => {
@@ -122,12 +122,12 @@ impl Model {
         })
     }
 
-    fn multi(&mut self, ops: &[Request<'_>], writer: &mut Writer<'_>) -> std::result::Result<Body, Failure> {
+    fn multi(&mut self, ops: &[Request<'_>], writer: &mut Writer<'_>) -> std::result::Result<Body, Denial> {
         let mut results = Vec::new();
         for op in ops {
             match self.op(op, writer) {
                 Ok(result) => results.push(result),
-                Err(code) => return Err(Failure::Multi { count: ops.len(), failed: results.len(), code }),
+                Err(code) => return Err(Denial::Multi { count: ops.len(), failed: results.len(), code }),
             }
         }
         Ok(Body::Results(results))
@@ -512,19 +512,19 @@ mod tests {
     use super::*;
     use stoa_wire::{MultiHeader, OPEN_ACL, Opcode, Reader as Frame, Stat, request::encode};
 
-    fn write(model: &mut Model, opcode: Opcode, body: &[u8]) -> std::result::Result<Body, Failure> {
+    fn write(model: &mut Model, opcode: Opcode, body: &[u8]) -> std::result::Result<Body, Denial> {
         let request = Request::decode(opcode, &mut Frame::new(body)).unwrap();
         let stamp = Stamp { zxid: model.zxid() + 1, time_ms: 1000 + model.zxid() };
         model.write(&request, 7, &[], stamp).map(|done| done.body)
     }
 
-    fn create(model: &mut Model, path: &str, flags: i32) -> std::result::Result<Body, Failure> {
+    fn create(model: &mut Model, path: &str, flags: i32) -> std::result::Result<Body, Denial> {
         let mut body = Vec::new();
         encode::create(&mut body, path, Some(b"x"), OPEN_ACL, flags, None);
         write(model, Opcode::Create, &body)
     }
 
-    fn delete(model: &mut Model, path: &str) -> std::result::Result<Body, Failure> {
+    fn delete(model: &mut Model, path: &str) -> std::result::Result<Body, Denial> {
         let mut body = Vec::new();
         encode::path_version(&mut body, path, -1);
         write(model, Opcode::Delete, &body)
@@ -550,7 +550,7 @@ mod tests {
         let found = stat(&model, "/a");
         assert_eq!((found.cversion, found.num_children, found.pzxid), (3, 1, model.zxid()));
         assert_eq!(create(&mut model, "/a/n-", 2), Ok(Body::Path("/a/n-0000000002".into())));
-        assert_eq!(delete(&mut model, "/a"), Err(Failure::Error(ErrorCode::NotEmpty)));
+        assert_eq!(delete(&mut model, "/a"), Err(Denial::Error(ErrorCode::NotEmpty)));
     }
 
     #[test]
@@ -564,7 +564,7 @@ mod tests {
             encode::create(&mut body, path, None, OPEN_ACL, 0, None);
         }
         MultiHeader::END.encode(&mut body);
-        let failure = Failure::Multi { count: 3, failed: 2, code: ErrorCode::NodeExists };
+        let failure = Denial::Multi { count: 3, failed: 2, code: ErrorCode::NodeExists };
         assert_eq!(write(&mut model, Opcode::Multi, &body), Err(failure));
         assert!(model.nodes().eq(before.iter().map(|(path, node)| (path.as_str(), node))));
     }
@@ -600,9 +600,9 @@ mod tests {
         create(&mut model, "/e", 1).unwrap();
         assert_eq!(stat(&model, "/e").ephemeral_owner, 7);
         let child = create(&mut model, "/e/x", 0);
-        assert_eq!(child, Err(Failure::Error(ErrorCode::NoChildrenForEphemerals)));
+        assert_eq!(child, Err(Denial::Error(ErrorCode::NoChildrenForEphemerals)));
         model.close_session(7, 5);
         assert!(model.node("/e").is_none());
-        assert_eq!(create(&mut model, "/f", 0), Err(Failure::Error(ErrorCode::SessionExpired)));
+        assert_eq!(create(&mut model, "/f", 0), Err(Denial::Error(ErrorCode::SessionExpired)));
     }
 }

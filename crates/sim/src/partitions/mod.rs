@@ -12,12 +12,13 @@ mod witness;
 
 pub use plan::Plan;
 
-use crate::ensemble::{Failure, Outcome, World};
+use crate::ensemble::{Client, Failure, Outcome, Settings, World};
 use board::Board;
 use std::rc::Rc;
 use witness::Witness;
 
-const CLIENTS: usize = 5;
+/// Who asks for more before it is answered does not when it awaits so many answers.
+const IMPATIENT_MAX: usize = 25;
 
 /// A run that has not begun.
 pub struct Run {
@@ -29,14 +30,17 @@ impl Run {
     /// One in which everything follows from the seed.
     #[must_use]
     pub fn new(seed: u64, plan: &Plan, printing: bool) -> Self {
-        let mut world = World::new(seed, plan.life.clone(), printing);
+        let mut world = World::empty(seed, plan.life.clone(), printing);
         let board = Rc::new(Board::new(plan));
         world.movable = board.movable();
-        let servers = plan.life.servers + plan.life.spares;
-        let operators = usize::from(plan.life.spares > 0);
-        for index in 0..CLIENTS + operators {
-            let rng = world.fork();
-            world.enter(Box::new(Witness::new(index, rng, servers, index >= CLIENTS, &board)));
+        let Settings { servers, spares, mut manners, .. } = plan.life;
+        if plan.impatient {
+            manners.window = IMPATIENT_MAX;
+        }
+        for index in 0..manners.clients + usize::from(spares > 0) {
+            let witness = Witness::new(index >= manners.clients, &board);
+            let client = Client::new(index, world.fork(), manners, servers + spares, witness);
+            world.enter(Box::new(client));
         }
         Self { world, board }
     }

@@ -33,6 +33,25 @@ const PLAIN: Faults = Faults {
 /// The same, and servers that come and go more often.
 const ROUGH: Faults = Faults { crash_ms: 600, cut_ms: 400, break_ms: 400, late_words_ms: 50, ..PLAIN };
 
+/// They are quick to hang up, and wait for what they have asked for before they ask for more.
+const WITNESSES: Manners = Manners {
+    clients: 6,
+    window: 1,
+    whole_percent: 100,
+    drop_one_in: 0,
+    close_one_in: 80,
+    silent_one_in: 0,
+    leave_one_in: 40,
+    hang_up_one_in: 2,
+    anew_one_in: 0,
+    // Nobody may be sent away as one who has seen what is lost.
+    ahead_one_in: 0,
+    greeting_us: 400_000,
+    patience_percent: 0,
+    timeout_ms: (2000, 2000),
+    ..MANNERS
+};
+
 impl Plan {
     /// Every kind. The first one is the most frequent.
     fn all() -> Vec<Self> {
@@ -147,11 +166,5 @@ impl fmt::Display for Plan {
 }
 
 fn base() -> Settings {
-    Settings {
-        requests: 1000,
-        lasts_us: 8_000_000,
-        faults: PLAIN,
-        manners: Manners { clients: 0, ..MANNERS },
-        ..Settings::base()
-    }
+    Settings { requests: 1000, lasts_us: 8_000_000, faults: PLAIN, manners: WITNESSES, ..Settings::base() }
 }

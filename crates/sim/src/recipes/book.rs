@@ -24,7 +24,7 @@ pub(super) const DATA: &str = "/recipes/data";
 
 /// What happened in runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Deeds {
     /// Locks, leases and leaderships that were given.
     pub holds: u64,
     /// Holders whose sessions ended.
@@ -48,10 +48,10 @@ pub struct Counts {
 }
 
 summed! {
-    Counts { holds, lost, fenced, given_up, done, uncertain, passed, changes, deaths, pauses }
+    Deeds { holds, lost, fenced, given_up, done, uncertain, passed, changes, deaths, pauses }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for Deeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { holds, lost, fenced, given_up, done, uncertain, passed, changes, deaths, pauses } = self;
         write!(
@@ -101,7 +101,7 @@ pub(super) struct Book {
     pub(super) is_finishing: bool,
     /// Performers who may still change something.
     pub(super) busy: BTreeSet<usize>,
-    pub(super) counts: Counts,
+    pub(super) counts: Deeds,
     unfenced: bool,
     claims: Vec<Claim>,
     violations: Vec<String>,

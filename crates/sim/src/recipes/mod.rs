@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::ensemble::{self, Failure};
 use crate::rng::Rng;
-use book::{Book, Counts};
+use book::{Book, Deeds};
 use performer::Performer;
 
 pub use settings::{Play, Settings};
@@ -28,7 +28,7 @@ pub use settings::{Play, Settings};
 pub struct Outcome {
     /// Equal runs have equal fingerprints.
     pub fingerprint: u64,
-    counts: Counts,
+    counts: Deeds,
     updates: u64,
     lasted_us: u64,
 }
@@ -36,7 +36,7 @@ pub struct Outcome {
 impl Outcome {
     /// What the performers have come to.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &Deeds {
         &self.counts
     }
 }
@@ -56,10 +56,10 @@ impl fmt::Display for Outcome {
 /// What went wrong.
 pub fn run(seed: u64, settings: &Settings, printing: bool) -> Result<Outcome, Failure> {
     let book = Arc::new(Mutex::new(Book::new(settings.unfenced)));
-    let mut world = ensemble::World::new(seed, settings.life.clone(), printing);
+    let mut world = ensemble::World::empty(seed, settings.life.clone(), printing);
     world.movable = vec![book::ROOT.to_owned(), book::ROOT.to_owned(), "/elsewhere".to_owned()];
     let mut rng = Rng::new(seed ^ 0x7265_6369_7065);
-    for index in 0..settings.performers {
+    for index in 0..settings.life.manners.clients {
         world.enter(Box::new(Performer::new(index, rng.fork(), settings, &book)));
     }
     let judge = |world: &ensemble::World| book::lock(&book).audit(settings.play, world.tree_of(book::ROOT));

@@ -72,9 +72,7 @@ impl Play {
 pub struct Settings {
     /// What is played.
     pub play: Play,
-    /// How many processes play it.
-    pub performers: usize,
-    /// What their servers live through.
+    /// What their servers live through, and how many processes play it.
     pub life: ensemble::Settings,
     /// A bug: what is protected takes writes whatever token they carry.
     pub unfenced: bool,
@@ -118,9 +116,9 @@ impl Settings {
             None => ensemble::Settings::named(name)?,
         };
         // Sessions that end soon, so that holders are there to see it.
-        life.manners = Manners { clients: 0, timeout_ms: (800, 1500), ..life.manners };
+        life.manners = Manners { clients: 4, timeout_ms: (800, 1500), ..life.manners };
         life.requests = 3000;
         life.lasts_us = 20_000_000;
-        Some(Self { play, performers: 4, life, unfenced: false })
+        Some(Self { play, life, unfenced: false })
     }
 }

@@ -1,49 +1,16 @@
 //! Profiles: what kind of life a simulated server has.
 
 use super::workload::SUPER_USER;
-use crate::ensemble::{self, CALM, Faults, Settings};
+use crate::ensemble::{self, CALM, Faults, Manners, Settings};
 use stoa_core::{Config, Limits};
-
-/// How clients behave. Weights are relative to one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manners {
-    /// How many clients.
-    pub clients: usize,
-    /// Most requests that one client has under way.
-    pub window: usize,
-    /// Mean time between two bursts of a client, microseconds.
-    pub think_us: u64,
-    /// Once in so many bursts a client does something else: drops its connection, ...
-    pub drop_one_in: u64,
-    /// ... closes its session,
-    pub close_one_in: u64,
-    /// ... is silent until its session may have expired,
-    pub silent_one_in: u64,
-    /// ... does not read for a while,
-    pub stall_one_in: u64,
-    /// ... moves its session to another connection,
-    pub move_one_in: u64,
-    /// ... sends what no client should.
-    pub garbage_one_in: u64,
-    /// Names per level of the tree: few make many collisions.
-    pub names: usize,
-    /// Largest data, bytes.
-    pub data_bytes: usize,
-    /// Weight of writes among the requests, in a hundred.
-    pub writes_percent: u32,
-    /// Once in so many writes a quota is set, changed or removed.
-    pub quota_one_in: u64,
-}
 
 /// What kind of life a simulated server has.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// What it is for.
     pub about: &'static str,
-    /// The server's, its name on the command line, and what goes wrong with it.
+    /// The server's, its name on the command line, what goes wrong with it, and what the clients do.
     pub life: Settings,
-    /// What the clients do.
-    pub manners: Manners,
 }
 
 const MANNERS: Manners = Manners {
@@ -56,10 +23,24 @@ const MANNERS: Manners = Manners {
     stall_one_in: 200,
     move_one_in: 250,
     garbage_one_in: 300,
-    names: 4,
+    prove_one_in: 30,
+    behind_close_one_in: 1,
+    returns_one_in: 3,
+    anew_one_in: 0,
+    forged_one_in: 80,
+    ahead_one_in: 80,
+    odd_timeout_one_in: 6,
+    old_one_in: 6,
+    hasty_one_in: 60,
+    // Whoever waits for a server that stands still is there to see that it is not forgotten.
+    greeting_us: 0,
+    patience_percent: 0,
     data_bytes: 64,
     writes_percent: 55,
     quota_one_in: 100,
+    read_only_percent: 25,
+    timeout_ms: (100, 5000),
+    ..ensemble::MANNERS
 };
 
 /// Small limits and short times, so that they are reached.
@@ -108,10 +89,10 @@ impl Profile {
                 copies_percent: 15,
                 ..CALM
             },
-            manners: ensemble::Manners { clients: 0, ..ensemble::MANNERS },
+            manners: MANNERS,
             ..Settings::base()
         };
-        Self { about: "a bit of everything", life, manners: MANNERS }
+        Self { about: "a bit of everything", life }
     }
 
     fn variant(name: &'static str, about: &'static str, change: impl FnOnce(&mut Self)) -> Self {
@@ -133,8 +114,8 @@ impl Profile {
             Self::variant("calm", "no faults: everything must be answered at once", |p| p.life.faults = CALM),
             Self::variant("disk-full", "the log's disk is full again and again", |p| {
                 p.life.faults = Faults { crash_ms: 300, power_loss_ms: 500, disk_full_ms: 100, ..CALM };
-                p.manners.writes_percent = 75;
-                p.manners.move_one_in = 25;
+                p.life.manners.writes_percent = 75;
+                p.life.manners.move_one_in = 25;
             }),
             Self::variant("bit-rot", "restarts, each with damaged copies of the folder", |p| {
                 p.life.faults = Faults { crash_ms: 50, power_loss_ms: 60, copies_percent: 100, ..CALM };
@@ -142,7 +123,9 @@ impl Profile {
             }),
             Self::variant("slow-disk", "a disk that stalls, and a server that stands still", |p| {
                 p.life.faults = Faults { crash_ms: 400, slow_disk_ms: 120, pause_ms: 300, ..CALM };
-                p.manners.window = 24;
+                // Sessions that end sooner than the disk has done what it is asked.
+                p.life.manners.timeout_ms = (100, 1500);
+                p.life.manners.window = 24;
                 p.life.config.limits.outstanding_per_connection = 12;
                 p.life.config.limits.outstanding = 48;
             }),
@@ -151,7 +134,7 @@ impl Profile {
                 "a slow disk that is full now and then: much is asked before the server leads",
                 |p| {
                     p.life.faults = Faults { crash_ms: 300, disk_full_ms: 120, slow_disk_ms: 60, ..CALM };
-                    p.manners = Manners { window: 24, think_us: 800, move_one_in: 15, ..MANNERS };
+                    p.life.manners = Manners { window: 24, think_us: 800, move_one_in: 15, ..MANNERS };
                 },
             ),
         ]
@@ -161,7 +144,7 @@ impl Profile {
     fn of_manners() -> Vec<Self> {
         vec![
             Self::variant("churn", "sessions that come, go, move and expire", |p| {
-                p.manners = Manners {
+                p.life.manners = Manners {
                     clients: 12,
                     drop_one_in: 15,
                     close_one_in: 25,
@@ -174,7 +157,7 @@ impl Profile {
             // One request at a time: as in ZooKeeper, a limit that is itself under way does not count yet.
             Self::variant("quota", "quotas that are enforced", |p| {
                 p.life.enforce_quota = true;
-                p.manners = Manners {
+                p.life.manners = Manners {
                     clients: 1,
                     window: 1,
                     think_us: 500,
@@ -191,21 +174,21 @@ impl Profile {
                 p.life.requests = 1500;
             }),
             Self::variant("idle", "clients with little to say, sessions close to their timeouts", |p| {
-                p.manners = Manners { think_us: 80_000, silent_one_in: 40, window: 3, ..MANNERS };
+                p.life.manners = Manners { think_us: 80_000, silent_one_in: 40, window: 3, ..MANNERS };
                 p.life.faults = Faults { crash_ms: 4000, clock_jump_ms: 3000, pause_ms: 6000, ..CALM };
                 p.life.requests = 1500;
             }),
             Self::variant("big", "more znodes, more data, snapshots all the time", |p| {
                 p.life.config.snapshot_updates = 80;
                 p.life.segment_bytes = 64 << 10;
-                p.manners.names = 40;
-                p.manners.data_bytes = 8 << 10;
-                p.manners.writes_percent = 70;
+                p.life.manners.names = 40;
+                p.life.manners.data_bytes = 8 << 10;
+                p.life.manners.writes_percent = 70;
                 p.life.faults = Faults { crash_ms: 200, power_loss_ms: 150, ..CALM };
             }),
             Self::variant("pipelined", "long pipelines against small limits", |p| {
-                p.manners.window = 100;
-                p.manners.stall_one_in = 40;
+                p.life.manners.window = 100;
+                p.life.manners.stall_one_in = 40;
                 p.life.config.limits.outstanding = 96;
                 p.life.config.limits.outstanding_per_connection = 24;
                 p.life.config.limits.queued_bytes_per_connection = 4 << 10;

@@ -1,16 +1,19 @@
 //! Requests, drawn at random over a tree small enough that they meet.
 
-use super::profile::Manners;
+use crate::ensemble::{Caller, Judges, Manners, Told, USERS, Workload};
 use crate::rng::Rng;
-use stoa_wire::{Acl, MultiHeader, OPEN_ACL, Opcode, READ_ACL, perms, put, request::encode};
+use stoa_wire::{
+    Acl, ErrorCode, MultiHeader, OPEN_ACL, Opcode, READ_ACL, Reader, ReplyHeader, WatcherEvent, perms, put,
+    request::encode,
+};
 
 /// A request without its header.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+struct Ask {
     /// What it asks for.
-    pub(super) opcode: i32,
+    opcode: i32,
     /// Its record.
-    pub(super) body: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl Ask {
@@ -19,29 +22,7 @@ impl Ask {
     }
 }
 
-/// What a client remembers of the answers it got.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
-    /// Paths of znodes that it has created.
-    pub(super) created: Vec<String>,
-    /// The last zxid that it has seen.
-    pub(super) zxid: i64,
-}
-
 const REMEMBERED: usize = 24;
-
-impl Memory {
-    /// Remembers a path, and forgets an old one.
-    pub(super) fn note_created(&mut self, path: &str) {
-        if self.created.len() == REMEMBERED {
-            self.created.remove(0);
-        }
-        self.created.push(path.to_owned());
-    }
-}
-
-/// The users that clients prove to be: `user:password`.
-pub(super) const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
 
 /// Who may do everything: `user:password`.
 pub(super) const SUPER_USER: &str = "super:test";
@@ -49,20 +30,129 @@ pub(super) const SUPER_USER: &str = "super:test";
 const BUILT_IN: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 const INVALID: [&str; 9] = ["", "a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a\u{1}b", "/a\0b"];
 
-/// Draws requests.
-#[derive(Debug)]
-pub(super) struct Workload<'a> {
-    /// How much of what.
-    pub(super) manners: &'a Manners,
-    /// Where chance comes from.
-    pub(super) rng: &'a mut Rng,
-    /// What the client remembers.
-    pub(super) memory: &'a Memory,
+/// What a client remembers of the answers that it got, and asks by.
+#[derive(Debug, Default)]
+pub(super) struct Random {
+    /// Paths of znodes that it has created.
+    created: Vec<String>,
+    /// The last zxid that it has seen.
+    zxid: i64,
 }
 
-impl Workload<'_> {
+impl Random {
+    fn send(caller: &mut Caller<i32>, ask: Ask) {
+        caller.ask(ask.opcode, ask.opcode, |out| out.extend(ask.body));
+    }
+
+    fn draws<'a>(&'a self, manners: &'a Manners, rng: &'a mut Rng) -> Draws<'a> {
+        Draws { manners, rng, memory: self }
+    }
+
+    /// Remembers a path, and forgets an old one.
+    fn note_created(&mut self, path: &str) {
+        if self.created.len() == REMEMBERED {
+            self.created.remove(0);
+        }
+        self.created.push(path.to_owned());
+    }
+}
+
+impl Workload for Random {
+    /// The opcode.
+    type Errand = i32;
+
+    fn seen(&self) -> i64 {
+        self.zxid
+    }
+
+    fn burst(&mut self, caller: &mut Caller<i32>, _: &mut Judges, room: usize) {
+        for _ in 0..caller.some(room) {
+            let ask = self.draws(&caller.manners, &mut caller.rng).any();
+            Self::send(caller, ask);
+        }
+    }
+
+    fn close(&mut self, caller: &mut Caller<i32>, _: &mut Judges) {
+        Self::send(caller, Ask::new(Opcode::CloseSession, Vec::new()));
+    }
+
+    fn last_words(&mut self, caller: &mut Caller<i32>, _: &mut Judges) {
+        let mut body = Vec::new();
+        encode::set_data(&mut body, "/last-words", Some(b"x"), -1);
+        Self::send(caller, Ask::new(Opcode::SetData, body));
+    }
+
+    /// Mostly with a valid proof.
+    fn prove(&mut self, caller: &mut Caller<i32>) {
+        match caller.rng.below(12) {
+            0 => caller.prove("kerberos", "x"),
+            1 => caller.prove("ip", ""),
+            2 => caller.prove("digest", SUPER_USER),
+            _ => {
+                let user = *caller.rng.pick(&USERS);
+                caller.prove("digest", user);
+            }
+        }
+    }
+
+    fn is_proved(&self, _: i32) -> bool {
+        true
+    }
+
+    fn garbage(&mut self, manners: &Manners, rng: &mut Rng) -> (i32, Vec<u8>) {
+        let Ask { opcode, body } = self.draws(manners, rng).garbage();
+        (opcode, body)
+    }
+
+    fn welcomed(&mut self, caller: &mut Caller<i32>, _: &mut Judges, is_new: bool) -> Told {
+        if !is_new && !caller.rng.one_in(3) {
+            let ask = self.draws(&caller.manners, &mut caller.rng).set_watches();
+            Self::send(caller, ask);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, _: &mut Caller<i32>) {}
+
+    fn told(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64, _: &WatcherEvent<'_>) -> Told {
+        self.zxid = if zxid > 0 { zxid } else { self.zxid };
+        Ok(())
+    }
+
+    fn shown(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64) -> Told {
+        self.zxid = if zxid > 0 { zxid } else { self.zxid };
+        Ok(())
+    }
+
+    fn answered(
+        &mut self,
+        caller: &mut Caller<i32>,
+        _: &mut Judges,
+        opcode: i32,
+        header: ReplyHeader,
+        reader: &mut Reader<'_>,
+    ) -> Told {
+        if header.err == 0 && matches!(opcode, 1 | 15 | 19 | 21) {
+            self.note_created(reader.str().unwrap_or_default());
+        }
+        let no_room = header.err == ErrorCode::SystemError as i32;
+        if no_room && caller.has_said_last_words() && opcode == Opcode::SetData as i32 {
+            caller.says_again();
+        }
+        Ok(())
+    }
+}
+
+/// Draws requests.
+struct Draws<'a> {
+    manners: &'a Manners,
+    rng: &'a mut Rng,
+    memory: &'a Random,
+}
+
+impl Draws<'_> {
     /// Any request.
-    pub(super) fn any(&mut self) -> Ask {
+    fn any(&mut self) -> Ask {
         if self.rng.percent(self.manners.writes_percent) { self.write() } else { self.read() }
     }
 
@@ -343,7 +433,7 @@ impl Workload<'_> {
     }
 
     /// Watches set again, as after a reconnect.
-    pub(super) fn set_watches(&mut self) -> Ask {
+    fn set_watches(&mut self) -> Ask {
         let mut lists: Vec<Vec<String>> = Vec::new();
         let persistent = self.rng.percent(50);
         for _ in 0..if persistent { 5 } else { 3 } {
@@ -358,20 +448,8 @@ impl Workload<'_> {
         Ask::new(if persistent { Opcode::SetWatches2 } else { Opcode::SetWatches }, out)
     }
 
-    /// The proof of an identity, mostly a valid one.
-    pub(super) fn auth(&mut self) -> Ask {
-        let mut out = Vec::new();
-        match self.rng.below(12) {
-            0 => encode::auth(&mut out, "kerberos", b"x"),
-            1 => encode::auth(&mut out, "ip", b""),
-            2 => encode::auth(&mut out, "digest", SUPER_USER.as_bytes()),
-            _ => encode::auth(&mut out, "digest", self.rng.pick(&USERS).as_bytes()),
-        }
-        Ask::new(Opcode::Auth, out)
-    }
-
     /// What no client should send: a request with something wrong in it.
-    pub(super) fn garbage(&mut self) -> Ask {
+    fn garbage(&mut self) -> Ask {
         let mut ask = self.any();
         match self.rng.below(6) {
             0 => ask.opcode = *self.rng.pick(&[-1, 10, 23, 99, 108, 1000, i32::MIN]),

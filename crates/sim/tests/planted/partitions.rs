@@ -43,8 +43,8 @@ fn a_partition_that_shows_less_than_its_client_has_seen_is_found() {
 
 #[test]
 fn a_write_that_outlives_an_earlier_one_of_its_client_is_found() {
-    let (count, says) = found(Bug::PipelinedFollowsNothing, "default", 3, 480);
-    assert!(count >= 3 && says.contains("of version"), "{count} of 480: {says}");
+    let (count, says) = found(Bug::PipelinedFollowsNothing, "default", 3, 240);
+    assert!(count >= 3 && says.contains("of version"), "{count} of 240: {says}");
 }
 
 #[test]

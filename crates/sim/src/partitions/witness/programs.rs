@@ -7,7 +7,7 @@ use std::rc::Rc;
 use stoa_tree::Tree;
 use stoa_wire::{Opcode, Reader, Stat, request::encode};
 
-use super::{EPHEMERAL, Errand, NO_NODE, NODE_EXISTS, SEQUENTIAL, Witness};
+use super::{Asker, EPHEMERAL, Errand, NO_NODE, NODE_EXISTS, SEQUENTIAL, Witness, create, get};
 use crate::check::Violation;
 use crate::partitions::board::Board;
 
@@ -77,7 +77,7 @@ const FURNITURE: [(&str, &[u8]); 7] = [
 
 /// A request that has to do with programs, and the partition below whose znode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Job {
+pub(in crate::partitions) enum Job {
     Acknowledge,
     /// The counter has been higher than this before it was asked.
     Count {
@@ -124,8 +124,6 @@ pub(super) struct Programs {
     elements: u64,
     /// Whether its session may have to wait because of what it has asked for.
     has_toiled: bool,
-    /// How often a program has done something for it.
-    pub(super) calls: u64,
 }
 
 /// What programs did, by partition.
@@ -152,11 +150,19 @@ impl Books {
     }
 }
 
+impl Programs {
+    /// The session is over.
+    pub(super) fn forget(&mut self) {
+        (self.has_acknowledged, self.has_toiled) = (false, false);
+        self.watched.clear();
+    }
+}
+
 impl Witness {
     /// Its connection has ended: what was under way may have happened or not, and watches that it does not set
     /// again are gone.
-    pub(super) fn leave_programs(&mut self) {
-        for (_, errand) in &self.under_way {
+    pub(super) fn leave_programs(&mut self, asker: &Asker) {
+        for (_, errand) in &asker.under_way {
             if let Errand::Program(job) = errand {
                 self.board.books.borrow_mut().leave_open(job);
             }
@@ -164,16 +170,10 @@ impl Witness {
         self.programs.watched.clear();
     }
 
-    pub(super) fn forget_programs(&mut self) {
-        self.programs.has_acknowledged = false;
-        self.programs.has_toiled = false;
-        self.programs.watched.clear();
-    }
-
     /// It is told of a change.
-    pub(super) fn told_of(&mut self, path: &str) -> Result<(), Violation> {
+    pub(super) fn told_of(&mut self, asker: &Asker, path: &str) -> Result<(), Violation> {
         if path.ends_with("/silent") {
-            return Err(self.wrong(&format!("is told of {path}, which a program has suppressed")));
+            return Err(asker.wrong(&format!("is told of {path}, which a program has suppressed")));
         }
         let twin = path.strip_suffix("/tally-twin");
         let Self { board, programs, .. } = self;
@@ -182,83 +182,72 @@ impl Witness {
     }
 
     /// Makes what programs work on, and registers the one that does.
-    pub(super) fn found_programs(&mut self) -> Vec<u8> {
-        let (board, mut bytes) = (Rc::clone(&self.board), Vec::new());
-        for (top, (name, data)) in board.tops.iter().flat_map(|top| FURNITURE.map(|it| (top, it))) {
-            bytes.extend(self.create(Errand::Found, &format!("{top}/{name}"), Some(data), 0));
+    pub(super) fn found_programs(&mut self, asker: &mut Asker) {
+        for (top, (name, data)) in self.board.tops.iter().flat_map(|top| FURNITURE.map(|it| (top, it))) {
+            create(asker, Errand::Found, &format!("{top}/{name}"), Some(data), 0);
         }
-        bytes.extend(self.create(Errand::Found, WORK, Some(WORK_SOURCE.as_bytes()), 0));
-        bytes
-    }
-
-    fn read(&mut self, job: Job, path: &str, watch: bool) -> Vec<u8> {
-        self.ask(Errand::Program(job), Opcode::GetData, |out| encode::path_watch(out, path, watch))
-    }
-
-    fn write(&mut self, job: Job, path: &str, data: &[u8]) -> Vec<u8> {
-        self.ask(Errand::Program(job), Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+        create(asker, Errand::Found, WORK, Some(WORK_SOURCE.as_bytes()), 0);
     }
 
     /// A burst of requests that have to do with programs.
-    pub(super) fn have_programs_work(&mut self) -> Vec<u8> {
+    pub(super) fn have_programs_work(&mut self, asker: &mut Asker) {
         let board = Rc::clone(&self.board);
-        let mut bytes = Vec::new();
-        if !self.programs.has_acknowledged && self.rng.percent(80) {
+        if !self.programs.has_acknowledged && asker.rng.percent(80) {
             let errand = Errand::Program(Job::Acknowledge);
-            bytes.extend(self.create(errand, &format!("{WORK}/a-"), Some(b""), EPHEMERAL | SEQUENTIAL));
+            create(asker, errand, &format!("{WORK}/a-"), Some(b""), EPHEMERAL | SEQUENTIAL);
         }
-        for _ in 0..self.rng.range(1, 6) {
-            let top = self.rng.index(board.count());
+        for _ in 0..asker.rng.range(1, 6) {
+            let top = asker.rng.index(board.count());
             let path = |name| format!("{}/{name}", board.tops[top]);
-            let more = match self.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2, 2]) {
+            match asker.rng.weighted(&[30, 10, 15, 15, 8, 12, 5, 5, 5, 2, 2, 2]) {
                 0 => {
                     let floor = board.floor(board.counter(top));
-                    self.read(Job::Count { top, floor }, &path("count"), false)
+                    read(asker, Job::Count { top, floor }, &path("count"), false);
                 }
-                1 => self.read(Job::Look { top }, &path("counter"), false),
+                1 => read(asker, Job::Look { top }, &path("counter"), false),
                 2 => {
                     self.programs.elements += 1;
-                    let element = format!("{:x}-{}", self.session, self.programs.elements);
+                    let element = format!("{:x}-{}", asker.session(), self.programs.elements);
                     let errand = Errand::Program(Job::Put { top, element: element.clone() });
-                    self.create(errand, &path("put"), Some(element.as_bytes()), 0)
+                    create(asker, errand, &path("put"), Some(element.as_bytes()), 0);
                 }
-                3 => self.read(Job::Take { top }, &path("take"), false),
-                4 => self.read(Job::WatchTwin { top }, &path("tally-twin"), true),
+                3 => read(asker, Job::Take { top }, &path("take"), false),
+                4 => read(asker, Job::WatchTwin { top }, &path("tally-twin"), true),
                 5 => {
-                    let data = self.next_xid.to_string();
-                    self.write(Job::Tally { top }, &path("tally"), data.as_bytes())
+                    let data = asker.last_xid().to_string();
+                    write(asker, Job::Tally { top }, &path("tally"), data.as_bytes());
                 }
-                6 => self.read(Job::Other, &path("silent"), true),
-                7 => self.write(Job::Other, &path("silent"), b""),
-                8 => self.read(Job::Visit, &path("guest"), false),
+                6 => read(asker, Job::Other, &path("silent"), true),
+                7 => write(asker, Job::Other, &path("silent"), b""),
+                8 => read(asker, Job::Visit, &path("guest"), false),
                 11 => {
                     self.programs.has_toiled = true;
-                    self.read(Job::Toil, &path("toil"), false)
+                    read(asker, Job::Toil, &path("toil"), false);
                 }
-                9 => self.create(Errand::Other, GUEST, Some(GUEST_SOURCE.as_bytes()), 0),
-                _ => self.ask(Errand::Other, Opcode::Delete, |out| encode::path_version(out, GUEST, -1)),
-            };
-            bytes.extend(more);
+                9 => create(asker, Errand::Other, GUEST, Some(GUEST_SOURCE.as_bytes()), 0),
+                _ => asker
+                    .ask(Opcode::Delete as i32, Errand::Other, |out| encode::path_version(out, GUEST, -1)),
+            }
         }
-        bytes
     }
 
     /// What became of a request that has to do with programs.
     pub(super) fn programs_answered(
         &mut self,
+        asker: &mut Asker,
         job: Job,
         err: i32,
         reader: &mut Reader<'_>,
     ) -> Result<(), Violation> {
         match err {
-            0 => self.programs_did(job, reader),
+            0 => self.programs_did(asker, job, reader),
             SYSTEM_ERROR if job == Job::Toil => Ok(()),
             // Then it was not carried out, which the books will show.
             THROTTLED if self.programs.has_toiled && job.is_call() => Ok(()),
             // Who asks without having acknowledged the program finds no such znode, or has made it.
             NO_NODE | NODE_EXISTS if self.programs.has_acknowledged => match job {
                 Job::Visit => Ok(()),
-                job => Err(self.wrong(&format!("has acknowledged the program, which does not do {job:?}"))),
+                job => Err(asker.wrong(&format!("has acknowledged the program, which does not do {job:?}"))),
             },
             NO_NODE | NODE_EXISTS => Ok(()),
             // It is on another connection, or at its end.
@@ -267,69 +256,80 @@ impl Witness {
                 self.board.books.borrow_mut().leave_open(&job);
                 Ok(())
             }
-            err => Err(self.wrong(&format!("is answered {err} to {job:?}"))),
+            err => Err(asker.wrong(&format!("is answered {err} to {job:?}"))),
         }
     }
 
-    fn programs_did(&mut self, job: Job, reader: &mut Reader<'_>) -> Result<(), Violation> {
+    fn programs_did(
+        &mut self,
+        asker: &mut Asker,
+        job: Job,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Violation> {
         let board = Rc::clone(&self.board);
         let broken = |_| Violation::new("what a program has answered cannot be read");
         match job {
             Job::Acknowledge => self.programs.has_acknowledged = true,
             Job::Count { top, floor } => {
                 let count = number(reader.buffer().map_err(broken)?)
-                    .ok_or_else(|| self.wrong("is told what is no number by a counter"))?;
+                    .ok_or_else(|| asker.wrong("is told what is no number by a counter"))?;
                 if count <= floor {
                     let text =
                         format!("counts to {count} below {}, which was {floor} before", board.tops[top]);
-                    return Err(self.wrong(&text));
+                    return Err(asker.wrong(&text));
                 }
-                self.programs.calls += 1;
+                asker.counts.calls += 1;
                 board.books.borrow_mut().counted.push((top, count));
                 board.acknowledge(board.counter(top), count);
-                self.seen(board.counter(top), count, "counted")?;
+                self.has_seen(asker, board.counter(top), count, "counted")?;
             }
             Job::Look { top } => {
                 let count = number(reader.buffer().map_err(broken)?);
                 let version = Stat::decode(reader).map_err(broken)?.version;
                 if count != Some(version) {
-                    return Err(self.wrong(&format!("sees {count:?} in version {version} of a counter")));
+                    return Err(asker.wrong(&format!("sees {count:?} in version {version} of a counter")));
                 }
-                self.seen(board.counter(top), version, "read")?;
+                self.has_seen(asker, board.counter(top), version, "read")?;
             }
             Job::Put { top, element } => {
                 let path = reader.str().map_err(broken)?;
                 if path.starts_with(&format!("{}/queue/", board.tops[top])) {
-                    self.programs.calls += 1;
+                    asker.counts.calls += 1;
                     board.books.borrow_mut().put.insert((top, element));
                 } else if self.programs.has_acknowledged {
-                    return Err(self.wrong(&format!("has put something into a queue, which is at {path}")));
+                    return Err(asker.wrong(&format!("has put something into a queue, which is at {path}")));
                 }
             }
             Job::Take { top } => {
                 let element = reader.buffer().map_err(broken)?.unwrap_or_default();
                 if !element.is_empty() {
                     let element = String::from_utf8_lossy(element).into_owned();
-                    self.programs.calls += 1;
+                    asker.counts.calls += 1;
                     board.books.borrow_mut().taken.push((top, element));
                 }
             }
-            Job::Toil => return Err(self.wrong("has had done what has no end")),
+            Job::Toil => return Err(asker.wrong("has had done what has no end")),
             Job::WatchTwin { top } => _ = self.programs.watched.insert(top),
             Job::Tally { top } if self.programs.watched.contains(&top) => {
-                return Err(self.wrong("changes what it watches by way of a program, before any event"));
+                return Err(asker.wrong("changes what it watches by way of a program, before any event"));
             }
             Job::Visit if reader.buffer().map_err(broken)? != Some(b"here".as_slice()) => {
-                return Err(self.wrong("is told something else by the program that it visits"));
+                return Err(asker.wrong("is told something else by the program that it visits"));
             }
             Job::Tally { .. } | Job::Visit | Job::Other => {}
         }
         Ok(())
     }
+}
 
-    fn wrong(&self, what: &str) -> Violation {
-        Violation::new(format!("session {:#x} {what}", self.session))
-    }
+fn read(asker: &mut Asker, job: Job, path: &str, watch: bool) {
+    get(asker, Errand::Program(job), path, watch);
+}
+
+fn write(asker: &mut Asker, job: Job, path: &str, data: &[u8]) {
+    asker.ask(Opcode::SetData as i32, Errand::Program(job), |out| {
+        encode::set_data(out, path, Some(data), -1);
+    });
 }
 
 fn number(data: Option<&[u8]>) -> Option<i32> {
