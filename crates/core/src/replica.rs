@@ -524,7 +524,11 @@ impl Replica {
             if held_up {
                 self.sessions.live.touch(key, self.now);
             }
-            self.sessions.live.attach(key, None);
+            if self.sessions.live.is_closed(key) {
+                self.sessions.live.remove(session);
+            } else {
+                self.sessions.live.attach(key, None);
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub enum Scope {
     Upgrading,
     /// This server alone, which also ends it.
     Local,
+    /// This server alone, until the answer to its client, which has closed it, has left.
+    Closed,
 }
 
 /// What a server knows of a session besides its replicated state.
@@ -158,6 +160,11 @@ impl Sessions {
     pub(crate) fn local(&self, id: i64) -> Option<SessionKey> {
         let key = *self.by_id.get(&id).filter(|_| self.locals > 0)?;
         self.live.get(key).filter(|session| session.scope != Scope::Global).map(|_| key)
+    }
+
+    /// A session of this server alone that its client has closed.
+    pub(crate) fn is_closed(&self, key: SessionKey) -> bool {
+        self.live.get(key).is_some_and(|session| session.scope == Scope::Closed)
     }
 
     /// Who keeps a session is somebody else now. True if it was another one before.

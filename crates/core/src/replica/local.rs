@@ -10,6 +10,8 @@
 //!   the session a global one first, where that is set: its creation is asked for in the stream of this server's
 //!   requests, right before what needs it. From then on it is a session like any other. If the leader that was asked
 //!   is lost with it, the connection ends, as with all writes that may be lost, and the session is what it was.
+//! - **It is closed when that is asked**, and gone when the answer has left or its connection has ended: what its client
+//!   asks behind the close is refused.
 //!
 //! With several partitions there are none: what an old connection has left behind is under way on several timelines,
 //! which only an update of all of them brings to an end.
@@ -18,7 +20,7 @@ use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::placement::FIRST;
 use crate::replica::Replica;
-use crate::session::{Scope, SessionKey};
+use crate::session::{LiveSession, Scope, SessionKey};
 use alloc::vec::Vec;
 use stoa_timeline::Origin;
 use stoa_tree::is_same_password;
@@ -62,6 +64,11 @@ impl Replica {
         let Some(key) = self.sessions.live.local(session) else { return false };
         self.opening(id, timeout_ms, request);
         if !is_same_password(&self.sessions.live.new_password(session), request.password) {
+            self.send_expired(id);
+            return true;
+        }
+        if self.sessions.live.is_closed(key) {
+            self.end_local(session, CloseReason::SessionClosed);
             self.send_expired(id);
             return true;
         }
@@ -135,7 +142,8 @@ impl Replica {
             return None;
         }
         let Phase::Live(key) = self.clients.connections.get(id)?.phase else { return None };
-        self.sessions.live.get(key).filter(|session| session.scope() == Scope::Local).map(|_| key)
+        let stays = |session: &&LiveSession| matches!(session.scope(), Scope::Local | Scope::Closed);
+        self.sessions.live.get(key).filter(stays).map(|_| key)
     }
 
     /// In whose name a connection's writes are prepared: nobody's, if only this server knows its session.
@@ -153,8 +161,15 @@ impl Replica {
         arrived_us: u64,
     ) -> bool {
         let Some(key) = self.local_of(id) else { return false };
+        let opcode = Opcode::from_i32(header.opcode).unwrap_or(Opcode::Create);
         match request {
+            // As behind the close of a global one, which is gone from the proposed state.
+            _ if self.sessions.live.is_closed(key) => {
+                self.refuse(id, header.xid, opcode, ErrorCode::SessionExpired, arrived_us);
+                true
+            }
             Request::CloseSession => {
+                self.sessions.live.set_scope(key, Scope::Closed);
                 self.answer(id, header.xid, Opcode::CloseSession, 0, Vec::new(), arrived_us);
                 true
             }
@@ -164,7 +179,6 @@ impl Replica {
                 false
             }
             _ => {
-                let opcode = Opcode::from_i32(header.opcode).unwrap_or(Opcode::Create);
                 self.refuse(id, header.xid, opcode, ErrorCode::EphemeralOnLocalSession, arrived_us);
                 true
             }

@@ -159,6 +159,55 @@ fn a_local_session_is_ended_by_its_server_when_it_is_silent() {
 }
 
 #[test]
+fn what_is_asked_behind_the_close_of_a_local_session_has_no_effect() {
+    for id in [1, 2] {
+        let mut trio = trio(true);
+        let (client, _) = trio.connect(id, None);
+        let mut bytes = create(1, "/a");
+        bytes.extend(frame(2, Opcode::CloseSession, |_| ()));
+        bytes.extend(create(3, "/late"));
+        bytes.extend(ephemeral(4, "/e"));
+        bytes.extend(frame(5, Opcode::CloseSession, |_| ()));
+        assert_eq!(trio.ask(id, client, &bytes), [(1, 0), (2, 0)]);
+        assert!(trio.is_closed(id, client));
+        let (other, _) = trio.connect(3, None);
+        let mut bytes = exists(1, "/a");
+        bytes.extend(exists(2, "/late"));
+        bytes.extend(exists(3, "/e"));
+        assert_eq!(trio.ask(3, other, &bytes), [(1, 0), (2, -101), (3, -101)]);
+        assert_eq!(trio.counts().1, [(0, 0), (0, 0), (1, 0)]);
+    }
+}
+
+#[test]
+fn a_local_session_whose_close_was_not_answered_is_closed() {
+    for disconnects in [true, false] {
+        let mut trio = trio(true);
+        let (old, session) = trio.connect(2, None);
+        // The answer to the close waits for what was asked before it.
+        trio.cuts.insert((2, 1));
+        let mut bytes = create(1, "/a");
+        bytes.extend(frame(2, Opcode::CloseSession, |_| ()));
+        assert_eq!(trio.ask(2, old, &bytes), []);
+        if disconnects {
+            let now = trio.now();
+            trio.server(2).disconnected(old, now);
+            assert_eq!(trio.counts().1[1], (0, 0));
+        }
+        let (new, early) = trio.connect(2, session.as_ref());
+        assert!(trio.is_closed(2, old));
+        assert_eq!(trio.counts().1[1], (0, 0));
+        trio.cuts.clear();
+        trio.pass(&[1, 2, 3], 400);
+        let answered = trio.frames(2, new);
+        let back = early.or_else(|| ConnectResponse::decode(answered.first()?).ok());
+        assert_eq!(back.map(|it| it.session_id), Some(0), "it was closed");
+        let (other, _) = trio.connect(3, None);
+        assert_eq!(trio.ask(3, other, &exists(1, "/a")), [(1, 0)], "it was asked before");
+    }
+}
+
+#[test]
 fn a_local_session_comes_back_to_its_server_and_to_no_other() {
     let mut trio = trio(true);
     let (old, session) = trio.connect(2, None);

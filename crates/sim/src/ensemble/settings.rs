@@ -380,9 +380,6 @@ impl Settings {
         if seed % 4 == 1 {
             settings.config.local_sessions = true;
             settings.manners.local_sessions = true;
-            // A local session does not end before all is answered that was asked before its close; what is asked behind
-            // that meanwhile is still carried out.
-            settings.manners.behind_close_one_in = 0;
             settings.config.local_sessions_upgrading = seed % 8 == 1;
         }
         Some(settings)
