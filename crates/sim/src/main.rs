@@ -256,21 +256,21 @@ impl Partitions {
 }
 
 impl Recipes {
-    fn settings(&self, seed: u64) -> Option<recipes::Settings> {
+    fn plan(&self, seed: u64) -> Option<recipes::RecipePlan> {
         let play = match &self.play {
             Some(name) => Some(recipes::Play::named(name)?),
             None => None,
         };
-        recipes::Settings::of(seed, play, self.kind.as_deref())
+        recipes::RecipePlan::of(seed, play, self.kind.as_deref())
     }
 
     fn run(&self) -> ExitCode {
-        self.seeds.each("crates/sim/src/recipes/settings.rs", |seed| {
-            let settings = self.settings(seed)?;
-            let (play, kind) = (settings.play.name(), settings.kind());
+        self.seeds.each("crates/sim/src/recipes/plan.rs", |seed| {
+            let plan = self.plan(seed)?;
+            let (play, kind) = (plan.play.name(), plan.kind());
             AT_HAND
                 .set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
-            Some((format!("{seed} ({play}, {kind})"), recipes::run(seed, &settings, self.trace)))
+            Some((format!("{seed} ({play}, {kind})"), recipes::run(seed, &plan, self.trace)))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stoa_client::recipes::Cached;
 use stoa_tree::Tree;
 
-use super::settings::Play;
+use super::plan::Play;
 use crate::check::Violation;
 
 /// All of them live below it.

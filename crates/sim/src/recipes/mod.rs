@@ -10,8 +10,8 @@ mod book;
 mod executor;
 mod parts;
 mod performer;
+mod plan;
 mod service;
-mod settings;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -21,11 +21,11 @@ use crate::rng::Rng;
 use book::{Book, Deeds};
 use performer::Performer;
 
-pub use settings::{Play, Settings};
+pub use plan::{Play, RecipePlan};
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RecipeOutcome {
     /// Equal runs have equal fingerprints.
     pub fingerprint: u64,
     counts: Deeds,
@@ -33,7 +33,7 @@ pub struct Outcome {
     lasted_us: u64,
 }
 
-impl Outcome {
+impl RecipeOutcome {
     /// What the performers have come to.
     #[must_use]
     pub fn counts(&self) -> &Deeds {
@@ -41,9 +41,9 @@ impl Outcome {
     }
 }
 
-summed!(Outcome { counts, updates, lasted_us } fingerprint: 0);
+summed!(RecipeOutcome { counts, updates, lasted_us } fingerprint: 0);
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RecipeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.lasted_us / 1_000_000;
         write!(f, "{}; {} updates, {seconds} s of simulated time", self.counts, self.updates)
@@ -54,17 +54,17 @@ impl fmt::Display for Outcome {
 ///
 /// # Errors
 /// What went wrong.
-pub fn run(seed: u64, settings: &Settings, printing: bool) -> Result<Outcome, Failure> {
-    let book = Arc::new(Mutex::new(Book::new(settings.unfenced)));
-    let mut world = ensemble::World::empty(seed, settings.life.clone(), printing);
+pub fn run(seed: u64, plan: &RecipePlan, printing: bool) -> Result<RecipeOutcome, Failure> {
+    let book = Arc::new(Mutex::new(Book::new(plan.unfenced)));
+    let mut world = ensemble::World::empty(seed, plan.life.clone(), printing);
     world.movable = vec![book::ROOT.to_owned(), book::ROOT.to_owned(), "/elsewhere".to_owned()];
     let mut rng = Rng::new(seed ^ 0x7265_6369_7065);
-    for index in 0..settings.life.manners.clients {
-        world.enter(Box::new(Performer::new(index, rng.fork(), settings, &book)));
+    for index in 0..plan.life.manners.clients {
+        world.enter(Box::new(Performer::new(index, rng.fork(), plan, &book)));
     }
-    let judge = |world: &ensemble::World| book::lock(&book).audit(settings.play, world.tree_of(book::ROOT));
+    let judge = |world: &ensemble::World| book::lock(&book).audit(plan.play, world.tree_of(book::ROOT));
     let outcome = world.visit(judge)?;
     let ensemble::Outcome { fingerprint, updates, lasted_us, .. } = outcome;
     let counts = book::lock(&book).counts;
-    Ok(Outcome { fingerprint, counts, updates, lasted_us })
+    Ok(RecipeOutcome { fingerprint, counts, updates, lasted_us })
 }

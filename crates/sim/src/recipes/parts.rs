@@ -16,8 +16,8 @@ use super::book::{
     self, BARRIER, Book, COUNTER, DATA, ELECTION, GROUP, Holding, LOCK, MEETING, QUEUE, SEMAPHORE, element,
     read_element,
 };
+use super::plan::Play;
 use super::service::Simulated;
-use super::settings::Play;
 use crate::rng::Rng;
 
 /// How many may have a lease of the semaphore.

@@ -7,8 +7,8 @@ use stoa_client_core::{Chroot, Output, Protocol, Settings as Protocols, State};
 use super::book::{self, Book};
 use super::executor::Executor;
 use super::parts::Part;
+use super::plan::RecipePlan;
 use super::service::Simulated;
-use super::settings::Settings;
 use crate::check::Violation;
 use crate::ensemble::{Act, Judges, Visitor};
 use crate::rng::Rng;
@@ -32,7 +32,7 @@ type IsClosed<'a> = &'a dyn Fn(i64) -> bool;
 pub(super) struct Performer {
     index: usize,
     rng: Rng,
-    settings: Settings,
+    plan: RecipePlan,
     book: Arc<Mutex<Book>>,
     client: Simulated,
     protocol: Protocol,
@@ -50,14 +50,14 @@ pub(super) struct Performer {
 }
 
 impl Performer {
-    pub(super) fn new(index: usize, mut rng: Rng, settings: &Settings, book: &Arc<Mutex<Book>>) -> Self {
+    pub(super) fn new(index: usize, mut rng: Rng, plan: &RecipePlan, book: &Arc<Mutex<Book>>) -> Self {
         let client = Simulated::new(rng.fork());
         let mut this = Self {
             index,
-            settings: settings.clone(),
+            plan: plan.clone(),
             book: Arc::clone(book),
             client,
-            protocol: protocol(&mut rng, settings),
+            protocol: protocol(&mut rng, plan),
             executor: Executor::default(),
             part: 0,
             is_connected: false,
@@ -75,7 +75,7 @@ impl Performer {
     fn begin(&mut self) {
         let part = Part::new(self.index, &self.client, &self.book, self.rng.fork());
         book::lock(&self.book).busy.insert(self.index);
-        self.part = self.executor.spawn(Box::pin(part.play(self.settings.play)));
+        self.part = self.executor.spawn(Box::pin(part.play(self.plan.play)));
     }
 
     /// The process ends without a word, and another one takes its place.
@@ -86,7 +86,7 @@ impl Performer {
         self.executor = Executor::default();
         self.client = Simulated::new(self.rng.fork());
         self.client.desk().tick(now_us);
-        self.protocol = protocol(&mut self.rng, &self.settings);
+        self.protocol = protocol(&mut self.rng, &self.plan);
         self.is_connected = false;
         self.begin();
         vec![Act::Drop]
@@ -100,7 +100,7 @@ impl Performer {
     fn connect(&mut self, now_ms: u64) -> Vec<Act> {
         self.protocol.connected(now_ms);
         self.is_connected = true;
-        let server = self.rng.index(self.settings.life.servers);
+        let server = self.rng.index(self.plan.life.servers);
         vec![Act::Connect(server, std::mem::take(self.protocol.output()))]
     }
 
@@ -210,8 +210,8 @@ impl Performer {
     }
 }
 
-fn protocol(rng: &mut Rng, settings: &Settings) -> Protocol {
-    let (low, high) = settings.life.manners.timeout_ms;
+fn protocol(rng: &mut Rng, plan: &RecipePlan) -> Protocol {
+    let (low, high) = plan.life.manners.timeout_ms;
     Protocol::new(Protocols {
         session_timeout_ms: rng.range(low, high) as u32,
         read_only: false,

@@ -2,13 +2,13 @@
 
 use stoa_planted::{Bug, with};
 use stoa_sim::ensemble::Failure;
-use stoa_sim::recipes::{Outcome, Play, Settings, run};
+use stoa_sim::recipes::{Play, RecipeOutcome, RecipePlan, run};
 
 /// The seeds within which a bug must be found.
 const SEEDS: u64 = 120;
 
-fn live(seed: u64, play: Play, kind: &str) -> Result<Outcome, Failure> {
-    run(seed, &Settings::of(seed, Some(play), Some(kind)).expect("it is one of the kinds"), false)
+fn live(seed: u64, play: Play, kind: &str) -> Result<RecipeOutcome, Failure> {
+    run(seed, &RecipePlan::of(seed, Some(play), Some(kind)).expect("it is one of the kinds"), false)
 }
 
 fn found(play: Play, kind: &str, bug: Bug) {

@@ -69,7 +69,7 @@ impl Play {
 
 /// A run.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RecipePlan {
     /// What is played.
     pub play: Play,
     /// What their servers live through, and how many processes play it.
@@ -85,7 +85,7 @@ const DIVIDED_PREFIX: &str = "divided-";
 /// The kinds of life that say something about clients.
 const LIVES: [&str; 7] = ["default", "calm", "network", "crashes", "disks", "handover", "links"];
 
-impl Settings {
+impl RecipePlan {
     /// What kind of life it is, as it is asked for.
     #[must_use]
     pub fn kind(&self) -> String {
