@@ -2,6 +2,8 @@
 
 use crate::auth::DigestAlgorithm;
 use crate::extensions::ProgramLimits;
+use crate::membership::Membership;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 
 /// A moment, as the driver's clocks show it.
@@ -45,6 +47,11 @@ pub struct Config {
     /// The servers that the first leader of a new ensemble publishes in `/zookeeper/config`: lines
     /// `server.N=host:port:port[:role];port`. Empty for a server that stands alone.
     pub servers: String,
+    /// Whether a server whose disk holds nothing waits for others whose ensemble it is to join, whatever `servers` says
+    /// (setting `join`).
+    pub joins: bool,
+    /// The id of its data folder, drawn at random when that was made.
+    pub disk: [u8; 16],
     /// Whether clients may change the list of servers (setting `reconfigEnabled`).
     pub reconfig_enabled: bool,
     /// Time between two messages of a leader to the others, milliseconds.
@@ -88,6 +95,16 @@ impl Default for Stopwatch {
 }
 
 impl Config {
+    /// Who begins a history with this server, if its disk holds nothing.
+    fn founders(&self) -> BTreeSet<u8> {
+        let listed = Membership::parse(&self.servers).filter(|membership| !membership.is_empty());
+        match listed {
+            _ if self.joins => BTreeSet::new(),
+            Some(listed) => listed.voters().collect(),
+            None => [self.server_id].into(),
+        }
+    }
+
     /// How the timeline works, with random numbers that have nothing to do with each other.
     pub(crate) fn timeline(&self, seeds: [u64; 3]) -> stoa_timeline::Config {
         stoa_timeline::Config {
@@ -98,6 +115,8 @@ impl Config {
             election_heartbeats: self.election_heartbeats,
             kept_bytes: self.kept_bytes,
             expects_others: !self.servers.is_empty(),
+            disk: self.disk,
+            founders: self.founders(),
             seeds,
         }
     }
@@ -147,6 +166,8 @@ impl Default for Config {
             snapshot_updates: 100_000,
             snapshot_log_bytes: 4 << 30,
             servers: String::new(),
+            joins: false,
+            disk: [0; 16],
             reconfig_enabled: false,
             heartbeat_ms: 100,
             election_heartbeats: 10,

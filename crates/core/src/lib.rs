@@ -81,7 +81,7 @@ pub use moves::Moved;
 pub use pipelined::{Next, Pipelined};
 pub use placement::{MoveRefusal, Placement};
 pub use replica::Replica;
-pub use restore::{Recovered, Restore};
+pub use restore::{GoesOn, Recovered, Restore};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::{Attached, LeftWatch, ShardMessage, ToClient, ToPartition};
@@ -90,9 +90,9 @@ pub use state::{Share, State, StateLoader};
 pub use stats::{Histogram, OpStats, Proposals, Sizes, Stats, Watchers};
 pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
-pub use stoa_group::{Mark, Pieces};
+pub use stoa_group::{History, HistoryId, Mark, Pieces};
 pub use stoa_timeline::{
-    Append, BadBatch, BadMessage, Delivery, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput, Slices,
-    TakenOver, timeline_of,
+    Append, BadBatch, BadMessage, Delivery, DiskId, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput,
+    Slices, Standing, TakenOver, timeline_of,
 };
 pub use timestamp::Timestamp;

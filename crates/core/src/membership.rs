@@ -126,9 +126,9 @@ impl Membership {
         self.servers.iter().filter(|(_, spec)| !spec.is_observer).map(|(id, _)| *id)
     }
 
-    /// The content of the znode; the version is the update's zxid.
+    /// The content of the znode; the version is the update's zxid. A server that stands alone has no list.
     pub(crate) fn text(&self, version: i64) -> String {
-        format!("{self}version={version:x}")
+        if self.is_empty() { String::new() } else { format!("{self}version={version:x}") }
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
-use stoa_group::{Entry, EntryKind, Mark, Members, Restored};
+use stoa_group::{Entry, EntryKind, History, HistoryId, Mark, Members, Restored, Store, Vote};
 use stoa_tree::{Options, Tree};
 
 use crate::entry::{Items, Outcome};
@@ -38,15 +38,12 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What an empty disk holds: a new timeline with these voters; or, without any, nothing, not even a
-    /// beginning: a server that joins an ensemble is given a snapshot.
+    /// What an empty disk holds: nothing, not even a beginning. With voters, what it holds when these have begun a
+    /// history, in which nothing has happened.
     #[must_use]
     pub fn new(tree: Tree, voters: &[u64]) -> Self {
-        // As if the first entry had said who the voters are: so nobody can take up the timeline from
-        // its first entry without knowing that.
-        let first = u64::from(!voters.is_empty());
-        let base = Mark { position: first, term: first, members: Members::of_voters(voters) };
-        let restored = Restored { base, ..Restored::default() };
+        let history = (!voters.is_empty()).then(History::default);
+        let restored = Restored { base: Mark::founding(voters), history, ..Restored::default() };
         Self {
             tree,
             stamp: Timestamp::default(),
@@ -74,6 +71,25 @@ impl Recovered {
     }
 }
 
+/// How a server goes on whose ensemble is lost: see [`Restore::go_on_alone`].
+#[derive(Debug)]
+pub struct GoesOn {
+    /// The record to append to the log.
+    pub record: Bytes,
+    /// Its position.
+    pub position: u64,
+    /// Who voted in the ensemble.
+    pub voters: Vec<u64>,
+    /// Which history it was.
+    pub history: HistoryId,
+    /// Entries among those that count, of which it is not known whether they were committed.
+    pub uncertain: u64,
+    /// The last update.
+    pub zxid: i64,
+    /// Znodes of all partitions.
+    pub znodes: usize,
+}
+
 /// Builds what is [`Recovered`] from pieces in the order in which a disk yields them.
 #[derive(Debug)]
 pub struct Restore {
@@ -97,8 +113,7 @@ struct Loading {
 }
 
 impl Restore {
-    /// Before anything was read. A disk that turns out to be empty begins a timeline with these
-    /// voters.
+    /// Before anything was read; see [`Recovered::new`] for what a disk is that turns out to be empty.
     #[must_use]
     pub fn new(options: Options, voters: &[u64], partitions: u8) -> Self {
         let empty = |partition| State::new(Share { partition, partitions }.empty_tree(options.clone()));
@@ -165,25 +180,42 @@ impl Restore {
     /// What is wrong with it.
     pub fn record(&mut self, position: u64, payload: &[u8]) -> Result<(), String> {
         let wrong = |error: &dyn fmt::Display| format!("record {position}: {error}");
-        let before = self.restored.base.position;
         let is_first = self.record == 0 && self.snapshot.is_none();
         if is_first {
             // It says who the first members are, or else there are none: the server was to join others
             // and has not been given a snapshot.
             self.restored = Restored::default();
         }
-        self.restored.replay(Bytes::copy_from_slice(payload)).map_err(|error| wrong(&error))?;
+        let payload = Bytes::copy_from_slice(payload);
+        if !is_first {
+            self.come_to_mark(&payload).map_err(|error| wrong(&error))?;
+        }
+        self.restored.replay(payload).map_err(|error| wrong(&error))?;
         self.record = position;
         if is_first {
             return Ok(());
         }
-        if self.restored.base.position != before {
-            return Err(wrong(&format!(
-                "it goes on from a snapshot at position {}, which is missing or damaged",
-                self.restored.base.position
-            )));
-        }
         self.apply_committed().map_err(|error| wrong(&error))
+    }
+
+    /// A record that goes on from a mark: the state has to come there first. Everything up to it is committed, and who
+    /// belongs to the group there, the mark says itself. It may be that of a snapshot that is missing or damaged, while
+    /// an older one was loaded: then the entries in between are there, or nothing can be done.
+    fn come_to_mark(&mut self, record: &Bytes) -> Result<(), String> {
+        let store = Store::decode(record.clone()).map_err(|error| error.to_string())?;
+        let Some(mark) = store.snapshot.filter(|mark| mark.position > self.restored.base.position) else {
+            return Ok(());
+        };
+        let entries = core::mem::take(&mut self.restored.entries);
+        let is_there = |entry: &Entry| (entry.position, entry.term) == (mark.position, mark.term);
+        let Some(at) = entries.iter().position(is_there) else {
+            return Err(format!(
+                "it goes on from a snapshot at position {}, which is missing or damaged",
+                mark.position
+            ));
+        };
+        let payloads = entries[..=at].iter().filter(|entry| entry.kind == EntryKind::Payload);
+        payloads.into_iter().try_for_each(|entry| self.apply(entry))
     }
 
     /// Applies what is known to be committed, so that it need not be kept. A change of members is
@@ -232,12 +264,52 @@ impl Restore {
         self.states.iter().map(|state| state.tree.last_zxid()).max().unwrap_or(0)
     }
 
+    /// Everything has been read, and the others are lost for good: the record with which this server goes on alone, in
+    /// a history of its own. Everything counts that the disk has, also what may not have been committed: it may have
+    /// been acknowledged to somebody. Whoever has more, or something else, is of another history from then on.
+    ///
+    /// # Errors
+    /// When there is nothing to go on from, or it cannot be read.
+    pub fn go_on_alone(mut self, server: u8, id: HistoryId) -> Result<GoesOn, String> {
+        if self.restored.base == Mark::default() {
+            return Err("it holds nothing of an ensemble: a server can begin with it as it is".into());
+        }
+        let Restored { base, vote, history, entries } = core::mem::take(&mut self.restored);
+        let uncertain = entries.len() as u64;
+        let payloads = entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
+        payloads.into_iter().try_for_each(|entry| self.apply(entry))?;
+        let (position, term) =
+            entries.last().map_or((base.position, base.term), |last| (last.position, last.term));
+        // The list of servers and the sessions are the first partition's.
+        let since = self.states.first().map_or(0, |first| first.tree.last_zxid());
+        let members = Members::of_voters(&[u64::from(server)]);
+        let store = Store {
+            snapshot: Some(Mark { position, term, members }.into()),
+            vote: Some(Vote { term: vote.term.max(term), voted_for: 0, committed: position }),
+            history: Some(History { id, since: since.cast_unsigned() }),
+            ..Store::default()
+        };
+        Ok(GoesOn {
+            record: store.encode().join(),
+            position: self.record + 1,
+            voters: base.members.voters,
+            history: history.unwrap_or_default().id,
+            uncertain,
+            zxid: self.zxid(),
+            znodes: self.states.iter().map(|state| state.tree.znode_count()).sum(),
+        })
+    }
+
     /// Everything has been read. What only this server voted for is committed because it is here.
     ///
     /// # Errors
     /// What is wrong with the last entries.
     pub fn finish(mut self, server: u8) -> Result<Vec<Recovered>, String> {
-        let Restored { base, vote, entries } = &mut self.restored;
+        if self.record > 0 || self.snapshot.is_some() {
+            // One from before histories had names is as good as any.
+            self.restored.history.get_or_insert_default();
+        }
+        let Restored { base, vote, entries, .. } = &mut self.restored;
         let alone = base.members.voters == [u64::from(server)] && base.members.outgoing.is_empty();
         if alone && entries.iter().all(|entry| entry.kind == EntryKind::Payload) {
             vote.committed = base.position + entries.len() as u64;

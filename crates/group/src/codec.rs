@@ -133,6 +133,12 @@ pub(crate) fn get_u8(bytes: &mut Bytes) -> Result<u8, DecodeError> {
     bytes.try_get_u8().map_err(|_| DecodeError::Short)
 }
 
+pub(crate) fn get_array<const N: usize>(bytes: &mut Bytes) -> Result<[u8; N], DecodeError> {
+    let mut array = [0; N];
+    bytes.try_copy_to_slice(&mut array).map_err(|_| DecodeError::Short)?;
+    Ok(array)
+}
+
 fn get_u32(bytes: &mut Bytes) -> Result<u32, DecodeError> {
     bytes.try_get_u32_le().map_err(|_| DecodeError::Short)
 }

@@ -1,6 +1,7 @@
 //! A member of a group, as a state machine around the engine.
 
 use crate::held::{Entry, EntryKind, Held, Mark, Vote};
+use crate::history::History;
 use crate::members::{self, Change, Members};
 use crate::message::Message;
 use crate::record::{Restored, Store};
@@ -178,6 +179,7 @@ pub struct Status {
 /// A member of a group.
 pub struct Group {
     raft: RawNode<Held>,
+    history: Option<History>,
     seed: u64,
     election_ticks: usize,
     outputs: VecDeque<Output>,
@@ -230,7 +232,7 @@ impl Group {
     /// the vote says that entries are committed that are not there.
     #[must_use]
     pub fn new(config: &Config, restored: &Restored) -> Option<Self> {
-        let Restored { base, mut vote, entries } = restored.clone();
+        let Restored { base, mut vote, history, entries } = restored.clone();
         // Whoever took over a snapshot may have had no vote yet.
         vote.term = vote.term.max(base.term);
         vote.committed = vote.committed.max(base.position);
@@ -258,6 +260,7 @@ impl Group {
         let raft = RawNode::new(&engine, held, &logger).ok()?;
         let mut group = Self {
             raft,
+            history,
             seed: config.seed,
             election_ticks: config.election_ticks,
             outputs: VecDeque::new(),
@@ -489,7 +492,14 @@ impl Group {
         let mark = self.mark();
         // That more is committed is no use without the entries.
         let vote = Vote { committed: mark.position, ..self.vote() };
-        Store { number: 0, snapshot: Some(mark.into()), vote: Some(vote), entries: Vec::new() }
+        let history = self.history;
+        Store { number: 0, snapshot: Some(mark.into()), vote: Some(vote), history, entries: Vec::new() }
+    }
+
+    /// Which history this is, if it has one.
+    #[must_use]
+    pub fn history(&self) -> Option<History> {
+        self.history
     }
 
     /// What a start would find, if the process ended now: everything that has come out, and of the
@@ -504,7 +514,7 @@ impl Group {
         let last = first_lost.map_or(u64::MAX, |first| first.saturating_sub(1));
         let entries = self.held().between(base.position, last);
         let vote = Vote { committed: base.position, ..self.durable_vote };
-        Some(Restored { base, vote, entries })
+        Some(Restored { base, vote, history: self.history, entries })
     }
 
     /// Whether a snapshot is being taken over: it is when its store is durable.
@@ -648,7 +658,8 @@ impl Group {
         if stores {
             let entries = entries.iter().map(Entry::from_raft).collect();
             let vote = vote.as_ref().map(Vote::from_raft);
-            self.outputs.push_back(Output::Store(Store { number, snapshot, vote, entries }));
+            let history = self.history.filter(|_| snapshot.is_some());
+            self.outputs.push_back(Output::Store(Store { number, snapshot, vote, history, entries }));
         }
         if let Some(position) = position {
             self.taking_over = Some(TakingOver { ready, position, after });
@@ -722,12 +733,7 @@ impl Group {
     fn store_change(&mut self, number: u64) {
         if core::mem::take(&mut self.change_unstored) && core::mem::take(&mut self.commit_unstored) {
             let vote = Some(self.vote());
-            self.outputs.push_back(Output::Store(Store {
-                number,
-                snapshot: None,
-                vote,
-                entries: Vec::new(),
-            }));
+            self.outputs.push_back(Output::Store(Store { number, vote, ..Store::default() }));
         }
     }
 

@@ -5,12 +5,14 @@
 //! underneath needs to know nothing of terms and votes.
 //!
 //! ```text
-//! record := flags u8, [vote], [mark], entries
-//! vote   := term u64, voted_for u64, committed u64
+//! record  := flags u8, [vote], [mark], [history], entries
+//! vote    := term u64, voted_for u64, committed u64
+//! history := id 16 bytes, since u64
 //! ```
 
 use crate::codec::{self, DecodeError};
 use crate::held::{Entry, Mark, Vote};
+use crate::history::{History, HistoryId};
 use crate::pieces::Pieces;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -21,13 +23,14 @@ use core::fmt;
 const VOTE: u8 = 1;
 const MARK: u8 = 2;
 const AUTO_LEAVE: u8 = 4;
+const HISTORY: u8 = 8;
 /// What a record without mark and entries takes.
 const HEAD_BYTES: usize = 1 + 3 * 8;
-const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE;
+const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE | HISTORY;
 
 /// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
 /// [`crate::Group::stored`] is called. Several may share a sync.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Store {
     /// Its number.
     pub number: u64,
@@ -35,6 +38,8 @@ pub struct Store {
     pub snapshot: Option<Box<Mark>>,
     /// The vote, if it has changed.
     pub vote: Option<Vote>,
+    /// Which history it is, with every snapshot: it begins here, or goes on.
+    pub history: Option<History>,
     /// Entries. The first may stand at a position that has been stored before: then the entries
     /// from there on are void.
     pub entries: Vec<Entry>,
@@ -47,6 +52,8 @@ pub struct Restored {
     pub base: Mark,
     /// Its vote.
     pub vote: Vote,
+    /// Which history it is, if it has one.
+    pub history: Option<History>,
     /// The entries behind the snapshot.
     pub entries: Vec<Entry>,
 }
@@ -93,6 +100,7 @@ impl Store {
         if let Some(mark) = &self.snapshot {
             flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
         }
+        flags |= if self.history.is_some() { HISTORY } else { 0 };
         out.reserve(HEAD_BYTES + codec::entries_bytes(self.entries.iter().map(|entry| &entry.payload)));
         out.put(&[flags]);
         if let Some(vote) = &self.vote {
@@ -102,6 +110,10 @@ impl Store {
         }
         if let Some(mark) = &self.snapshot {
             codec::put_mark(&mut out, mark);
+        }
+        if let Some(History { id, since }) = &self.history {
+            out.put(&id.0);
+            out.put(&since.to_le_bytes());
         }
         codec::put_entries(&mut out, self.entries.iter().cloned());
         out
@@ -116,7 +128,7 @@ impl Store {
         if flags & !FLAGS != 0 || flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE {
             return Err(DecodeError::Flags(flags));
         }
-        let mut store = Self { number: 0, snapshot: None, vote: None, entries: Vec::new() };
+        let mut store = Self::default();
         if flags & VOTE != 0 {
             store.vote = Some(Vote {
                 term: codec::get_number(&mut record)?,
@@ -128,6 +140,10 @@ impl Store {
             let mut mark = codec::get_mark(&mut record)?;
             mark.members.auto_leave = flags & AUTO_LEAVE != 0;
             store.snapshot = Some(mark.into());
+        }
+        if flags & HISTORY != 0 {
+            let id = HistoryId(codec::get_array(&mut record)?);
+            store.history = Some(History { id, since: codec::get_number(&mut record)? });
         }
         store.entries = codec::get_entries(&mut record)?;
         if record.has_remaining() { Err(DecodeError::Long) } else { Ok(store) }
@@ -142,8 +158,9 @@ impl Restored {
     /// When it is no record, or not the one that follows: then the log is damaged, and what has
     /// been taken in so far must not be used.
     pub fn replay(&mut self, record: Bytes) -> Result<(), RecordError> {
-        let Store { vote, snapshot, entries, .. } = Store::decode(record)?;
+        let Store { vote, snapshot, history, entries, .. } = Store::decode(record)?;
         self.vote = vote.unwrap_or(self.vote);
+        self.history = history.or(self.history);
         // One from before the snapshot is part of it.
         if let Some(mark) = snapshot.filter(|mark| mark.position >= self.base.position) {
             self.base = *mark;
@@ -239,7 +256,7 @@ mod tests {
     }
 
     fn of_entries(entries: Vec<Entry>) -> Bytes {
-        record(&Store { number: 0, snapshot: None, vote: None, entries })
+        record(&Store { entries, ..Store::default() })
     }
 
     fn terms(restored: &Restored) -> Vec<(u64, u64)> {
@@ -288,16 +305,21 @@ mod tests {
         let members = Members { auto_leave: true, outgoing: vec![1, 2], ..Members::of_voters(&[1, 3]) };
         let mark = Mark { position: 9, term: 3, members };
         let vote = Vote { term: 4, voted_for: 2, committed: 9 };
+        let history = History { id: HistoryId([5; 16]), since: 77 };
         let store = Store {
             number: 1,
             snapshot: Some(mark.clone().into()),
             vote: Some(vote),
+            history: Some(history),
             entries: entries(10..=11, 4),
         };
         let mut restored = Restored::default();
         restored.replay(of_entries(entries(1..=1, 1))).unwrap();
         restored.replay(record(&store)).unwrap();
-        assert_eq!(restored, Restored { base: mark, vote, entries: store.entries.clone() });
+        assert_eq!(
+            restored,
+            Restored { base: mark, vote, history: Some(history), entries: store.entries.clone() }
+        );
 
         let bytes = record(&store);
         for len in 0..bytes.len() {

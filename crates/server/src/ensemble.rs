@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{PeerOutput, Replica, Share, StateLoader, Status};
+use stoa_core::{DiskId, HistoryId, PeerOutput, Replica, Share, Standing, StateLoader, Status};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::clock::Clock;
 use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
-use crate::known_disks::{Acquaintance, DiskId, KnownDisks};
+use crate::known_disks::{Acquaintance, KnownDisks};
 use crate::listen;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers};
@@ -32,6 +32,7 @@ pub(crate) struct StoredSnapshot {
 pub(crate) struct Meeting {
     options: PeerOptions,
     disk: FileDisk,
+    history: Option<HistoryId>,
     tree_options: TreeOptions,
     /// At the first partition: the newest snapshot here.
     newest: Option<StoredSnapshot>,
@@ -41,6 +42,7 @@ pub(crate) struct Meeting {
 pub(crate) struct Home<'a> {
     pub(crate) disk: &'a FileDisk,
     pub(crate) disk_id: DiskId,
+    pub(crate) standing: Standing,
     pub(crate) tree_options: &'a TreeOptions,
     /// Its newest snapshot.
     pub(crate) newest: Option<StoredSnapshot>,
@@ -63,8 +65,8 @@ impl Meeting {
         listener: TcpListener,
         home: Home<'_>,
     ) -> Result<(PeerPort, Vec<Self>), String> {
-        let Home { disk, disk_id, tree_options, mut newest, partitions } = home;
-        let common = Common::new(disk.folder())?;
+        let Home { disk, disk_id, standing, tree_options, mut newest, partitions } = home;
+        let common = Common::new(disk.folder(), standing)?;
         let tls = tls(settings)?;
         let (port, callers) = PeerPort::new(listener, partitions, &common);
         let meetings = (0..).zip(callers).map(|(partition, callers)| {
@@ -82,7 +84,8 @@ impl Meeting {
             };
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
-            Self { options, disk: disk.another(), tree_options: tree_options.clone(), newest }
+            let history = standing.history();
+            Self { options, disk: disk.another(), history, tree_options: tree_options.clone(), newest }
         });
         Ok((port, meetings.collect()))
     }
@@ -96,10 +99,11 @@ impl Meeting {
         reports: Reports,
         peer_events: UnboundedSender<PeerEvent>,
     ) -> Result<Ensemble, String> {
-        let Self { options, disk, tree_options, newest } = self;
+        let Self { options, disk, history, tree_options, newest } = self;
         let share = options.share;
         let is_first = share.partition == FIRST;
-        let known = if is_first { Some(KnownDisks::load(disk.folder())?) } else { None };
+        let load = || KnownDisks::load(disk.folder(), history.unwrap_or_default());
+        let known = is_first.then(load).transpose()?;
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
         add_missing(&mut members, &named);
@@ -193,6 +197,9 @@ impl Ensemble {
         let now = clock.now();
         let short = |id: u64| u8::try_from(id).unwrap_or(0);
         match event {
+            PeerEvent::Met(id, identity) => {
+                server.peer_met(short(id), identity.disk, identity.standing, now);
+            }
             PeerEvent::Connected(id, identity) => match self.meet(id, identity.disk)? {
                 Acquaintance::Known => {
                     tracing::info!("server {id} is connected ({})", identity.software);
@@ -275,6 +282,14 @@ impl Ensemble {
                 }
             }
             PeerOutput::Servers => self.connect(server),
+            PeerOutput::Founds(standing) => self.peers.set_standing(standing),
+            PeerOutput::Began { history, founders } => {
+                tracing::info!("this server is of the ensemble {history} from now on");
+                if let Some(known) = &mut *self.known.borrow_mut() {
+                    known.begin(history, founders)?;
+                }
+                self.peers.set_standing(Standing::Has(history));
+            }
             PeerOutput::Leads(id) => {
                 let Status { id: own, term, .. } = server.status();
                 let who = if id == own { "this server".into() } else { format!("server {id}") };

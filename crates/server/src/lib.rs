@@ -23,6 +23,7 @@ mod foreign;
 mod inbox;
 mod known_disks;
 mod listen;
+mod lists;
 mod log_thread;
 pub mod logging;
 mod meter;
@@ -34,6 +35,7 @@ mod priority;
 pub mod process;
 pub mod progress;
 mod random;
+mod recover;
 mod recovery;
 mod serve;
 mod snapshot_thread;
@@ -56,6 +58,29 @@ use config::ServeArgs;
 pub fn keep_pages_small() {
     // Where the system cannot be asked, the process is only larger.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+/// Makes the data folder that a server with these settings would use that of an ensemble of its own, because the
+/// majority of the one that it belonged to is lost for good; only if the operator has `confirmed` that. What was found
+/// and done goes to standard output. The exit code is 2 when the settings are wrong, and 1 when nothing was changed.
+pub fn recover(arguments: &ServeArgs, confirmed: bool) -> ExitCode {
+    let loaded = match arguments.load() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("stoa: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match recover::recover(&loaded.settings, confirmed) {
+        Ok(done) => {
+            println!("{done}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("stoa: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs a server with the settings that flags, environment and file give, until it is told to stop.

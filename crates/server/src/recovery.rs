@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use stoa_core::{Recovered, Restore, timeline_of};
+use stoa_core::{GoesOn, HistoryId, Recovered, Restore, timeline_of};
 use stoa_storage::{Recovery, SnapshotHeader, snapshot_name};
 use stoa_tree::Options;
 
@@ -43,9 +43,9 @@ pub(crate) struct LoadedSnapshot {
 }
 
 impl Recovering {
-    pub(crate) fn new(options: &Options, voters: &[u64], partitions: u8) -> Self {
+    pub(crate) fn new(options: &Options, partitions: u8) -> Self {
         Self {
-            restore: Restore::new(options.clone(), voters, partitions),
+            restore: Restore::new(options.clone(), &[], partitions),
             partitions,
             progress: Progress::new("recovery"),
             began: Instant::now(),
@@ -53,6 +53,12 @@ impl Recovering {
             sequence: 0,
             report: RestoreReport::default(),
         }
+    }
+
+    /// How the server goes on without the others: see [`Restore::go_on_alone`].
+    pub(crate) fn go_on_alone(self, server: u8, id: HistoryId) -> Result<GoesOn, String> {
+        self.progress.finish();
+        self.restore.go_on_alone(server, id)
     }
 
     /// What each partition goes on with.

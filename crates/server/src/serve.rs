@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::{MemberRole, Partitions, Settings};
+use crate::config::{Partitions, Settings};
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
@@ -31,7 +31,7 @@ use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, partitions_file, random, standstill, threads};
+use crate::{admin, listen, lists, partitions_file, random, standstill, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -62,6 +62,11 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
     admin::start(&process, questions_in.clone());
     let peer_listener = Meeting::listen(&process.settings)?;
     let recovered = recover(&process.settings, partitions, disk, peer_listener)?;
+    if let Some(difference) =
+        recovered.partitions.first().and_then(|first| lists::compare(&process.settings, first))
+    {
+        tracing::warn!("{difference}");
+    }
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
@@ -71,9 +76,11 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
         updates_replayed: recovered.report.updates,
     };
     let trees = || recovered.partitions.iter().map(|partition| partition.tree());
+    let history = recovered.partitions.first().and_then(|first| first.history());
     tracing::info!(
-        "data folder {}: {}{} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
+        "data folder {}: {}, {}{} znodes, {} sessions, zxid {:#x}, ready after {total_ms} ms",
         process.data_dir.display(),
+        history.map_or_else(|| "new".to_owned(), |history| format!("of the ensemble {}", history.id)),
         if partitions > 1 { format!("{partitions} partitions, ") } else { String::new() },
         trees().map(stoa_tree::Tree::znode_count).sum::<usize>(),
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
@@ -147,14 +154,7 @@ fn recover(
     let mut config = core_config(settings);
     config.partitions = partitions;
     let failed = |error: String| format!("the data folder {}: {error}", settings.data_dir.display());
-    let participants = settings.servers.iter().filter(|member| member.role == MemberRole::Participant);
-    let mut voters: Vec<_> = participants.map(|member| member.id).collect();
-    if settings.join {
-        voters.clear();
-    } else if voters.is_empty() {
-        voters.push(u64::from(config.server_id));
-    }
-    let mut recovering = Recovering::new(&tree_options, &voters, partitions);
+    let mut recovering = Recovering::new(&tree_options, partitions);
     let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
     let (recovered, report) = recovering.finish(config.server_id).map_err(failed)?;
     let mark = recovered.first().and_then(|first| first.snapshot.as_ref());
@@ -165,6 +165,7 @@ fn recover(
     let newest = mark.zip(report.snapshot.as_ref()).map(stored);
     let now = Clock::start().now();
     config.direct_secret = random::bytes()?;
+    config.disk = log.folder_id().0;
     let drive = |(partition, recovered)| -> Result<Shard, String> {
         let secret = random::bytes()?;
         let mut config = Config { partition, ..config.clone() };
@@ -175,9 +176,10 @@ fn recover(
         let shard = Shard::new(config, recovered, secret, now);
         shard.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
     };
-    let shards = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
+    let shards: Vec<Shard> = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
     let disk_id = log.folder_id().0;
-    let home = Home { disk: &disk, disk_id, tree_options: &tree_options, newest, partitions };
+    let standing = shards.first().map(|first| first.standing()).unwrap_or_default();
+    let home = Home { disk: &disk, disk_id, standing, tree_options: &tree_options, newest, partitions };
     let meeting = peer_listener.map(|listener| Meeting::prepare(settings, listener, home)).transpose()?;
     Ok(Recovered { partitions: shards, log, disk, report, meeting })
 }
@@ -207,6 +209,7 @@ fn core_config(settings: &Settings) -> Config {
             settings.snapshot_log_bytes
         },
         servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
+        joins: settings.join,
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
         local_sessions: settings.local_sessions,

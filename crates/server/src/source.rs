@@ -63,14 +63,17 @@ impl Driver {
         let mut ids: BTreeSet<_> =
             links.iter().filter_map(|link| u8::try_from(link.address.id).ok()).collect();
         ids.extend([&[id], &standing.voters[..], &standing.observers[..]].into_iter().flatten());
-        let joining = self.server.borrow().joining();
+        let (joining, emptied) = (self.server.borrow().joining(), self.server.borrow().emptied());
         let member = |id| {
             let joins = joining.contains(&id);
-            view::MemberStatus { joins, ..self.member_view(id, standing, &links) }
+            let has_other_disk = emptied.contains(&id);
+            view::MemberStatus { joins, has_other_disk, ..self.member_view(id, standing, &links) }
         };
         let members = ids.into_iter().map(member).collect();
         view::EnsembleStatus {
             id: id.into(),
+            history: self.server.borrow().history().map(|history| history.id.to_string()),
+            missing: self.server.borrow().founders_missing().into_iter().map(u64::from).collect(),
             leader,
             term,
             last,
@@ -136,6 +139,7 @@ impl Driver {
             belongs: votes || standing.observers.contains(&id),
             votes,
             joins: false,
+            has_other_disk: false,
             address: named.map(|member| (member.host.clone(), member.peer_port)),
             matched,
             lag: matched.map(|matched| standing.last.saturating_sub(matched)),

@@ -14,7 +14,7 @@ pub struct Opened {
     pub snapshot: Option<u64>,
 }
 
-/// Opens the folder of a server with so many partitions. An empty one begins a timeline with these voters.
+/// Opens the folder of a server with so many partitions.
 ///
 /// # Errors
 /// When it is damaged, or the disk fails.
@@ -23,9 +23,8 @@ pub fn recover<D: Disk + ?Sized>(
     options: &Options,
     tree_options: &stoa_tree::Options,
     (server, partitions): (u8, u8),
-    voters: &[u64],
 ) -> Result<Opened, StorageError> {
-    let restore = Restore::new(tree_options.clone(), voters, partitions);
+    let restore = Restore::new(tree_options.clone(), &[], partitions);
     let mut rebuild = Rebuild { restore, timeline: timeline_of(partitions), snapshot: None };
     let log = Log::open(disk, options, &mut rebuild)?;
     let Rebuild { restore, snapshot, .. } = rebuild;

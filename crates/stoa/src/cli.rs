@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Runs a server
     Serve(ServeCommand),
+    /// Goes on from one data folder when the majority of an ensemble is lost for good
+    Recover(RecoverCommand),
     /// Runs a whole ensemble on this machine, to try it out
     Dev(DevArgs),
     /// Talks to a server, line by line
@@ -73,6 +75,21 @@ impl ServeCommand {
     }
 }
 
+/// The server must not run. It is given the settings of `stoa serve`: the data folder and the server's id are
+/// taken from them.
+///
+/// Everything in the folder counts, and the server is the only one that votes. It is another ensemble from then on,
+/// with an id of its own: the other servers join it with empty data folders, and are refused with those that they had.
+/// What the lost majority has acknowledged, and this folder never had, is lost.
+#[derive(Debug, Args)]
+struct RecoverCommand {
+    #[command(flatten)]
+    args: ServeArgs,
+    /// Does it; otherwise it is only said what would be done
+    #[arg(long)]
+    yes: bool,
+}
+
 fn words_help() -> String {
     format!(
         "Words of the shell, which are commands too (with the options of `stoa shell`):\n{}",
@@ -92,6 +109,7 @@ impl Cli {
         match self.command {
             Command::Serve(command) => command.run(),
             Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Recover(command) => Ok(stoa_server::recover(&command.args, command.yes)),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),

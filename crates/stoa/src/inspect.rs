@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use stoa_core::{Items, Restore, Slices, timeline_of};
-use stoa_group::{EntryKind, Mark, Store, Vote};
+use stoa_group::{EntryKind, History, Mark, Store, Vote};
 use stoa_server::file_disk::FileDisk;
 use stoa_server::partitions_file;
 use stoa_storage::SnapshotHeader;
@@ -127,6 +127,9 @@ fn print_record(out: &mut impl Write, payload: &[u8], partitions: u8) -> io::Res
     }
     if let Some(mark) = &record.snapshot {
         print_mark(out, mark)?;
+    }
+    if let Some(History { id, since }) = record.history {
+        writeln!(out, "  history {id} since={since:#x}")?;
     }
     for entry in &record.entries {
         writeln!(out, "  entry position={} term={}", entry.position, entry.term)?;

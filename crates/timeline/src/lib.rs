@@ -20,6 +20,7 @@
 extern crate alloc;
 
 mod barriers;
+mod birth;
 mod message;
 mod peers;
 mod progress;
@@ -28,6 +29,7 @@ mod shared_log;
 mod timeline;
 
 pub use barriers::Barrier;
+pub use birth::{DiskId, Standing};
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, server_id};
 pub use progress::Lead;

@@ -48,6 +48,11 @@ impl Peers {
         self.emptied.contains_key(&peer)
     }
 
+    /// All of them.
+    pub(crate) fn emptied(&self) -> impl Iterator<Item = u8> {
+        self.emptied.keys().copied()
+    }
+
     /// There is a connection (again).
     pub(crate) fn connect(&mut self, peer: u8) {
         self.connected.insert(peer);

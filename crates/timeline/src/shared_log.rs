@@ -26,8 +26,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use stoa_group::{
-    Config, Coverage, Entry, EntryKind, Group, Mark, Members, Output, Pieces, ProposeError, Restored, Role,
-    Status, Store,
+    Config, Coverage, Entry, EntryKind, Group, History, HistoryId, Mark, Members, Output, Pieces,
+    ProposeError, Restored, Role, Status, Store,
 };
 
 /// Which timeline the log's files are of, with so many partitions. Where there are several that is none that there was
@@ -223,13 +223,37 @@ impl SharedLog {
             divided: restored.base.position,
             group,
         };
-        if record == 0 && snapshot.is_none() && restored.base.position > 0 {
-            // Who the members are stands at the beginning of the log.
-            let birth = log.group.snapshot_head();
-            log.store(&birth, None);
+        if record == covered && restored.history.is_some() {
+            log.store_beginning();
         }
         log.begin();
         Some(log)
+    }
+
+    /// Which history the log is of, if it is of one.
+    pub(crate) fn history(&self) -> Option<History> {
+        self.group.history()
+    }
+
+    /// The disk holds nothing: a history begins, with these voters, or goes on elsewhere and is joined.
+    pub(crate) fn begin_history(&mut self, id: HistoryId, voters: &[u64]) -> bool {
+        let (history, base) = (Some(History { id, since: 0 }), Mark::founding(voters));
+        let Some(group) = Group::new(&self.config, &Restored { base, history, ..Restored::default() }) else {
+            return false;
+        };
+        self.divided = group.mark().position;
+        self.group = group;
+        self.coverage = Coverage::new(0, 0, self.divided);
+        self.store_beginning();
+        self.begin();
+        true
+    }
+
+    /// Where the log goes on from: at its beginning, and behind a snapshot that nothing follows, so that an older
+    /// snapshot is not taken for it when it is damaged.
+    fn store_beginning(&mut self) {
+        let beginning = self.group.snapshot_head();
+        self.store(&beginning, None);
     }
 
     /// Nobody else could be elected: there is nothing to wait for.
@@ -496,8 +520,12 @@ impl SharedLog {
         self.next_record += 1;
         let snapshot = store.snapshot.as_ref().filter(|_| number.is_some()).map(|mark| {
             let vote = store.vote.unwrap_or(self.group.vote());
-            let head =
-                Store { number: 0, snapshot: Some(mark.clone()), vote: Some(vote), entries: Vec::new() };
+            let head = Store {
+                snapshot: Some(mark.clone()),
+                vote: Some(vote),
+                history: store.history,
+                ..Store::default()
+            };
             TakenOver { position: mark.position, covered: record - 1, head: head.encode().join().into() }
         });
         let takes_over = snapshot.is_some();
@@ -548,7 +576,7 @@ impl SharedLog {
         }
         self.generation += 1;
         self.next_record -= self.in_flight.len() as u64;
-        let birth = self.in_flight.iter().any(|in_flight| in_flight.number.is_none());
+        let begins = self.in_flight.iter().any(|in_flight| in_flight.number.is_none());
         self.in_flight.clear();
         self.records.clear();
         let restored = self.group.durable();
@@ -561,9 +589,8 @@ impl SharedLog {
         self.group = group;
         (self.term, self.leads) = (term, false);
         self.forget_handed();
-        if birth {
-            let birth = self.group.snapshot_head();
-            self.store(&birth, None);
+        if begins {
+            self.store_beginning();
         }
         Some(true)
     }

@@ -6,13 +6,14 @@ mod outputs;
 mod servers;
 
 use crate::barriers::Barriers;
+use crate::birth::{Birth, DiskId};
 use crate::message::Message;
 use crate::peers::{Peers, server_id};
 use crate::progress::{Lead, Progress};
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 pub use outputs::{NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled};
 use stoa_group::{Members, Output as GroupOutput, Role, Status};
@@ -37,6 +38,11 @@ pub struct Config {
     pub kept_bytes: u64,
     /// Whether there should be other servers, whoever belongs to the group now.
     pub expects_others: bool,
+    /// The id of this server's disk.
+    pub disk: DiskId,
+    /// Who founds a history with this server, if its disk holds nothing: those who are to vote. Nobody, if it is to
+    /// join one.
+    pub founders: BTreeSet<u8>,
     /// Random numbers that have nothing to do with each other: for election timeouts, the numbers of requests, and
     /// those of questions.
     pub seeds: [u64; 3],
@@ -56,6 +62,8 @@ pub struct Timeline<C> {
     heartbeat_us: u64,
     /// At the first partition: the log that all of them share.
     log: Option<Box<SharedLog>>,
+    /// At the first partition, as long as there is no history here.
+    birth: Option<Birth>,
     progress: Progress,
     requests: Requests<C>,
     barriers: Barriers<C>,
@@ -109,7 +117,10 @@ impl<C: Copy + Ord> Timeline<C> {
         let position = if config.partitions > 1 { position } else { base.position };
         let members = log.as_ref().map_or_else(|| base.members.clone(), |log| log.members());
         let heartbeat_us = u64::from(config.heartbeat_ms.max(1)) * 1000;
-        Some(Self {
+        let birth = || Birth::new(config.server, config.disk, &config.founders);
+        let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
+        let mut timeline = Self {
+            birth: is_new.then(birth),
             progress: Progress::new(config.server.into(), (position, base.term), vote.term, members),
             requests: Requests::new(config.server, stream),
             barriers: Barriers::new(config.server, question),
@@ -126,7 +137,9 @@ impl<C: Copy + Ord> Timeline<C> {
             now_us,
             to_peers: VecDeque::new(),
             to_partitions: VecDeque::new(),
-        })
+        };
+        timeline.found_alone();
+        Some(timeline)
     }
 
     fn is_only_partition(&self) -> bool {

@@ -13,9 +13,10 @@ use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::ProposeError;
+use stoa_group::{History, ProposeError};
 use stoa_timeline::{
-    BadMessage, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
+    BadMessage, DiskId, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
+    Standing,
 };
 
 impl Replica {
@@ -71,6 +72,38 @@ impl Replica {
             self.take_asked(from, first, &asked);
         }
         Ok(())
+    }
+
+    /// Which history this server has, if it has one; at the first partition.
+    #[must_use]
+    pub fn history(&self) -> Option<History> {
+        self.timeline.history()
+    }
+
+    /// What the other servers are told before anything else; at the first partition.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.timeline.standing()
+    }
+
+    /// Those of whom a server without a history must hear before it founds one.
+    #[must_use]
+    pub fn founders_missing(&self) -> Vec<u8> {
+        self.timeline.founders_missing()
+    }
+
+    /// Members that have come back with another disk than they had, and have to join anew.
+    #[must_use]
+    pub fn emptied(&self) -> Vec<u8> {
+        self.timeline.emptied()
+    }
+
+    /// Another server has said which disk and which history it has. It must not be connected unless both have the
+    /// same: call [`Replica::peer_connected`] then.
+    pub fn peer_met(&mut self, peer: u8, disk: DiskId, standing: Standing, now: Now) {
+        self.at(now);
+        self.timeline.peer_met(peer, disk, standing);
+        self.pump();
     }
 
     /// A connection to another server is there (again): what was sent before may be lost.

@@ -51,7 +51,8 @@ impl Replica {
     /// server has in its own settings, perhaps with other addresses for the same servers.
     #[must_use]
     pub fn changed_servers(&self) -> Option<&str> {
-        self.servers().filter(|_| self.members_version() != Some(self.applied.placement.first_zxid()))
+        let is_first = self.members_version() == Some(self.applied.placement.first_zxid());
+        self.servers().filter(|_| !is_first && !self.list_is_from_before())
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {
@@ -103,17 +104,32 @@ impl Replica {
 
     // ---- the list, at the first partition ----
 
-    /// The first leader says who the servers are, before anything else.
+    /// A leader says who the servers are, by its settings: the first one before anything else, and one that stands
+    /// alone where that is another list than the one there is.
     pub(crate) fn publish_members(&mut self) {
-        let text = &self.config.servers;
-        let Some(membership) = Membership::parse(text).filter(|membership| !membership.is_empty()) else {
-            return;
-        };
-        // It is the first update of all.
-        if self.applied.partition.proposed_zxid() == 0 {
+        let named = Membership::parse(&self.config.servers).unwrap_or_default();
+        if self.settings_count() && named != self.membership().unwrap_or_default() {
             // It can be refused by nobody.
-            let _ = self.propose_members(None, &membership, &Caller::SERVER);
+            let _ = self.propose_members(None, &named, &Caller::SERVER);
         }
+    }
+
+    /// Whether the settings say who the servers are, and not the list that there is: nobody has changed that by
+    /// reconfig in this history, and nobody else belongs to the ensemble, who might have other settings.
+    #[must_use]
+    pub fn settings_count(&self) -> bool {
+        if self.applied.partition.proposed_zxid() == 0 {
+            return true;
+        }
+        let nobody_else = self.timeline.is_alone() && !self.timeline.has_others();
+        let names_servers = !self.config.servers.is_empty();
+        nobody_else && (self.list_is_from_before() || (names_servers && self.changed_servers().is_none()))
+    }
+
+    /// Whether the list of servers is of the history before this one: of an ensemble that is lost.
+    fn list_is_from_before(&self) -> bool {
+        let since = self.timeline.history().map_or(0, |history| history.since.cast_signed());
+        self.members_version().is_some_and(|version| version <= since)
     }
 
     fn propose_members(

@@ -124,6 +124,7 @@ impl Disk {
             number: 0,
             snapshot: Some(mark.clone().into()),
             vote: Some(open.vote),
+            history: None,
             entries: Vec::new(),
         };
         let chunk = begin.encode().join();

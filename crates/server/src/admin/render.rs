@@ -300,6 +300,7 @@ pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
         stats.ensemble.members.iter().map(|member| of_member(&stats.ensemble, member)).collect();
     fields(json!({
         "server_id": id,
+        "ensemble_id": stats.ensemble.history,
         "role": stats.mode.name(),
         "leader_id": leader,
         "term": term,

@@ -94,6 +94,9 @@ pub fn monitor_texts(stats: &Stats) -> Vec<(&'static str, String)> {
     if let (Mode::Observer, Some(leader)) = (stats.mode, stats.ensemble.leader) {
         texts.push(("observer_master_id", leader.to_string()));
     }
+    if let Some(history) = &stats.ensemble.history {
+        texts.push(("ensemble_id", history.clone()));
+    }
     texts
 }
 
@@ -354,6 +357,7 @@ min_proposal_size 100
                     "followers",
                     "observers",
                     "observer_master",
+                    "ensemble_id",
                     "snap_count",
                 ]
                 .iter()
@@ -363,13 +367,15 @@ min_proposal_size 100
         };
         assert_eq!(
             told(leader()),
-            "zk_server_state\tleader\nzk_peer_state\tleading - broadcast\nzk_quorum_size\t3\nzk_learners\t2\n\
+            "zk_server_state\tleader\nzk_peer_state\tleading - broadcast\n\
+             zk_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\nzk_learners\t2\n\
              zk_followers\t2\nzk_synced_followers\t1\nzk_synced_non_voting_followers\t0\n\
              zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         assert_eq!(
             told(follower()),
-            "zk_server_state\tfollower\nzk_peer_state\tfollowing - broadcast\nzk_quorum_size\t3\n\
+            "zk_server_state\tfollower\nzk_peer_state\tfollowing - broadcast\n\
+             zk_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\n\
              zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         let observer = Stats { mode: Mode::Observer, ..follower() };

@@ -8,17 +8,18 @@ use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use stoa_core::Share;
+use stoa_core::{HistoryId, Share, Standing};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
-pub(super) const PROTOCOL: u32 = 3;
+pub(super) const PROTOCOL: u32 = 5;
 /// The same of servers with several partitions: they had logs of their own before.
-const PROTOCOL_OF_SEVERAL: u32 = 4;
+const PROTOCOL_OF_SEVERAL: u32 = 6;
 
 fn protocol(share: Share) -> u32 {
     if share.partitions > 1 { PROTOCOL_OF_SEVERAL } else { PROTOCOL }
@@ -27,7 +28,7 @@ fn protocol(share: Share) -> u32 {
 const FRAME_BYTES_MAX: usize = 256;
 const MAGIC: [u8; 8] = *b"STOAPEER";
 /// A hello without the text at its end.
-const HELLO_BYTES: usize = 88;
+const HELLO_BYTES: usize = 105;
 const SOFTWARE_BYTES_MAX: usize = 64;
 const PROOF_BYTES: usize = 32;
 /// Texts of others are cut after this many characters before they are shown.
@@ -56,6 +57,8 @@ pub(crate) struct Identity {
     pub(crate) incarnation: u64,
     /// Its data folder.
     pub(crate) disk: [u8; 16],
+    /// Which history it has, or would found.
+    pub(crate) standing: Standing,
     /// The version of the protocol between servers.
     pub(crate) protocol: u32,
     /// Name and version of its program.
@@ -66,6 +69,8 @@ pub(crate) struct Identity {
 pub(super) struct Local {
     pub(super) me: u64,
     pub(super) disk: [u8; 16],
+    /// Which history it has, or would found; it comes to one while it runs.
+    pub(super) standing: watch::Receiver<Standing>,
     /// The partition that its connections are for.
     pub(super) share: Share,
     pub(super) incarnation: u64,
@@ -85,7 +90,7 @@ pub(super) struct Hello {
 }
 
 impl Local {
-    fn hello(&self, to: u64, purpose: Purpose) -> Result<Vec<u8>, String> {
+    fn hello(&self, to: u64, purpose: Purpose, standing: Standing) -> Result<Vec<u8>, String> {
         let challenge: [u8; 32] = random::bytes()?;
         let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
         bytes.extend_from_slice(&MAGIC);
@@ -97,6 +102,13 @@ impl Local {
         bytes.extend_from_slice(&self.disk);
         bytes.extend_from_slice(&self.incarnation.to_le_bytes());
         bytes.extend_from_slice(&challenge);
+        let (kind, history) = match standing {
+            Standing::New => (0, HistoryId::default()),
+            Standing::Founds(history) => (1, history),
+            Standing::Has(history) => (2, history),
+        };
+        bytes.push(kind);
+        bytes.extend_from_slice(&history.0);
         let text = self.software.as_bytes();
         bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
         Ok(bytes)
@@ -128,6 +140,20 @@ impl Local {
                 self.me
             )),
             _ => self.check_share(hello),
+        }?;
+        self.check_history(hello)
+    }
+
+    /// Servers of two ensembles have nothing to say to each other.
+    fn check_history(&self, hello: &Hello) -> Result<(), String> {
+        let ours = self.standing.borrow().history();
+        match (ours, hello.identity.standing.history()) {
+            (Some(ours), Some(theirs)) if ours != theirs => Err(format!(
+                "servers {} and {} are of different ensembles, {theirs} and {ours}: see servers on both. For one to join \
+                 the other's, stop it, move its data folder away, and start it with an empty one",
+                hello.identity.id, self.me
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -218,6 +244,13 @@ impl Hello {
             Some(3) => Purpose::Lifeline,
             _ => return Err("the purpose of its connection is unknown: is it of another release?".into()),
         };
+        let history = HistoryId(field(&bytes, 89).ok_or_else(short)?);
+        let standing = match bytes.get(88) {
+            Some(0) => Standing::New,
+            Some(1) => Standing::Founds(history),
+            Some(2) => Standing::Has(history),
+            _ => return Err("what it says of its history is unknown: is it of another release?".into()),
+        };
         let software = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
         let software = &software[..software.len().min(SOFTWARE_BYTES_MAX)];
         Ok(Self {
@@ -225,6 +258,7 @@ impl Hello {
                 id: u64::from_le_bytes(field(&bytes, 16).ok_or_else(short)?),
                 incarnation: u64::from_le_bytes(field(&bytes, 48).ok_or_else(short)?),
                 disk: field(&bytes, 32).ok_or_else(short)?,
+                standing,
                 protocol: theirs,
                 software: printable(software),
             },
@@ -249,17 +283,44 @@ pub(super) fn printable(bytes: &[u8]) -> String {
     text
 }
 
+/// Another server, whose name is proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Met {
+    /// Who it is.
+    pub(super) identity: Identity,
+    /// What this server has said of its own history.
+    pub(super) said: Standing,
+}
+
+impl Met {
+    /// Whether both have the same history: then, and only then, is there more to say. Both sides come to the same.
+    pub(super) fn is_of_one_history(&self) -> bool {
+        self.said.history().is_some() && self.said == self.identity.standing
+    }
+
+    /// Why there is no more to say for now.
+    pub(super) fn why_not(&self) -> &'static str {
+        match (self.said.history(), self.identity.standing.history()) {
+            (None, None) => "it is new, as this server is",
+            (Some(_), None) => "it is new, and joins the ensemble of this server",
+            (None, Some(_)) => "this server is new, and joins its ensemble",
+            (Some(_), Some(_)) => "it is of another ensemble",
+        }
+    }
+}
+
 /// Introduces this server to the one it has connected to. `Err` says why that failed.
 pub(super) async fn initiate<S>(
     stream: &mut S,
     local: &Local,
     to: u64,
     purpose: Purpose,
-) -> Result<Identity, String>
+) -> Result<Met, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let ours = local.hello(to, purpose)?;
+    let said = *local.standing.borrow();
+    let ours = local.hello(to, purpose, said)?;
     send(stream, FrameKind::Hello, &ours).await?;
     let theirs = Hello::parse(receive(stream, FrameKind::Hello).await?)?;
     if theirs.identity.id != to {
@@ -277,7 +338,7 @@ where
     if !local.is_proven(Role::Acceptor, &ours, &theirs.bytes, &proof) {
         return Err(format!("it {WRONG_SECRET}"));
     }
-    Ok(theirs.identity)
+    Ok(Met { identity: theirs.identity, said })
 }
 
 /// Receives the hello of a server that has connected, which proves nothing yet.
@@ -291,17 +352,19 @@ where
 }
 
 /// Has a server prove its hello, and proves this one's.
-pub(super) async fn accept<S>(stream: &mut S, local: &Local, theirs: &Hello) -> Result<(), String>
+pub(super) async fn accept<S>(stream: &mut S, local: &Local, theirs: &Hello) -> Result<Met, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let ours = local.hello(theirs.identity.id, theirs.purpose)?;
+    let said = *local.standing.borrow();
+    let ours = local.hello(theirs.identity.id, theirs.purpose, said)?;
     send(stream, FrameKind::Hello, &ours).await?;
     let proof = receive(stream, FrameKind::Proof).await?;
     if !local.is_proven(Role::Initiator, &theirs.bytes, &ours, &proof) {
         return Err(format!("server {} {WRONG_SECRET}", theirs.identity.id));
     }
-    send(stream, FrameKind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await
+    send(stream, FrameKind::Accepted, &local.proof(Role::Acceptor, &theirs.bytes, &ours)).await?;
+    Ok(Met { identity: theirs.identity.clone(), said })
 }
 
 /// Tells the other side why it is refused, as far as it listens.
@@ -356,6 +419,7 @@ mod tests {
         Local {
             me,
             disk: [u8::try_from(me).unwrap(); 16],
+            standing: watch::channel(Standing::Has(HistoryId([7; 16]))).1,
             share: Share { partition: 1, partitions: 4 },
             incarnation: 100 + me,
             software: "stoa 9".into(),
@@ -367,13 +431,16 @@ mod tests {
         Local { share: Share { partition, partitions }, ..local }
     }
 
-    async fn meet(one: &Local, two: &Local, to: u64) -> (Result<Identity, String>, Result<Identity, String>) {
+    fn standing(local: Local, standing: Standing) -> Local {
+        Local { standing: watch::channel(standing).1, ..local }
+    }
+
+    async fn meet(one: &Local, two: &Local, to: u64) -> (Result<Met, String>, Result<Met, String>) {
         let (mut near, mut far) = tokio::io::duplex(64);
         let accepting = async {
             let accepted = async {
                 let hello = greeting(&mut far, two).await?;
-                accept(&mut far, two, &hello).await?;
-                Ok::<_, String>(hello.identity)
+                accept(&mut far, two, &hello).await
             };
             let accepted = accepted.await;
             if let Err(why) = &accepted {
@@ -389,6 +456,8 @@ mod tests {
         for secret in [None, Some("s3cret")] {
             let (of_two, of_one) = meet(&local(1, secret), &local(2, secret), 2).await;
             let (of_two, of_one) = (of_two.unwrap(), of_one.unwrap());
+            assert!(of_two.is_of_one_history() && of_one.is_of_one_history());
+            let (of_two, of_one) = (of_two.identity, of_one.identity);
             assert_eq!((of_one.id, of_one.incarnation, of_one.disk), (1, 101, [1; 16]));
             assert_eq!((of_two.id, of_two.incarnation, of_two.disk), (2, 102, [2; 16]));
             assert_eq!((of_two.software.as_str(), of_two.protocol), ("stoa 9", PROTOCOL_OF_SEVERAL));
@@ -433,6 +502,12 @@ mod tests {
             ),
             (of(local(1, None), 0, 1), of(local(2, None), 0, 4), 2, "server 1 has 1 partition, server 2"),
             (of(local(1, None), 2, 4), of(local(2, None), 0, 4), 2, "for partition 2, this is partition 0"),
+            (
+                standing(local(1, None), Standing::Has(HistoryId([6; 16]))),
+                local(2, None),
+                2,
+                "servers 1 and 2 are of different ensembles, 06060606060606060606060606060606 and 0707",
+            ),
         ];
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;
@@ -443,12 +518,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_is_new_is_met_and_no_more() {
+        let history = HistoryId([7; 16]);
+        for (one, two, near, far) in [
+            (Standing::New, Standing::Founds(history), "it is new, as this", "it is new, as this"),
+            (Standing::Has(history), Standing::New, "it is new, and joins the", "this server is new"),
+            (Standing::Has(history), Standing::Founds(history), "it is new, and joins", "this server is new"),
+        ] {
+            let (one, two) = (standing(local(1, None), one), standing(local(2, None), two));
+            let (of_two, of_one) = meet(&one, &two, 2).await;
+            for (met, of, why) in [(of_two.unwrap(), &two, near), (of_one.unwrap(), &one, far)] {
+                assert!(!met.is_of_one_history() && met.why_not().starts_with(why), "{met:?}");
+                assert_eq!(met.identity.standing, *of.standing.borrow());
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn whoever_answers_for_another_partition_is_left() {
         let (mut near, mut far) = tokio::io::duplex(1024);
         let (one, two) = (local(1, None), of(local(2, None), 0, 4));
         let acting = async {
             receive(&mut far, FrameKind::Hello).await.unwrap();
-            send(&mut far, FrameKind::Hello, &two.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+            send(&mut far, FrameKind::Hello, &two.hello(1, Purpose::Messages, Standing::New).unwrap())
+                .await
+                .unwrap();
         };
         let (result, ()) = tokio::join!(initiate(&mut near, &one, 2, Purpose::Messages), acting);
         assert_eq!(result.unwrap_err(), "its connection is for partition 0, this is partition 1");
@@ -462,7 +556,9 @@ mod tests {
         let poses = local(2, Some("guess"));
         let acting = async {
             greeting(&mut far, &poses).await.unwrap();
-            send(&mut far, FrameKind::Hello, &poses.hello(1, Purpose::Messages).unwrap()).await.unwrap();
+            send(&mut far, FrameKind::Hello, &poses.hello(1, Purpose::Messages, Standing::New).unwrap())
+                .await
+                .unwrap();
             let proof = receive(&mut far, FrameKind::Proof).await.unwrap();
             send(&mut far, FrameKind::Accepted, &proof).await.unwrap();
         };
@@ -496,7 +592,7 @@ mod tests {
 
     #[test]
     fn hellos_that_are_cut_or_foreign_are_refused() {
-        let whole = local(1, None).hello(2, Purpose::Messages).unwrap();
+        let whole = local(1, None).hello(2, Purpose::Messages, Standing::New).unwrap();
         for cut in 0..HELLO_BYTES {
             assert!(Hello::parse(whole[..cut].to_vec()).is_err(), "{cut}");
         }
@@ -506,7 +602,9 @@ mod tests {
         assert!(Hello::parse(newer).err().unwrap().contains("version 9"));
         let mut odd = whole;
         odd[12] = 4;
-        assert!(Hello::parse(odd).err().unwrap().contains("purpose"));
+        assert!(Hello::parse(odd.clone()).err().unwrap().contains("purpose"));
+        (odd[12], odd[88]) = (1, 3);
+        assert!(Hello::parse(odd).err().unwrap().contains("history"));
         assert_eq!(printable(b"a\x1b[2Jb\xff\n"), "a\\u{1b}[2Jb\u{fffd}\\n");
     }
 }

@@ -34,10 +34,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{Pieces, Share};
+use stoa_core::{Pieces, Share, Standing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
@@ -49,7 +50,7 @@ pub(crate) use stream::PeerTls;
 
 use crate::complaints::Complaints;
 use crate::random;
-use hello::{Hello, Local, Purpose};
+use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link};
 use member::{Backoff, PeerMember, Up};
@@ -69,12 +70,14 @@ pub(crate) struct Common {
     /// `None` where the system has no such thing.
     lifelines: Option<Arc<Lifelines>>,
     complaints: Arc<Complaints>,
+    /// What the others are told of this server's history.
+    standing: watch::Sender<Standing>,
 }
 
 impl Common {
     /// To be made once, before anything else. What an earlier process has left of snapshots in the folder
     /// is removed.
-    pub(crate) fn new(folder: &Path) -> Result<Self, String> {
+    pub(crate) fn new(folder: &Path, standing: Standing) -> Result<Self, String> {
         snapshot::clean(folder)
             .map_err(|error| format!("old snapshots in {} cannot be removed: {error}", folder.display()))?;
         let lifelines = Lifelines::start()
@@ -90,6 +93,7 @@ impl Common {
             complaints: Arc::new(Complaints::new(
                 "connections between servers were refused or closed, or snapshots not received",
             )),
+            standing: watch::channel(standing).0,
         })
     }
 }
@@ -119,7 +123,9 @@ pub(crate) struct PeerOptions {
 /// What happens between this server and the others.
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
-    /// A peer can be sent to, and what it sends from now on follows.
+    /// A peer has said who it is and which history it has; it is not of this server's, so that is all.
+    Met(u64, Identity),
+    /// A peer of this server's history can be sent to, and what it sends from now on follows.
     Connected(u64, Identity),
     /// A peer that was connected is so no more; why, and which connection failed.
     Lost(u64, String),
@@ -176,7 +182,15 @@ impl Peers {
         let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software } = options;
         let incarnation = common.incarnation;
         let inner = Rc::new(Inner {
-            local: Local { me, disk, share, incarnation, software, secret },
+            local: Local {
+                me,
+                disk,
+                standing: common.standing.subscribe(),
+                share,
+                incarnation,
+                software,
+                secret,
+            },
             tls,
             common,
             folder,
@@ -188,6 +202,7 @@ impl Peers {
             tasks: RefCell::default(),
         });
         inner.spawn(Rc::clone(&inner).admit(callers));
+        inner.spawn(Rc::clone(&inner).tell_standing());
         let peers = Self { inner };
         peers.set_members(members);
         peers
@@ -281,6 +296,11 @@ impl Peers {
         member.sending.replace(Some(task));
     }
 
+    /// What the others are told of this server's history from now on, by all its partitions.
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        self.inner.common.standing.send_replace(standing);
+    }
+
     /// How it stands with every member, by id.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.inner.members.borrow().values().map(|member| member.status()).collect()
@@ -320,6 +340,23 @@ impl Inner {
 
     fn is_member(&self, member: &Rc<PeerMember>) -> bool {
         self.members.borrow().get(&member.address.id).is_some_and(|known| Rc::ptr_eq(known, member))
+    }
+
+    /// Tells all members at once when this server has something else to say of its history, for ever.
+    async fn tell_standing(self: Rc<Self>) {
+        let mut standing = self.local.standing.clone();
+        while standing.changed().await.is_ok() {
+            self.members.borrow().values().for_each(|member| member.redial.notify_one());
+        }
+    }
+
+    /// A member is proven. Whether it is of this server's history; if not, it was met, and the connection ends.
+    fn acquaint(&self, met: &Met) -> bool {
+        let is_same = met.is_of_one_history();
+        if !is_same && self.partition() == 0 {
+            self.tell(PeerEvent::Met(met.identity.id, met.identity.clone()));
+        }
+        is_same
     }
 
     /// Keeps the connection to a member, for ever.
@@ -387,8 +424,8 @@ impl Inner {
             let said = socket.write_u8(self.partition()).await;
             said.map_err(|error| format!("the connection broke: {error}"))?;
             let mut stream = Stream::to(socket, self.tls.as_ref(), host).await?;
-            let identity = hello::initiate(&mut stream, &self.local, *id, purpose).await?;
-            Ok((stream, identity))
+            let met = hello::initiate(&mut stream, &self.local, *id, purpose).await?;
+            if self.acquaint(&met) { Ok((stream, met.identity)) } else { Err(met.why_not().to_owned()) }
         };
         match timeout(HANDSHAKE_PATIENCE, meeting).await {
             Ok(result) => result,
@@ -498,7 +535,8 @@ impl Inner {
         };
         self.unproven.done(number);
         let (stream, hello, member) = match proven {
-            Ok(proven) => proven,
+            Ok(Some(proven)) => proven,
+            Ok(None) => return,
             Err(why) => {
                 self.common
                     .complaints
@@ -529,11 +567,12 @@ impl Inner {
         }
     }
 
+    /// Who has connected, for which purpose; `None` if it is of no history yet, or this server is not.
     async fn prove(
         &self,
         socket: TcpStream,
         address: SocketAddr,
-    ) -> Result<(Stream, Hello, Rc<PeerMember>), String> {
+    ) -> Result<Option<(Stream, Hello, Rc<PeerMember>)>, String> {
         let mut socket = socket;
         if let Err(why) = stream::check_tls(&socket, self.tls.is_some()).await {
             if self.tls.is_some() {
@@ -549,11 +588,11 @@ impl Inner {
             let member = self.members.borrow().get(&id).cloned();
             let member = member.ok_or_else(|| not_listed(id))?;
             self.check_origin(&stream, &member, address).await?;
-            hello::accept(&mut stream, &self.local, &hello).await?;
-            Ok::<_, String>((hello, member))
+            let met = hello::accept(&mut stream, &self.local, &hello).await?;
+            Ok::<_, String>(self.acquaint(&met).then_some((hello, member)))
         };
         match proven.await {
-            Ok((hello, member)) => Ok((stream, hello, member)),
+            Ok(proven) => Ok(proven.map(|(hello, member)| (stream, hello, member))),
             Err(why) => {
                 hello::refuse(&mut stream, &why).await;
                 Err(why)

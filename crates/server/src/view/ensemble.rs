@@ -67,6 +67,10 @@ pub const LAG_ENTRIES_MAX: u64 = 1000;
 pub struct EnsembleStatus {
     /// The server's own number.
     pub id: u64,
+    /// The name of the history that it has, if it has one: that of its ensemble.
+    pub history: Option<String>,
+    /// Of whom it has to hear before it founds one.
+    pub missing: Vec<u64>,
     /// Who leads the first partition, if it is known of all who leads them.
     pub leader: Option<u64>,
     /// The term, of the first partition.
@@ -123,6 +127,8 @@ pub struct MemberStatus {
     pub votes: bool,
     /// Whether it is to have one, by the list of servers, and has none yet.
     pub joins: bool,
+    /// Whether it has come back with another disk than it had, and has to join anew.
+    pub has_other_disk: bool,
     /// Its host, and the port for other servers, if the settings name it.
     pub address: Option<(String, u16)>,
     /// At the leader: up to which position it is known to have the entries.

@@ -533,6 +533,7 @@ pub(crate) mod tests {
                 belongs: true,
                 votes,
                 joins: false,
+                has_other_disk: false,
                 address: Some((host, 2888)),
                 matched,
                 lag,
@@ -547,6 +548,8 @@ pub(crate) mod tests {
         ];
         let ensemble = EnsembleStatus {
             id: 1,
+            history: Some("0123456789abcdef0123456789abcdef".to_owned()),
+            missing: Vec::new(),
             leader: Some(1),
             term: 7,
             last: 5_001,

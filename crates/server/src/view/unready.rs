@@ -70,6 +70,14 @@ impl EnsembleStatus {
         let voters: Vec<_> = self.members.iter().filter(|member| member.votes).collect();
         let is_named = |member: &MemberStatus| member.address.is_some();
         let belongs = self.members.iter().any(|member| member.id == self.id && member.belongs);
+        if !belongs && voters.len() == 1 && self.members.iter().filter(|member| member.belongs).count() == 1 {
+            return format!(
+                "no leader is known: the data folder is that of server {}, which stood alone, and this is server {}: set \
+                 server-id to that (or write it into the file myid), or run `stoa recover` to make the folder this server's",
+                numbers(&voters),
+                self.id
+            );
+        }
         if voters.iter().any(|member| member.id != self.id) && !self.members.iter().any(is_named) {
             return format!(
                 "no leader is known: the data folder is that of one of the servers {}, and the settings name no \
@@ -77,10 +85,14 @@ impl EnsembleStatus {
                 numbers(&voters),
             );
         }
+        if self.history.is_none() {
+            return self.why_new();
+        }
         if voters.is_empty() {
-            let others = self.unreached(|_| true);
+            let (others, history) = (self.unreached(|_| true), self.history.as_deref().unwrap_or_default());
             return format!(
-                "no leader is known: this server waits for reconfig to add it to the ensemble{others}"
+                "no leader is known: this server waits to be taken in by the ensemble {history}, which takes a majority of \
+                 its servers, and this one in its list: reconfig adds it{others}"
             );
         }
         if !belongs {
@@ -88,6 +100,15 @@ impl EnsembleStatus {
             return format!(
                 "no leader is known: this server does not belong to the servers {}; reconfig adds it{others}",
                 numbers(&voters)
+            );
+        }
+        let changed: Vec<_> = voters.iter().copied().filter(|member| member.has_other_disk).collect();
+        if changed.len() > (voters.len() - 1) / 2 {
+            return format!(
+                "no leader is known: the servers {} have come back with other data folders than they had, and the others \
+                 are no majority without what was in those. Put the folders back; or, if they are lost for good, stop all \
+                 servers, run `stoa recover` on the folder of this one, and start the others with empty ones",
+                numbers(&changed),
             );
         }
         let is_reached = |member: &&&MemberStatus| member.id == self.id || is_connected(member);
@@ -104,6 +125,25 @@ impl EnsembleStatus {
                 "no leader is known, and an election is under way: this server reaches {counts}{own}{others}"
             )
         }
+    }
+
+    /// Why a server whose data folder holds nothing has not begun.
+    fn why_new(&self) -> String {
+        if self.missing.is_empty() {
+            let others = self.unreached(|_| true);
+            return format!(
+                "the data folder is empty, and this server waits to hear of an ensemble that it is to join{others}"
+            );
+        }
+        let missing: Vec<_> =
+            self.members.iter().filter(|member| self.missing.contains(&member.id)).collect();
+        let others = self.unreached(|member| self.missing.contains(&member.id));
+        format!(
+            "the data folder is empty, and a new ensemble begins when all servers that are to vote in it have heard of \
+             each other, as one of them may have the data of an ensemble that there was. Start the servers {} (without \
+             `join`), or take them out of `servers` on all{others}",
+            numbers(&missing)
+        )
     }
 
     /// Those of these that are not connected, and why they are not.
@@ -213,7 +253,26 @@ mod tests {
         for member in &mut joining.ensemble.members {
             (member.belongs, member.votes) = (false, false);
         }
-        starts(joining.unready(), "no leader is known: this server waits for reconfig to add it");
+        let mut new = joining.clone();
+        new.ensemble.history = None;
+        starts(new.unready(), "the data folder is empty, and this server waits to hear of an ensemble");
+        new.ensemble.missing = vec![4];
+        let why = new.unready().unwrap();
+        let expected = "Start the servers 4 (without `join`), or take them out of `servers` on all; server 4 (zoo4.example port 2888): \
+                        refused";
+        assert!(why.starts_with("the data folder is empty, and a new") && why.ends_with(expected), "{why}");
+        starts(
+            joining.unready(),
+            "no leader is known: this server waits to be taken in by the ensemble 0123",
+        );
+        let mut renumbered = looking();
+        for member in &mut renumbered.ensemble.members {
+            (member.belongs, member.votes) = (member.id == 1, member.id == 1);
+        }
+        starts(
+            renumbered.unready(),
+            "no leader is known: the data folder is that of server 1, which stood alone, and",
+        );
         let mut no_list = looking();
         for member in &mut no_list.ensemble.members {
             (member.address, member.link) = (None, None);
@@ -222,6 +281,16 @@ mod tests {
             no_list.unready(),
             "no leader is known: the data folder is that of one of the servers 1, 2, 3, and the settings name no",
         );
+    }
+
+    #[test]
+    fn who_is_left_of_a_majority_says_what_can_be_done() {
+        let mut left = looking();
+        left.ensemble.members[0].has_other_disk = true;
+        starts(left.unready(), "no leader is known, and an election is under way");
+        left.ensemble.members[2].has_other_disk = true;
+        let why = left.unready().unwrap();
+        assert!(why.contains("the servers 1, 3 have come back") && why.contains("`stoa recover`"), "{why}");
     }
 
     #[test]

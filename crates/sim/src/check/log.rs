@@ -49,8 +49,9 @@ impl Checker {
         let before = self.last_zxid();
         let mut timeline = self.records.back().map_or(self.timeline, |record| record.timeline);
         let is_mark = store.snapshot.is_some();
-        if store.snapshot.is_some_and(|mark| position != 1 || mark.position != 1) {
-            return violation(format!("record {position} is a mark, and is not the log's first"));
+        // The first one, and one behind a snapshot that no record follows.
+        if store.snapshot.is_some_and(|mark| (mark.position, mark.term) != timeline.last) {
+            return violation(format!("record {position} is a mark, and is not where the log ends"));
         }
         if let Some(vote) = store.vote {
             if vote.term < timeline.term || (!is_mark && vote.voted_for != self.id()) {
@@ -256,6 +257,8 @@ impl Checker {
         // A snapshot may hold a vote that was on its way to the log.
         let Timeline { last, term } = self.timeline;
         let vote = restored.vote;
+        // Nothing is there before the first record.
+        let last = if *position == 0 { (0, 0) } else { last };
         let is_whole = (restored.base.position, restored.base.term) == last && restored.entries.is_empty();
         // The first record says who the members are, as of a term that nobody has voted in.
         let is_own = vote.voted_for == self.id() || (vote.voted_for == 0 && *position <= 1);

@@ -10,6 +10,11 @@ use stoa_core::{Now, Shard};
 /// The disks that a server has met the others with; it is durable.
 pub(crate) type KnownDisks = BTreeMap<u8, u64>;
 
+/// The number of a disk, from its id as servers say it.
+pub(crate) fn disk_id(id: [u8; 16]) -> u64 {
+    u128::from_be_bytes(id) as u64
+}
+
 /// What a running server knows of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Acquaintance {

@@ -243,22 +243,32 @@ impl World {
         self.clients.iter_mut().for_each(|client| client.finish());
     }
 
+    fn newest_term(&self) -> Option<u64> {
+        self.running().map(|(_, process)| process.first().status().term).max()
+    }
+
     /// Sessions that nobody speaks for any more end, and with them their ephemerals.
     fn sessions_end(&mut self) -> Result<(), Failure> {
         let longest_us = self.settings.config.session_timeout_max_ms as u64 * 1000;
-        self.pass(longest_us + 2_000_000)?;
-        let history = &self.judges.history;
-        let left = self.clients.iter().flat_map(|client| client.left());
-        let mut left = left
-            .copied()
-            .filter(|session| history.is_global(*session, i64::MAX) && !history.is_closed(*session));
-        let locals: usize = self.running().map(|(_, process)| process.first().local_session_count()).sum();
-        if locals > 0 {
-            return Err(Failure::Liveness(format!("{locals} local sessions do not end")));
-        }
-        match left.next() {
-            None => Ok(()),
-            Some(session) => Err(Failure::Liveness(format!("session {session:#x} does not end"))),
+        loop {
+            let term = self.newest_term();
+            self.pass(longest_us + 2_000_000)?;
+            let locals: usize =
+                self.running().map(|(_, process)| process.first().local_session_count()).sum();
+            let history = &self.judges.history;
+            let left = self.clients.iter().flat_map(|client| client.left()).copied();
+            let mut left =
+                left.filter(|session| history.is_global(*session, i64::MAX) && !history.is_closed(*session));
+            let what = match (left.next(), locals) {
+                (None, 0) => return Ok(()),
+                (Some(session), _) => format!("session {session:#x} does not end"),
+                (None, locals) => format!("{locals} local sessions do not end"),
+            };
+            // A list may still be carried out, and whoever leads anew gives everybody the whole timeout.
+            if self.newest_term() == term {
+                self.show_standings();
+                return Err(Failure::Liveness(what));
+            }
         }
     }
 

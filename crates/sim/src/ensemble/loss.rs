@@ -70,8 +70,19 @@ impl World {
             .is_some_and(|first| self.is_settled(&first.status()) && first.log_queue().0 == 0)
     }
 
+    /// Whether a server runs that has nothing yet, while nobody else has lost anything.
+    fn is_new(&self, id: u8) -> bool {
+        let process = self.machines[&id].process.as_ref();
+        process.is_some_and(|process| process.first().history().is_none())
+            && self.lost.keys().all(|lost| *lost == id)
+            && self.machines.values().all(|machine| machine.flipped.is_none())
+    }
+
     /// Whether the others can do without what this server has.
     fn may_lose(&mut self, id: u8) -> bool {
+        if self.is_new(id) {
+            return true;
+        }
         let Some(leading) = self.leading() else { return false };
         let Self { lost, machines, .. } = self;
         lost.retain(|id, last| {
@@ -98,18 +109,19 @@ impl World {
 
     /// The disk of a server is lost: it comes back with an empty one.
     pub fn lose_disk(&mut self, id: u8) {
+        let is_new = self.is_new(id);
         if self.may_lose(id) {
             self.troubled(0);
             self.crash(id, "its disk is lost", true);
-            self.replace_disk(id);
+            self.replace_disk(id, is_new);
         }
     }
 
-    fn replace_disk(&mut self, id: u8) {
+    fn replace_disk(&mut self, id: u8, is_new: bool) {
         let founders = Roster::of_participants(1..=self.settings.servers as u8);
         // Whose settings name those who found the ensemble may begin with them, if they are still those
         // who belong to it.
-        let joins = self.roster() != founders || self.rng.one_in(2);
+        let joins = !is_new && (self.roster() != founders || self.rng.one_in(2));
         let disk = FaultyDisk::new(self.rng.next_u64());
         let disk_id = self.rng.next_u64();
         let trusting = self.settings.trusting;
@@ -118,8 +130,10 @@ impl World {
         self.lost.insert(id, last);
         self.counts.emptied += 1;
         machine.empty(disk);
-        machine.joins = joins;
-        machine.names_all |= joins;
+        if !is_new {
+            machine.joins = joins;
+            machine.names_all |= joins;
+        }
         if !trusting {
             machine.disk_id = disk_id;
         }
@@ -160,7 +174,8 @@ impl World {
         self.trace.event(self.now_us, "disk", format_args!("server {id} does not start: {error}"));
         self.counts.rot_noticed += 1;
         if self.settings.trusting || self.may_lose(id) {
-            self.replace_disk(id);
+            let is_new = self.machines[&id].stored == Restored::default();
+            self.replace_disk(id, is_new);
         } else {
             self.flip_back(id);
         }

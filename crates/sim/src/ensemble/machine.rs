@@ -83,6 +83,11 @@ impl Machine {
         }
     }
 
+    /// The id of its disk, as servers say it.
+    pub(super) fn disk_name(&self) -> [u8; 16] {
+        u128::from(self.disk_id).to_be_bytes()
+    }
+
     /// Nothing is expected of what its disk held.
     pub(super) fn forget_disk(&mut self) {
         self.offered = None;
@@ -320,8 +325,6 @@ impl World {
         let enforce_quota = self.settings.enforce_quota;
         let hash_seed = self.now_us;
         let tree_options = stoa_tree::Options { hash_seed, enforce_quota, ..<_>::default() };
-        let founders = if self.machines[&id].joins { 0 } else { self.settings.servers as u64 };
-        let voters: Vec<u64> = (1..=founders).collect();
         let again_us = self.rng.range(500, 5000);
         // The power may go again while the server starts, above all while it makes its folder.
         let faults = &self.settings.faults;
@@ -341,7 +344,7 @@ impl World {
         if fault {
             machine.disk.fault_after(calls, Fault::PowerLoss);
         }
-        let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (id, partitions), &voters);
+        let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (id, partitions));
         let opened = open(&mut machine.disk);
         if machine.disk.is_powerless() {
             machine.disk.crash();
@@ -455,7 +458,8 @@ impl World {
                 chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
             }
             let own = Config { server_id: id, partition, ..self.settings.config.clone() };
-            let config = Config { servers: servers.clone(), ..own };
+            let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_name());
+            let config = Config { servers: servers.clone(), joins, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return Err(
                     Violation::new(format!("server {id} cannot go on with what its disk holds")).into()
@@ -472,14 +476,10 @@ impl World {
         machine.life += 1;
         machine.late.clear();
         self.counts.starts += 1;
-        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
         for of in 0..self.partitions() {
             self.schedule_turn(id, of, self.now_us + 1);
-            for other in &others {
-                let after = self.rng.range(500, 20_000);
-                self.schedule(after, Happening::Meet(id, *other, of));
-            }
         }
+        self.meet_all(id);
         Ok(())
     }
 

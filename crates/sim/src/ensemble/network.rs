@@ -87,16 +87,21 @@ impl Network {
         self.links.get(&pair(a, b, partition)).is_some_and(|link| link.up)
     }
 
+    /// Whether two running servers could be connected; `Err` says when to try again.
+    pub(super) fn reaches(&self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<(), u64> {
+        let link = self.links.get(&pair(a, b, partition)).copied().unwrap_or_default();
+        let is_open = self.is_whole(a, b, partition) && now_us >= link.noticed_us;
+        if is_open { Ok(()) } else { Err(now_us + 50_000) }
+    }
+
     /// Makes a connection between two running servers; `Err` says when to try again.
     pub(super) fn connect(&mut self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<bool, u64> {
-        let whole = self.is_whole(a, b, partition);
+        let reaches = self.reaches(a, b, partition, now_us);
         let link = self.links.entry(pair(a, b, partition)).or_default();
         if link.up {
             return Ok(false);
         }
-        if !whole || now_us < link.noticed_us {
-            return Err(now_us + 50_000);
-        }
+        reaches?;
         link.up = true;
         link.epoch += 1;
         Ok(true)

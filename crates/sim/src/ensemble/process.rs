@@ -4,7 +4,7 @@
 //! Every call of a core is followed by a look at how far it has applied its timeline: what it has
 //! applied, and the state that it has come to, is shown to the judges.
 
-use super::acquaintance::{Acquaintance, KnownDisks};
+use super::acquaintance::{Acquaintance, KnownDisks, disk_id};
 use super::expiry::Expiry;
 use super::history::{Did, items};
 use super::places::check_places;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_core::Shard;
-use stoa_core::{Append, ConnectionId, Now, PeerOutput, ShardMessage, SnapshotOutput, StateLoader};
+use stoa_core::{Append, ConnectionId, Now, PeerOutput, ShardMessage, SnapshotOutput, Standing, StateLoader};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -38,6 +38,8 @@ pub(super) enum Input {
     Peer(u8, Bytes),
     /// Another server is connected, with this disk.
     PeerConnected(u8, u64),
+    /// Another server has said which disk and which history it has, and is not of this one's.
+    PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
     /// A snapshot, whole, with its message.
     Snapshot(u8, Bytes, Chunks),
@@ -74,9 +76,14 @@ pub(super) struct TurnOutput {
     pub(super) told: Vec<u8>,
     /// A snapshot was taken over.
     pub(super) has_taken_over: bool,
+    /// It has something else to say of its history.
+    pub(super) has_news: bool,
     /// It has finished what it had begun, and ends.
     pub(super) has_stopped: bool,
 }
+
+/// Where a history begins: what stands there says who founded it, and is no entry.
+const FOUNDED: u64 = 1;
 
 /// Why a turn ended before its end.
 #[derive(Debug)]
@@ -359,6 +366,7 @@ impl Process {
             Input::HangUp(key) => self.disconnected(of, key, scene),
             Input::Peer(from, message) => self.peer_message(of, from, message, scene)?,
             // The disks are the first partition's business, with which the log is.
+            Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
             Input::PeerConnected(peer, _) if of > 0 => thread.core.peer_connected(peer, now),
             Input::PeerConnected(peer, disk) => {
                 thread.acquaintance.meet(&mut thread.core, scene.known, peer, disk, now);
@@ -500,6 +508,16 @@ impl Process {
                 PeerOutput::Members(_) if of > 0 => acquaintance.look_around(core),
                 PeerOutput::Leads(_) if of > 0 => {}
                 PeerOutput::Leads(peer) => acquaintance.accept(scene.known, peer),
+                PeerOutput::Began { history, founders } => {
+                    scene.trace.event(
+                        scene.now_us,
+                        "history",
+                        format_args!("server {} has {history}", self.id),
+                    );
+                    *scene.known = founders.into_iter().map(|(id, disk)| (id, disk_id(disk))).collect();
+                    out.has_news = true;
+                }
+                PeerOutput::Founds(_) => out.has_news = true,
                 PeerOutput::Members(members) => {
                     let what = format_args!("to server {}: {members:?}", self.id);
                     scene.trace.event(scene.now_us, "members", what);
@@ -585,7 +603,7 @@ impl Process {
             let tree = self.threads[usize::from(of)].core.tree();
             return Ok(timelines.reached(id, of, applied, tree)?);
         }
-        for position in from + 1..=applied {
+        for position in from.max(FOUNDED) + 1..=applied {
             if position <= scene.stored.base.position {
                 if position > history.position() {
                     return wrong(format!("took over position {position}, which nobody had applied"));

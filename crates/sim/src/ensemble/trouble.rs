@@ -71,6 +71,8 @@ const AFTERMATH_US: u64 = 2_000_000;
 /// The longest time for which one thread stands still, and for which what it is told is late, microseconds.
 const STALL_US: u64 = 150_000;
 const WORDS_LATE_US: u64 = 100_000;
+/// In so many microseconds most ensembles are founded.
+const BIRTH_US: u64 = 60_000;
 /// Once in so many times that a leader's log is told late by one of its threads the leader ends before.
 const NEVER_TOLD_ONE_IN: u64 = 4;
 
@@ -78,6 +80,11 @@ impl World {
     pub(super) fn schedule_all_trouble(&mut self) {
         for trouble in Trouble::ALL {
             self.schedule_trouble(trouble);
+        }
+        if self.settings.faults.empty_ms > 0 && self.rng.one_in(2) {
+            // While the servers hear of each other, and before they have founded anything.
+            let after = self.rng.range(1000, BIRTH_US);
+            self.schedule(after, Happening::Trouble(Trouble::Empty));
         }
     }
 

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use stoa_core::PeerOutput;
+use stoa_core::{PeerOutput, Standing};
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -425,7 +425,7 @@ impl World {
                 }
             }
             Happening::Parcel(parcel) => self.parcel_arrives(parcel),
-            Happening::Meet(a, b, of) => self.meet(a, b, of),
+            Happening::Meet(a, b, of) => self.meet(a, b, of)?,
             Happening::Break(a, b, of) => self.part(a, b, of, 20_000),
             Happening::Lost(id, life, peer, of) => {
                 if self.is_life(id, life) {
@@ -532,6 +532,9 @@ impl World {
             self.schedule(after, Happening::Word(id, life, of, to));
         }
         self.counts.taken_over += u64::from(out.has_taken_over);
+        if out.has_news {
+            self.meet_all(id);
+        }
         for sender in out.told {
             self.tell_sender(sender, id, true);
         }
@@ -540,7 +543,11 @@ impl World {
                 PeerOutput::Send { to, message } => {
                     self.post((id, to, of), message.encode().join().into(), None);
                 }
-                PeerOutput::Members(_) | PeerOutput::Leads(_) | PeerOutput::Servers => {}
+                PeerOutput::Members(_)
+                | PeerOutput::Leads(_)
+                | PeerOutput::Servers
+                | PeerOutput::Founds(_)
+                | PeerOutput::Began { .. } => {}
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);
                     let is_up = self.network.is_up(id, to, of);
@@ -638,10 +645,54 @@ impl World {
         }
     }
 
+    /// A server has something new to say to all others.
+    pub(super) fn meet_all(&mut self, id: u8) {
+        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        for of in 0..self.partitions() {
+            for other in &others {
+                let after = self.rng.range(500, 20_000);
+                self.schedule(after, Happening::Meet(id, *other, of));
+            }
+        }
+    }
+
+    /// What a server that runs says of its history.
+    fn standing(&self, id: u8) -> Standing {
+        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        process.map_or(Standing::New, |process| process.first().standing())
+    }
+
+    /// Two servers say which histories they have, as that is not the same. They do so again: sooner or later they
+    /// have the same.
+    fn acquaint(&mut self, a: u8, b: u8, of: u8) -> Result<(), Failure> {
+        let (one, other) = (self.standing(a), self.standing(b));
+        if let (Some(one), Some(other)) = (one.history(), other.history()) {
+            let two = format!("server {a} has the history {one}, server {b} {other}");
+            return Err(Violation::new(two).into());
+        }
+        let mut again_us = self.now_us + self.rng.range(20_000, 200_000);
+        match self.network.reaches(a, b, of, self.now_us) {
+            Ok(()) if of == 0 => {
+                for (id, peer, says) in [(a, b, other), (b, a, one)] {
+                    let disk = self.machines.get(&peer).map(Machine::disk_name).unwrap_or_default();
+                    self.push(id, of, Input::PeerMet(peer, disk, says));
+                }
+            }
+            Ok(()) => {}
+            Err(later_us) => again_us = later_us,
+        }
+        self.schedule_at(again_us, Happening::Meet(a, b, of));
+        Ok(())
+    }
+
     /// A partition of two servers tries to connect.
-    fn meet(&mut self, a: u8, b: u8, of: u8) {
+    fn meet(&mut self, a: u8, b: u8, of: u8) -> Result<(), Failure> {
         if !self.is_open(a, b, of) || !self.is_open(b, a, of) {
-            return;
+            return Ok(());
+        }
+        let history = self.standing(a).history();
+        if history.is_none() || history != self.standing(b).history() {
+            return self.acquaint(a, b, of);
         }
         match self.network.connect(a, b, of, self.now_us) {
             Ok(false) => {}
@@ -653,6 +704,7 @@ impl World {
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),
         }
+        Ok(())
     }
 
     /// A partition's connection between two servers ends, which they notice within the time given.

@@ -1,11 +1,13 @@
 //! What comes out of a timeline.
 
+use crate::birth::{DiskId, Standing};
 use crate::message::Message;
 use crate::shared_log::{Delivery, Proposal};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Entry, Pieces};
+use stoa_group::{Entry, HistoryId, Pieces};
 
 /// Something for another server.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +35,18 @@ pub enum PeerOutput {
     /// This server leads in a new term, and what it leads with is committed here. If it has come back with
     /// another disk, a majority has elected it with that, so it has joined anew without our knowing.
     Leads(u8),
+    /// This server has no history, and what it tells the others of that is this from now on: see
+    /// [`Timeline::standing`].
+    Founds(Standing),
+    /// This server has a history from now on, and tells the others so. Those who founded it with this server have these
+    /// disks: should one of them come with another, it has lost what it has promised, and is a stranger. Whoever joins
+    /// knows nobody.
+    Began {
+        /// Its name.
+        history: HistoryId,
+        /// The founders, and their disks.
+        founders: BTreeMap<u8, DiskId>,
+    },
     /// There is another list of servers: connect to those in it, and be connected to by them.
     Servers,
 }

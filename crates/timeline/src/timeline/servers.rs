@@ -1,12 +1,15 @@
 //! The other servers: their messages, elections, who belongs to the ensemble, and time.
 
 use super::{Campaign, Outgoing, PeerOutput, Received, Timeline};
+use crate::birth::{Begin, Birth, DiskId, Standing};
 use crate::message::{BadMessage, Message};
 use crate::peers::{Wanted, server_id};
 use crate::progress::Lead;
+use crate::shared_log::Delivery;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::Change;
+use stoa_group::{Change, History, HistoryId, Mark};
 
 /// Requests without outcome are given again after so many heartbeats: some may have been lost.
 const GIVE_AGAIN_HEARTBEATS: u64 = 5;
@@ -15,6 +18,69 @@ const GIVE_AGAIN_HEARTBEATS: u64 = 5;
 const CAMPAIGN_STAGGER_US: u64 = 20_000;
 
 impl<C: Copy + Ord> Timeline<C> {
+    // ---- which history it is ----
+
+    /// At the first partition: which history this is, if it is one.
+    #[must_use]
+    pub fn history(&self) -> Option<History> {
+        self.log.as_ref()?.history()
+    }
+
+    /// At the first partition: what the other servers are told before anything else.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match (&self.birth, self.history()) {
+            (Some(birth), _) => birth.standing(),
+            (None, Some(history)) => Standing::Has(history.id),
+            (None, None) => Standing::New,
+        }
+    }
+
+    /// Of whom nothing has been heard, who is to found a history with this server. Nobody, if it has one.
+    #[must_use]
+    pub fn founders_missing(&self) -> Vec<u8> {
+        self.birth.iter().flat_map(Birth::missing).collect()
+    }
+
+    /// Another server has said which history it has. Servers of the same one are connected then: see
+    /// [`Timeline::peer_connected`]; nothing else passes between others.
+    pub fn peer_met(&mut self, peer: u8, disk: DiskId, theirs: Standing) {
+        let Some(birth) = &mut self.birth else { return };
+        let before = birth.standing();
+        match birth.hear(peer, disk, theirs) {
+            Some(Begin::Found(history, founders)) => self.begin_history(history, founders),
+            Some(Begin::Join(history)) => self.begin_history(history, BTreeMap::new()),
+            None if birth.standing() == before => {}
+            None => self.tell(PeerOutput::Founds(self.standing())),
+        }
+    }
+
+    /// Nobody else is to be heard of.
+    pub(super) fn found_alone(&mut self) {
+        let me = self.config.server;
+        if self.birth.is_some() && self.config.founders.iter().eq([&me]) {
+            let founders = BTreeMap::from([(me, self.config.disk)]);
+            self.begin_history(HistoryId::of_founders(&founders), founders);
+        }
+    }
+
+    fn begin_history(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) {
+        let Some(log) = &mut self.log else { return };
+        let voters: Vec<u64> = founders.keys().copied().map(u64::from).collect();
+        if !log.begin_history(history, &voters) {
+            return;
+        }
+        self.birth = None;
+        let (members, mark) = (log.members(), Mark::founding(&voters));
+        if self.config.partitions <= 1 {
+            self.progress.replaced((mark.position, mark.term));
+        }
+        self.deliver_to_all(&Delivery::Members(members.into()));
+        if self.is_ensemble() {
+            self.tell(PeerOutput::Began { history, founders });
+        }
+    }
+
     // ---- the other servers ----
 
     /// Whether anything is taken from another server: not from one that has come back with another disk, but what a
@@ -92,6 +158,12 @@ impl<C: Copy + Ord> Timeline<C> {
         self.peers.disconnect(peer);
         let leads = self.progress.leader == u64::from(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
+    }
+
+    /// Those members.
+    #[must_use]
+    pub fn emptied(&self) -> Vec<u8> {
+        self.peers.emptied().collect()
     }
 
     /// The connection to another server has ended, most likely with the server. Returns whether it has led: then

@@ -14,10 +14,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::Share;
+use stoa_core::{HistoryId, Share, Standing};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::timeout;
 
@@ -26,6 +27,8 @@ use super::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
 };
 
+/// All servers are of this history.
+const OF_ONE: Standing = Standing::Has(HistoryId([1; 16]));
 /// Whatever takes longer does not happen.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -81,7 +84,7 @@ impl Server {
         setup: &Setup,
     ) -> Vec<Self> {
         let folder = Rc::new(tempfile::tempdir().unwrap());
-        let common = Common::new(folder.path()).unwrap();
+        let common = Common::new(folder.path(), OF_ONE).unwrap();
         let (port, callers) = PeerPort::new(listener, count, &common);
         let port = Rc::new(Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle()));
         let start = |(partition, callers)| {
@@ -199,6 +202,7 @@ impl Puppet {
             local: Local {
                 me: id,
                 disk: [0; 16],
+                standing: watch::channel(OF_ONE).1,
                 share: Share::WHOLE,
                 incarnation: 1,
                 software: "puppet".into(),

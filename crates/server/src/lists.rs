@@ -1,0 +1,95 @@
+//! The list of servers in the settings beside the one that the ensemble has: which of the two counts, and what to do
+//! about it.
+
+use std::fmt::Write as _;
+
+use stoa_core::Replica;
+
+use crate::config::{Member, Settings};
+
+/// What is to be said at the start, if the two are not the same.
+pub(crate) fn compare(settings: &Settings, first: &Replica) -> Option<String> {
+    let list = first.servers()?;
+    let listed: Vec<Member> = list.lines().filter_map(Member::of_line).collect();
+    let difference = difference(&settings.servers, &listed)?;
+    Some(if first.settings_count() {
+        format!(
+            "the settings name other servers than the list of the ensemble (/zookeeper/config), and become the list, as \
+                 nobody else belongs to it: {difference}"
+        )
+    } else {
+        format!(
+            "the settings name other servers than the list of the ensemble (/zookeeper/config), and the list counts: \
+                 {difference}. Make the settings of all servers agree with the list, or change the list by reconfig"
+        )
+    })
+}
+
+/// What servers in the settings are not as in the list. Where the settings name none there is nothing to compare.
+fn difference(named: &[Member], listed: &[Member]) -> Option<String> {
+    if named.is_empty() {
+        return None;
+    }
+    let find = |members: &[Member], id: u64| members.iter().find(|member| member.id == id).cloned();
+    let (mut added, mut changed) = (Vec::new(), String::new());
+    for member in named {
+        match find(listed, member.id) {
+            None => added.push(member.to_string()),
+            Some(other) if is_same(&other, member) => {}
+            Some(other) => {
+                let _ = write!(changed, "; it has {other}, the settings have {member}");
+            }
+        }
+    }
+    let gone = listed.iter().filter(|member| find(named, member.id).is_none());
+    let gone: Vec<_> = gone.map(|member| member.id.to_string()).collect();
+    let mut text = String::new();
+    if !added.is_empty() {
+        let added = added.join(",");
+        let _ = write!(text, "; it lacks {added} (`stoa reconfig -add '{added}'` adds what is missing)");
+    }
+    if !gone.is_empty() {
+        let gone = gone.join(",");
+        let _ = write!(
+            text,
+            "; it has the servers {gone} besides (`stoa reconfig -remove {gone}` takes them out)"
+        );
+    }
+    text.push_str(&changed);
+    text.strip_prefix("; ").map(str::to_owned)
+}
+
+/// Whether two lines say the same of a server. A line need not say where its clients connect.
+fn is_same(one: &Member, other: &Member) -> bool {
+    let is_client_same = one.client == other.client || one.client.is_none() || other.client.is_none();
+    (&one.host, one.peer_port, one.role) == (&other.host, other.peer_port, other.role) && is_client_same
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(text: &str) -> Vec<Member> {
+        text.lines().filter_map(Member::of_line).collect()
+    }
+
+    #[test]
+    fn what_differs_is_told_with_the_command_for_it() {
+        let list = members("server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\nversion=100000000");
+        assert_eq!(difference(&list, &list), None);
+        assert_eq!(difference(&[], &list), None);
+        assert_eq!(difference(&members("server.1=a:1:7\nserver.2=b:1:2\nserver.3=c:1:2"), &list), None);
+        let more = members("server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\nserver.4=d:1:2:observer;3");
+        let added = "server.4=d:1:2:observer;0.0.0.0:3";
+        assert_eq!(
+            difference(&more, &list).unwrap(),
+            format!("it lacks {added} (`stoa reconfig -add '{added}'` adds what is missing)")
+        );
+        let why = difference(&members("server.1=a:1:2;3\nserver.2=x:1:2;3"), &list).unwrap();
+        assert!(why.starts_with("it has the servers 3 besides (`stoa reconfig -remove 3` takes"), "{why}");
+        assert!(
+            why.contains("; it has server.2=b:1:2:participant;0.0.0.0:3, the settings have server.2=x:1"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,484 @@
+//! What a data folder can be, and what an operator can do with it: alone, a member's, an observer's, new, restored, of
+//! another ensemble, and what is left of a majority. Whatever is done, no two histories come to be one, nothing is lost
+//! in silence, and there is a way on. docs/operating.md has the table.
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use stoa_client::blocking::Client;
+use stoa_client::{CreateMode, Options};
+use tempfile::TempDir;
+
+const STOA: &str = env!("CARGO_BIN_EXE_stoa");
+/// Longer than anything here takes on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long something is waited for that must not happen: several elections.
+const NEVER: Duration = Duration::from_millis(1500);
+
+/// A port that nobody listens on, below those that the system gives to connections.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    loop {
+        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never comes that {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Servers that there may be, by their ids, each with a folder.
+struct Machines {
+    folder: TempDir,
+    partitions: u8,
+    ports: Vec<(u16, u16)>,
+    running: Vec<Option<Child>>,
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        (1..=self.running.len()).for_each(|id| self.kill(id));
+    }
+}
+
+impl Machines {
+    fn new(count: usize, partitions: u8) -> Self {
+        Self {
+            folder: TempDir::new().unwrap(),
+            partitions,
+            ports: (0..count).map(|_| (free_port(), free_port())).collect(),
+            running: (0..count).map(|_| None).collect(),
+        }
+    }
+
+    /// The folder of a server.
+    fn of(&self, id: usize) -> PathBuf {
+        self.folder.path().join(format!("{id}"))
+    }
+
+    fn address(&self, id: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[id - 1].0)
+    }
+
+    /// The settings of a server, in which these are named with their roles; alone, if there are none.
+    fn settings(&self, id: usize, named: &[(usize, &str)]) -> Vec<String> {
+        let line = |(id, role): &(usize, &str)| {
+            let (port, peer_port) = self.ports[id - 1];
+            format!("{id}=127.0.0.1:{peer_port}:{role};127.0.0.1:{port}")
+        };
+        let mut settings = vec![
+            format!("--data-dir={}", self.of(id).display()),
+            format!("--partitions={}", self.partitions),
+            format!("--server-id={id}"),
+        ];
+        if !named.is_empty() {
+            settings.push(format!("--servers={}", named.iter().map(line).collect::<Vec<_>>().join(",")));
+        }
+        settings
+    }
+
+    fn start_as(&mut self, id: usize, named: &[(usize, &str)]) {
+        let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
+        let mut command = Command::new(STOA);
+        command.arg("serve").args(self.settings(id, named)).args(["--admin-port=0", "--words=*"]);
+        command.args(["--heartbeat=50ms", "--election-timeout=500ms", "--bind=127.0.0.1"]);
+        command.args([format!("--port={}", self.ports[id - 1].0), "--peer-bind=127.0.0.1".to_owned()]);
+        command.stdout(Stdio::null()).stderr(log);
+        self.running[id - 1] = Some(command.spawn().unwrap());
+    }
+
+    fn start(&mut self, id: usize, named: &[usize]) {
+        let named: Vec<_> = named.iter().map(|id| (*id, "participant")).collect();
+        self.start_as(id, &named);
+    }
+
+    fn kill(&mut self, id: usize) {
+        if let Some(mut child) = self.running[id - 1].take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn kill_all(&mut self) {
+        (1..=self.running.len()).for_each(|id| self.kill(id));
+    }
+
+    fn empty(&self, id: usize) {
+        fs::remove_dir_all(self.of(id)).unwrap();
+    }
+
+    /// Copies the folder of one server for another one.
+    fn copy(&self, from: &Path, to: usize) {
+        let _ = fs::remove_dir_all(self.of(to));
+        copy(from, &self.of(to));
+    }
+
+    fn log_of(&self, id: usize) -> PathBuf {
+        self.folder.path().join(format!("{id}.log"))
+    }
+
+    fn logged(&self, id: usize, text: &str) -> bool {
+        fs::read_to_string(self.log_of(id)).unwrap().contains(text)
+    }
+
+    fn word(&self, id: usize, word: &str) -> String {
+        let mut answer = String::new();
+        let Ok(mut stream) = TcpStream::connect(self.address(id)) else { return answer };
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        if stream.write_all(word.as_bytes()).is_ok() {
+            let _ = stream.read_to_string(&mut answer);
+        }
+        answer
+    }
+
+    fn serves(&self, id: usize) -> bool {
+        self.word(id, "srvr").contains("\nMode: ")
+    }
+
+    fn all_serve(&self, ids: &[usize]) {
+        eventually(&format!("the servers {ids:?} serve"), || ids.iter().all(|id| self.serves(*id)));
+    }
+
+    fn nobody_serves(&self, ids: &[usize]) {
+        let deadline = Instant::now() + NEVER;
+        while Instant::now() < deadline {
+            assert!(!ids.iter().any(|id| self.serves(*id)), "one of {ids:?} serves");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// `srvr` of a server that serves nobody says this.
+    fn says(&self, id: usize, why: &str) {
+        eventually(&format!("server {id} says {why:?}"), || self.word(id, "srvr").contains(why));
+    }
+
+    fn ensemble_id(&self, id: usize) -> String {
+        let lines = self.word(id, "mntr");
+        let found = lines.lines().find_map(|line| line.strip_prefix("zk_ensemble_id\t"));
+        found.unwrap_or_else(|| panic!("no id in {lines}")).to_owned()
+    }
+
+    fn connect(&self, id: usize) -> Client {
+        Client::connect(Options::new(&self.address(id)).unwrap().connect_timeout(PATIENCE)).unwrap()
+    }
+
+    /// Writes something that lives in several partitions.
+    fn write(&self, id: usize, what: &str) {
+        let client = self.connect(id);
+        for number in 0..6 {
+            client.create(&format!("/{what}-{number}"), what.as_bytes(), CreateMode::Persistent).unwrap();
+        }
+    }
+
+    /// Whether all servers have all of that.
+    fn have(&self, ids: &[usize], what: &str) -> bool {
+        let has = |id: &usize| {
+            let client = self.connect(*id);
+            client.sync("/").unwrap();
+            (0..6).all(|number| client.exists(&format!("/{what}-{number}")).unwrap().is_some())
+        };
+        ids.iter().all(has)
+    }
+
+    fn recover(&self, id: usize, more: &[&str]) -> Output {
+        Command::new(STOA).arg("recover").args(self.settings(id, &[])).args(more).output().unwrap()
+    }
+
+    /// Three servers of an ensemble, with something in it.
+    fn ensemble(partitions: u8) -> Self {
+        let mut machines = Self::new(3, partitions);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(1, "old");
+        assert!(machines.have(&[1, 2, 3], "old"));
+        machines
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn each(test: impl Fn(u8)) {
+    [1, 4].into_iter().for_each(test);
+}
+
+#[test]
+fn a_server_alone_shares_what_it_has_with_new_ones() {
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        machines.start(2, &[]);
+        machines.all_serve(&[2]);
+        machines.write(2, "old");
+        let id = machines.ensemble_id(2);
+        machines.kill(2);
+        // Whoever starts first.
+        machines.start(1, &[1, 2, 3]);
+        machines.start(3, &[1, 2, 3]);
+        machines.nobody_serves(&[1, 3]);
+        machines.says(1, "Start the servers 2 (without `join`), or take them out");
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old"));
+        (1..=3).for_each(|of| assert_eq!(machines.ensemble_id(of), id));
+        // All of them belong to it: it stands the loss of the first one.
+        eventually("all vote", || {
+            let config = machines.connect(1).get_data("/zookeeper/config").unwrap().0;
+            String::from_utf8(config).unwrap().matches(":participant").count() == 3
+                && machines.word(1, "mntr").contains("zk_server_state\tfollower")
+        });
+        eventually("it stands the loss of one", || {
+            machines.kill(2);
+            let serve = Instant::now();
+            while serve.elapsed() < Duration::from_secs(5) && !(machines.serves(1) && machines.serves(3)) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let stands = machines.serves(1) && machines.serves(3);
+            if !stands {
+                machines.start(2, &[1, 2, 3]);
+                machines.all_serve(&[1, 2, 3]);
+            }
+            stands
+        });
+        machines.write(3, "new");
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[2]);
+        assert!(machines.have(&[1, 2, 3], "new"));
+    });
+}
+
+#[test]
+fn a_backup_of_a_server_alone_on_all_members_is_their_state() {
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "old");
+        machines.kill(1);
+        let backup = machines.of(1);
+        machines.copy(&backup, 2);
+        machines.copy(&backup, 3);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(2, "new");
+        assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "new"));
+    });
+}
+
+#[test]
+fn what_is_left_of_a_majority_is_recovered_by_one_command() {
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        let old_id = machines.ensemble_id(1);
+        machines.kill_all();
+        let saved = machines.folder.path().join("saved");
+        copy(&machines.of(1), &saved);
+        // Two lose their folders, and do not begin anew in silence while the third is away.
+        machines.empty(1);
+        machines.empty(2);
+        machines.start(1, &[1, 2, 3]);
+        machines.start(2, &[1, 2, 3]);
+        machines.nobody_serves(&[1, 2]);
+        machines.says(2, "Start the servers 3 (without `join`), or take them out");
+        machines.start(3, &[1, 2, 3]);
+        machines.says(3, "the servers 1, 2 have come back with other data folders than they had");
+        machines.nobody_serves(&[1, 2, 3]);
+        machines.kill_all();
+        // It is said what would be done, and done when that is confirmed.
+        let said = machines.recover(3, &[]);
+        assert!(!said.status.success());
+        let text = String::from_utf8(said.stderr).unwrap();
+        assert!(text.contains(&old_id) && text.contains("Nothing was changed"), "{text}");
+        machines.empty(1);
+        machines.empty(2);
+        assert!(machines.recover(3, &["--yes"]).status.success());
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old"));
+        let new_id = machines.ensemble_id(3);
+        assert_ne!(new_id, old_id);
+        assert_eq!(machines.ensemble_id(1), new_id);
+        machines.write(2, "new");
+        // A folder of the old ensemble turns up again: it is of another one now.
+        machines.kill(1);
+        machines.copy(&saved, 1);
+        machines.start(1, &[1, 2, 3]);
+        let expected = "servers 3 and 1 are of different ensembles";
+        eventually("both say so", || {
+            machines.logged(1, expected) && machines.logged(3, "are of different ensembles")
+        });
+        assert!(!machines.serves(1) && machines.have(&[2, 3], "new"));
+        // The way out is what it says.
+        machines.kill(1);
+        machines.empty(1);
+        machines.start(1, &[1, 2, 3]);
+        machines.all_serve(&[1]);
+        assert!(machines.have(&[1, 2, 3], "new"));
+    });
+}
+
+#[test]
+fn what_is_recovered_may_stand_alone_or_begin_with_others() {
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        machines.kill_all();
+        assert!(machines.recover(2, &["--yes"]).status.success());
+        machines.start(2, &[]);
+        machines.all_serve(&[2]);
+        assert!(machines.have(&[2], "old"));
+        let list = machines.connect(2).get_data("/zookeeper/config").unwrap().0;
+        assert!(list.is_empty(), "{list:?}");
+        machines.write(2, "new");
+        machines.kill(2);
+        // Others than before, and it has another number with them.
+        let folder = machines.of(2);
+        machines.copy(&folder, 3);
+        let output = machines.recover(3, &["--yes"]);
+        assert!(output.status.success());
+        machines.empty(1);
+        machines.start(3, &[1, 3]);
+        machines.start(1, &[1, 3]);
+        machines.all_serve(&[1, 3]);
+        assert!(machines.have(&[1, 3], "old") && machines.have(&[1, 3], "new"));
+        // The one that it was copied from is of another ensemble.
+        machines.start(2, &[1, 2, 3]);
+        eventually("it is told apart", || machines.logged(2, "are of different ensembles"));
+    });
+}
+
+#[test]
+fn a_members_folder_waits_for_the_others_and_says_so() {
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        machines.kill_all();
+        machines.start(1, &[1, 2, 3]);
+        machines.says(1, "no leader is known: this server reaches 1 of 3 servers that vote, itself included");
+        machines.kill(1);
+        machines.start(1, &[]);
+        machines.says(
+            1,
+            "the data folder is that of one of the servers 1, 2, 3, and the settings name no servers",
+        );
+        machines.kill(1);
+        // A minority that has lost its folder comes back by itself.
+        machines.empty(3);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old"));
+    });
+}
+
+#[test]
+fn a_folder_of_another_number_is_made_this_servers() {
+    let mut machines = Machines::new(3, 1);
+    machines.start(1, &[]);
+    machines.all_serve(&[1]);
+    machines.write(1, "old");
+    machines.kill(1);
+    let folder = machines.of(1);
+    machines.copy(&folder, 3);
+    machines.start(3, &[]);
+    machines.says(
+        3,
+        "the data folder is that of server 1, which stood alone, and this is server 3: set server-id",
+    );
+    machines.kill(3);
+    assert!(machines.recover(3, &["--yes"]).status.success());
+    machines.start(3, &[2, 3]);
+    machines.start(2, &[2, 3]);
+    machines.all_serve(&[2, 3]);
+    assert!(machines.have(&[2, 3], "old"));
+}
+
+#[test]
+fn an_observer_may_be_all_that_is_left() {
+    let mut machines = Machines::new(3, 1);
+    let named = [(1, "participant"), (2, "participant"), (3, "observer")];
+    (1..=3).for_each(|id| machines.start_as(id, &named));
+    machines.all_serve(&[1, 2, 3]);
+    machines.write(1, "old");
+    assert!(machines.have(&[3], "old"));
+    machines.kill_all();
+    assert!(machines.recover(3, &["--yes"]).status.success());
+    machines.empty(1);
+    machines.empty(2);
+    (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+    machines.all_serve(&[1, 2, 3]);
+    assert!(machines.have(&[1, 2, 3], "old"));
+}
+
+#[test]
+fn servers_of_two_ensembles_do_not_become_one() {
+    each(|partitions| {
+        let mut machines = Machines::new(2, partitions);
+        for (id, what) in [(1, "one"), (2, "two")] {
+            machines.start(id, &[]);
+            machines.all_serve(&[id]);
+            machines.write(id, what);
+            machines.kill(id);
+        }
+        machines.start(1, &[1, 2]);
+        machines.start(2, &[1, 2]);
+        eventually("both say so", || {
+            (1..=2).all(|id| {
+                machines.logged(id, "are of different ensembles")
+                    && machines.logged(id, "move its data folder away")
+            })
+        });
+        std::thread::sleep(NEVER);
+        assert!(!machines.have(&[1], "two") && !machines.have(&[2], "one"));
+        machines.kill(2);
+        machines.empty(2);
+        machines.start(2, &[1, 2]);
+        machines.all_serve(&[1, 2]);
+        assert!(machines.have(&[1, 2], "one"));
+    });
+}
+
+#[test]
+fn settings_that_name_others_than_the_list_are_told() {
+    let mut machines = Machines::new(4, 1);
+    (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+    machines.all_serve(&[1, 2, 3]);
+    machines.write(1, "old");
+    assert!(machines.have(&[3], "old"));
+    machines.kill(3);
+    machines.start(3, &[1, 2, 3, 4]);
+    machines.all_serve(&[3]);
+    assert!(machines.logged(3, "and the list counts: it lacks server.4="));
+    assert!(machines.logged(3, "`stoa reconfig -add 'server.4=127.0.0.1:"));
+    machines.kill(3);
+    machines.start(3, &[1, 3]);
+    machines.all_serve(&[3]);
+    assert!(machines.logged(3, "it has the servers 2 besides (`stoa reconfig -remove 2`"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_gone_on_from_is_refused() {
+    let mut machines = Machines::new(2, 1);
+    let said = |output: Output| String::from_utf8(output.stderr).unwrap();
+    assert!(said(machines.recover(1, &["--yes"])).contains("it is not one of Stoa's"));
+    machines.start(1, &[1, 2]);
+    machines.says(1, "the data folder is empty, and a new ensemble begins");
+    assert!(said(machines.recover(1, &["--yes"])).contains("is in use"), "it runs");
+    machines.kill(1);
+    assert!(said(machines.recover(1, &["--yes"])).contains("it holds nothing of an ensemble"));
+}
