@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
 use stoa_group::{Entry, EntryKind, Mark, Members, Restored};
+use stoa_timeline::member_of;
 use stoa_tree::{Options, Tree};
 
 use crate::entry::{Items, Outcome};
@@ -41,11 +42,12 @@ impl Recovered {
     /// What an empty disk holds: a new timeline with these voters; or, without any, nothing, not even a
     /// beginning: a server that joins an ensemble is given a snapshot.
     #[must_use]
-    pub fn new(tree: Tree, voters: &[u64]) -> Self {
+    pub fn new(tree: Tree, voters: &[u8]) -> Self {
         // As if the first entry had said who the voters are: so nobody can take up the timeline from
         // its first entry without knowing that.
         let first = u64::from(!voters.is_empty());
-        let base = Mark { position: first, term: first, members: Members::of_voters(voters) };
+        let voters: Vec<u64> = voters.iter().copied().map(member_of).collect();
+        let base = Mark { position: first, term: first, members: Members::of_voters(&voters) };
         let restored = Restored { base, ..Restored::default() };
         Self {
             tree,
@@ -78,7 +80,7 @@ impl Recovered {
 #[derive(Debug)]
 pub struct Restore {
     options: Options,
-    voters: Vec<u64>,
+    voters: Vec<u8>,
     partitions: u8,
     loading: Option<Loading>,
     states: Vec<State>,
@@ -100,7 +102,7 @@ impl Restore {
     /// Before anything was read. A disk that turns out to be empty begins a timeline with these
     /// voters.
     #[must_use]
-    pub fn new(options: Options, voters: &[u64], partitions: u8) -> Self {
+    pub fn new(options: Options, voters: &[u8], partitions: u8) -> Self {
         let empty = |partition| State::new(Share { partition, partitions }.empty_tree(options.clone()));
         let states = (0..partitions.max(1)).map(empty).collect();
         let restored = Recovered::new(Tree::new(Options::default()), voters).restored;
@@ -238,7 +240,7 @@ impl Restore {
     /// What is wrong with the last entries.
     pub fn finish(mut self, server: u8) -> Result<Vec<Recovered>, String> {
         let Restored { base, vote, entries } = &mut self.restored;
-        let alone = base.members.voters == [u64::from(server)] && base.members.outgoing.is_empty();
+        let alone = base.members.voters == [member_of(server)] && base.members.outgoing.is_empty();
         if alone && entries.iter().all(|entry| entry.kind == EntryKind::Payload) {
             vote.committed = base.position + entries.len() as u64;
             self.apply_committed()?;

@@ -70,6 +70,9 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
     };
     let problem = logging::start(&loaded.settings);
     tracing::info!("stoa {}; {}", env!("CARGO_PKG_VERSION"), loaded.summary());
+    for note in &loaded.notes {
+        tracing::info!("{note}");
+    }
     for warning in loaded.warnings.iter().chain(&problem) {
         tracing::warn!("{warning}");
     }

@@ -43,7 +43,7 @@ pub(crate) struct LoadedSnapshot {
 }
 
 impl Recovering {
-    pub(crate) fn new(options: &Options, voters: &[u64], partitions: u8) -> Self {
+    pub(crate) fn new(options: &Options, voters: &[u8], partitions: u8) -> Self {
         Self {
             restore: Restore::new(options.clone(), voters, partitions),
             partitions,

@@ -152,7 +152,7 @@ fn recover(
     if settings.join {
         voters.clear();
     } else if voters.is_empty() {
-        voters.push(u64::from(config.server_id));
+        voters.push(config.server_id);
     }
     let mut recovering = Recovering::new(&tree_options, &voters, partitions);
     let log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(error.to_string()))?;
@@ -190,7 +190,7 @@ fn core_config(settings: &Settings) -> Config {
     let per_minute = u64::from(settings.container_max_per_minute);
     let reap_interval_ms = millis(settings.container_check).max(1);
     Config {
-        server_id: settings.server_id.and_then(|id| u8::try_from(id).ok()).unwrap_or(1),
+        server_id: settings.server_id.unwrap_or(1),
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),

@@ -23,7 +23,7 @@ pub fn recover<D: Disk + ?Sized>(
     options: &Options,
     tree_options: &stoa_tree::Options,
     (server, partitions): (u8, u8),
-    voters: &[u64],
+    voters: &[u8],
 ) -> Result<Opened, StorageError> {
     let restore = Restore::new(tree_options.clone(), voters, partitions);
     let mut rebuild = Rebuild { restore, timeline: timeline_of(partitions), snapshot: None };

@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_id};
+use stoa_timeline::{Lead, server_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -13,9 +13,9 @@ impl Replica {
         self.is_in_quorum() && (!self.is_out_of_room() || self.timeline.is_alone())
     }
 
-    /// Who leads, as far as this server knows; 0 when that is not known.
+    /// Who leads, as far as this server knows.
     #[must_use]
-    pub fn leader(&self) -> u8 {
+    pub fn leader(&self) -> Option<u8> {
         self.timeline.leader()
     }
 
@@ -30,7 +30,7 @@ impl Replica {
     #[must_use]
     pub fn joining(&self) -> Vec<u8> {
         let wanted = self.membership().unwrap_or_default();
-        let without = self.timeline.members().learners.iter().copied().map(server_id);
+        let without = self.timeline.members().learners.iter().copied().filter_map(server_of);
         without.filter(|member| wanted.votes(*member)).collect()
     }
 
@@ -38,7 +38,8 @@ impl Replica {
     #[must_use]
     pub fn status(&self) -> Status {
         let id = self.config.server_id;
-        let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
+        let ids =
+            |members: &[u64]| members.iter().filter_map(|member| server_of(*member)).collect::<Vec<_>>();
         let members = self.timeline.members();
         let (voters, observers) = (ids(&members.voters), ids(&members.learners));
         let role = match self.timeline.lead() {
@@ -56,9 +57,10 @@ impl Replica {
         if let Some(status) = self.timeline.status() {
             // Where there are several partitions the log counts otherwise than each of them.
             let here = |position: u64| (applied + position).saturating_sub(self.log_applied());
-            (term, leader) = (status.term, server_id(status.leader));
+            (term, leader) = (status.term, server_of(status.leader));
             (last, committed) = (here(status.last), here(status.committed));
-            matched = status.matched.iter().map(|(member, at)| (server_id(*member), here(*at))).collect();
+            let matches = status.matched.iter();
+            matched = matches.filter_map(|(member, at)| Some((server_of(*member)?, here(*at)))).collect();
         }
         Status {
             id,

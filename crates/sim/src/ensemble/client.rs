@@ -585,7 +585,7 @@ impl<W: Workload> Client<W> {
         }
         let is_new = caller.session.is_none();
         let is_lent = is_new && caller.only_reads;
-        if is_lent != (response.session_id >> 56 == 0) {
+        if is_lent != (response.session_id >> 55 == 0) {
             return Err(caller.wrong("the id that it was given does not say whether that is a session"));
         }
         if is_lent {

@@ -188,7 +188,7 @@ impl World {
             };
             let unsettled = roster.ids().find(|id| {
                 let all = standings(id);
-                all.is_empty() || !all.iter().all(|it| it.leader != 0 && self.is_settled(it))
+                all.is_empty() || !all.iter().all(|it| it.leader.is_some() && self.is_settled(it))
             });
             let Some(id) = unsettled else { return Ok(()) };
             if self.now_us > end_us {

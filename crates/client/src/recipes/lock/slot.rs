@@ -159,7 +159,8 @@ impl<S: Service> Slot<S> {
 /// Whether a session is its owner; containers and TTL znodes have owners that are no sessions.
 fn is_leaf(stat: &Stat) -> bool {
     const CONTAINER: i64 = i64::MIN;
-    const TTL: i64 = 0xFF;
+    // Nothing but the TTL stands behind these three bytes. Sessions may begin with the first of them.
+    const TTL: i64 = 0xFF_00_00;
     let owner = stat.ephemeral_owner;
-    owner != 0 && owner != CONTAINER && (owner >> 56) & 0xFF != TTL
+    owner != 0 && owner != CONTAINER && (owner >> 40) & 0xFF_FF_FF != TTL
 }
