@@ -93,6 +93,6 @@ pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{Mark, Pieces};
 pub use stoa_timeline::{
     Append, BadBatch, BadMessage, Delivery, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput, Slices,
-    TakenOver, timeline_of,
+    TakenOver, server_of, servers_of, timeline_of,
 };
 pub use timestamp::Timestamp;

@@ -23,6 +23,14 @@ pub fn server_of(member: u64) -> Option<u8> {
     if member == MEMBER_OF_ZERO { Some(0) } else { u8::try_from(member).ok().filter(|server| *server != 0) }
 }
 
+/// The servers that members of the group are, by their ids.
+#[must_use]
+pub fn servers_of<'a>(members: impl IntoIterator<Item = &'a u64>) -> Vec<u8> {
+    let mut servers: Vec<u8> = members.into_iter().copied().filter_map(server_of).collect();
+    servers.sort_unstable();
+    servers
+}
+
 /// Who should belong to the ensemble.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -186,6 +194,7 @@ mod tests {
         assert_eq!(members, (1..=256).collect());
         assert!((0..=u8::MAX).all(|server| server_of(member_of(server)) == Some(server)));
         assert!([0, 257, 1 << 32, u64::MAX].iter().all(|member| server_of(*member).is_none()));
+        assert_eq!(servers_of(&[1, 2, 256, 1000]), [0, 1, 2]);
         // As it stands on the disks that there are.
         assert!((1..=254).all(|server| member_of(server) == u64::from(server)));
     }

@@ -7,7 +7,7 @@ mod servers;
 
 use crate::barriers::Barriers;
 use crate::message::Message;
-use crate::peers::{Peers, member_of, server_of};
+use crate::peers::{Peers, member_of, server_of, servers_of};
 use crate::progress::{Lead, Progress};
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
@@ -215,7 +215,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn member_ids(&self) -> Vec<u8> {
         let members = self.progress.members();
         let all = [&members.voters, &members.learners, &members.outgoing];
-        all.into_iter().flatten().filter_map(|member| server_of(*member)).collect()
+        servers_of(all.into_iter().flatten())
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and

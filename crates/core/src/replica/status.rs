@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_of};
+use stoa_timeline::{Lead, server_of, servers_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -30,18 +30,16 @@ impl Replica {
     #[must_use]
     pub fn joining(&self) -> Vec<u8> {
         let wanted = self.membership().unwrap_or_default();
-        let without = self.timeline.members().learners.iter().copied().filter_map(server_of);
-        without.filter(|member| wanted.votes(*member)).collect()
+        let without = servers_of(&self.timeline.members().learners);
+        without.into_iter().filter(|server| wanted.votes(*server)).collect()
     }
 
     /// Where this server stands among the others.
     #[must_use]
     pub fn status(&self) -> Status {
         let id = self.config.server_id;
-        let ids =
-            |members: &[u64]| members.iter().filter_map(|member| server_of(*member)).collect::<Vec<_>>();
         let members = self.timeline.members();
-        let (voters, observers) = (ids(&members.voters), ids(&members.learners));
+        let (voters, observers) = (servers_of(&members.voters), servers_of(&members.learners));
         let role = match self.timeline.lead() {
             _ if self.is_read_only() => Role::ReadOnly,
             _ if !self.serves() => Role::Looking,
@@ -72,7 +70,7 @@ impl Replica {
             applied,
             voters,
             observers,
-            outgoing: ids(&members.outgoing),
+            outgoing: servers_of(&members.outgoing),
             matched,
         }
     }

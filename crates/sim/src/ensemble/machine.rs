@@ -320,8 +320,8 @@ impl World {
         let enforce_quota = self.settings.enforce_quota;
         let hash_seed = self.now_us;
         let tree_options = stoa_tree::Options { hash_seed, enforce_quota, ..<_>::default() };
-        let founders = if self.machines[&id].joins { 0 } else { self.settings.servers as u8 };
-        let voters: Vec<u8> = (1..=founders).collect();
+        let founders = if self.machines[&id].joins { 0 } else { self.settings.servers };
+        let voters: Vec<u8> = self.settings.ids(founders).collect();
         let again_us = self.rng.range(500, 5000);
         // The power may go again while the server starts, above all while it makes its folder.
         let faults = &self.settings.faults;
