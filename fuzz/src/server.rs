@@ -22,7 +22,7 @@ impl Member {
     /// # Panics
     /// When the server does not take up an empty disk.
     #[must_use]
-    pub fn new(id: u8, voters: &[u64]) -> Self {
+    pub fn new(id: u8, voters: &[u8]) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             server_id: id,

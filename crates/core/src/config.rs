@@ -19,7 +19,7 @@ pub struct Now {
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Its number in the ensemble, and the top byte of the session ids that it makes (ZooKeeper's
-    /// `myid`); 1 to 254.
+    /// `myid`); 255 only without TTL znodes, whose owners have it there in ZooKeeper.
     pub server_id: u8,
     /// The partition that this thread executes, from 0.
     pub partition: u8,

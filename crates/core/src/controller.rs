@@ -26,8 +26,8 @@ pub struct RecentMove {
 /// Why a move that an operator asks for is not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveError {
-    /// This server does not lead; 0 when nobody is known to.
-    NotLeader(u8),
+    /// This server does not lead, but that one, if it is known who does.
+    NotLeader(Option<u8>),
     /// There are not so many partitions.
     NoSuchPartition,
     /// The root and what is below `/zookeeper` are not moved, nor is what is no path.
@@ -39,8 +39,8 @@ pub enum MoveError {
 impl fmt::Display for MoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLeader(0) => f.write_str("no leader is known"),
-            Self::NotLeader(leader) => write!(f, "server {leader} leads: ask it"),
+            Self::NotLeader(None) => f.write_str("no leader is known"),
+            Self::NotLeader(Some(leader)) => write!(f, "server {leader} leads: ask it"),
             Self::NoSuchPartition => f.write_str("there is no such partition"),
             Self::NotMovable => f.write_str("the path is wrong, or is one that does not move"),
             Self::Pinned => write!(f, "{HINTS_PATH} says that it lives elsewhere, or stays"),

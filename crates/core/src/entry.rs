@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! entry   := item*
-//! item    := server u8, [request u64], [11, pause u32], outcome
-//!                                                   server 0: nobody asked; then there is no request
-//!                                                   who asked waits so many microseconds before it asks again
+//! item    := origin, [11, pause u32], outcome       who asked waits so many microseconds before it asks again
+//! origin  := 0                                      nobody asked
+//!          | server u8, request u64                 of a server but 0
+//!          | 0, 12, request u64                     of server 0: it may have this number since nobody has it
 //! outcome := 0, length u32, update                   the update, as in stoa-tree
 //!          | 1, code i32                             refused
 //!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
@@ -43,6 +44,8 @@ const FAILED: u8 = 8;
 const UNTAKEN: u8 = 9;
 const STEP: u8 = 10;
 const PAUSE: u8 = 11;
+/// Stands where the kind of an outcome would, so that what nobody asked for is as short as it can be.
+const OF_SERVER_0: u8 = 12;
 
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,8 +171,8 @@ pub(crate) fn begin_update(entry: &mut Vec<u8>, origin: Option<Origin>) {
 
 /// Where the update stands of the item that begins at `start`, if it is an update and nothing else.
 pub(crate) fn update_at(entry: &[u8], start: usize) -> Option<usize> {
-    let origin = if *entry.get(start)? == 0 { 1 } else { 1 + size_of::<u64>() };
-    (*entry.get(start + origin)? == UPDATE).then_some(start + origin + 1)
+    let kind = start + origin_len(entry.get(start..)?)?;
+    (*entry.get(kind)? == UPDATE).then_some(kind + 1)
 }
 
 pub(crate) fn put_refusal(entry: &mut Vec<u8>, origin: Origin, refusal: Refusal) {
@@ -282,13 +285,25 @@ fn put_places(entry: &mut Vec<u8>, places: &[EntryId]) {
 }
 
 fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
-    match origin {
-        Some(Origin { server, request }) => {
-            entry.push(server);
-            entry.extend_from_slice(&request.to_le_bytes());
-        }
-        None => entry.push(0),
+    let Some(Origin { server, request }) = origin else {
+        entry.push(0);
+        return;
+    };
+    entry.push(server);
+    if server == 0 {
+        entry.push(OF_SERVER_0);
     }
+    entry.extend_from_slice(&request.to_le_bytes());
+}
+
+/// How many bytes say who asked, where an item begins.
+fn origin_len(item: &[u8]) -> Option<usize> {
+    Some(match item {
+        [0, OF_SERVER_0, ..] => 2 + size_of::<u64>(),
+        [0, ..] => 1,
+        [_, ..] => 1 + size_of::<u64>(),
+        [] => return None,
+    })
 }
 
 /// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
@@ -304,10 +319,7 @@ pub(crate) fn part_places(entry: &[u8]) -> Vec<EntryId> {
 }
 
 fn first_kind(entry: &[u8]) -> Option<u8> {
-    match entry.split_first()? {
-        (0, rest) => rest.first().copied(),
-        (_, rest) => rest.get(size_of::<u64>()).copied(),
-    }
+    entry.get(origin_len(entry)?).copied()
 }
 
 const CUT: CorruptUpdate = CorruptUpdate { zxid: 0, reason: "an item of its entry is not well formed" };
@@ -355,9 +367,14 @@ impl<'a> Items<'a> {
 
     fn item(&mut self) -> Result<Item<'a>, CorruptUpdate> {
         let [server] = self.take().ok_or(CUT)?;
-        let origin = match server {
-            0 => None,
-            _ => Some(Origin { server, request: u64::from_le_bytes(self.take().ok_or(CUT)?) }),
+        let is_zero = server == 0 && self.rest.first() == Some(&OF_SERVER_0);
+        if is_zero {
+            self.rest = &self.rest[1..];
+        }
+        let origin = if server != 0 || is_zero {
+            Some(Origin { server, request: u64::from_le_bytes(self.take().ok_or(CUT)?) })
+        } else {
+            None
         };
         let [mut kind] = self.take().ok_or(CUT)?;
         let mut pause_us = 0;
@@ -425,6 +442,27 @@ impl<'a> Iterator for Items<'a> {
 mod tests {
     use super::*;
     use stoa_tree::{Contact, Options, Stamp, Tree};
+
+    #[test]
+    fn each_server_is_told_from_the_others_and_from_nobody() {
+        let mut lens = [0; 3];
+        for (server, len) in [Some(0), Some(255), None].into_iter().zip(&mut lens) {
+            // Its first byte is the kind of an outcome, where nobody has asked.
+            let origin = server.map(|server| Origin { server, request: 0x0102_0304_0506_0700 });
+            let mut entry = vec![9; 3];
+            begin_update(&mut entry, origin);
+            assert_eq!(update_at(&entry, 3), Some(entry.len()));
+            entry.truncate(3);
+            begin_part(&mut entry, origin, &[], &[], |_| ());
+            entry.extend_from_slice(&[0; 4]);
+            assert_eq!(first_kind(&entry[3..]), Some(PART));
+            let item = Items::new(&entry[3..]).next().unwrap().unwrap();
+            assert_eq!(item.origin, origin);
+            *len = entry.len();
+        }
+        assert_eq!((lens[0] - lens[2], lens[1] - lens[2]), (9, 8));
+        assert!(Items::new(&[0, OF_SERVER_0, 1, 2]).next().unwrap().is_err());
+    }
 
     #[test]
     fn what_is_written_is_read_and_cuts_are_noticed() {

@@ -11,8 +11,9 @@ use stoa_wire::Reconfig;
 /// Where the list of servers is.
 pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
 
-/// The largest number of a server: it is the top byte of session ids, and not negative as one.
-const SERVER_MAX: u64 = 254;
+/// Its sessions would own what looks like TTL znodes to ZooKeeper's clients, so it may not be one of a list where
+/// there are such.
+pub(crate) const NONE_WITH_TTL: u8 = u8::MAX;
 
 /// A list of servers, as it stands in `/zookeeper/config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,8 +78,7 @@ impl Membership {
 
     fn insert(&mut self, line: &str) -> Option<u8> {
         let (name, spec) = line.split_once('=')?;
-        let id = name.trim().rsplit('.').next()?.parse::<u64>().ok()?;
-        let id = u8::try_from(id).ok().filter(|id| *id != 0 && u64::from(*id) <= SERVER_MAX)?;
+        let id = name.trim().rsplit('.').next()?.parse::<u8>().ok()?;
         let spec = Spec::parse(spec.trim())?;
         let is_taken = |(other, taken): (&u8, &Spec)| *other != id && taken.address() == spec.address();
         if self.servers.iter().any(is_taken) {
@@ -171,10 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn every_byte_is_the_id_of_a_server() {
+        let membership = Membership::parse("server.0=a:1:2;3\nserver.255=b:1:2:observer;3").unwrap();
+        let wanted = membership.wanted();
+        assert_eq!((wanted.voters, wanted.observers), ([0].into(), [255].into()));
+        assert!(membership.votes(0) && !membership.votes(255));
+    }
+
+    #[test]
     fn what_is_no_server_is_refused() {
         for line in [
-            "server.0=a:1:2;3",
-            "server.255=a:1:2;3",
+            "server.256=a:1:2;3",
+            "server.-1=a:1:2;3",
             "server.x=a:1:2;3",
             "server.1=a:1;3",
             "server.1=a:1:0;3",

@@ -29,8 +29,9 @@ pub(crate) struct ReadOnlySession {
 
 impl ReadOnly {
     pub(crate) fn new(server: u8, now: Now) -> Self {
-        // The clock tells the ids of two runs apart; passwords do so in any case.
-        let next_id = i64::from(server) << 48 | (now.wall_ms & 0xffff_ffff_ffff);
+        // The clock tells the ids of two runs apart; passwords do so in any case. Nothing is said above the server,
+        // as in no id of a session, and a bit is left below it, so that counting never comes to it. None is 0.
+        let next_id = i64::from(server) << 47 | (now.wall_ms & ((1 << 46) - 1)).max(1);
         Self { leaderless_since_us: None, active: false, sessions: BTreeMap::new(), next_id, newest: 0 }
     }
 
@@ -58,11 +59,6 @@ impl ReadOnly {
     }
 }
 
-/// Whether an id is one that is given while a server only reads: no server has the number 0.
-pub(crate) fn is_no_session(id: i64) -> bool {
-    id >> 56 == 0
-}
-
 /// Whether a client may stay.
 pub(crate) enum Admission {
     Welcome {
@@ -80,17 +76,28 @@ pub(crate) enum Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Sessions;
+    use crate::session::{Sessions, is_lent};
 
     #[test]
     fn an_id_of_read_only_mode_is_never_that_of_a_session() {
-        for server in 1..=254 {
-            for wall_ms in [0, 1_700_000_000_000, i64::MAX, -1] {
+        let mut all = BTreeMap::new();
+        for server in 0..=u8::MAX {
+            for wall_ms in [0, 1_700_000_000_000, 1 << 40, (1 << 41) - 1, i64::MAX, -1] {
                 let now = Now { mono_us: 0, wall_ms };
                 let id = ReadOnly::new(server, now).next_id;
-                assert!(is_no_session(id) && id != 0, "{id:#x}");
-                let session = Sessions::new(server, 100, [7; 32], now).new_id();
-                assert!(!is_no_session(session), "{session:#x}");
+                assert!(is_lent(id) && is_lent(id + 1_000_000) && id != 0, "{id:#x}");
+                let mut sessions = Sessions::new(server, 100, [7; 32], now);
+                // Two that follow one another, with the last count of a millisecond between them.
+                let first = sessions.new_id();
+                sessions.insert(first | 0xfffe, 1000, now);
+                for session in [first, sessions.new_id()] {
+                    assert!(!is_lent(session), "{session:#x}");
+                    assert_eq!((session >> 56) as u8, server, "{session:#x}");
+                    // What ZooKeeper takes for a container, a TTL znode, or nobody.
+                    assert!(![0, i64::MIN].contains(&session) && session >> 40 != -0x1_0000, "{session:#x}");
+                    assert!(all.insert(session, server).is_none_or(|other| other == server), "{session:#x}");
+                }
+                assert!(all.insert(id, server).is_none_or(|other| other == server), "{id:#x}");
             }
         }
     }

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
 use stoa_group::{Entry, EntryKind, History, HistoryId, Mark, Members, Restored, Store, Vote};
+
 use stoa_tree::{Options, Tree};
 
 use crate::entry::{Items, Outcome};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
-use stoa_timeline::{OnDisk, Slices};
+use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
 
 /// What a disk holds of a partition, as far as it is known to be committed; with the first one, the rest of the log.
 #[derive(Debug)]
@@ -41,9 +42,10 @@ impl Recovered {
     /// What an empty disk holds: nothing, not even a beginning. With voters, what it holds when these have begun a
     /// history, in which nothing has happened.
     #[must_use]
-    pub fn new(tree: Tree, voters: &[u64]) -> Self {
+    pub fn new(tree: Tree, voters: &[u8]) -> Self {
         let history = (!voters.is_empty()).then(History::default);
-        let restored = Restored { base: Mark::founding(voters), history, ..Restored::default() };
+        let voters: Vec<u64> = voters.iter().copied().map(member_of).collect();
+        let restored = Restored { base: Mark::founding(&voters), history, ..Restored::default() };
         Self {
             tree,
             stamp: Timestamp::default(),
@@ -78,8 +80,8 @@ pub struct GoesOn {
     pub record: Bytes,
     /// Its position.
     pub position: u64,
-    /// Who voted in the ensemble.
-    pub voters: Vec<u64>,
+    /// The servers that voted in the ensemble.
+    pub voters: Vec<u8>,
     /// Which history it was.
     pub history: HistoryId,
     /// Entries among those that count, of which it is not known whether they were committed.
@@ -94,7 +96,7 @@ pub struct GoesOn {
 #[derive(Debug)]
 pub struct Restore {
     options: Options,
-    voters: Vec<u64>,
+    voters: Vec<u8>,
     partitions: u8,
     loading: Option<Loading>,
     states: Vec<State>,
@@ -115,7 +117,7 @@ struct Loading {
 impl Restore {
     /// Before anything was read; see [`Recovered::new`] for what a disk is that turns out to be empty.
     #[must_use]
-    pub fn new(options: Options, voters: &[u64], partitions: u8) -> Self {
+    pub fn new(options: Options, voters: &[u8], partitions: u8) -> Self {
         let empty = |partition| State::new(Share { partition, partitions }.empty_tree(options.clone()));
         let states = (0..partitions.max(1)).map(empty).collect();
         let restored = Recovered::new(Tree::new(Options::default()), voters).restored;
@@ -282,7 +284,7 @@ impl Restore {
             entries.last().map_or((base.position, base.term), |last| (last.position, last.term));
         // The list of servers and the sessions are the first partition's.
         let since = self.states.first().map_or(0, |first| first.tree.last_zxid());
-        let members = Members::of_voters(&[u64::from(server)]);
+        let members = Members::of_voters(&[member_of(server)]);
         let store = Store {
             snapshot: Some(Mark { position, term, members }.into()),
             vote: Some(Vote { term: vote.term.max(term), voted_for: 0, committed: position }),
@@ -292,7 +294,7 @@ impl Restore {
         Ok(GoesOn {
             record: store.encode().join(),
             position: self.record + 1,
-            voters: base.members.voters,
+            voters: servers_of(&base.members.voters),
             history: history.unwrap_or_default().id,
             uncertain,
             zxid: self.zxid(),
@@ -310,7 +312,7 @@ impl Restore {
             self.restored.history.get_or_insert_default();
         }
         let Restored { base, vote, entries, .. } = &mut self.restored;
-        let alone = base.members.voters == [u64::from(server)] && base.members.outgoing.is_empty();
+        let alone = base.members.voters == [member_of(server)] && base.members.outgoing.is_empty();
         if alone && entries.iter().all(|entry| entry.kind == EntryKind::Payload) {
             vote.committed = base.position + entries.len() as u64;
             self.apply_committed()?;

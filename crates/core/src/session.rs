@@ -65,6 +65,24 @@ impl LiveSession {
 /// Index of a live session; a connection keeps it, so that a touch needs no look-up.
 pub(crate) type SessionKey = usize;
 
+/// The bytes of an id that do not say which server has given it.
+const BELOW_SERVER: i64 = (1 << 56) - 1;
+/// Set in every id of a session, whatever the clock says. So none is 0, which is no session, nor the owner that stands
+/// for a container (`0x80` and zeros) or a TTL znode (`0xff`, two bytes of zeros, and the TTL), nor an id that is
+/// lent: see [`crate::read_only`]. Clocks have it set from 2022 to 2039; who has given an id in these years can
+/// give it again 17 years later.
+const OF_SESSION: i64 = 1 << 55;
+
+/// An id of the same server as the one given, from what is below that.
+fn id_of(server: i64, below: i64) -> i64 {
+    server & !BELOW_SERVER | below & BELOW_SERVER | OF_SESSION
+}
+
+/// Whether an id is one that is lent while a server only reads, and of no session.
+pub(crate) fn is_lent(id: i64) -> bool {
+    (0..OF_SESSION).contains(&id)
+}
+
 pub(crate) struct Sessions {
     live: Slab<LiveSession>,
     by_id: HashMap<i64, SessionKey, FixedState>,
@@ -83,7 +101,7 @@ impl Sessions {
     pub(crate) fn new(server_id: u8, tick_ms: u32, secret: [u8; 32], now: Now) -> Self {
         // ZooKeeper's scheme: the server in the top byte, then five bytes of the clock, then a count.
         let clock = ((now.wall_ms as u64) << 24) >> 8;
-        let next_id = ((u64::from(server_id) << 56) | (clock & 0x00ff_ffff_ffff_ffff)) as i64;
+        let next_id = id_of(i64::from(server_id) << 56, clock as i64);
         Self {
             live: Slab::new(),
             by_id: HashMap::default(),
@@ -100,7 +118,7 @@ impl Sessions {
     /// recovered sessions are skipped whatever the clock did.
     pub(crate) fn new_id(&mut self) -> i64 {
         let id = self.next_id;
-        self.next_id += 1;
+        self.next_id = id_of(id, id.wrapping_add(1));
         id
     }
 
@@ -131,7 +149,7 @@ impl Sessions {
         if id >> 56 == self.next_id >> 56 && id >= self.next_id {
             // The clock was set back. The run that gave it may have given the next ones too, which are not
             // applied here yet: this run begins where that one's millisecond ends.
-            self.next_id = (id | 0xffff) + 1;
+            self.next_id = id_of(id, (id | 0xffff).wrapping_add(1));
         }
         let deadline_us = now.mono_us + timeout_us(timeout_ms);
         let (connection, closing, here, bucket) = (None, false, false, None);

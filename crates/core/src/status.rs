@@ -26,8 +26,8 @@ pub struct Status {
     pub id: u8,
     /// What it is.
     pub role: Role,
-    /// Who leads; 0 when that is not known.
-    pub leader: u8,
+    /// Who leads, if that is known.
+    pub leader: Option<u8>,
     /// The term.
     pub term: u64,
     /// Position of the last entry, durable or not.

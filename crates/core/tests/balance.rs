@@ -105,7 +105,7 @@ fn an_operator_is_told_why_nothing_is_moved() {
         assert_eq!(ask(path, 0), Err(MoveError::Pinned), "{path}");
     }
     assert_eq!(ask("/p", 1), Ok(()));
-    assert_eq!(threads.shard(1).request_move("/a", 0, now), Err(MoveError::NotLeader(1)));
+    assert_eq!(threads.shard(1).request_move("/a", 0, now), Err(MoveError::NotLeader(Some(1))));
     threads.pass(10);
     threads.pass(10);
     assert_eq!(threads.shard(0).recent_moves().count(), 1);

@@ -27,6 +27,7 @@ fn config(id: u8) -> Config {
 }
 
 struct Trio {
+    ids: [u8; 3],
     servers: Vec<Shard>,
     now_us: u64,
     /// What clients ask for.
@@ -54,15 +55,21 @@ impl Trio {
     }
 
     fn configured(set: impl Fn(&mut Config)) -> Self {
+        Self::of([1, 2, 3], set)
+    }
+
+    /// Servers with these ids, of which the first one leads.
+    fn of(ids: [u8; 3], set: impl Fn(&mut Config)) -> Self {
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
-        let empty = || Recovered::new(Tree::new(Options::default()), &[1, 2, 3]);
+        let empty = || Recovered::new(Tree::new(Options::default()), &ids);
         let server = |id| {
             let mut config = config(id);
             set(&mut config);
             new_server(config, empty(), id, start)
         };
         let mut trio = Self {
-            servers: (1..=3).map(server).collect(),
+            ids,
+            servers: ids.into_iter().map(server).collect(),
             now_us: start.mono_us,
             timeout_ms: 1000,
             cuts: BTreeSet::new(),
@@ -73,8 +80,8 @@ impl Trio {
             members: BTreeMap::new(),
         };
         // Only the first one's time goes by, so it is elected.
-        trio.pass(&[1], 1000);
-        trio.pass(&[1, 2, 3], 100);
+        trio.pass(&ids[..1], 1000);
+        trio.pass(&ids, 100);
         trio
     }
 
@@ -82,8 +89,13 @@ impl Trio {
         Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
     }
 
+    fn at(&self, id: u8) -> usize {
+        self.ids.iter().position(|other| *other == id).expect("it is one of them")
+    }
+
     fn server(&mut self, id: u8) -> &mut Shard {
-        &mut self.servers[usize::from(id) - 1]
+        let at = self.at(id);
+        &mut self.servers[at]
     }
 
     /// Lets time go by for these.
@@ -101,7 +113,7 @@ impl Trio {
     fn settle(&mut self) {
         loop {
             let mut moved = false;
-            for id in 1..=3 {
+            for id in self.ids {
                 moved |= self.store(id);
                 while let Some(output) = self.server(id).poll_peer() {
                     match output {
@@ -124,12 +136,13 @@ impl Trio {
     }
 
     fn store(&mut self, id: u8) -> bool {
+        let at = self.at(id);
         while let Some(append) = self.server(id).poll_append() {
-            self.waiting[usize::from(id) - 1] = append.position;
+            self.waiting[at] = append.position;
             let payload = append.payload.join();
             self.records.entry(id).or_default().push((append.position, payload.clone()));
             let store = Store::decode(payload).expect("it is a record");
-            for entry in store.entries.iter().filter(|_| id == 1) {
+            for entry in store.entries.iter().filter(|_| at == 0) {
                 for item in Items::new(&entry.payload) {
                     let item = item.expect("it is an item");
                     let refused = matches!(item.outcome, Outcome::Refused(_));
@@ -137,9 +150,9 @@ impl Trio {
                 }
             }
         }
-        let last = std::mem::take(&mut self.waiting[usize::from(id) - 1]);
+        let last = std::mem::take(&mut self.waiting[at]);
         if last == 0 || self.stalled.contains(&id) {
-            self.waiting[usize::from(id) - 1] = last;
+            self.waiting[at] = last;
             return false;
         }
         let now = self.now();
@@ -222,6 +235,60 @@ fn frame(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 fn create(xid: i32, path: &str) -> Vec<u8> {
     frame(xid, Opcode::Create, |body| encode::create(body, path, Some(b"x"), OPEN_ACL, 0, None))
+}
+
+/// Nobody is called 0 in the group, in what a disk holds and in what servers say to each other. A server may be.
+#[test]
+fn the_first_and_the_last_ids_are_as_good_as_any() {
+    for ids in [[0, 1, 2], [2, 0, 255], [255, 1, 0]] {
+        let mut trio = Trio::of(ids, |_| ());
+        let [first, second, third] = ids;
+        let mut sessions = BTreeSet::new();
+        for (xid, id) in (1..).zip(ids) {
+            let (client, session) = trio.connect(id, None);
+            let session = session.expect("there is a leader").session_id;
+            assert!((session >> 56) as u8 == id && sessions.insert(session), "{session:#x} at {id}");
+            trio.send(id, client, &create(xid, &format!("/of-{id}")));
+            trio.pass(&ids, 50);
+            assert_eq!(trio.answers(id, client), [(xid, OK)], "at {id} of {ids:?}");
+        }
+        let asked: BTreeSet<u8> = trio.outcomes.iter().map(|(server, ..)| *server).collect();
+        assert_eq!(asked, BTreeSet::from(ids), "each outcome is of somebody");
+        let standing = trio.server(third).status();
+        assert_eq!((standing.leader, standing.role), (Some(first), Role::Follower));
+        assert_eq!(BTreeSet::from_iter(standing.voters), BTreeSet::from(ids));
+        assert_eq!(BTreeSet::from_iter(trio.members[&second].clone()), BTreeSet::from(ids));
+        // A client moves from one to another, and closes its session there; one that is silent expires.
+        let (old, session) = trio.connect(second, None);
+        let (new, moved) = trio.connect(third, session.as_ref());
+        assert_eq!(moved.map(|it| it.session_id), session.map(|it| it.session_id));
+        assert_eq!(trio.why_closed(second, old), Some(CloseReason::SessionMoved));
+        trio.send(third, new, &frame(1, Opcode::CloseSession, |_| ()));
+        trio.pass(&ids, 50);
+        assert_eq!(trio.server(first).session_count(), 3);
+        trio.pass(&ids, 2000);
+        assert_eq!(trio.server(first).session_count(), 0);
+        // Each leads in its turn, be it for the asking or because the leader is lost.
+        let now = trio.now();
+        trio.server(first).hand_over(second, now);
+        trio.pass(&ids, 200);
+        assert_eq!(trio.server(third).status().leader, Some(second));
+        for other in [first, third] {
+            trio.cuts.extend([(other, second), (second, other)]);
+        }
+        let now = trio.now();
+        for (id, other) in [(first, third), (third, first)] {
+            trio.server(id).peer_connected(other, now);
+            trio.server(id).peer_lost(second, now);
+        }
+        trio.pass(&[first, third], 80);
+        let leader = trio.server(first).status().leader.expect("they do not wait for a timeout");
+        assert!(leader != second && trio.server(third).status().leader == Some(leader), "{ids:?}");
+        let (client, _) = trio.connect(first, None);
+        trio.send(first, client, &create(1, "/without"));
+        trio.pass(&[first, third], 50);
+        assert_eq!(trio.answers(first, client), [(1, OK)]);
+    }
 }
 
 #[test]
@@ -462,7 +529,7 @@ fn read_only_clients_come_back_when_a_leader_is_found_and_leave_nothing_behind()
     assert_eq!(trio.answers(3, client), [(1, OK)]);
     trio.cuts.clear();
     let before = trio.server(1).tree().session_count();
-    while trio.server(3).status().leader == 0 {
+    while trio.server(3).status().leader.is_none() {
         assert_eq!(trio.why_closed(3, client), None);
         trio.pass(&[1, 2, 3], 10);
     }
@@ -614,8 +681,8 @@ fn the_end_of_the_connection_to_the_leader_leads_to_an_election_at_once() {
         trio.server(id).peer_lost(1, now);
     }
     trio.pass(&[2, 3], 80);
-    let leaders: Vec<u8> = [2, 3].into_iter().map(|id| trio.server(id).status().leader).collect();
-    assert_eq!(leaders, [2, 2]);
+    let leaders: Vec<_> = [2, 3].into_iter().map(|id| trio.server(id).status().leader).collect();
+    assert_eq!(leaders, [Some(2), Some(2)]);
     assert!(trio.server(2).is_in_quorum());
 }
 

@@ -139,5 +139,5 @@ fn who_is_to_vote_joins_until_it_does() {
     assert_eq!(alone.answers(), [(1, OK)]);
     let standing = alone.server.status();
     assert_eq!((standing.voters, standing.observers), (vec![1], vec![2, 3]));
-    assert_eq!((alone.server.joining(), alone.server.leader()), (vec![2], 1));
+    assert_eq!((alone.server.joining(), alone.server.leader()), (vec![2], Some(1)));
 }

@@ -15,16 +15,16 @@ use stoa_core::{
 use stoa_group::{EntryKind, Store};
 use stoa_tree::Options;
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader, SideHello,
-    Stamped, ask_direct, direct_op, direct_xid, next_frame, put, request::encode, side_answer, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, Opcode, PASSWORD_LEN, Reader, ReplyHeader, RequestHeader,
+    SideHello, Stamped, ask_direct, direct_op, direct_xid, next_frame, put, request::encode, side_answer,
+    xid,
 };
 use threads::{create, frame, request};
 
-const SERVERS: u8 = 3;
 const SUPER: &str = "super:man";
-const LIST: &str = "server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\n";
 
 struct Servers {
+    ids: [u8; 3],
     /// By server and partition.
     shards: Vec<Vec<Shard>>,
     now_us: u64,
@@ -55,6 +55,12 @@ impl Servers {
 
     /// The same, with so much kept of each timeline for servers that lag.
     fn keeping(partitions: u8, kept_bytes: u64) -> Self {
+        Self::of([1, 2, 3], partitions, kept_bytes)
+    }
+
+    /// Servers with these ids, of which the first one leads.
+    fn of(ids: [u8; 3], partitions: u8, kept_bytes: u64) -> Self {
+        let line = |id: &u8| format!("server.{id}=host-{id}:1:2;3\n");
         let start = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let shard = |id: u8, partition: u8| {
             let config = Config {
@@ -63,17 +69,19 @@ impl Servers {
                 partitions,
                 heartbeat_ms: 20,
                 kept_bytes,
-                servers: LIST.into(),
+                servers: ids.iter().map(line).collect(),
                 reconfig_enabled: true,
                 super_digest: Some(digest_id(SUPER)),
                 ..Config::default()
             };
             let tree = Share { partition, partitions }.empty_tree(Options::default());
-            Shard::new(config, Recovered::new(tree, &[1, 2, 3]), [id * 16 + partition; 32], start).unwrap()
+            Shard::new(config, Recovered::new(tree, &ids), [id.wrapping_mul(16) + partition; 32], start)
+                .unwrap()
         };
         let server = |id| (0..partitions).map(|partition| shard(id, partition)).collect();
         let mut servers = Self {
-            shards: (1..=SERVERS).map(server).collect(),
+            ids,
+            shards: ids.into_iter().map(server).collect(),
             now_us: start.mono_us,
             cuts: BTreeSet::new(),
             dead: BTreeSet::new(),
@@ -85,14 +93,15 @@ impl Servers {
             writing: BTreeMap::new(),
             told: Vec::new(),
         };
-        for (id, peer) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
+        let pairs = ids.into_iter().flat_map(|id| ids.map(|peer| (id, peer)));
+        for (id, peer) in pairs.filter(|(id, peer)| id != peer) {
             for partition in 0..partitions {
                 servers.shard(id, partition).peer_connected(peer, start);
             }
         }
-        servers.pass_for(&[1], 1000);
+        servers.pass_for(&ids[..1], 1000);
         servers.pass(200);
-        assert_eq!(servers.leader_of_all(), Some(1));
+        assert_eq!(servers.leader_of_all(), Some(ids[0]));
         servers
     }
 
@@ -100,18 +109,27 @@ impl Servers {
         Now { mono_us: self.now_us, wall_ms: 1_700_000_000_000 + (self.now_us / 1000) as i64 }
     }
 
+    fn at(&self, id: u8) -> usize {
+        self.ids.iter().position(|other| *other == id).unwrap()
+    }
+
+    fn server(&mut self, id: u8) -> &mut [Shard] {
+        let at = self.at(id);
+        &mut self.shards[at]
+    }
+
     fn shard(&mut self, id: u8, partition: u8) -> &mut Shard {
-        &mut self.shards[usize::from(id) - 1][usize::from(partition)]
+        &mut self.server(id)[usize::from(partition)]
     }
 
     fn all(&self) -> Vec<(u8, u8)> {
         let partitions = self.shards[0].len() as u8;
-        let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
+        let ids = self.ids.into_iter().filter(|id| !self.dead.contains(id));
         ids.flat_map(|id| (0..partitions).map(move |partition| (id, partition))).collect()
     }
 
     fn pass(&mut self, ms: u64) {
-        self.pass_for(&[1, 2, 3], ms);
+        self.pass_for(&self.ids.clone(), ms);
     }
 
     /// Lets time go by for these.
@@ -210,13 +228,13 @@ impl Servers {
                     if *missing == 0 {
                         let chunks = std::mem::take(chunks);
                         self.snapshots.insert(id, chunks);
-                        for shard in &mut self.shards[usize::from(id) - 1] {
+                        for shard in self.server(id) {
                             shard.snapshot_finished(number, true);
                         }
                     }
                 }
                 SnapshotOutput::Abort { number } => {
-                    for shard in &mut self.shards[usize::from(id) - 1] {
+                    for shard in self.server(id) {
                         shard.snapshot_finished(number, false);
                     }
                 }
@@ -257,8 +275,8 @@ impl Servers {
     /// Who leads all partitions and prepares requests there.
     fn leader_of_all(&self) -> Option<u8> {
         let leads = |shard: &Shard| shard.status().role == Role::Leader;
-        let ids = (1..=SERVERS).filter(|id| !self.dead.contains(id));
-        ids.into_iter().find(|id| self.shards[usize::from(*id) - 1].iter().all(leads))
+        let mut ids = self.ids.into_iter().filter(|id| !self.dead.contains(id));
+        ids.find(|id| self.shards[self.at(*id)].iter().all(leads))
     }
 
     fn last(&mut self, id: u8, partition: u8) -> u64 {
@@ -267,7 +285,7 @@ impl Servers {
 
     /// How far a server lags behind the first one in each partition.
     fn lag(&self, id: u8) -> Vec<u64> {
-        let applied = |id: u8| self.shards[usize::from(id) - 1].iter().map(|shard| shard.applied());
+        let applied = |id: u8| self.shards[self.at(id)].iter().map(|shard| shard.applied());
         applied(1).zip(applied(id)).map(|(leader, applied)| leader - applied).collect()
     }
 
@@ -407,6 +425,55 @@ fn one_server_leads_all_partitions_whoever_it_is() {
     servers.pass(2000);
     let leader = servers.leader_of_all().expect("one server leads all partitions");
     assert_ne!(leader, 3);
+}
+
+/// Nobody is called 0 in the group, and in the entries of each partition. A server may be.
+#[test]
+fn the_first_and_the_last_ids_are_as_good_as_any() {
+    for ids in [[0, 1, 2], [1, 0, 255]] {
+        let mut servers = Servers::of(ids, 4, Config::default().kept_bytes);
+        let mut sessions = BTreeSet::new();
+        for id in ids {
+            // Writes go to all partitions of the leader, and one to several of them.
+            let (client, session) = servers.connect_session(id, 2, (0, [0; PASSWORD_LEN]));
+            assert!((session.0 >> 56) as u8 == id && sessions.insert(session.0), "{:#x} at {id}", session.0);
+            let names = tops(4).into_iter().map(|top| format!("{top}-{id}"));
+            let creates: Vec<u8> = (1..).zip(names).flat_map(|(xid, name)| create(xid, &name)).collect();
+            servers.send(client, &creates);
+            servers.pass(100);
+            assert_eq!(servers.answers(client), [1, 2, 3, 4].map(|xid| (xid, 0)), "at {id} of {ids:?}");
+        }
+        let now = servers.now();
+        servers.shard(ids[0], 0).hand_over(ids[1], now);
+        servers.pass(500);
+        assert_eq!(servers.leader_of_all(), Some(ids[1]));
+        servers.end(ids[0]);
+        servers.pass(200);
+        let client = servers.connect(ids[2], 1);
+        servers.send(client, &create(1, "/without"));
+        servers.pass(100);
+        assert_eq!(servers.answers(client), [(1, 0)]);
+    }
+}
+
+/// A list with the id that marks TTL znodes is none where there are such.
+#[test]
+fn server_0_joins_and_255_does_not_where_there_are_ttl_znodes() {
+    let mut servers = Servers::new(2);
+    let client = servers.connect(1, 0);
+    servers
+        .send(client, &request(xid::AUTH, Opcode::Auth, |out| encode::auth(out, "digest", SUPER.as_bytes())));
+    for (id, expected) in [(255, ErrorCode::BadArguments), (0, ErrorCode::Ok)] {
+        let join = request(id, Opcode::Reconfig, |out| {
+            put::opt_buffer(out, Some(format!("server.{id}=new:1:2;3").as_bytes()));
+            put::opt_buffer(out, None);
+            put::opt_buffer(out, None);
+            out.extend_from_slice(&(-1i64).to_be_bytes());
+        });
+        servers.send(client, &join);
+        servers.pass(100);
+        assert_eq!(servers.answers(client).last(), Some(&(id, expected as i32)));
+    }
 }
 
 #[test]
@@ -653,7 +720,7 @@ fn a_direct_client_waits_where_a_partition_lags_and_its_fast_reads_do_not() {
     // What a partition tells a connection first would wait for the first partition, which waits for the second.
     for (side, top) in [(one, &tops[1]), (other, &tops[2])] {
         servers.send(side, &exists(0, top));
-        assert_eq!(told(&servers.take(side)).0, [(0, stoa_wire::ErrorCode::NoNode as i32)]);
+        assert_eq!(told(&servers.take(side)).0, [(0, ErrorCode::NoNode as i32)]);
     }
     // The second partition of the second server hears nothing from the first one for a while.
     servers.lags = Some((2, 1));
@@ -666,7 +733,7 @@ fn a_direct_client_waits_where_a_partition_lags_and_its_fast_reads_do_not() {
     servers.send(other, &exists(1, &tops[2]));
     let (answers, token) = told(&servers.take(other));
     assert_eq!(answers, [(1, 0)]);
-    let none = stoa_wire::ErrorCode::NoNode as i32;
+    let none = ErrorCode::NoNode as i32;
     servers.send(one, &exists(1, &tops[1]));
     assert_eq!(told(&servers.take(one)).0, [(1, none)], "who does not say what he has seen does not wait");
     let seen = frame(|out| {

@@ -14,8 +14,8 @@ use crate::view::Mode;
 pub struct Seen {
     /// What it does for clients.
     pub serves: Serves,
-    /// Who leads it; 0 when that is not known.
-    pub leader: u8,
+    /// Who leads it, if that is known.
+    pub leader: Option<u8>,
     /// What the server is there.
     pub mode: Mode,
     /// Whether it votes there.
@@ -24,14 +24,14 @@ pub struct Seen {
 
 impl Seen {
     /// Before it says anything.
-    const NOTHING: Seen = Seen { serves: Serves::Nothing, leader: 0, mode: Mode::Looking, votes: false };
+    const NOTHING: Seen = Seen { serves: Serves::Nothing, leader: None, mode: Mode::Looking, votes: false };
 }
 
 /// What all partitions together are, and since when.
 #[derive(Debug)]
 pub(crate) struct Availability {
     partitions: Vec<Seen>,
-    leader: u8,
+    leader: Option<u8>,
     looking_since: Option<Instant>,
     found_at: Option<Instant>,
     unavailable_since: Option<Instant>,
@@ -60,7 +60,7 @@ impl Availability {
     pub(crate) fn new(partitions: u8) -> Availability {
         Availability {
             partitions: vec![Seen::NOTHING; usize::from(partitions)],
-            leader: 0,
+            leader: None,
             looking_since: None,
             found_at: None,
             unavailable_since: None,
@@ -104,8 +104,8 @@ impl Availability {
             self.leads(self.is_all_served(), now);
             return;
         }
-        let is_known = self.partitions.iter().all(|it| it.leader != 0);
-        self.leader_is(if is_known { first.leader } else { 0 }, first.votes, now);
+        let is_known = self.partitions.iter().all(|it| it.leader.is_some());
+        self.leader_is(first.leader.filter(|_| is_known), first.votes, now);
         if !self.is_all_served() {
             self.unavailable_since.get_or_insert(now);
             self.leads(false, now);
@@ -127,8 +127,8 @@ impl Availability {
         self.leads(is_leader, now);
     }
 
-    fn leader_is(&mut self, leader: u8, votes: bool, now: Instant) {
-        if leader == 0 {
+    fn leader_is(&mut self, leader: Option<u8>, votes: bool, now: Instant) {
+        if leader.is_none() {
             if self.looking_since.is_none() {
                 self.looking_since = Some(now);
                 self.record.looking += 1;
@@ -160,7 +160,7 @@ mod tests {
             World(Availability::new(partitions), Instant::now())
         }
 
-        fn see(&mut self, at_ms: u64, partition: u8, mode: Mode, leader: u8, serves: Serves) {
+        fn see(&mut self, at_ms: u64, partition: u8, mode: Mode, leader: Option<u8>, serves: Serves) {
             let votes = mode != Mode::Observer;
             let seen = Seen { serves, leader, mode, votes };
             self.0.saw(partition, seen, self.1 + Duration::from_millis(at_ms));
@@ -178,26 +178,26 @@ mod tests {
     #[test]
     fn a_follower_looks_finds_and_catches_up() {
         let mut world = World::new(1);
-        world.see(0, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(50, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(100, 0, Mode::Looking, 3, Serves::Nothing);
-        world.see(130, 0, Mode::Follower, 3, Serves::All);
+        world.see(0, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(50, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(100, 0, Mode::Looking, Some(3), Serves::Nothing);
+        world.see(130, 0, Mode::Follower, Some(3), Serves::All);
         let (record, led) = world.at(200);
         assert_eq!((record.looking, led), (1, None));
         assert_eq!(counted(&record.election), (1, 100));
         assert_eq!((counted(&record.follower_sync), counted(&record.observer_sync)), ((1, 30), (0, 0)));
         assert_eq!((counted(&record.unavailable), counted(&record.leader_unavailable)), ((1, 130), (0, 0)));
         // The leader is lost, another one found, and lost before all is applied.
-        world.see(1_000, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(1_010, 0, Mode::Looking, 2, Serves::Nothing);
-        world.see(1_020, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(1_050, 0, Mode::Looking, 2, Serves::Nothing);
-        world.see(1_090, 0, Mode::Follower, 2, Serves::All);
+        world.see(1_000, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(1_010, 0, Mode::Looking, Some(2), Serves::Nothing);
+        world.see(1_020, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(1_050, 0, Mode::Looking, Some(2), Serves::Nothing);
+        world.see(1_090, 0, Mode::Follower, Some(2), Serves::All);
         let (record, _) = world.at(2_000);
         assert_eq!((record.looking, counted(&record.election)), (3, (3, 140)));
         assert_eq!((counted(&record.follower_sync), counted(&record.unavailable)), ((2, 70), (2, 220)));
         // It is handed over: nobody is looked for, and nothing is missing.
-        world.see(3_000, 0, Mode::Follower, 1, Serves::All);
+        world.see(3_000, 0, Mode::Follower, Some(0), Serves::All);
         let (record, _) = world.at(3_000);
         assert_eq!((record.looking, counted(&record.election)), (3, (4, 140)));
         assert_eq!((counted(&record.follower_sync), counted(&record.unavailable)), ((3, 70), (2, 220)));
@@ -206,22 +206,22 @@ mod tests {
     #[test]
     fn a_leader_counts_from_when_it_serves_and_no_longer_than_it_does() {
         let mut world = World::new(1);
-        world.see(0, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(10, 0, Mode::Looking, 1, Serves::Nothing);
-        world.see(40, 0, Mode::Leader, 1, Serves::All);
+        world.see(0, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(10, 0, Mode::Looking, Some(1), Serves::Nothing);
+        world.see(40, 0, Mode::Leader, Some(1), Serves::All);
         let (record, led) = world.at(1_040);
         assert_eq!((counted(&record.leader_unavailable), led), ((1, 40), Some(1_000)));
         assert_eq!((counted(&record.unavailable), counted(&record.follower_sync)), ((1, 40), (0, 0)));
-        world.see(2_000, 0, Mode::Follower, 2, Serves::All);
+        world.see(2_000, 0, Mode::Follower, Some(2), Serves::All);
         assert_eq!(world.at(3_000).1, None);
     }
 
     #[test]
     fn an_observer_elects_nobody() {
         let mut world = World::new(1);
-        world.see(0, 0, Mode::Observer, 0, Serves::Nothing);
-        world.see(10, 0, Mode::Observer, 1, Serves::Nothing);
-        world.see(30, 0, Mode::Observer, 1, Serves::All);
+        world.see(0, 0, Mode::Observer, None, Serves::Nothing);
+        world.see(10, 0, Mode::Observer, Some(1), Serves::Nothing);
+        world.see(30, 0, Mode::Observer, Some(1), Serves::All);
         let (record, _) = world.at(30);
         assert_eq!((record.looking, counted(&record.election)), (1, (0, 0)));
         assert_eq!((counted(&record.observer_sync), counted(&record.unavailable)), ((1, 20), (1, 30)));
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn reads_alone_are_not_all_that_is_served() {
         let mut world = World::new(1);
-        world.see(0, 0, Mode::Looking, 0, Serves::Nothing);
-        world.see(100, 0, Mode::ReadOnly, 0, Serves::Reads);
+        world.see(0, 0, Mode::Looking, None, Serves::Nothing);
+        world.see(100, 0, Mode::ReadOnly, None, Serves::Reads);
         assert_eq!(counted(&world.at(100).0.unavailable), (0, 0));
-        world.see(300, 0, Mode::Follower, 2, Serves::All);
+        world.see(300, 0, Mode::Follower, Some(2), Serves::All);
         assert_eq!(counted(&world.at(300).0.unavailable), (1, 300));
     }
 
@@ -241,8 +241,8 @@ mod tests {
     fn whoever_stands_alone_elects_and_waits_for_nobody() {
         let mut world = World::new(2);
         for partition in [1, 0] {
-            world.see(0, partition, Mode::Standalone, 0, Serves::Nothing);
-            world.see(10, partition, Mode::Standalone, 1, Serves::All);
+            world.see(0, partition, Mode::Standalone, None, Serves::Nothing);
+            world.see(10, partition, Mode::Standalone, Some(1), Serves::All);
         }
         let (record, led) = world.at(20);
         assert_eq!((record.looking, record.election.count(), record.unavailable.count()), (0, 0, 0));
@@ -254,13 +254,13 @@ mod tests {
     fn several_partitions_are_as_far_as_the_last_of_them() {
         let mut world = World::new(3);
         for partition in 0..3 {
-            world.see(0, partition, Mode::Looking, 0, Serves::Nothing);
+            world.see(0, partition, Mode::Looking, None, Serves::Nothing);
         }
         for partition in 0..3 {
-            world.see(10 + 10 * u64::from(partition), partition, Mode::Looking, 1, Serves::Nothing);
+            world.see(10 + 10 * u64::from(partition), partition, Mode::Looking, Some(1), Serves::Nothing);
         }
         for partition in [2, 0, 1] {
-            world.see(50 + u64::from(partition), partition, Mode::Follower, 1, Serves::All);
+            world.see(50 + u64::from(partition), partition, Mode::Follower, Some(1), Serves::All);
         }
         let (record, _) = world.at(100);
         assert_eq!((record.looking, counted(&record.election)), (1, (1, 30)));

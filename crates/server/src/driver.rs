@@ -121,7 +121,7 @@ pub(crate) struct Driver {
     pub(crate) handshakes_expired: Cell<u64>,
     pub(crate) snapshot_progress: Cell<Option<(u64, u64)>>,
     /// What the partition serves, as far as that was told.
-    told: Cell<Option<(Serves, u8)>>,
+    told: Cell<Option<(Serves, Option<u8>)>>,
     /// The other servers, when there are any.
     pub(crate) ensemble: OnceCell<Ensemble>,
     /// The file of the snapshot that is being taken over, and the record that builds on it.
@@ -789,7 +789,7 @@ impl Driver {
         let standing = self.server.borrow().status();
         let others =
             || self.ensemble.get().is_some_and(|others| others.is_connected_to_any(&standing.voters));
-        standing.leader == standing.id && others()
+        standing.leader == Some(standing.id) && others()
     }
 
     /// Reads nothing more from clients, and ends the connections of those who have been answered all that they have

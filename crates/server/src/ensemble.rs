@@ -67,11 +67,12 @@ impl Meeting {
     ) -> Result<(PeerPort, Vec<Self>), String> {
         let Home { disk, disk_id, standing, tree_options, mut newest, partitions } = home;
         let common = Common::new(disk.folder(), standing)?;
+        let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
         let tls = tls(settings)?;
         let (port, callers) = PeerPort::new(listener, partitions, &common);
         let meetings = (0..).zip(callers).map(|(partition, callers)| {
             let options = PeerOptions {
-                me: settings.server_id.unwrap_or_default(),
+                me: own.id.into(),
                 // Servers know one another's disks, which says more.
                 disk: disk_id,
                 share: Share { partition, partitions },
@@ -123,6 +124,11 @@ impl Meeting {
     }
 }
 
+/// The id of a server with which there is a connection.
+fn short(id: u64) -> u8 {
+    u8::try_from(id).expect("there are connections with servers of a list alone, whose ids are bytes")
+}
+
 /// Adds those whom it does not have yet.
 fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
     for other in others {
@@ -133,7 +139,7 @@ fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
 }
 
 fn address(member: &Member) -> PeerAddress {
-    PeerAddress { id: member.id, host: member.host.clone(), port: member.peer_port }
+    PeerAddress { id: member.id.into(), host: member.host.clone(), port: member.peer_port }
 }
 
 /// The servers of a list as it stands in `/zookeeper/config`.
@@ -195,7 +201,6 @@ impl Ensemble {
         clock: &Clock,
     ) -> Result<(), String> {
         let now = clock.now();
-        let short = |id: u64| u8::try_from(id).unwrap_or(0);
         match event {
             PeerEvent::Met(id, identity) => {
                 server.peer_met(short(id), identity.disk, identity.standing, now);
@@ -315,7 +320,7 @@ impl Ensemble {
                     self.strangers.borrow_mut().extract_if(.., |id, _| !is_member(*id)).collect();
                 for (id, disk) in welcome {
                     self.meet(id, disk)?;
-                    server.peer_connected(u8::try_from(id).unwrap_or(0), clock.now());
+                    server.peer_connected(short(id), clock.now());
                 }
             }
         }

@@ -47,6 +47,7 @@ pub mod view;
 pub mod words;
 mod zookeeper_files;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use config::ServeArgs;
@@ -73,7 +74,8 @@ pub fn recover(arguments: &ServeArgs, confirmed: bool) -> ExitCode {
     };
     match recover::recover(&loaded.settings, confirmed) {
         Ok(done) => {
-            println!("{done}");
+            // It is done, whoever reads of it.
+            let _ = writeln!(std::io::stdout(), "{done}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -95,6 +97,9 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
     };
     let problem = logging::start(&loaded.settings);
     tracing::info!("stoa {}; {}", env!("CARGO_PKG_VERSION"), loaded.summary());
+    for note in &loaded.notes {
+        tracing::info!("{note}");
+    }
     for warning in loaded.warnings.iter().chain(&problem) {
         tracing::warn!("{warning}");
     }

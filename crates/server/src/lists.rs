@@ -30,7 +30,7 @@ fn difference(named: &[Member], listed: &[Member]) -> Option<String> {
     if named.is_empty() {
         return None;
     }
-    let find = |members: &[Member], id: u64| members.iter().find(|member| member.id == id).cloned();
+    let find = |members: &[Member], id: u8| members.iter().find(|member| member.id == id).cloned();
     let (mut added, mut changed) = (Vec::new(), String::new());
     for member in named {
         match find(listed, member.id) {

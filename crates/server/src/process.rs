@@ -286,7 +286,7 @@ mod tests {
             let partitions = Some(crate::config::Partitions::Exactly(count));
             let process = Process::new(Settings { partitions, ..Settings::default() }, 1);
             let follow = |partition, serves| {
-                let seen = Seen { serves, leader: 1, mode: Mode::Follower, votes: true };
+                let seen = Seen { serves, leader: Some(1), mode: Mode::Follower, votes: true };
                 process.follow(partition, seen);
             };
             for partition in 0..count {

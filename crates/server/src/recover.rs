@@ -22,7 +22,6 @@ pub(crate) fn recover(settings: &Settings, confirmed: bool) -> Result<String, St
         return Err(failed(&"it is not one of Stoa's, so there is nothing to go on from (setting data-dir)"));
     }
     let server = settings.server_id.unwrap_or(1);
-    let member = u8::try_from(server).map_err(|error| failed(&error))?;
     let partitions = partitions_file::read(&settings.data_dir)?;
     let mut disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
     let options = LogOptions {
@@ -36,8 +35,8 @@ pub(crate) fn recover(settings: &Settings, confirmed: bool) -> Result<String, St
     let mut log = Log::open(&mut disk, &options, &mut recovering).map_err(|error| failed(&error))?;
     let id = HistoryId(random::bytes()?);
     let GoesOn { record, position, voters, history, uncertain, zxid, znodes } =
-        recovering.go_on_alone(member, id).map_err(|error| failed(&error))?;
-    let voters = voters.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        recovering.go_on_alone(server, id).map_err(|error| failed(&error))?;
+    let voters = voters.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
     let found = format!(
         "the data folder {folder} is of the ensemble {history}, in which the servers {voters} vote; it has {znodes} \
          znodes, its last update is {zxid:#x}, and of {uncertain} entries it is not known whether a majority has them"

@@ -192,7 +192,7 @@ fn core_config(settings: &Settings) -> Config {
     let per_minute = u64::from(settings.container_max_per_minute);
     let reap_interval_ms = millis(settings.container_check).max(1);
     Config {
-        server_id: settings.server_id.and_then(|id| u8::try_from(id).ok()).unwrap_or(1),
+        server_id: settings.server_id.unwrap_or(1),
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),

@@ -130,7 +130,7 @@ impl Driver {
 
     fn member_view(&self, id: u8, standing: &Status, links: &[PeerStatus]) -> view::MemberStatus {
         let number = u64::from(id);
-        let named = self.process.settings.servers.iter().find(|member| member.id == number);
+        let named = self.process.settings.servers.iter().find(|member| member.id == id);
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
         let matched = matched.map(|(_, position)| *position);
         let votes = standing.voters.contains(&id);
@@ -172,7 +172,7 @@ fn link(of: &PeerStatus) -> view::LinkStatus {
 
 fn timeline(of: &Status) -> view::Timeline {
     let Status { leader, term, last, committed, applied, .. } = *of;
-    let leader = (leader != 0).then_some(leader.into());
+    let leader = leader.map(u64::from);
     view::Timeline { mode: mode(of), leader, term, last, committed, applied }
 }
 

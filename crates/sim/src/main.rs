@@ -243,7 +243,7 @@ impl Partitions {
         };
         let plan = if self.programs { plan.with_programs() } else { plan };
         let plan = if self.impatient { plan.with_impatience() } else { plan };
-        Some(plan.with_partitions(count))
+        Some(plan.with_partitions(count).numbered(seed))
     }
 
     fn run(&self) -> ExitCode {

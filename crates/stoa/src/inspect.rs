@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use stoa_core::{Items, Restore, Slices, timeline_of};
+use stoa_core::{Items, Restore, Slices, server_of, servers_of, timeline_of};
 use stoa_group::{EntryKind, History, Mark, Store, Vote};
 use stoa_server::file_disk::FileDisk;
 use stoa_server::partitions_file;
@@ -123,7 +123,8 @@ fn print_record(out: &mut impl Write, payload: &[u8], partitions: u8) -> io::Res
     };
     if let Some(vote) = record.vote {
         let Vote { term, voted_for, committed } = vote;
-        writeln!(out, "  vote term={term} for={voted_for} committed={committed}")?;
+        let whom = server_of(voted_for).map_or_else(|| "nobody".to_owned(), |server| server.to_string());
+        writeln!(out, "  vote term={term} for={whom} committed={committed}")?;
     }
     if let Some(mark) = &record.snapshot {
         print_mark(out, mark)?;
@@ -166,11 +167,8 @@ fn print_items(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
 
 fn print_mark(out: &mut impl Write, mark: &Mark) -> io::Result<()> {
     let Mark { position, term, members } = mark;
-    writeln!(
-        out,
-        "  state position={position} term={term} voters={:?} learners={:?}",
-        members.voters, members.learners
-    )
+    let (voters, learners) = (servers_of(&members.voters), servers_of(&members.learners));
+    writeln!(out, "  state position={position} term={term} voters={voters:?} learners={learners:?}")
 }
 
 /// Carries out `stoa snapshot ...`.

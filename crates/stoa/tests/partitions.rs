@@ -349,6 +349,8 @@ const PARTITIONS: u64 = 4;
 /// Three servers with several partitions; killed when dropped.
 struct Ensemble {
     folder: TempDir,
+    ids: [u8; 3],
+    partitions: u64,
     ports: [u16; 3],
     list: String,
     servers: [Option<Server>; 3],
@@ -368,11 +370,16 @@ fn free_port() -> u16 {
 
 impl Ensemble {
     fn start() -> Self {
+        Self::with([1, 2, 3], PARTITIONS)
+    }
+
+    fn with(ids: [u8; 3], partitions: u64) -> Self {
         let ports: [u16; 3] = std::array::from_fn(|_| free_port());
         let line = |(id, port): (u8, &u16)| format!("{id}=127.0.0.1:{};127.0.0.1:{port}", free_port());
-        let list = (1..).zip(&ports).map(line).collect::<Vec<_>>().join(",");
+        let list = ids.into_iter().zip(&ports).map(line).collect::<Vec<_>>().join(",");
         let servers = [None, None, None];
-        let mut ensemble = Self { folder: TempDir::new().unwrap(), ports, list, servers };
+        let folder = TempDir::new().unwrap();
+        let mut ensemble = Self { folder, ids, partitions, ports, list, servers };
         (0..3).for_each(|at| ensemble.launch(at));
         (0..3).for_each(|at| ensemble.await_ready(at));
         ensemble.leader();
@@ -380,8 +387,11 @@ impl Ensemble {
     }
 
     fn launch(&mut self, at: usize) {
-        let (id, list) = (format!("--server-id={}", at + 1), format!("--servers={}", self.list));
-        let flags = [&id, &list, "--peer-secret=of a test", "--peer-bind=127.0.0.1", "--partitions=4"];
+        let (id, list) = (format!("--server-id={}", self.ids[at]), format!("--servers={}", self.list));
+        let partitions = format!("--partitions={}", self.partitions);
+        // One with the last id that there can be has no TTL znodes beside it.
+        let types = format!("--extended-types={}", !self.ids.contains(&u8::MAX));
+        let flags = [&id, &list, &types, &partitions, "--peer-secret=of a test", "--peer-bind=127.0.0.1"];
         let folder = self.folder.path().join(format!("{}", at + 1));
         let times = ["--heartbeat=50ms", "--election-timeout=1s"];
         self.servers[at] = Some(Server::launch(command(&folder, &flags).args(times)));
@@ -407,16 +417,23 @@ impl Ensemble {
         self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.as_ref()?)))
     }
 
+    /// How many partitions a server leads, if it serves.
+    fn led(&self, server: &Server) -> Option<u64> {
+        if self.partitions > 1 {
+            return server.metric_if_it_serves("stoa_partitions_led");
+        }
+        let standing = server.word("srvr");
+        let is = |mode: &str| standing.contains(&format!("\nMode: {mode}\n"));
+        if is("leader") { Some(1) } else { is("follower").then_some(0) }
+    }
+
     /// Who leads all partitions, once somebody does and all servers follow.
     fn leader(&self) -> usize {
         let mut found = None;
         eventually("one server leads all partitions", || {
-            let led: Vec<_> = self
-                .up()
-                .map(|(at, server)| (at, server.metric_if_it_serves("stoa_partitions_led")))
-                .collect();
+            let led: Vec<_> = self.up().map(|(at, server)| (at, self.led(server))).collect();
             let (leaders, others): (Vec<_>, Vec<_>) =
-                led.into_iter().partition(|(_, led)| *led == Some(PARTITIONS));
+                led.into_iter().partition(|(_, led)| *led == Some(self.partitions));
             found = leaders.first().map(|(at, _)| *at);
             leaders.len() == 1 && others.iter().all(|(_, led)| *led == Some(0))
         });
@@ -487,6 +504,65 @@ fn three_servers_with_four_partitions_are_one_tree() {
         assert_eq!((server.metric("global_sessions"), server.metric("quorum_size")), (6, 3));
         assert!(server.word("conf").contains("\npartitions=4\n"));
     }
+}
+
+/// With the ids that nobody has who counts from 1, and whatever the number of partitions.
+fn any_byte_is_an_id(ids: [u8; 3], partitions: u64) {
+    let mut ensemble = Ensemble::with(ids, partitions);
+    let mut sessions = BTreeSet::new();
+    let mut made = BTreeSet::new();
+    let mut use_all = |ensemble: &Ensemble| {
+        for (at, _) in ensemble.up() {
+            let client = ensemble.connect(at);
+            client.create("/own", b"", CreateMode::Ephemeral).unwrap();
+            let session = client.get_data("/own").unwrap().1.ephemeral_owner;
+            assert!(
+                (session >> 56) as u8 == ids[at] && sessions.insert(session),
+                "{session:#x} at {}",
+                ids[at]
+            );
+            client.delete("/own", None).unwrap();
+            for number in 0..8 {
+                let path = format!("/of-{number}-{session}");
+                client.create(&path, b"", CreateMode::Persistent).unwrap();
+                made.insert(path[1..].to_owned());
+            }
+        }
+    };
+    use_all(&ensemble);
+    // The first leader is lost, and what was acknowledged there is not; then it follows.
+    let first = ensemble.leader();
+    ensemble.kill(first);
+    ensemble.leader();
+    use_all(&ensemble);
+    ensemble.launch(first);
+    ensemble.await_ready(first);
+    let leader = ensemble.leader();
+    use_all(&ensemble);
+    for (at, server) in ensemble.up() {
+        assert_eq!(server.metric("stoa_leader_id"), ids[leader].into());
+        assert_eq!(server.metric("stoa_server_id"), ids[at].into());
+        assert!(server.word("conf").contains(&format!("\nserverId={}\n", ids[at])));
+    }
+    for client in ensemble.settle() {
+        let names: BTreeSet<_> = client.get_children("/").unwrap().into_iter().collect();
+        assert!(names.is_superset(&made));
+    }
+}
+
+#[test]
+fn servers_may_count_from_0() {
+    any_byte_is_an_id([0, 1, 2], 1);
+}
+
+#[test]
+fn servers_with_several_partitions_may_count_from_0() {
+    any_byte_is_an_id([0, 1, 2], PARTITIONS);
+}
+
+#[test]
+fn a_server_may_have_the_last_id_where_there_are_no_ttl_znodes() {
+    any_byte_is_an_id([255, 0, 1], 1);
 }
 
 /// Creates znodes until told to stop; returns those that were acknowledged.

@@ -31,7 +31,7 @@ mod timeline;
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
 pub use message::{BadMessage, Forward, Message};
-pub use peers::{Wanted, server_id};
+pub use peers::{Wanted, member_of, server_of, servers_of};
 pub use progress::Lead;
 pub use requests::Origin;
 pub use shared_log::{

@@ -7,10 +7,28 @@ use stoa_group::{Change, Status};
 /// A server that has something, and is behind by fewer entries than this, has caught up.
 const CAUGHT_UP_ENTRIES: u64 = 1000;
 
-/// The server that a member of the group is; 0 for none.
+/// What server 0 is called in the group, to which 0 is nobody. The others have their own numbers there.
+const MEMBER_OF_ZERO: u64 = 256;
+
+/// What a server is called in the group: never 0.
 #[must_use]
-pub fn server_id(member: u64) -> u8 {
-    u8::try_from(member).unwrap_or(0)
+pub fn member_of(server: u8) -> u64 {
+    if server == 0 { MEMBER_OF_ZERO } else { u64::from(server) }
+}
+
+/// The server that a member of the group is, if it is one: nobody is 0, and what a disk or another server says may be
+/// anything.
+#[must_use]
+pub fn server_of(member: u64) -> Option<u8> {
+    if member == MEMBER_OF_ZERO { Some(0) } else { u8::try_from(member).ok().filter(|server| *server != 0) }
+}
+
+/// The servers that members of the group are, by their ids.
+#[must_use]
+pub fn servers_of<'a>(members: impl IntoIterator<Item = &'a u64>) -> Vec<u8> {
+    let mut servers: Vec<u8> = members.into_iter().copied().filter_map(server_of).collect();
+    servers.sort_unstable();
+    servers
 }
 
 /// Who should belong to the ensemble.
@@ -93,7 +111,7 @@ impl Peers {
         let mut all: Vec<_> = wanted_here.chain(wanted.observers.iter().map(|id| (*id, true))).collect();
         all.sort_unstable();
         for (id, is_observer) in all.into_iter().filter(|(id, _)| !self.is_emptied(*id)) {
-            let member = u64::from(id);
+            let member = member_of(id);
             if status.members.voters.contains(&member) {
                 if is_observer && id != me && self.take_vote(me, member, &mut voters) {
                     changes.push(Change::AddLearner(member));
@@ -121,11 +139,12 @@ impl Peers {
         let members = &status.members;
         let mut spare = members.voters.len().saturating_sub(wanted.voters.len() / 2 + 1);
         for member in members.learners.iter().chain(&members.voters) {
-            let id = server_id(*member);
-            if id == me || (!self.is_emptied(id) && wanted.contains(id)) {
+            let id = server_of(*member);
+            let is_emptied = id.is_some_and(|id| self.is_emptied(id));
+            if id == Some(me) || (!is_emptied && id.is_some_and(|id| wanted.contains(id))) {
                 continue;
             }
-            if self.is_emptied(id) || members.learners.contains(member) {
+            if is_emptied || members.learners.contains(member) {
                 voters.remove(member);
                 changes.push(Change::Remove(*member));
             } else if spare > 0 && self.take_vote(me, *member, voters) {
@@ -139,10 +158,11 @@ impl Peers {
     /// connected. Returns whether it did. A server may belong to the group of which the leader has never heard, since
     /// it missed the list that named it, and with which it would wait for ever. Who is not connected helps nobody.
     fn take_vote(&self, me: u8, voter: u64, voters: &mut BTreeSet<u64>) -> bool {
-        let is_here = |id: u8| id == me || self.connected.contains(&id);
+        let is_here =
+            |voter: u64| server_of(voter).is_some_and(|id| id == me || self.connected.contains(&id));
         let left = voters.iter().filter(|other| **other != voter);
-        let here = left.clone().filter(|other| is_here(server_id(**other))).count();
-        let can_spare = !is_here(server_id(voter)) || here > left.count() / 2;
+        let here = left.clone().filter(|other| is_here(**other)).count();
+        let can_spare = !is_here(voter) || here > left.count() / 2;
         if can_spare {
             voters.remove(&voter);
         }
@@ -171,6 +191,31 @@ mod tests {
             "it has led this term with the disk that is lost"
         );
         assert!(peers.accept(3, 8) && !peers.is_emptied(3) && peers.is_connected(3));
+    }
+
+    #[test]
+    fn every_server_is_a_member_of_its_own_and_nobody_is_none() {
+        let members: BTreeSet<u64> = (0..=u8::MAX).map(member_of).collect();
+        assert_eq!(members, (1..=256).collect());
+        assert!((0..=u8::MAX).all(|server| server_of(member_of(server)) == Some(server)));
+        assert!([0, 257, 1 << 32, u64::MAX].iter().all(|member| server_of(*member).is_none()));
+        assert_eq!(servers_of(&[1, 2, 256, 1000]), [0, 1, 2]);
+        // As it stands on the disks that there are.
+        assert!((1..=254).all(|server| member_of(server) == u64::from(server)));
+    }
+
+    #[test]
+    fn server_0_joins_and_leaves_as_the_others_do() {
+        let mut peers = Peers::default();
+        let joins = member_of(0);
+        peers.connect(0);
+        assert_eq!(peers.changes(1, &wanted(&[0, 1]), &status(&[1], &[], &[])), [Change::AddLearner(joins)]);
+        let there = status(&[1], &[joins], &[(joins, 4500)]);
+        assert_eq!(peers.changes(1, &wanted(&[0, 1]), &there), [Change::AddVoter(joins)]);
+        peers.connect(2);
+        let three = status(&[1, 2, joins], &[], &[]);
+        assert_eq!(peers.changes(1, &wanted(&[0, 1, 2]), &three), []);
+        assert_eq!(peers.changes(1, &wanted(&[1, 2]), &three), [Change::Remove(joins)]);
     }
 
     fn status(voters: &[u64], learners: &[u64], matched: &[(u64, u64)]) -> Status {

@@ -8,7 +8,7 @@ mod servers;
 use crate::barriers::Barriers;
 use crate::birth::{Birth, DiskId};
 use crate::message::Message;
-use crate::peers::{Peers, server_id};
+use crate::peers::{Peers, member_of, server_of, servers_of};
 use crate::progress::{Lead, Progress};
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
@@ -121,7 +121,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
         let mut timeline = Self {
             birth: is_new.then(birth),
-            progress: Progress::new(config.server.into(), (position, base.term), vote.term, members),
+            progress: Progress::new(member_of(config.server), (position, base.term), vote.term, members),
             requests: Requests::new(config.server, stream),
             barriers: Barriers::new(config.server, question),
             log,
@@ -160,10 +160,10 @@ impl<C: Copy + Ord> Timeline<C> {
         self.progress.term
     }
 
-    /// Who leads; 0 when that is not known.
+    /// Who leads, if that is known.
     #[must_use]
-    pub fn leader(&self) -> u8 {
-        server_id(self.progress.leader)
+    pub fn leader(&self) -> Option<u8> {
+        server_of(self.progress.leader)
     }
 
     /// How far this server's lead has come.
@@ -228,14 +228,14 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn member_ids(&self) -> Vec<u8> {
         let members = self.progress.members();
         let all = [&members.voters, &members.learners, &members.outgoing];
-        all.into_iter().flatten().map(|member| server_id(*member)).collect()
+        servers_of(all.into_iter().flatten())
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and
     /// never hears what becomes of its requests.
     #[must_use]
     pub fn is_member(&self, server: u8) -> bool {
-        self.progress.has_member(u64::from(server))
+        self.progress.has_member(member_of(server))
     }
 
     /// Position and term of the last applied entry.
@@ -309,12 +309,12 @@ impl<C: Copy + Ord> Timeline<C> {
     fn carry_out(&mut self, output: GroupOutput) -> Option<Output> {
         match output {
             GroupOutput::Send(message) => {
-                let to = server_id(message.to());
+                let to = server_of(message.to())?;
                 self.say(to, Message::Group(message));
             }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
-                let to = server_id(message.to());
+                let to = server_of(message.to())?;
                 let message = Message::Group(message).encode().join().into();
                 self.to_peers.push_back(PeerOutput::Snapshot { to, position, message });
             }
@@ -443,7 +443,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Another server or this one leads, and what it leads with is committed here: if it is one that has
     /// come back with another disk, it was taken out and has joined anew, and this server has missed that.
     fn accept_leader(&mut self) {
-        let leader = self.leader();
+        let Some(leader) = self.leader() else { return };
         if !self.peers.accept(leader, self.progress.term) {
             return;
         }
@@ -499,7 +499,7 @@ impl Config {
             heartbeat_ticks: 1,
             // The engine asks for more than one heartbeat.
             election_ticks: self.election_heartbeats.max(2) as usize,
-            ..stoa_group::Config::new(u64::from(self.server), seed)
+            ..stoa_group::Config::new(member_of(self.server), seed)
         }
     }
 }

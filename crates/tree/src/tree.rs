@@ -51,6 +51,12 @@ pub(crate) struct Counts {
 }
 
 impl Tree {
+    /// Whether there may be TTL znodes: see [`Options::extended_types`].
+    #[must_use]
+    pub fn extended_types(&self) -> bool {
+        self.options.extended_types
+    }
+
     /// A tree with the znodes that every ZooKeeper starts with: `/`, `/zookeeper`,
     /// `/zookeeper/quota` and `/zookeeper/config`, which everybody may read and nobody write.
     #[must_use]

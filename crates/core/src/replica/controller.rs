@@ -82,12 +82,11 @@ impl Replica {
 
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.
     fn tell_reads(&mut self) {
-        let (leader, now_us) = (self.timeline.leader(), self.now.mono_us);
+        let now_us = self.now.mono_us;
         let is_over = self.leader.load.next_wake_us().is_none();
         let is_due = is_over || now_us >= self.leader.controller.told_reads_us + TELL_READS_US;
-        if leader == 0 || leader == self.config.server_id || !is_due {
-            return;
-        }
+        let other = self.timeline.leader().filter(|leader| *leader != self.config.server_id);
+        let Some(leader) = other.filter(|_| is_due) else { return };
         self.leader.controller.told_reads_us = now_us;
         let LoadReport { total, subtrees, .. } = self.leader.load.report();
         let mut subtrees: Vec<_> = subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();

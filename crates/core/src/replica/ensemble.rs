@@ -52,7 +52,7 @@ impl Replica {
                 }
             }
             PeerMessage::HeardArrived { term, number } => {
-                if term == self.timeline.term() && from == self.timeline.leader() {
+                if term == self.timeline.term() && Some(from) == self.timeline.leader() {
                     self.sessions.liveness.arrived(number);
                 }
             }
@@ -119,7 +119,7 @@ impl Replica {
         self.reads_end(peer);
         if has_led {
             self.pump();
-            self.timeline.follow_up(peer);
+            self.timeline.follow_up(Some(peer));
         }
     }
 
@@ -313,7 +313,7 @@ impl Replica {
     // ---- leading ----
 
     fn leader_changed(&mut self) {
-        self.stats.leaders_found += u64::from(self.timeline.leader() != 0);
+        self.stats.leaders_found += u64::from(self.timeline.leader().is_some());
         if self.timeline.lead() == Lead::No {
             self.stop_leading();
             // What waited for a part that was open, and is undone now; nothing else may be committed for long.

@@ -17,10 +17,8 @@ impl Replica {
             self.sessions.liveness.leads(self.now);
             return;
         }
-        let leader = self.timeline.leader();
-        if leader == 0 || self.sessions.liveness.due_us > now_us {
-            return;
-        }
+        let is_due = self.sessions.liveness.due_us <= now_us;
+        let Some(leader) = self.timeline.leader().filter(|_| is_due) else { return };
         let (connections, limits) = (&self.clients.connections, &self.config.limits);
         let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
         let sessions =

@@ -10,7 +10,7 @@
 //! Where there are several partitions, the list is the first one's, with which the log stands that all share. It
 //! tells the others.
 
-use crate::membership::{CONFIG_PATH, Membership};
+use crate::membership::{CONFIG_PATH, Membership, NONE_WITH_TTL};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::string::String;
@@ -168,7 +168,9 @@ impl Replica {
         }
         let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
         let voters = changed.voters().count();
-        if voters == 0 {
+        let is_too_large =
+            changed.servers.contains_key(&NONE_WITH_TTL) && self.applied.partition.tree.extended_types();
+        if voters == 0 || is_too_large {
             return Err(ErrorCode::BadArguments.into());
         }
         // Whoever joins may come later; of those who stay, a majority must not be missed.

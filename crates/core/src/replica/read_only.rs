@@ -1,17 +1,17 @@
 //! Read-only mode: a server that has known of no leader for a while answers the reads of clients that
 //! have said that this will do, from what it has applied.
 //!
-//! Nothing of it is in the tree. A client without a session is given an id and a password that are worth
-//! something here only, and only for reads; no server has the number in the top byte of such an id, so it
-//! is never that of a session. A client that brings a session keeps it, if session and password are known
-//! here, and the session stays as it is: if there is a leader elsewhere, it goes on judging it. So such a
-//! client is sent away now and then, to look for that leader.
+//! Nothing of it is in the tree. A client without a session is lent an id and a password that are worth
+//! something here only, and only for reads; such an id is never that of a session. A client that brings a
+//! session keeps it, if session and password are known here, and the session stays as it is: if there is a
+//! leader elsewhere, it goes on judging it. So such a client is sent away now and then, to look for that leader.
 
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::is_read;
 use crate::placement::FIRST;
-use crate::read_only::{Admission, ReadOnlySession, is_no_session};
+use crate::read_only::{Admission, ReadOnlySession};
 use crate::replica::Replica;
+use crate::session::is_lent;
 use crate::shard_message::ShardMessage;
 use alloc::format;
 use alloc::string::ToString;
@@ -43,7 +43,7 @@ impl Replica {
             }
             return;
         }
-        if self.timeline.leader() != 0 || self.timeline.is_alone() {
+        if self.timeline.leader().is_some() || self.timeline.is_alone() {
             self.sessions.read_only.leaderless_since_us = None;
             self.end_read_only();
             return;
@@ -143,7 +143,7 @@ impl Replica {
             let password = self.sessions.live.new_password(session);
             return Admission::Welcome { session, password, timeout_ms, until_us: None };
         }
-        if is_no_session(session) {
+        if is_lent(session) {
             let password = self.sessions.live.new_password(session);
             // That of another server, or of an earlier run, has nothing that could be kept.
             return if password == request.password {
@@ -216,7 +216,7 @@ impl Replica {
                 self.read(id, header, opcode, reader, None);
                 return;
             }
-            Opcode::CloseSession if is_no_session(session) => ErrorCode::Ok,
+            Opcode::CloseSession if is_lent(session) => ErrorCode::Ok,
             Opcode::Sasl | Opcode::CreateSession => ErrorCode::Unimplemented,
             _ => ErrorCode::NotReadOnly,
         };

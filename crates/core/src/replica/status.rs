@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_id};
+use stoa_timeline::{Lead, server_of, servers_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -13,9 +13,9 @@ impl Replica {
         self.is_in_quorum() && (!self.is_out_of_room() || self.timeline.is_alone())
     }
 
-    /// Who leads, as far as this server knows; 0 when that is not known.
+    /// Who leads, as far as this server knows.
     #[must_use]
-    pub fn leader(&self) -> u8 {
+    pub fn leader(&self) -> Option<u8> {
         self.timeline.leader()
     }
 
@@ -30,17 +30,16 @@ impl Replica {
     #[must_use]
     pub fn joining(&self) -> Vec<u8> {
         let wanted = self.membership().unwrap_or_default();
-        let without = self.timeline.members().learners.iter().copied().map(server_id);
-        without.filter(|member| wanted.votes(*member)).collect()
+        let without = servers_of(&self.timeline.members().learners);
+        without.into_iter().filter(|server| wanted.votes(*server)).collect()
     }
 
     /// Where this server stands among the others.
     #[must_use]
     pub fn status(&self) -> Status {
         let id = self.config.server_id;
-        let ids = |members: &[u64]| members.iter().map(|member| server_id(*member)).collect::<Vec<_>>();
         let members = self.timeline.members();
-        let (voters, observers) = (ids(&members.voters), ids(&members.learners));
+        let (voters, observers) = (servers_of(&members.voters), servers_of(&members.learners));
         let role = match self.timeline.lead() {
             _ if self.is_read_only() => Role::ReadOnly,
             _ if !self.serves() => Role::Looking,
@@ -56,9 +55,10 @@ impl Replica {
         if let Some(status) = self.timeline.status() {
             // Where there are several partitions the log counts otherwise than each of them.
             let here = |position: u64| (applied + position).saturating_sub(self.log_applied());
-            (term, leader) = (status.term, server_id(status.leader));
+            (term, leader) = (status.term, server_of(status.leader));
             (last, committed) = (here(status.last), here(status.committed));
-            matched = status.matched.iter().map(|(member, at)| (server_id(*member), here(*at))).collect();
+            let matches = status.matched.iter();
+            matched = matches.filter_map(|(member, at)| Some((server_of(*member)?, here(*at)))).collect();
         }
         Status {
             id,
@@ -70,7 +70,7 @@ impl Replica {
             applied,
             voters,
             observers,
-            outgoing: ids(&members.outgoing),
+            outgoing: servers_of(&members.outgoing),
             matched,
         }
     }

@@ -98,7 +98,7 @@ impl Storm {
     }
 
     fn start(&mut self, id: u8) {
-        let voters: Vec<u64> = (1..=u64::from(SERVERS)).collect();
+        let voters: Vec<u8> = (1..=SERVERS).collect();
         let config = Config {
             server_id: id,
             tick_ms: 100,

@@ -93,7 +93,7 @@ impl World {
             waiting: BTreeMap::new(),
             records: BTreeMap::new(),
         };
-        let voters: Vec<u64> = (1..=u64::from(servers)).collect();
+        let voters: Vec<u8> = (1..=servers).collect();
         for id in 1..=servers {
             let recovered = Recovered::new(Tree::new(Options::default()), &voters);
             let server = world.make(id, recovered);
@@ -185,7 +185,7 @@ impl World {
 
     /// The server ends and begins again with what it has stored. Its clients are gone.
     pub(crate) fn restart(&mut self, id: u8) {
-        let voters: Vec<u64> = (1..=self.servers.len() as u64).collect();
+        let voters: Vec<u8> = (1..=self.servers.len() as u8).collect();
         let mut restore = Restore::new(Options::default(), &voters, 1);
         for (position, payload) in &self.records[&id] {
             restore.record(*position, payload).expect("it was stored here");

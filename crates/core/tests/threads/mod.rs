@@ -65,7 +65,7 @@ impl Threads {
     }
 
     /// One of a new ensemble.
-    pub(crate) fn of(config: &Config, voters: &[u64]) -> Self {
+    pub(crate) fn of(config: &Config, voters: &[u8]) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let partitions = config.partitions;
         let shard = |partition: u8| {

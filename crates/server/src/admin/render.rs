@@ -237,7 +237,7 @@ pub(super) fn voting_view(stats: &Stats, settings: &Settings) -> Map<String, Val
     let views: Map<String, Value> = voters
         .filter(|_| stats.mode != Mode::Standalone)
         .map(|voter| {
-            let named = settings.servers.iter().find(|member| member.id == voter.id);
+            let named = settings.servers.iter().find(|member| u64::from(member.id) == voter.id);
             let client = named.and_then(|member| member.client.as_ref());
             let client = client.map(|(host, port)| address((host.as_deref().unwrap_or("0.0.0.0"), *port)));
             let view = json!({

@@ -2,13 +2,14 @@
 //! where it serves clients, and the secret. Then whether they fit together.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::error::{ConfigError, Place, Problem};
 use super::java;
 use super::kind::{Address, Kind, Secret};
-use super::load::{ReadFile, by_key};
-use super::member::{MemberRole, ServerId};
+use super::load::{Machine, by_key};
+use super::member::{MemberRole, OF_TTL, ServerId};
 use super::settings::Settings;
 
 /// The file in the data folder that says which server this is, as ZooKeeper has it.
@@ -19,15 +20,18 @@ pub(super) struct EnsembleSettings<'a> {
     pub(super) settings: &'a mut Settings,
     /// In the order of the table of settings.
     pub(super) places: &'a mut [Place],
-    pub(super) read: &'a ReadFile,
+    pub(super) machine: Machine<'a>,
+    /// What was found out where nobody has said it.
+    pub(super) notes: Vec<String>,
 }
 
 impl EnsembleSettings<'_> {
     /// Fills in what follows from files and from this server's own line, and checks the rest.
-    pub(super) fn complete(mut self) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn complete(&mut self) -> Result<Vec<String>, ConfigError> {
         self.read_secret()?;
         self.check_tls()?;
         self.check_times()?;
+        self.check_ttl()?;
         if self.settings.servers.is_empty() {
             let alone = "server-id has no effect: there are no servers, so that this one stands alone";
             return Ok(self.settings.server_id.map(|_| alone.to_owned()).into_iter().collect());
@@ -59,7 +63,7 @@ impl EnsembleSettings<'_> {
         if self.settings.peer_secret.is_some() {
             return self.refuse("peer-secret-file", "peer-secret is set too; leave one of them out");
         }
-        let text = (self.read)(file).map_err(|source| unreadable(file, source))?;
+        let text = (self.machine.read)(file).map_err(|source| unreadable(file, source))?;
         let line = text.strip_suffix('\n').unwrap_or(&text);
         let Some(secret) = Secret::parse(line.strip_suffix('\r').unwrap_or(line)) else {
             // What was found is not said: it may be the secret, with something around it.
@@ -106,6 +110,19 @@ impl EnsembleSettings<'_> {
         Ok(())
     }
 
+    /// What a session of this server owns would look like TTL znodes.
+    fn check_ttl(&self) -> Result<(), ConfigError> {
+        let is_in_list = self.settings.servers.iter().any(|member| member.id == OF_TTL);
+        if !self.settings.extended_types || !(is_in_list || self.settings.server_id == Some(OF_TTL)) {
+            return Ok(());
+        }
+        let why = format!(
+            "no server may have the id {OF_TTL} where there are TTL znodes, of which it is the mark: give it another \
+             one, or set extended-types (extendedTypesEnabled in a zoo.cfg) to false on all servers"
+        );
+        self.refuse(if is_in_list { "servers" } else { "server-id" }, why)
+    }
+
     fn check_servers(&self) -> Result<(), ConfigError> {
         let servers = &self.settings.servers;
         for (index, member) in servers.iter().enumerate() {
@@ -124,7 +141,7 @@ impl EnsembleSettings<'_> {
     fn find_id(&mut self) -> Result<(), ConfigError> {
         let file = self.settings.data_dir.join(MY_ID);
         if self.settings.server_id.is_none() {
-            match (self.read)(&file) {
+            match (self.machine.read)(&file) {
                 Ok(text) => {
                     let line = text.lines().next().unwrap_or_default().trim();
                     let place = Place::Line { file: file.clone(), line: 1, key: "server-id".to_owned() };
@@ -135,29 +152,52 @@ impl EnsembleSettings<'_> {
                     self.settings.server_id = Some(id);
                     self.set_place("server-id", place);
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.take_id_of_host(&file)?,
                 Err(error) => return Err(unreadable(&file, error)),
             }
         }
         let ids: Vec<String> = self.settings.servers.iter().map(|member| member.id.to_string()).collect();
         let ids = ids.join(", ");
-        match (self.settings.server_id, &self.settings.servers[..]) {
-            // The only one there is can be no other. ZooKeeper asks for no id then either.
-            (None, [only]) => self.settings.server_id = Some(only.id),
-            (None, _) => {
-                let file = file.display();
-                let why = format!(
-                    "which of the servers {ids} is this one? Set server-id, or write the id to {file}"
-                );
-                return self.refuse("servers", why);
-            }
-            (Some(_), _) if self.settings.own_member().is_some() => {}
-            (Some(id), _) => {
-                let why = format!("this server is {id}, but the ids of the servers are {ids}");
-                return self.refuse("server-id", why);
-            }
+        if self.settings.own_member().is_none() {
+            let id = self.settings.server_id.unwrap_or_default();
+            let why = format!("this server is {id}, but the ids of the servers are {ids}");
+            return self.refuse("server-id", why);
         }
         Ok(())
+    }
+
+    /// Where neither a setting nor a file says it, the name of the host may.
+    fn take_id_of_host(&mut self, file: &Path) -> Result<(), ConfigError> {
+        let servers = &self.settings.servers;
+        // The only one there is can be no other. ZooKeeper asks for no id then either.
+        if let [only] = &servers[..] {
+            self.settings.server_id = Some(only.id);
+            return Ok(());
+        }
+        let (host, file) = (self.machine.host, file.display());
+        let namesakes: Vec<u8> = servers
+            .iter()
+            .filter(|member| are_of_one_host(&member.host, host))
+            .map(|member| member.id)
+            .collect();
+        if let [id] = namesakes[..] {
+            self.notes.push(format!(
+                "server-id is {id}, since this host is called {host} as server {id} is and no other server; there is \
+                 no {file}"
+            ));
+            self.settings.server_id = Some(id);
+            self.set_place("server-id", Place::Host);
+            return Ok(());
+        }
+        let list =
+            |ids: &mut dyn Iterator<Item = u8>| ids.map(|id| id.to_string()).collect::<Vec<_>>().join(", ");
+        let ids = list(&mut servers.iter().map(|member| member.id));
+        let called = if namesakes.is_empty() { "none".to_owned() } else { list(&mut namesakes.into_iter()) };
+        let why = format!(
+            "which of the servers {ids} is this one? There is no {file}, and of the servers that are called as this \
+             host, {host:?}, there has to be one, but there are: {called}. Set server-id, or write the id to {file}"
+        );
+        self.refuse("servers", why)
     }
 
     /// This server's own line says where it serves clients unless settings of their own do.
@@ -204,6 +244,22 @@ impl EnsembleSettings<'_> {
     }
 }
 
+/// Whether a server of the list and this host have the same name. One of them may be short of the domain, or of its
+/// end; names with different domains are of different hosts, and which domains mean the same only DNS could say. It is
+/// not asked: what it answers may change, and the id of a server must not.
+fn are_of_one_host(server: &str, host: &str) -> bool {
+    let (server, host) = (server.trim_end_matches('.'), host.trim_end_matches('.'));
+    let (short, long) = if server.len() < host.len() { (server, host) } else { (host, server) };
+    // Every machine is that, too.
+    let is_no_name =
+        short.is_empty() || short.split('.').next().is_some_and(|it| it.eq_ignore_ascii_case("localhost"));
+    // Of addresses no part says anything.
+    let is_address = long.parse::<IpAddr>().is_ok();
+    let begins = long.get(..short.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(short));
+    let rest = long.get(short.len()..).unwrap_or_default();
+    !is_no_name && begins && (rest.is_empty() || rest.starts_with('.') && !is_address)
+}
+
 fn unreadable(file: &Path, source: io::Error) -> ConfigError {
     Problem::Read { file: file.to_owned(), source }.into()
 }
@@ -216,13 +272,18 @@ fn shorten(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::{Loaded, resolve};
+    use super::super::load::{Loaded, Origin, resolve};
     use super::*;
 
     const THREE: &str = "1=a:2888;2181,2=b:2888;10.0.0.2:2182,3=c:2888:observer";
 
     /// Loads flags, with files beside them.
     fn load(flags: &[(&str, &str)], files: &[(&str, &str)]) -> Result<Loaded, String> {
+        load_at("", flags, files)
+    }
+
+    /// The same on a host with this name.
+    fn load_at(host: &str, flags: &[(&str, &str)], files: &[(&str, &str)]) -> Result<Loaded, String> {
         let flags: Vec<(usize, String)> =
             flags.iter().map(|(key, text)| (by_key(key).unwrap(), (*text).to_owned())).collect();
         let files: Vec<(String, String)> =
@@ -231,7 +292,7 @@ mod tests {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| text.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        resolve(&flags, &[], None, &read).map_err(|error| error.to_string())
+        resolve(&flags, &[], None, Machine { read: &read, host }).map_err(|error| error.to_string())
     }
 
     fn error(flags: &[(&str, &str)], files: &[(&str, &str)]) -> String {
@@ -252,8 +313,9 @@ mod tests {
     fn a_server_has_to_know_which_it_is() {
         assert_eq!(
             error(&[("servers", THREE)], &[]),
-            "flag --servers: which of the servers 1, 2, 3 is this one? Set server-id, or write the id to \
-             ./stoa-data/myid"
+            "flag --servers: which of the servers 1, 2, 3 is this one? There is no ./stoa-data/myid, and of the \
+             servers that are called as this host, \"\", there has to be one, but there are: none. Set server-id, or \
+             write the id to ./stoa-data/myid"
         );
         assert_eq!(
             error(&[("servers", THREE), ("server-id", "4")], &[]),
@@ -261,9 +323,67 @@ mod tests {
         );
         assert_eq!(
             error(&[("servers", THREE)], &[("./stoa-data/myid", "two\n")]),
-            "./stoa-data/myid, line 1: server-id: expected the id of a server, 1 to 254, found \"two\""
+            "./stoa-data/myid, line 1: server-id: expected the id of a server, 0 to 255, found \"two\""
         );
         assert!(error(&[("servers", THREE)], &[("./stoa-data/myid", "")]).contains("found \"\""));
+    }
+
+    #[test]
+    fn the_name_of_the_host_says_which_server_it_is_where_nothing_else_does() {
+        let pods = "0=stoa-0.stoa.default.svc:2888,1=stoa-1.stoa.default.svc:2888,2=STOA-2:2888";
+        let id = |host, more: &[(&'static str, &'static str)], files: &[(&str, &str)]| {
+            load_at(host, &[&[("servers", pods)], more].concat(), files).map(|loaded| {
+                let place = loaded.origins[by_key("server-id").unwrap()];
+                (loaded.settings.server_id.unwrap(), place == Origin::Host, loaded.notes.len())
+            })
+        };
+        for (host, expected) in [
+            ("stoa-0", 0),
+            ("Stoa-1.STOA.default.svc", 1),
+            ("stoa-1.stoa.default.svc.cluster.local", 1),
+            ("stoa-2.stoa.default.svc.cluster.local.", 2),
+        ] {
+            assert_eq!(id(host, &[], &[]), Ok((expected, true, 1)), "{host}");
+        }
+        assert_eq!(id("stoa-0", &[("server-id", "2")], &[]), Ok((2, false, 0)));
+        assert_eq!(id("stoa-0", &[], &[("./stoa-data/myid", "1\n")]), Ok((1, false, 0)));
+        let loaded = load_at("stoa-0", &[("servers", pods)], &[]).unwrap();
+        assert!(loaded.summary().contains("server-id=0 (host name)"), "{}", loaded.summary());
+        assert_eq!(
+            loaded.notes,
+            [
+                "server-id is 0, since this host is called stoa-0 as server 0 is and no other server; there is no \
+              ./stoa-data/myid"
+            ]
+        );
+        for host in ["", "stoa", "stoa-", "stoa-00", "stoa-3", "other", "stoa-0.elsewhere.example"] {
+            assert!(id(host, &[], &[]).unwrap_err().contains("but there are: none. Set server-id"), "{host}");
+        }
+        let same = "4=stoa:2888,5=Stoa.example:2888,6=other:2888";
+        let error = load_at("stoa", &[("servers", same)], &[]).unwrap_err();
+        assert!(
+            error.contains("\"stoa\"") && error.contains("but there are: 4, 5. Set server-id"),
+            "{error}"
+        );
+        // Of these no part is a name.
+        for (servers, host) in [("1=10.0.0.1:1,2=b:1", "10"), ("1=localhost:1,2=b:1", "localhost")] {
+            assert!(load_at(host, &[("servers", servers)], &[]).is_err(), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_ttl_znodes_is_a_servers_only_where_there_are_none() {
+        let off = ("extended-types", "false");
+        let list = ("servers", "0=a:2888,1=b:2888,255=c:2888");
+        for id in ["0", "255"] {
+            let loaded = load(&[list, ("server-id", id), off], &[]).unwrap();
+            assert_eq!(loaded.settings.server_id.unwrap().to_string(), id);
+            let refused = error(&[list, ("server-id", id)], &[]);
+            assert!(refused.starts_with("flag --servers: no server may have the id 255"), "{refused}");
+            assert!(refused.contains("set extended-types (extendedTypesEnabled in a zoo.cfg) to false"));
+        }
+        assert!(error(&[("server-id", "255")], &[]).starts_with("flag --server-id: no server may have"));
+        assert!(load(&[("server-id", "255"), off], &[]).is_ok());
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(super) enum Place {
     Environment(&'static str),
     /// A flag of the command line.
     Flag(&'static str),
+    /// How the system calls this host.
+    Host,
     /// Nowhere: the default.
     Default(&'static str),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for Place {
             Place::Line { file, line, key } => write!(f, "{}, line {line}: {key}", file.display()),
             Place::Environment(name) => write!(f, "environment variable {name}"),
             Place::Flag(key) => write!(f, "flag --{key}"),
+            Place::Host => f.write_str("the name of this host"),
             Place::Default(key) => write!(f, "the default of {key}"),
         }
     }

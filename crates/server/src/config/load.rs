@@ -18,6 +18,8 @@ pub struct Loaded {
     pub file: Option<PathBuf>,
     /// What an operator should know: settings that have no effect here, and the like.
     pub warnings: Vec<String>,
+    /// What was found out where nobody has said it, and how.
+    pub notes: Vec<String>,
     /// Where each setting comes from, in the order of [`SETTINGS`].
     pub origins: Vec<Origin>,
     /// Where ZooKeeper has its log by the `zoo.cfg` that names the data folder, if it says.
@@ -35,6 +37,8 @@ pub enum Origin {
     Environment,
     /// The command line.
     Flag,
+    /// The name of the host.
+    Host,
 }
 
 /// A value for a setting, with the place where it was found.
@@ -60,6 +64,14 @@ pub(super) struct FileEntries {
 
 /// Reads a file that settings name.
 pub type ReadFile = dyn Fn(&Path) -> io::Result<String>;
+
+/// What settings are looked up in, besides what gives them.
+#[derive(Clone, Copy)]
+pub(super) struct Machine<'a> {
+    pub(super) read: &'a ReadFile,
+    /// How the system calls this host; empty when it has no name.
+    pub(super) host: &'a str,
+}
 
 /// No file with settings is this long; one that is was named by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -112,18 +124,19 @@ impl ServeArgs {
             None => None,
         };
         let file = path.as_deref().zip(text.as_deref());
-        resolve(&self.flags, &environment, file, &read_file)
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        resolve(&self.flags, &environment, file, Machine { read: &read_file, host: &host })
     }
 }
 
-/// The settings that a configuration file gives by itself, whatever flags and environment say. `read` reads the files
-/// that it names.
+/// The settings that a configuration file gives by itself, whatever flags and environment say, on a host without a
+/// name. `read` reads the files that it names.
 ///
 /// # Errors
 /// When any value is not what its setting takes.
 pub fn of_file(path: &Path, bytes: Vec<u8>, read: &ReadFile) -> Result<Loaded, ConfigError> {
     let text = decode(path, bytes).map_err(|source| Problem::Read { file: path.to_owned(), source })?;
-    resolve(&[], &[], Some((path, &text)), read)
+    resolve(&[], &[], Some((path, &text)), Machine { read, host: "" })
 }
 
 /// Puts everything together. What is said last wins: file, environment, flags.
@@ -131,11 +144,11 @@ pub(super) fn resolve(
     flags: &[(usize, String)],
     environment: &[(String, String)],
     file: Option<(&Path, &str)>,
-    read: &ReadFile,
+    machine: Machine<'_>,
 ) -> Result<Loaded, ConfigError> {
     let is_zoo_cfg = file.is_some_and(|(path, text)| is_zoo_cfg(path, text));
     let FileEntries { mut entries, mut warnings, log_folder } = match file {
-        Some((path, text)) if is_zoo_cfg => zoo::read(path, text, read)?,
+        Some((path, text)) if is_zoo_cfg => zoo::read(path, text, machine.read)?,
         Some((path, text)) => toml_file::read(path, text)?,
         None => FileEntries::default(),
     };
@@ -160,8 +173,10 @@ pub(super) fn resolve(
         }
         places[index] = place;
     }
-    let ensemble = EnsembleSettings { settings: &mut settings, places: &mut places, read };
+    let mut ensemble =
+        EnsembleSettings { settings: &mut settings, places: &mut places, machine, notes: Vec::new() };
     warnings.extend(ensemble.complete()?);
+    let notes = ensemble.notes;
     warnings.extend(is_zoo_cfg.then(|| shorten(&mut settings, &places)).flatten());
     warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));
     Check { settings: &settings, places: &places }.all()?;
@@ -170,6 +185,7 @@ pub(super) fn resolve(
     Ok(Loaded {
         zookeeper_log_dir: log_folder.filter(|_| of_file("data-dir")),
         settings,
+        notes,
         file: file.map(|(path, _)| path.to_owned()),
         warnings,
         origins: places.iter().map(Origin::of).collect(),
@@ -182,6 +198,7 @@ impl Origin {
             Place::Line { .. } => Origin::File,
             Place::Environment(_) => Origin::Environment,
             Place::Flag(_) => Origin::Flag,
+            Place::Host => Origin::Host,
             Place::Default(_) => Origin::Default,
         }
     }
@@ -402,6 +419,7 @@ impl Loaded {
                 let by = match origin {
                     Origin::Flag => "flag",
                     Origin::Environment => "environment",
+                    Origin::Host => "host name",
                     Origin::File | Origin::Default => "file",
                 };
                 format!("{}={} ({by})", setting.key, setting.get(&self.settings))
@@ -458,7 +476,8 @@ mod tests {
         environment: &[(String, String)],
         file: Option<(&Path, &str)>,
     ) -> Result<Loaded, ConfigError> {
-        super::resolve(flags, environment, file, &|_| Err(io::ErrorKind::NotFound.into()))
+        let read = |_: &Path| Err(io::ErrorKind::NotFound.into());
+        super::resolve(flags, environment, file, Machine { read: &read, host: "" })
     }
 
     fn flag(key: &str, text: &str) -> (usize, String) {

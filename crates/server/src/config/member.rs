@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::ops::RangeInclusive;
 
 use super::kind::Kind;
 
-/// Ids of servers. They are the top byte of the ids of sessions, and so of the owners of ephemerals, where
-/// 255 marks a TTL znode.
-pub(super) const IDS: RangeInclusive<u64> = 1..=254;
+/// Marks a TTL znode where an owner's server stands: no server may have it as its id where there are TTL znodes.
+pub(super) const OF_TTL: u8 = u8::MAX;
 
 /// A name in DNS is not longer.
 const HOST_BYTES_MAX: usize = 253;
@@ -45,8 +43,8 @@ impl MemberRole {
 /// the peer port; nobody connects to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number, 1 to 254; no two servers have the same.
-    pub id: u64,
+    /// Its number, 0 to 255; no two servers have the same.
+    pub id: u8,
     /// Its name or address; an IPv6 address is without brackets.
     pub host: String,
     /// The port that the other servers connect to.
@@ -77,7 +75,7 @@ impl Member {
     /// Reads `HOST:PEERPORT[:ELECTIONPORT][:ROLE][;[CLIENTADDR:]CLIENTPORT]`. Of several addresses with `|`
     /// between them the first counts.
     pub(super) fn parse(id: &str, text: &str) -> Option<Member> {
-        let id = digits(id)?.parse().ok().filter(|id| IDS.contains(id))?;
+        let id = ServerId::parse(id)?;
         let (server, client) = match text.split_once(';') {
             Some((server, client)) => (server, Some(parse_client(client.trim())?)),
             None => (text, None),
@@ -182,8 +180,8 @@ pub(super) struct Members;
 impl Kind for Members {
     type Value = Vec<Member>;
     const PLACEHOLDER: &'static str = "ID=HOST:PORT,...";
-    const EXPECTED: &'static str = "servers such as 1=a.example:2888,2=b.example:2888, each an id from 1 to \
-        254 and HOST:PEERPORT[:ELECTIONPORT][:participant|observer][;[CLIENTADDRESS:]CLIENTPORT]";
+    const EXPECTED: &'static str = "servers such as 1=a.example:2888,2=b.example:2888, each an id from 0 to \
+        255 and HOST:PEERPORT[:ELECTIONPORT][:participant|observer][;[CLIENTADDRESS:]CLIENTPORT]";
     fn parse(text: &str) -> Option<Vec<Member>> {
         text.split(',')
             .map(str::trim)
@@ -196,16 +194,16 @@ impl Kind for Members {
     }
 }
 
-/// The id of a server.
+/// The id of a server: the top byte of the ids of its sessions, and so of the owners of ephemerals.
 pub(super) struct ServerId;
 impl Kind for ServerId {
-    type Value = u64;
+    type Value = u8;
     const PLACEHOLDER: &'static str = "ID";
-    const EXPECTED: &'static str = "the id of a server, 1 to 254";
-    fn parse(text: &str) -> Option<u64> {
-        digits(text)?.parse().ok().filter(|id| IDS.contains(id))
+    const EXPECTED: &'static str = "the id of a server, 0 to 255";
+    fn parse(text: &str) -> Option<u8> {
+        digits(text)?.parse().ok()
     }
-    fn show(value: &u64) -> String {
+    fn show(value: &u8) -> String {
         value.to_string()
     }
 }
@@ -284,7 +282,7 @@ mod tests {
             assert!(Member::parse("1", text).is_none(), "{text}");
         }
         assert!(Member::parse("1", &format!("{}:1", "a".repeat(254))).is_none());
-        for id in ["", "0", "255", "-1", "+1", "a", "18446744073709551617"] {
+        for id in ["", "256", "-1", "+1", "a", "18446744073709551617"] {
             assert!(Member::parse(id, "a:1").is_none(), "{id}");
             assert!(ServerId::parse(id).is_none(), "{id}");
         }
@@ -292,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_list_has_commas() {
-        let list = "1=a:1:participant,254=b:2:observer;2181";
+        let list = "0=a:1:participant,255=b:2:observer;2181";
         assert_eq!(Members::show(&Members::parse(list).unwrap()), list);
         assert_eq!(Members::parse(" ").unwrap(), []);
         assert!(Members::parse("1=a:1,b:2").is_none());

@@ -130,8 +130,8 @@ settings! {
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort" Reading::PORT];
     /// The servers of the ensemble, this one among them, each as `ID=HOST:PEERPORT[:ELECTIONPORT][:ROLE][;[CLIENTADDRESS:]CLIENTPORT]`, the role `participant` or `observer`; none is a server that stands alone.
     servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N" Reading::Server];
-    /// The id of this server, 1 to 254; by default what the file `myid` in the data folder says.
-    server_id: Option<u64> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
+    /// The id of this server, 0 to 255, and 255 only without `extended-types`; by default what the file `myid` in the data folder says, and without one that of the only one of the servers that is called as this host.
+    server_id: Option<u8> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
     /// Whether this server joins an ensemble that exists: it begins with nothing, and is given everything by the others once reconfig has added it; without effect when the data folder holds something.
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
     /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.

@@ -250,7 +250,7 @@ fn server(id: &str, line: &Line, warnings: &mut Vec<String>) -> Result<Member, C
     let Some(member) = Member::parse(id, &line.value) else {
         return expected(
             line,
-            "a server such as server.1=host:2888:3888:participant;2181, its id from 1 to 254",
+            "a server such as server.1=host:2888:3888:participant;2181, its id from 0 to 255",
         );
     };
     if line.value.contains('|') {

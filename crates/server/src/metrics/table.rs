@@ -255,8 +255,8 @@ metrics! {
         |f| Value::Each("role", Mode::ALL.iter().map(|mode| role(*mode, f.stats.mode)).collect());
     "stoa_in_quorum", Gauge, "1 when the server takes part in its ensemble or stands alone, 0 when it looks for a leader.",
         |f| Value::Whole(f.stats.mode.is_in_quorum().into());
-    "stoa_leader_id", Gauge, "Who leads; 0 when that is not known, be it of one partition.",
-        |f| Value::Whole(f.stats.ensemble.leader.unwrap_or(0));
+    "stoa_leader_id", Gauge, "Who leads; absent when that is not known, be it of one partition.",
+        |f| f.stats.ensemble.leader.map_or(Value::Absent, Value::Whole);
     "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself; of the partition that has found most.",
         |f| Value::Whole(f.stats.ensemble.leaders_found);
     "stoa_term", Gauge, "The term of the first partition; every election that anybody calls begins a new one.",

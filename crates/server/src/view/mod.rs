@@ -575,10 +575,17 @@ pub(crate) mod tests {
             let (host, peer_port) = member.address.clone().unwrap();
             let role = if member.votes { MemberRole::Participant } else { MemberRole::Observer };
             let client = Some((None, 2181));
-            config::Member { id: member.id, host, peer_port, role, client, election_port: Some(3888) }
+            config::Member {
+                id: u8::try_from(member.id).unwrap(),
+                host,
+                peer_port,
+                role,
+                client,
+                election_port: Some(3888),
+            }
         };
         let servers = leader().ensemble.members.iter().map(server).collect();
-        Settings { servers, server_id: Some(id), ..Settings::default() }
+        Settings { servers, server_id: Some(u8::try_from(id).unwrap()), ..Settings::default() }
     }
 
     /// The second of the same servers, when it has lost the leader.

@@ -236,7 +236,7 @@ fn configuration(process: &Process, stats: &Stats) -> String {
 
 /// The number of this server; that of one without an ensemble is 0, as it is in ZooKeeper.
 pub(crate) fn server_id(settings: &Settings) -> u64 {
-    settings.own_member().map_or(0, |own| own.id)
+    settings.own_member().map_or(0, |own| own.id.into())
 }
 
 fn environment(process: &Process) -> String {

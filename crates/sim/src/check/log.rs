@@ -277,7 +277,11 @@ impl Checker {
     }
 
     fn id(&self) -> u64 {
-        u64::from(self.config.server_id)
+        // As the group has it, where 0 is nobody.
+        match self.config.server_id {
+            0 => 256,
+            id => id.into(),
+        }
     }
 }
 

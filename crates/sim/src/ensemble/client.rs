@@ -8,6 +8,7 @@ use crate::frames::{frame, request, whole};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::ops::Range;
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, WatcherEvent, put,
     request::encode, xid,
@@ -183,6 +184,12 @@ pub(crate) struct Tally {
 }
 
 impl<E> Caller<E> {
+    /// The ids of all servers that it knows.
+    pub(crate) fn ids(&self) -> Range<u8> {
+        let first = self.manners.first_id;
+        first..first + self.servers as u8
+    }
+
     fn new(index: usize, mut rng: Rng, manners: Manners, servers: usize) -> Self {
         let takes_read_only = manners.read_only_percent > 0 && rng.percent(manners.read_only_percent);
         Self {
@@ -585,7 +592,7 @@ impl<W: Workload> Client<W> {
         }
         let is_new = caller.session.is_none();
         let is_lent = is_new && caller.only_reads;
-        if is_lent != (response.session_id >> 56 == 0) {
+        if is_lent != (response.session_id >> 55 == 0) {
             return Err(caller.wrong("the id that it was given does not say whether that is a session"));
         }
         if is_lent {

@@ -53,7 +53,7 @@ impl Expiry {
     pub(super) fn stands(&mut self, standing: &Status, now: Now) {
         // The term may be a newer one, in which it leads no more.
         let leads = matches!(standing.role, Role::Leader | Role::Standalone);
-        if leads && standing.leader == standing.id && standing.term > self.leads.0 {
+        if leads && standing.leader == Some(standing.id) && standing.term > self.leads.0 {
             self.leads(standing.term, now);
         }
     }

@@ -75,8 +75,9 @@ impl World {
         let end_us = self.now_us + SETTLE_US;
         let mut before = None;
         loop {
-            let now = self.machines[&1].clock.now(self.now_us);
-            let process = self.machines.get_mut(&1).and_then(|machine| machine.process.as_mut());
+            let only = self.settings.manners.first_id;
+            let now = self.machines[&only].clock.now(self.now_us);
+            let process = self.machines.get_mut(&only).and_then(|machine| machine.process.as_mut());
             if let (Some(process), Some(checker)) = (process, &self.judges.checker)
                 && checker.is_idle(process.first(), now)
             {
@@ -108,7 +109,7 @@ impl World {
         }
         for server in self.roster().ids() {
             let index = self.clients.len();
-            let server = usize::from(server) - 1;
+            let server = usize::from(server - self.settings.manners.first_id);
             let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server, Tagged::new());
             self.enter(Box::new(probe));
         }
@@ -157,7 +158,7 @@ impl World {
     /// The list of servers can still be changed, to any other one.
     fn reconfigure_once_more(&mut self) -> Result<(), Failure> {
         self.members_settle()?;
-        let wanted = any_roster(&mut self.rng, self.machines.len());
+        let wanted = any_roster(&mut self.rng, self.settings.ids(self.machines.len()));
         let servers: Vec<u8> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
         let Some(server) = servers.first() else { return Ok(()) };
         self.trace.event(self.now_us, "reconfig", format_args!("once more: {}", wanted.text()));
@@ -188,7 +189,7 @@ impl World {
             };
             let unsettled = roster.ids().find(|id| {
                 let all = standings(id);
-                all.is_empty() || !all.iter().all(|it| it.leader != 0 && self.is_settled(it))
+                all.is_empty() || !all.iter().all(|it| it.leader.is_some() && self.is_settled(it))
             });
             let Some(id) = unsettled else { return Ok(()) };
             if self.now_us > end_us {

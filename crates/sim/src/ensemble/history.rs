@@ -466,7 +466,7 @@ impl History {
                     return wrong("an ephemeral outlives its session");
                 }
             }
-            Did::Opened { session, .. } if session >> 56 == 0 => {
+            Did::Opened { session, .. } if session >> 55 == 0 => {
                 return wrong("its id is one that is no session's");
             }
             // An id may come again when the clock of a machine was set back.

@@ -126,7 +126,7 @@ impl World {
                 let key = links.last_key;
                 let cable = Cable {
                     client: index,
-                    server: server as u8 + 1,
+                    server: self.settings.manners.first_id + server as u8,
                     thread,
                     arrives_us: BTreeMap::from([(Way::ToServer, arrives_us), (Way::ToClient, arrives_us)]),
                     held_up: BTreeMap::new(),

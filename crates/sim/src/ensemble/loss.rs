@@ -40,7 +40,7 @@ impl Machine {
 impl World {
     /// The list of servers that is in force: as it was committed last, or as the founders' settings say.
     pub(super) fn roster(&self) -> Roster {
-        let founders = || Roster::of_participants(1..=self.settings.servers as u8);
+        let founders = || Roster::of_participants(self.settings.ids(self.settings.servers));
         let Judges { history, timelines, .. } = &self.judges;
         let known = history.roster(history.zxid()).map(|(roster, _)| roster);
         known.or_else(|| timelines.roster().cloned()).unwrap_or_else(founders)
@@ -118,7 +118,7 @@ impl World {
     }
 
     fn replace_disk(&mut self, id: u8, is_new: bool) {
-        let founders = Roster::of_participants(1..=self.settings.servers as u8);
+        let founders = Roster::of_participants(self.settings.ids(self.settings.servers));
         // Whose settings name those who found the ensemble may begin with them, if they are still those
         // who belong to it.
         let joins = !is_new && (self.roster() != founders || self.rng.one_in(2));

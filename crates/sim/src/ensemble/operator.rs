@@ -18,13 +18,14 @@ impl World {
             return String::new();
         }
         let named = if self.machines[&id].names_all { all } else { self.settings.servers };
-        Roster::of_participants(1..=named as u8).text()
+        Roster::of_participants(self.settings.ids(named)).text()
     }
 
     /// Somebody asks a server for another list of servers, until it is so.
     pub(super) fn enter_operator(&mut self, through: u8, wish: Wish) {
         let (index, rng) = (self.clients.len(), self.rng.fork());
-        let (manners, server) = (self.settings.manners, usize::from(through) - 1);
+        let (manners, server) =
+            (self.settings.manners, usize::from(through - self.settings.manners.first_id));
         self.enter(Box::new(Client::probe(index, rng, manners, server, Tagged::wishing(wish))));
     }
 

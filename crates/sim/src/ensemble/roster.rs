@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use stoa_wire::put;
 
 /// Where the list is.
@@ -99,10 +100,10 @@ impl Wish {
         Self { joining: Vec::new(), leaving: Vec::new(), all: Some(roster), version: -1 }
     }
 
-    /// Something about these many servers; `seen` is the version of a list that the client knows.
-    pub(crate) fn any(rng: &mut Rng, servers: usize, seen: i64) -> Self {
+    /// Something about these servers; `seen` is the version of a list that the client knows.
+    pub(crate) fn any(rng: &mut Rng, servers: &Range<u8>, seen: i64) -> Self {
         let mut wish = match rng.below(6) {
-            0 => Self::all(any_roster(rng, servers)),
+            0 => Self::all(any_roster(rng, servers.clone())),
             1 | 2 => Self { joining: vec![any_server(rng, servers)], ..Self::nothing() },
             3 => Self { leaving: vec![any_server(rng, servers).0], ..Self::nothing() },
             _ => {
@@ -133,17 +134,17 @@ impl Wish {
     }
 }
 
-fn any_server(rng: &mut Rng, servers: usize) -> (u8, Role) {
+fn any_server(rng: &mut Rng, servers: &Range<u8>) -> (u8, Role) {
     let role = if rng.one_in(4) { Role::Observer } else { Role::Participant };
-    (rng.range(1, servers as u64) as u8, role)
+    (servers.start + rng.index(servers.len()) as u8, role)
 }
 
 /// One with at least one participant.
-pub(crate) fn any_roster(rng: &mut Rng, servers: usize) -> Roster {
-    let first = rng.range(1, servers as u64) as u8;
+pub(crate) fn any_roster(rng: &mut Rng, servers: Range<u8>) -> Roster {
+    let first = servers.start + rng.index(servers.len()) as u8;
     let mut roster = Roster::of_participants([first]);
-    for _ in 0..rng.index(servers + 2) {
-        let (id, role) = any_server(rng, servers);
+    for _ in 0..rng.index(servers.len() + 2) {
+        let (id, role) = any_server(rng, &servers);
         roster.roles.entry(id).or_insert(role);
     }
     roster

@@ -1,5 +1,7 @@
 //! What kind of life a simulated ensemble has.
 
+use std::ops::Range;
+
 use stoa_core::{Config, Limits, digest_id};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
@@ -53,6 +55,8 @@ pub struct Faults {
 pub struct Manners {
     /// How many clients.
     pub clients: usize,
+    /// The id of the first server, from which the others go on.
+    pub first_id: u8,
     /// Most requests that one client has under way.
     pub window: usize,
     /// Mean time between two bursts of a client, microseconds.
@@ -192,6 +196,7 @@ const MIXED: Faults = Faults {
 
 pub(crate) const MANNERS: Manners = Manners {
     clients: 6,
+    first_id: 1,
     window: 6,
     think_us: 12_000,
     whole_percent: 20,
@@ -382,6 +387,18 @@ impl Settings {
             settings.manners.local_sessions = true;
             settings.config.local_sessions_upgrading = seed % 8 == 1;
         }
+        settings.manners.first_id = Self::first_id(seed);
         Some(settings)
+    }
+
+    /// What the servers' ids begin with in the life of a seed that is one among many kinds.
+    pub(crate) fn first_id(seed: u64) -> u8 {
+        u8::from(seed % 7 != 5)
+    }
+
+    /// The ids of the first servers, so many of them.
+    pub(crate) fn ids(&self, count: usize) -> Range<u8> {
+        let first = self.manners.first_id;
+        first..first + count as u8
     }
 }

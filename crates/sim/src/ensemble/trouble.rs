@@ -178,7 +178,7 @@ impl World {
     }
 
     fn any_id(&mut self) -> u8 {
-        self.rng.range(1, self.machines.len() as u64) as u8
+        self.settings.manners.first_id + self.rng.index(self.machines.len()) as u8
     }
 
     fn strike(&mut self, id: u8, trouble: Trouble) {

@@ -152,7 +152,8 @@ impl Tagged {
         let path = Self::path(caller);
         let reconfig_one_in = caller.manners.reconfig_one_in;
         if reconfig_one_in > 0 && caller.rng.one_in(reconfig_one_in) {
-            return Demand::Reconfig(Wish::any(&mut caller.rng, caller.servers, self.list_version));
+            let ids = caller.ids();
+            return Demand::Reconfig(Wish::any(&mut caller.rng, &ids, self.list_version));
         }
         match caller.rng.below(10) {
             0..=2 => Demand::Create { path, sequential: false },

@@ -240,7 +240,8 @@ impl World {
         let mut rng = Rng::new(seed);
         let servers = settings.servers;
         let all = servers + settings.spares;
-        let machines = (1..=all as u8).map(|id| (id, Machine::new(&mut rng, usize::from(id) > servers)));
+        let founders = settings.ids(servers);
+        let machines = settings.ids(all).map(|id| (id, Machine::new(&mut rng, !founders.contains(&id))));
         let machines: BTreeMap<u8, Machine> = machines.collect();
         let faults = &settings.faults;
         let weather = Weather {
@@ -269,7 +270,7 @@ impl World {
             disks_lie: false,
             settings,
         };
-        for id in 1..=all as u8 {
+        for id in world.ids() {
             world.schedule(0, Happening::Restart(id));
         }
         if world.settings.spares > 0 {

@@ -144,7 +144,14 @@ impl Plan {
             other => all.swap_remove(other as usize - 4),
         };
         let programs = seed / 56 % 2 == 1;
-        Self { programs, ..kind }.with_partitions([2, 3, 4, 8][(seed % 4) as usize])
+        Self { programs, ..kind }.with_partitions([2, 3, 4, 8][(seed % 4) as usize]).numbered(seed)
+    }
+
+    /// The same, with the servers' ids those of a seed.
+    #[must_use]
+    pub fn numbered(mut self, seed: u64) -> Self {
+        self.life.manners.first_id = Settings::first_id(seed);
+        self
     }
 
     /// The kind with this name, with two partitions.

@@ -178,7 +178,8 @@ impl Witness {
     /// A burst of requests, sent one right after the other.
     fn act(&mut self, asker: &mut Asker) {
         if self.is_operator && asker.rng.one_in(3) {
-            let wish = Wish::any(&mut asker.rng, asker.servers, -1);
+            let ids = asker.ids();
+            let wish = Wish::any(&mut asker.rng, &ids, -1);
             asker.prove("digest", SUPER);
             return asker.ask(Opcode::Reconfig as i32, Errand::Reconfig, |out| wish.encode(out));
         }

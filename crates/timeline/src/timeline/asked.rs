@@ -111,10 +111,8 @@ impl<C: Copy + Ord> Timeline<C> {
             let (first, asked) = self.requests.give(FORWARD_BYTES)?;
             return Some(Output::Asked { server: self.config.server, first, asked });
         }
-        let (leader, term) = (self.leader(), self.progress.term);
-        if leader == 0 || self.progress.lead != Lead::No {
-            return None;
-        }
+        let leader = self.leader().filter(|_| self.progress.lead == Lead::No)?;
+        let term = self.progress.term;
         self.requests.given_at_us = self.now_us;
         while let Some((first, asked)) = self.requests.give(FORWARD_BYTES) {
             let (stream, base) = (self.requests.stream(), self.requests.first());

@@ -2,6 +2,7 @@
 
 use super::{FIRST, NotTaken, PartitionMessage, Timeline};
 use crate::message::Message;
+use crate::peers::member_of;
 use crate::shared_log::{Append, Batches, Delivery, EntryId, Proposal, SnapshotHead};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -142,7 +143,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// taken over there shows in what the receiver says next; if it is not, it is sent again.
     pub fn snapshot_sent(&mut self, to: u8, arrived: bool) {
         if let Some(log) = &mut self.log {
-            log.group().snapshot_sent(u64::from(to), arrived);
+            log.group().snapshot_sent(member_of(to), arrived);
         }
     }
 
@@ -161,7 +162,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// When it is of no use.
     pub fn receive_snapshot(&mut self, from: u8, message: Bytes) -> Result<(u64, u64), NotTaken> {
         let Ok(Message::Group(message)) = Message::decode(message) else { return Err(NotTaken::Bad) };
-        let mark = message.snapshot().filter(|_| message.from() == u64::from(from)).ok_or(NotTaken::Bad)?;
+        let mark = message.snapshot().filter(|_| message.from() == member_of(from)).ok_or(NotTaken::Bad)?;
         let log = self.log.as_mut().ok_or(NotTaken::Bad)?;
         log.group().step(message).map_err(|error| {
             NotTaken::Refused(alloc::format!("the snapshot of server {from} was refused: {error}"))

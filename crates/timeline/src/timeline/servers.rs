@@ -3,7 +3,7 @@
 use super::{Campaign, Outgoing, PeerOutput, Received, Timeline};
 use crate::birth::{Begin, Birth, DiskId, Standing};
 use crate::message::{BadMessage, Message};
-use crate::peers::{Wanted, server_id};
+use crate::peers::{Wanted, member_of, server_of};
 use crate::progress::Lead;
 use crate::shared_log::Delivery;
 use alloc::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     fn begin_history(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) {
         let Some(log) = &mut self.log else { return };
-        let voters: Vec<u64> = founders.keys().copied().map(u64::from).collect();
+        let voters: Vec<u64> = founders.keys().copied().map(member_of).collect();
         if !log.begin_history(history, &voters) {
             return;
         }
@@ -98,7 +98,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let mut received = Received::default();
         match message {
             Message::Group(message) => {
-                if message.from() != u64::from(from) || message.snapshot().is_some() {
+                if message.from() != member_of(from) || message.snapshot().is_some() {
                     return Err(BadMessage);
                 }
                 if let Err(error) = self.log.as_mut().ok_or(BadMessage)?.group().step(message) {
@@ -146,7 +146,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
         self.campaign_when_met();
-        if u64::from(peer) == self.progress.leader {
+        if member_of(peer) == self.progress.leader {
             self.requests.give_again_from(0);
         }
     }
@@ -156,7 +156,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
-        let leads = self.progress.leader == u64::from(peer);
+        let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
 
@@ -169,7 +169,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The connection to another server has ended, most likely with the server. Returns whether it has led: then
     /// [`Timeline::follow_up`] comes when that is dealt with.
     pub fn peer_lost(&mut self, peer: u8) -> bool {
-        let member = u64::from(peer);
+        let member = member_of(peer);
         self.peers.disconnect(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
@@ -193,18 +193,18 @@ impl<C: Copy + Ord> Timeline<C> {
     /// no need to wait for the leader that may be there. If there is one, they refuse.
     fn campaign_when_met(&mut self) {
         let voters = &self.progress.members().voters;
-        let met = |member: &&u64| self.peers.is_connected(server_id(**member));
+        let met = |member: &&u64| server_of(**member).is_some_and(|server| self.peers.is_connected(server));
         let is_enough = voters.iter().filter(met).count() == voters.len() / 2;
         if self.log.is_some() && self.progress.leader == 0 && is_enough {
-            self.follow_up(0);
+            self.follow_up(None);
         }
     }
 
-    /// Wants to lead in place of a server that is lost, behind the voters with smaller numbers, so that they do not
-    /// split the votes.
-    pub fn follow_up(&mut self, lost: u8) {
-        let (members, id) = (self.progress.members(), self.progress.id());
-        let rank = members.voters.iter().filter(|voter| **voter != u64::from(lost) && **voter < id).count();
+    /// Wants to lead, in place of a server that is lost if there was one, behind the voters with smaller numbers, so
+    /// that they do not split the votes.
+    pub fn follow_up(&mut self, lost: Option<u8>) {
+        let (members, id, lost) = (self.progress.members(), self.progress.id(), lost.map(member_of));
+        let rank = members.voters.iter().filter(|voter| Some(**voter) != lost && **voter < id).count();
         if members.voters.contains(&id) {
             let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
             self.campaign = Some(Campaign { at_us, again_us: self.heartbeat_us / 2 });
@@ -252,17 +252,17 @@ impl<C: Copy + Ord> Timeline<C> {
     #[must_use]
     pub fn successor(&self, wanted: &Wanted) -> Option<u8> {
         let status = self.status()?;
-        let could = status.matched.iter().map(|(member, matched)| (*member, server_id(*member), *matched));
-        let could =
-            could.filter(|(member, id, _)| status.members.voters.contains(member) && self.is_connected(*id));
-        could.max_by_key(|(_, id, matched)| (wanted.voters.contains(id), *matched)).map(|(_, id, _)| id)
+        let voters = status.matched.iter().filter(|(member, _)| status.members.voters.contains(member));
+        let could = voters.filter_map(|(member, matched)| Some((server_of(*member)?, *matched)));
+        let could = could.filter(|(id, _)| self.is_connected(*id));
+        could.max_by_key(|(id, matched)| (wanted.voters.contains(id), *matched)).map(|(id, _)| id)
     }
 
     /// Hands the lead to another server, as soon as it has everything that is proposed. Nothing is prepared meanwhile.
     pub fn hand_over(&mut self, to: u8) {
         self.propose_batch();
         let Some(log) = &mut self.log else { return };
-        log.group().transfer(u64::from(to));
+        log.group().transfer(member_of(to));
         self.handing_over_until_us = Some(self.now_us + self.election_us());
     }
 

@@ -159,7 +159,27 @@ impl<S: Service> Slot<S> {
 /// Whether a session is its owner; containers and TTL znodes have owners that are no sessions.
 fn is_leaf(stat: &Stat) -> bool {
     const CONTAINER: i64 = i64::MIN;
-    const TTL: i64 = 0xFF;
+    // Nothing but the TTL stands behind these three bytes. Sessions may begin with the first of them.
+    const TTL: i64 = 0xFF_00_00;
     let owner = stat.ephemeral_owner;
-    owner != 0 && owner != CONTAINER && (owner >> 56) & 0xFF != TTL
+    owner != 0 && owner != CONTAINER && (owner >> 40) & 0xFF_FF_FF != TTL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_of_any_server_owns_what_containers_and_ttls_do_not() {
+        let owned = |ephemeral_owner: u64| {
+            is_leaf(&Stat { ephemeral_owner: ephemeral_owner.cast_signed(), ..Stat::default() })
+        };
+        // Nobody, a container, and the shortest and longest TTL.
+        for owner in [0, 1 << 63, 0xff00_0000_0000_0001, 0xff00_00ff_ffff_ffff] {
+            assert!(!owned(owner), "{owner:#x}");
+        }
+        for server in 0..=255_u64 {
+            assert!(owned(server << 56 | 0x0080_0000_0000_0000), "{server}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use std::io;
 
-use super::super::load::{Loaded, resolve};
+use super::super::load::{Loaded, Machine, resolve};
 use super::*;
 
 /// Loads a file, with others beside it.
@@ -11,7 +11,7 @@ fn load_beside(text: &str, files: &[(&str, &str)]) -> Result<Loaded, ConfigError
         let file = files.iter().find(|(name, _)| name == path);
         file.map(|(_, text)| text.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
     };
-    resolve(&[], &[], Some((Path::new("conf/zoo.cfg"), text)), &read)
+    resolve(&[], &[], Some((Path::new("conf/zoo.cfg"), text)), Machine { read: &read, host: "" })
 }
 
 fn load(text: &str) -> Result<Loaded, ConfigError> {
@@ -155,7 +155,7 @@ fn servers_may_be_in_a_file_of_their_own() {
     assert_eq!(
         wrong,
         "/etc/zoo.dynamic, line 2: server.1: expected a server such as \
-         server.1=host:2888:3888:participant;2181, its id from 1 to 254, found \"a\""
+         server.1=host:2888:3888:participant;2181, its id from 0 to 255, found \"a\""
     );
 }
 
@@ -333,8 +333,9 @@ fn the_folder_of_zookeepers_log_goes_with_the_data_folder() {
     let text = "dataLogDir=/log\ndataDir=/data\n";
     assert_eq!(load(text).unwrap().zookeeper_log_dir.as_deref(), Some(Path::new("/log")));
     let other = (by_key("data-dir").unwrap(), "/other".to_owned());
-    let loaded =
-        resolve(&[other], &[], Some((Path::new("zoo.cfg"), text)), &|_| Err(io::ErrorKind::NotFound.into()));
+    let read = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    let machine = Machine { read: &read, host: "" };
+    let loaded = resolve(&[other], &[], Some((Path::new("zoo.cfg"), text)), machine);
     assert_eq!(loaded.unwrap().zookeeper_log_dir, None);
 }
 
