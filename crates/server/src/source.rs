@@ -131,15 +131,19 @@ impl Driver {
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
         let matched = matched.map(|(_, position)| *position);
         let votes = standing.voters.contains(&id);
+        let link = links.iter().find(|link| link.address.id == number);
+        // Where it is looked for, which the list of servers may have changed.
+        let named = named.map(|member| (member.host.clone(), member.peer_port));
+        let address = link.map(|link| (link.address.host.clone(), link.address.port)).or(named);
         view::MemberStatus {
             id: number,
             belongs: votes || standing.observers.contains(&id),
             votes,
             joins: false,
-            address: named.map(|member| (member.host.clone(), member.peer_port)),
+            address,
             matched,
             lag: matched.map(|matched| standing.last.saturating_sub(matched)),
-            link: links.iter().find(|link| link.address.id == number).map(link),
+            link: link.map(self::link),
         }
     }
 }

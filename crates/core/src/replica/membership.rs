@@ -55,7 +55,7 @@ impl Replica {
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {
-        Membership::parse(self.servers()?)
+        Membership::parse(self.servers()?).ok()
     }
 
     // ---- the list on all partitions ----
@@ -106,7 +106,8 @@ impl Replica {
     /// The first leader says who the servers are, before anything else.
     pub(crate) fn publish_members(&mut self) {
         let text = &self.config.servers;
-        let Some(membership) = Membership::parse(text).filter(|membership| !membership.is_empty()) else {
+        let Some(membership) = Membership::parse(text).ok().filter(|membership| !membership.is_empty())
+        else {
             return;
         };
         // It is the first update of all.
@@ -150,11 +151,9 @@ impl Replica {
         if request.current_config != -1 && Some(request.current_config) != self.members_version() {
             return Err(ErrorCode::BadVersion.into());
         }
-        let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        // Why is found out by whoever wants to know: `reconfigured`.
+        let changed = current.changed(request).map_err(|_| ErrorCode::BadArguments)?;
         let voters = changed.voters().count();
-        if voters == 0 {
-            return Err(ErrorCode::BadArguments.into());
-        }
         // Whoever joins may come later; of those who stay, a majority must not be missed.
         let me = self.config.server_id;
         let missing = changed

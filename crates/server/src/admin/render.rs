@@ -86,7 +86,7 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
     let folder = process.data_dir.display().to_string();
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let mut data = fields(json!({
-        "client_port": process.port,
+        "client_port": process.port(),
         "data_dir": folder,
         "data_log_dir": folder,
         "tick_time": ms(settings.tick_time),

@@ -2,6 +2,7 @@
 //! where it serves clients, and the secret. Then whether they fit together.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::error::{ConfigError, Place, Problem};
@@ -179,7 +180,7 @@ impl EnsembleSettings<'_> {
         }
         // Serving on every address where one was named would open the server wider than it was asked for.
         let Some(host) = host else { return Ok(()) };
-        let Some(address) = Address::parse(&host).or_else(|| java::address(&host)) else {
+        let Some(address) = client_ip(&host) else {
             let why = format!(
                 "the client address of this server is the name {host}, which cannot be looked up; set bind \
                  (clientPortAddress in a zoo.cfg) to the IP address to listen on"
@@ -202,6 +203,11 @@ impl EnsembleSettings<'_> {
         }
         Vec::new()
     }
+}
+
+/// The address that clients connect to by a server's line; a name is looked up, which may take long.
+pub(crate) fn client_ip(host: &str) -> Option<IpAddr> {
+    Address::parse(host).or_else(|| java::address(host))
 }
 
 fn unreadable(file: &Path, source: io::Error) -> ConfigError {

@@ -208,7 +208,7 @@ fn configuration(process: &Process, stats: &Stats) -> String {
         "clientPort={}\nsecureClientPort=-1\ndataDir={folder}\ndataDirSize={}\ndataLogDir={folder}\n\
          dataLogSize={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\n\
          clientPortListenBacklog={}\nserverId={}\n",
-        process.port,
+        process.port(),
         stats.snapshots.bytes,
         stats.log.bytes,
         settings.tick_time.as_millis(),

@@ -34,6 +34,14 @@ pub(super) struct Syntax {
     pub(super) arguments: (usize, usize),
 }
 
+impl Syntax {
+    /// Whether it is a flag with a value whose usage has a whole word for it: `-add` is none of `-a -d -d`.
+    fn spells_out(&self, flag: &str) -> bool {
+        let has_word = || self.usage.split([' ', '[', ']']).any(|part| part.strip_prefix('-') == Some(flag));
+        flag.len() > 1 && has_word()
+    }
+}
+
 /// The flags and arguments of one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
@@ -64,6 +72,14 @@ impl Arguments {
                     continue;
                 }
             };
+            if syntax.spells_out(letters) {
+                let value = parts.next().ok_or_else(|| usage(&format!("{part} needs a value")))?;
+                let letter = letters.chars().next().unwrap_or_default();
+                if arguments.options.insert(letter, value.to_owned()).is_some() {
+                    return Err(usage(&format!("{part} is there twice; commas go between several")));
+                }
+                continue;
+            }
             for (at, letter) in letters.char_indices() {
                 if syntax.switches.contains(letter) {
                     arguments.switches.push(letter);
