@@ -163,6 +163,69 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
+    fn local(port: u16) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    fn port_of(socket: &TcpListener) -> u16 {
+        socket.local_addr().unwrap().port()
+    }
+
+    /// Connects while somebody accepts, and says whether that worked.
+    async fn meets(listener: &Listener, to: SocketAddr) -> bool {
+        let (connected, accepted) = tokio::join!(
+            TcpStream::connect(to),
+            tokio::time::timeout(Duration::from_millis(200), listener.accept())
+        );
+        connected.is_ok() && accepted.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_listener_moves_and_its_connections_stay() {
+        let first = bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
+        let before = local(port_of(&first));
+        let after = local(port_of(&bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap()));
+        let listener = Listener::new(Bound { socket: first, address: before }, 16).unwrap();
+        let client = TcpStream::connect(before).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        // Who waits for a connection waits for those at the new place.
+        let waiting = async {
+            let moving = async {
+                tokio::task::yield_now().await;
+                listener.move_to(after).unwrap();
+                TcpStream::connect(after).await.unwrap()
+            };
+            tokio::join!(listener.accept(), moving)
+        };
+        tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().0.unwrap();
+        assert!(listener.is_at(after) && !listener.is_at(before) && !meets(&listener, before).await);
+        server.try_write(b"still").unwrap();
+        client.readable().await.unwrap();
+        assert_eq!(client.try_read(&mut [0; 8]).unwrap(), 5);
+        listener.close();
+        assert!(!listener.is_at(after) && TcpStream::connect(after).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn where_it_cannot_move_to_it_stays() {
+        let socket = bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
+        let before = local(port_of(&socket));
+        let listener = Listener::new(Bound { socket, address: before }, 16).unwrap();
+        let taken = bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
+        let error = listener.move_to(local(port_of(&taken))).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(listener.is_at(before) && meets(&listener, before).await);
+        // Its own socket is in the way of all addresses of its port, and nobody else.
+        let all = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), before.port());
+        listener.move_to(all).unwrap();
+        assert!(listener.is_at(all) && meets(&listener, before).await);
+        listener.move_to(before).unwrap();
+        // An address that is none of this machine's.
+        let foreign = SocketAddr::new(IpAddr::from([192, 0, 2, 1]), before.port());
+        assert!(listener.move_to(foreign).is_err());
+        assert!(listener.is_at(before) && meets(&listener, before).await);
+    }
+
     #[test]
     fn every_address_includes_those_of_ipv4() {
         let listener = bind(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0, 16).unwrap();

@@ -211,3 +211,89 @@ impl Sockets {
         Ok(Listeners { clients: Listener::new(self.clients, backlog)?, peers })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use super::*;
+
+    const LIST: &str = "server.1=a:2:3:participant;5\nserver.2=b:2:3:participant;127.0.0.1:6\nversion=9";
+
+    fn ports(id: u64, fixed: FixedPorts) -> OwnPorts {
+        let servers = LIST.lines().filter_map(Member::of_line).collect();
+        let bind = if fixed.bind { [127, 0, 0, 9].into() } else { Settings::default().bind };
+        let settings = Settings { servers, server_id: Some(id), port: 4, bind, ..Settings::default() };
+        OwnPorts::new(&settings, fixed)
+    }
+
+    fn clients(ports: &OwnPorts, list: &str) -> Result<String, String> {
+        ports.clients_by(&ports.own_line(Some(list)).unwrap()).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn the_list_says_where_a_server_listens_and_its_own_settings_win() {
+        let free = FixedPorts::default();
+        assert_eq!(clients(&ports(1, free), LIST).unwrap(), "[::]:5");
+        assert_eq!(clients(&ports(2, free), LIST).unwrap(), "127.0.0.1:6");
+        assert_eq!(clients(&ports(2, FixedPorts { port: true, bind: false }), LIST).unwrap(), "127.0.0.1:4");
+        assert_eq!(clients(&ports(2, FixedPorts { port: false, bind: true }), LIST).unwrap(), "127.0.0.9:6");
+        assert_eq!(clients(&ports(1, free), "server.1=a:7:8;0.0.0.0:9").unwrap(), "[::]:9");
+        assert_eq!(clients(&ports(1, free), "server.1=a:7:8").unwrap(), "[::]:4", "it says nothing");
+        assert!(
+            clients(&ports(1, free), "server.1=a:7:8;nowhere.invalid:9")
+                .unwrap_err()
+                .contains("nowhere.invalid")
+        );
+        let peers = ports(1, free);
+        let line = peers.own_line(Some("server.1=a:7:8;9")).unwrap();
+        assert_eq!(peers.peers_by(&line).unwrap().to_string(), "[::]:7");
+        assert_eq!(peers.own_line(Some("server.2=a:7:8;9")), None);
+        assert_eq!(peers.own_line(None), None);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_found_out_at_once_where_no_list_can_say_another_one() {
+        let port = free_port();
+        let taken = crate::listen::bind([127, 0, 0, 1].into(), port, 16).unwrap();
+        let settings = Settings { port, bind: [127, 0, 0, 1].into(), ..Settings::default() };
+        let why = OwnPorts::new(&settings, FixedPorts::default()).bind().err().unwrap();
+        assert!(why.starts_with(&format!("cannot listen for clients on 127.0.0.1 port {port}: ")), "{why}");
+        let line =
+            |port: u16| Member::of_line(&format!("server.1=127.0.0.1:{}:1;127.0.0.1:{port}", free_port()));
+        let servers = vec![line(port).unwrap()];
+        let settings = Settings { servers, server_id: Some(1), peer_bind: [127, 0, 0, 1].into(), ..settings };
+        let ports = OwnPorts::new(&settings, FixedPorts::default());
+        assert!(
+            ports
+                .bind()
+                .unwrap()
+                .settle(&ports, None)
+                .err()
+                .unwrap()
+                .starts_with("cannot listen for clients")
+        );
+        let list = line(free_port()).unwrap().to_string();
+        let sockets = ports.bind().unwrap().settle(&ports, Some(&list)).unwrap();
+        assert!(list.ends_with(&format!(":{}", sockets.clients.address.port())));
+        // What is taken there, too, can be had where the settings say.
+        drop((sockets, taken));
+        let again = free_port();
+        let _taken = crate::listen::bind([127, 0, 0, 1].into(), again, 16).unwrap();
+        let list = line(again).unwrap().to_string();
+        let sockets = ports.bind().unwrap().settle(&ports, Some(&list)).unwrap();
+        assert_eq!(sockets.clients.address.port(), port);
+    }
+
+    /// A port that nobody listens on, below those that the system gives to connections; each one is given once.
+    fn free_port() -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let first = std::process::id() as u16;
+        loop {
+            let port = 30_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 2_000;
+            if crate::listen::bind([127, 0, 0, 1].into(), port, 16).is_ok() {
+                return port;
+            }
+        }
+    }
+}

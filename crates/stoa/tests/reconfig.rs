@@ -395,6 +395,15 @@ fn peer_ports_change(partitions: u8) {
         ensemble.change(id, |place| place.peer = free_port());
         ensemble.check("a port for other servers has changed");
         eventually("the port before is closed", || !listens(before));
+        for any in ensemble.list.keys() {
+            let conf = word(&ensemble.address(*any), "conf").unwrap();
+            let (port, own) =
+                (ensemble.list[&id].peer, format!("\nquorumPort={}\n", ensemble.list[any].peer));
+            assert!(
+                conf.contains(&own) && conf.contains(&format!("\nserver.{id}=127.0.0.1:{port}:")),
+                "{conf}"
+            );
+        }
         ensemble.launch(id, &[]);
         ensemble.check("a server whose port for others has changed has started again");
         assert!(!listens(before));
