@@ -35,10 +35,14 @@ pub(super) struct Syntax {
 }
 
 impl Syntax {
-    /// Whether it is a flag with a value whose usage has a whole word for it: `-add` is none of `-a -d -d`.
-    fn spells_out(&self, flag: &str) -> bool {
-        let has_word = || self.usage.split([' ', '[', ']']).any(|part| part.strip_prefix('-') == Some(flag));
-        flag.len() > 1 && has_word()
+    /// The flags with a value whose usage has a whole word for them: `-add` is none of `-a -d -d`.
+    fn words(&self) -> impl Iterator<Item = &str> {
+        let parts = self.usage.split([' ', '[', ']', '|']).filter_map(|part| part.strip_prefix('-'));
+        parts.filter(|flag| flag.len() > 1 && flag.starts_with(|letter| self.options.contains(letter)))
+    }
+
+    fn has_letter(&self, option: char) -> bool {
+        self.options.contains(option) && !self.words().any(|word| word.starts_with(option))
     }
 }
 
@@ -72,7 +76,7 @@ impl Arguments {
                     continue;
                 }
             };
-            if syntax.spells_out(letters) {
+            if syntax.words().any(|word| word == letters) {
                 let value = parts.next().ok_or_else(|| usage(&format!("{part} needs a value")))?;
                 let letter = letters.chars().next().unwrap_or_default();
                 if arguments.options.insert(letter, value.to_owned()).is_some() {
@@ -83,7 +87,7 @@ impl Arguments {
             for (at, letter) in letters.char_indices() {
                 if syntax.switches.contains(letter) {
                     arguments.switches.push(letter);
-                } else if syntax.options.contains(letter) {
+                } else if syntax.has_letter(letter) {
                     let attached = &letters[at + letter.len_utf8()..];
                     let value = if attached.is_empty() {
                         parts.next().ok_or_else(|| usage(&format!("-{letter} needs a value")))?

@@ -277,6 +277,7 @@ mod tests {
             ("reconfig -remove", "-remove needs a value"),
             ("reconfig -remove 2 -remove 3", "-remove is there twice"),
             ("reconfig -adds 2", "unknown flag -adds"),
+            ("reconfig -a server.4=h:1:2;3", "unknown flag -a"),
         ] {
             let said = change(line).unwrap_err().to_string();
             assert!(said.contains(why), "{line}: {said}");
