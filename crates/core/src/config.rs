@@ -97,7 +97,7 @@ impl Default for Stopwatch {
 impl Config {
     /// Who begins a history with this server, if its disk holds nothing.
     fn founders(&self) -> BTreeSet<u8> {
-        let listed = Membership::parse(&self.servers).filter(|membership| !membership.is_empty());
+        let listed = Membership::parse(&self.servers).ok().filter(|membership| !membership.is_empty());
         match listed {
             _ if self.joins => BTreeSet::new(),
             Some(listed) => listed.voters().collect(),

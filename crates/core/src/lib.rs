@@ -77,6 +77,7 @@ pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran
 pub use front::FrontStats;
 pub use hints::{HINTS_PATH, Hint, Hints};
 pub use load::{LoadReport, Rates, SubtreeLoad};
+pub use membership::reconfigured;
 pub use moves::Moved;
 pub use pipelined::{Next, Pipelined};
 pub use placement::{MoveRefusal, Placement};

@@ -4,7 +4,9 @@
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
+use core::net::Ipv6Addr;
 use stoa_timeline::Wanted;
 use stoa_wire::Reconfig;
 
@@ -30,28 +32,59 @@ pub(crate) struct Spec {
     is_observer: bool,
 }
 
+/// What a server's line looks like.
+const FORM: &str =
+    "a server is written HOST:PEERPORT:ELECTIONPORT[:participant|observer];[CLIENTADDRESS:]CLIENTPORT";
+
+fn port(text: &str) -> Option<u16> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u16>().ok().filter(|port| is_plain && *port != 0)
+}
+
+fn is_host(text: &str) -> bool {
+    if let Some(bracketed) = text.strip_prefix('[') {
+        return bracketed.strip_suffix(']').is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+/// The longest name in DNS.
+const HOST_BYTES_MAX: usize = 253;
+
 impl Spec {
-    fn parse(text: &str) -> Option<Self> {
-        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+    fn parse(text: &str) -> Result<Self, &'static str> {
         let (addresses, client) =
             text.split_once(';').map_or((text, None), |(all, client)| (all, Some(client)));
         if let Some(client) = client {
-            port(client.rsplit(':').next()?)?;
+            let (host, number) =
+                client.rsplit_once(':').map_or((None, client), |(host, number)| (Some(host), number));
+            port(number).ok_or("the port for clients behind the `;` is none from 1 to 65535")?;
+            if !host.is_none_or(is_host) {
+                return Err("the address for clients behind the `;` is no host name and no IP address");
+            }
         }
-        let (addresses, is_observer) = match addresses.rsplit_once(':')? {
-            (rest, "participant") => (rest, false),
-            (rest, "observer") => (rest, true),
+        let (rest, last) = addresses.rsplit_once(':').ok_or(FORM)?;
+        let (addresses, is_observer) = match last {
+            "participant" => (rest, false),
+            "observer" => (rest, true),
+            _ if last.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                return Err("the role is `participant` or `observer`");
+            }
             _ => (addresses, false),
         };
-        let (rest, election) = addresses.rsplit_once(':')?;
-        let (host, peer) = rest.rsplit_once(':')?;
-        port(election)?;
-        port(peer)?;
-        let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '=' | ';' | '|');
-        if host.is_empty() || !host.chars().all(is_plain) {
-            return None;
+        let (rest, election) = addresses.rsplit_once(':').ok_or(FORM)?;
+        let (host, peer) = rest.rsplit_once(':').ok_or(FORM)?;
+        let (Some(peer), Some(election)) = (port(peer), port(election)) else {
+            return Err("the ports for other servers and for elections are each one from 1 to 65535");
+        };
+        if peer == election {
+            return Err("the port for other servers and that for elections are the same");
         }
-        Some(Self { text: text.to_string(), has_client: client.is_some(), is_observer })
+        if !is_host(host) {
+            return Err("the host is no name and no IP address; one of IPv6 is in brackets");
+        }
+        Ok(Self { text: text.to_string(), has_client: client.is_some(), is_observer })
     }
 
     /// Where the others connect to: host and port.
@@ -63,9 +96,9 @@ impl Spec {
 }
 
 impl Membership {
-    /// Reads lines `server.N=...`; what else there is, such as the version, is passed over. `None`
-    /// when a server's line cannot be read, or two have the same number or address.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads lines `server.N=...`; what else there is, such as the version, is passed over. Refuses a line that
+    /// cannot be read, and two servers with the same address.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut membership = Self::default();
         for line in text.split(['\n', ',']) {
             let line = line.trim();
@@ -73,36 +106,50 @@ impl Membership {
                 membership.insert(line)?;
             }
         }
-        Some(membership)
+        Ok(membership)
     }
 
-    fn insert(&mut self, line: &str) -> Option<u8> {
-        let (name, spec) = line.split_once('=')?;
-        let id = name.trim().rsplit('.').next()?.parse::<u8>().ok()?;
-        let spec = Spec::parse(spec.trim())?;
-        let is_taken = |(other, taken): (&u8, &Spec)| *other != id && taken.address() == spec.address();
-        if self.servers.iter().any(is_taken) {
-            return None;
+    fn insert(&mut self, line: &str) -> Result<u8, String> {
+        let refused = |why: &str| format!("{line}: {why}");
+        let (name, spec) =
+            line.split_once('=').ok_or_else(|| refused("there is no `=` behind the number"))?;
+        let id = name.trim().rsplit('.').next().and_then(|id| id.parse::<u8>().ok());
+        let id = id.ok_or_else(|| refused("a server's number is one from 0 to 255"))?;
+        let spec = Spec::parse(spec.trim()).map_err(refused)?;
+        let is_taken = |(other, taken): &(&u8, &Spec)| **other != id && taken.address() == spec.address();
+        if let Some((other, _)) = self.servers.iter().find(is_taken) {
+            return Err(refused(&format!("server {other} has this address for other servers")));
         }
         self.servers.insert(id, spec);
-        Some(id)
+        Ok(id)
     }
 
-    /// The list that a reconfig asks for.
-    pub(crate) fn changed(&self, request: &Reconfig<'_>) -> Option<Self> {
-        if let Some(all) = request.new_members {
-            return Self::parse(all);
+    /// The list that a reconfig asks for, or why there is none.
+    pub(crate) fn changed(&self, request: &Reconfig<'_>) -> Result<Self, String> {
+        let mut changed = match request.new_members {
+            Some(all) => Self::parse(all)?,
+            None => self.clone(),
+        };
+        let incremental = request.new_members.is_none();
+        let parts = |list: Option<&'_ str>| {
+            let parts = list.filter(|_| incremental).unwrap_or_default().split(',').map(str::trim);
+            parts.filter(|part| !part.is_empty()).map(String::from).collect::<Vec<_>>()
+        };
+        for leaving in parts(request.leaving) {
+            let id = leaving.parse::<u8>().map_err(|_| format!("{leaving}: this is no server's number"))?;
+            changed.servers.remove(&id);
         }
-        let mut changed = self.clone();
-        for leaving in request.leaving.unwrap_or_default().split(',').filter(|id| !id.trim().is_empty()) {
-            changed.servers.remove(&leaving.trim().parse::<u8>().ok()?);
-        }
-        for joining in request.joining.unwrap_or_default().split(',').filter(|line| !line.trim().is_empty()) {
-            let id = changed.insert(joining.trim())?;
+        for joining in parts(request.joining) {
+            let id = changed.insert(&joining)?;
             // As ZooKeeper: whoever joins says all three ports.
-            changed.servers.get(&id).filter(|spec| spec.has_client)?;
+            if !changed.servers.get(&id).is_some_and(|spec| spec.has_client) {
+                return Err(format!("{joining}: who joins says behind a `;` where clients connect"));
+            }
         }
-        Some(changed)
+        if changed.voters().next().is_none() {
+            return Err("no participant would be left, so that nobody could lead".into());
+        }
+        Ok(changed)
     }
 
     /// Who should vote, and who should not.
@@ -139,6 +186,14 @@ impl fmt::Display for Membership {
         }
         Ok(())
     }
+}
+
+/// The list of servers that a reconfig makes of the one in force, as lines.
+///
+/// # Errors
+/// What is wrong with what was asked for. A server answers just then that the arguments are bad.
+pub fn reconfigured(list: &str, request: &Reconfig<'_>) -> Result<String, String> {
+    Ok(Membership::parse(list)?.changed(request)?.to_string())
 }
 
 /// What is known of the list besides what stands in the tree.
@@ -190,7 +245,7 @@ mod tests {
             "server.1=a:1:2:king;3",
             "server.1=a:1:2;3\nserver.2=a:1:5;6",
         ] {
-            assert_eq!(Membership::parse(line), None, "{line}");
+            assert!(Membership::parse(line).is_err(), "{line}");
         }
     }
 
@@ -199,8 +254,26 @@ mod tests {
         let membership = Membership::parse(THREE).unwrap();
         let changed = membership.changed(&reconfig("server.4=d:1:2;3,server.3=c:1:2;3", "1")).unwrap();
         assert_eq!(changed.voters().collect::<Vec<_>>(), [2, 3, 4]);
-        assert_eq!(membership.changed(&reconfig("server.4=d:1;3", "")), None);
-        assert_eq!(membership.changed(&reconfig("", "x")), None);
-        assert_eq!(membership.changed(&reconfig("server.4=a:1:9;9", "")), None, "the address of server 1");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_change_is_said() {
+        let why = |joining, leaving| reconfigured(THREE, &reconfig(joining, leaving)).unwrap_err();
+        let form = "server.4=d:1;3: a server is written HOST:PEERPORT:ELECTIONPORT[:participant|observer];\
+                    [CLIENTADDRESS:]CLIENTPORT";
+        assert_eq!(why("server.4=d:1;3", ""), form);
+        assert_eq!(why("", "x"), "x: this is no server's number");
+        assert_eq!(
+            why("server.4=a:1:9;9", ""),
+            "server.4=a:1:9;9: server 1 has this address for other servers"
+        );
+        assert!(why("server.4=d:1:2", "").contains("where clients connect"));
+        assert!(why("server.4=d:1:1;2", "").contains("are the same"));
+        assert!(why("server.4=d:1:2:king;2", "").contains("`participant` or `observer`"));
+        assert!(why("server.4=d/e:1:2;2", "").contains("no name"));
+        assert!(why("server.4=d:1:2;e/f:2", "").contains("address for clients"));
+        assert!(why("", "1,2").contains("no participant"));
+        let all = Reconfig { new_members: Some("server.1=a:1:2:observer"), ..reconfig("", "") };
+        assert!(reconfigured(THREE, &all).unwrap_err().contains("no participant"));
     }
 }

@@ -2,20 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use stoa_core::{DiskId, HistoryId, PeerOutput, Replica, Share, Standing, StateLoader, Status};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
 use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
 use crate::known_disks::{Acquaintance, KnownDisks};
-use crate::listen;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers};
 
@@ -50,26 +49,13 @@ pub(crate) struct Home<'a> {
 }
 
 impl Meeting {
-    /// Listens where the settings say.
-    pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, String> {
-        let Some(own) = settings.own_member() else { return Ok(None) };
-        let (bind, port) = (settings.peer_bind, own.peer_port);
-        listen::bind(bind, port, settings.listen_backlog).map(Some).map_err(|error| {
-            format!("cannot listen for other servers on {bind} port {port}: {error} (settings peer-bind and servers)")
-        })
-    }
-
     /// The port for the others, and what each partition begins with.
-    pub(crate) fn prepare(
-        settings: &Settings,
-        listener: TcpListener,
-        home: Home<'_>,
-    ) -> Result<(PeerPort, Vec<Self>), String> {
+    pub(crate) fn prepare(settings: &Settings, home: Home<'_>) -> Result<(PeerPort, Vec<Self>), String> {
         let Home { disk, disk_id, standing, tree_options, mut newest, partitions } = home;
         let common = Common::new(disk.folder(), standing)?;
         let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
         let tls = tls(settings)?;
-        let (port, callers) = PeerPort::new(listener, partitions, &common);
+        let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers).map(|(partition, callers)| {
             let options = PeerOptions {
                 me: own.id.into(),
@@ -108,8 +94,11 @@ impl Meeting {
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
         add_missing(&mut members, &named);
+        let peers = Peers::start(options, members, peer_events);
+        servers.iter().for_each(|servers| peers.tell_servers(servers));
         Ok(Ensemble {
-            peers: Peers::start(options, members, peer_events),
+            peers,
+            told: RefCell::default(),
             named,
             share,
             disk,
@@ -118,6 +107,7 @@ impl Meeting {
             known: RefCell::new(known),
             strangers: RefCell::default(),
             newest: RefCell::new(newest),
+            list_changed: Notify::new(),
             snapshots_sent: Cell::default(),
             snapshots_received: Cell::default(),
         })
@@ -147,6 +137,12 @@ fn addresses(servers: &str) -> Vec<PeerAddress> {
     servers.lines().filter_map(Member::of_line).map(|member| address(&member)).collect()
 }
 
+/// The version of a list as it stands in `/zookeeper/config`.
+fn version(servers: &str) -> Option<i64> {
+    let (_, version) = servers.rsplit_once("version=")?;
+    i64::from_str_radix(version.trim(), 16).ok()
+}
+
 fn tls(settings: &Settings) -> Result<Option<PeerTls>, String> {
     let Settings { peer_tls_certificate, peer_tls_key, peer_tls_authority, .. } = settings;
     match (peer_tls_certificate, peer_tls_key, peer_tls_authority) {
@@ -171,6 +167,11 @@ pub(crate) struct Ensemble {
     /// Members that have come back with another disk.
     strangers: RefCell<BTreeMap<u64, DiskId>>,
     newest: RefCell<Option<StoredSnapshot>>,
+    /// A list of servers that is newer than the one here was when another server told it. It says where the servers
+    /// are; who belongs to them the timeline says.
+    told: RefCell<Option<String>>,
+    /// There may be another list of servers.
+    list_changed: Notify,
     /// Snapshots that the others have received, and that have come from them.
     pub(crate) snapshots_sent: Cell<u64>,
     pub(crate) snapshots_received: Cell<u64>,
@@ -180,6 +181,11 @@ impl Ensemble {
     /// How it stands with every other server.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.peers.status()
+    }
+
+    /// Waits, for the one who may, until there may be another list of servers.
+    pub(crate) async fn list_changed(&self) {
+        self.list_changed.notified().await;
     }
 
     /// Whether one of these is connected.
@@ -234,6 +240,7 @@ impl Ensemble {
                     }
                 }
             }
+            PeerEvent::Servers(id, list) => self.hear_servers(id, &list, server),
             PeerEvent::SnapshotArrived { from, header, file } => {
                 self.snapshots_received.update(|count| count + 1);
                 if server.wants_snapshot(header.clone()) {
@@ -286,7 +293,6 @@ impl Ensemble {
                     }
                 }
             }
-            PeerOutput::Servers => self.connect(server),
             PeerOutput::Founds(standing) => self.peers.set_standing(standing),
             PeerOutput::Began { history, founders } => {
                 tracing::info!("this server is of the ensemble {history} from now on");
@@ -294,6 +300,10 @@ impl Ensemble {
                     known.begin(history, founders)?;
                 }
                 self.peers.set_standing(Standing::Has(history));
+            }
+            PeerOutput::Servers => {
+                self.list_changed.notify_one();
+                self.connect(server);
             }
             PeerOutput::Leads(id) => {
                 let Status { id: own, term, .. } = server.status();
@@ -331,14 +341,34 @@ impl Ensemble {
     /// the ensemble: whoever is taken out has a vote until then, and should hear of it. Those whom the
     /// settings name stay: a server that was away while all others were replaced knows nobody else.
     fn connect(&self, server: &Replica) {
-        let Some(servers) = server.changed_servers() else { return };
-        let mut addresses = addresses(servers);
+        if let Some(own) = server.changed_servers() {
+            self.peers.tell_servers(own);
+        }
+        let Some(servers) = self.servers(server) else { return };
+        let mut addresses = addresses(&servers);
         let company: Vec<_> = server.company().into_iter().map(u64::from).collect();
         let known = self.peers.status().into_iter().map(|peer| peer.address);
         let known: Vec<_> = known.filter(|address| company.contains(&address.id)).collect();
         add_missing(&mut addresses, &known);
         add_missing(&mut addresses, &self.named);
         self.peers.set_members(addresses);
+    }
+
+    /// The newest list of servers that is known here, if reconfig has changed it.
+    pub(crate) fn servers(&self, server: &Replica) -> Option<String> {
+        let own = server.changed_servers().map(str::to_owned);
+        own.into_iter().chain(self.told.borrow().clone()).max_by_key(|list| version(list))
+    }
+
+    fn hear_servers(&self, from: u64, list: &[u8], server: &Replica) {
+        let list = String::from_utf8_lossy(list).into_owned();
+        let known = self.servers(server).as_deref().and_then(version);
+        if version(&list) > known {
+            tracing::info!("server {from} has a newer list of servers, which says where they are now");
+            *self.told.borrow_mut() = Some(list);
+            self.list_changed.notify_one();
+            self.connect(server);
+        }
     }
 
     /// Everything of this turn has been carried.

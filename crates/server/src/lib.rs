@@ -29,6 +29,7 @@ pub mod logging;
 mod meter;
 pub mod metrics;
 mod occupied;
+mod own_ports;
 pub mod partitions_file;
 mod peers;
 mod priority;
@@ -105,7 +106,7 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
     }
     let data_dir = &loaded.settings.data_dir;
     let begin = zookeeper_files::refuse(data_dir, loaded.zookeeper_log_dir.as_deref());
-    match begin.and_then(|()| serve::serve(loaded.settings)) {
+    match begin.and_then(|()| serve::serve(loaded.settings, loaded.fixed)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

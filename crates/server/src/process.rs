@@ -1,7 +1,7 @@
 //! What can be told of this process without asking the partition: settings, environment, files, memory.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -60,10 +60,10 @@ impl Phase {
 pub struct Process {
     /// What it runs with.
     pub settings: Settings,
-    /// The port that clients connect to; known once it is bound, also when the setting is 0.
-    pub port: u16,
     /// The data folder, absolute.
     pub data_dir: PathBuf,
+    /// The port that clients connect to; known once it is bound, also when the setting is 0.
+    port: AtomicU16,
     /// Kept and told, as ZooKeeper does; nothing here is traced by it.
     trace_mask: AtomicI64,
     /// The phase's place in [`Phase::ALL`].
@@ -90,7 +90,7 @@ impl Process {
         let (turned, farewells, pages) = (Notify::new(), Arc::default(), Arc::default());
         Process {
             settings,
-            port,
+            port: AtomicU16::new(port),
             data_dir,
             trace_mask,
             phase,
@@ -100,6 +100,16 @@ impl Process {
             pages,
             complaints,
         }
+    }
+
+    /// The port that clients connect to.
+    pub fn port(&self) -> u16 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// They connect to this one from now on.
+    pub(crate) fn set_port(&self, port: u16) {
+        self.port.store(port, Ordering::Relaxed);
     }
 
     /// How far it is.

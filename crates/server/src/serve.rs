@@ -1,7 +1,6 @@
 //! Starting and stopping: recovery, threads, signals.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,19 +10,20 @@ use std::time::{Duration, Instant};
 use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::{Partitions, Settings};
+use crate::config::{FixedPorts, Partitions, Settings};
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
 use crate::inbox::inbox;
+use crate::listen::Listener;
 use crate::log_thread::{LogRequest, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
+use crate::own_ports::{Listeners, OwnPorts, Sockets};
 use crate::peers::PeerPort;
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
@@ -44,29 +44,26 @@ const FAREWELL_PATIENCE: Duration = Duration::from_secs(4);
 const ACCEPT_TIME: Duration = Duration::from_secs(1);
 
 /// Serves until told to stop. `Err` says what an operator must know.
-pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
+pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), String> {
     let began = Instant::now();
     raise_descriptor_limit();
     let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
     let partitions = count_partitions(&mut settings)?;
     // Bound before the recovery, so that a port that is taken is found out at once; nobody is
     // accepted until the state is there.
-    let (bind, port) = (settings.bind, settings.port);
-    let listener = listen::bind(bind, port, settings.listen_backlog).map_err(|error| {
-        format!("cannot listen for clients on {bind} port {port}: {error} (settings bind and port)")
-    })?;
-    let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
-    let process = Arc::new(Process::new(settings, address.port()));
+    let ports = OwnPorts::new(&settings, fixed);
+    let sockets = ports.bind()?;
+    let port = sockets.client_port().unwrap_or(settings.port);
+    let process = Arc::new(Process::new(settings, port));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     admin::start(&process, questions_in.clone());
-    let peer_listener = Meeting::listen(&process.settings)?;
-    let recovered = recover(&process.settings, partitions, disk, peer_listener)?;
-    if let Some(difference) =
-        recovered.partitions.first().and_then(|first| lists::compare(&process.settings, first))
-    {
+    let recovered = recover(&process.settings, partitions, disk)?;
+    let first = recovered.partitions.first();
+    if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
     }
+    let sockets = sockets.settle(&ports, first.and_then(|first| first.changed_servers()))?;
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
@@ -86,7 +83,7 @@ pub(crate) fn serve(mut settings: Settings) -> Result<(), String> {
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    run(process, listener, recovered, clock, startup, (questions_in, questions))
+    run(process, (ports, sockets), recovered, clock, startup, (questions_in, questions))
 }
 
 /// How many partitions this server has, and from now on the settings say so too.
@@ -129,12 +126,7 @@ impl Recovered {
     }
 }
 
-fn recover(
-    settings: &Settings,
-    partitions: u8,
-    mut disk: FileDisk,
-    peer_listener: Option<std::net::TcpListener>,
-) -> Result<Recovered, String> {
+fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Recovered, String> {
     let options = LogOptions {
         segment_bytes: settings.segment_bytes,
         snapshots_kept: settings.snapshots_kept.max(1) as usize,
@@ -180,7 +172,7 @@ fn recover(
     let disk_id = log.folder_id().0;
     let standing = shards.first().map(|first| first.standing()).unwrap_or_default();
     let home = Home { disk: &disk, disk_id, standing, tree_options: &tree_options, newest, partitions };
-    let meeting = peer_listener.map(|listener| Meeting::prepare(settings, listener, home)).transpose()?;
+    let meeting = settings.own_member().map(|_| Meeting::prepare(settings, home)).transpose()?;
     Ok(Recovered { partitions: shards, log, disk, report, meeting })
 }
 
@@ -249,7 +241,7 @@ const EXPIRY_GRAIN_MS: u32 = 500;
 
 fn run(
     process: Arc<Process>,
-    listener: std::net::TcpListener,
+    (ports, sockets): (OwnPorts, Sockets),
     mut recovered: Recovered,
     clock: Clock,
     startup: Startup,
@@ -294,7 +286,12 @@ fn run(
     let shown = (count > 1).then(|| threads::span(0).entered());
     let tasks = LocalSet::new();
     tasks.spawn_local(standstill::watch(Arc::clone(&process), questions_in));
-    let result = tasks.block_on(&runtime, partition(first, listener, questions, port, others));
+    let backlog = settings.listen_backlog;
+    let serving = async {
+        let listeners = sockets.listeners(backlog).map_err(failed("the ports"))?;
+        partition(first, (ports, listeners), questions, port, others).await
+    };
+    let result = tasks.block_on(&runtime, serving);
     // The drivers are gone with their threads' futures, and with them their senders.
     drop((tasks, runtime, shown));
     disk.join();
@@ -360,20 +357,20 @@ impl DiskThreads {
 
 async fn partition(
     beginning: Beginning,
-    listener: std::net::TcpListener,
+    (ports, listeners): (OwnPorts, Listeners),
     mut questions: UnboundedReceiver<Question>,
     port: Option<PeerPort>,
     others: Others,
 ) -> Result<(), String> {
     let process = Arc::clone(&beginning.process);
-    let listener = TcpListener::from_std(listener).map_err(|error| format!("the client port: {error}"))?;
-    let address = listener.local_addr().map_err(|error| format!("the client port: {error}"))?;
     let (stop, stopped) = watch::channel(false);
     let (driver, mut inputs) = beginning.begin()?;
-    if let Some(port) = port {
-        tokio::task::spawn_local(port.open()?);
+    if let (Some(port), Some(listener)) = (port, &listeners.peers) {
+        tokio::task::spawn_local(port.open(Rc::clone(listener)));
     }
-    let mut accepting = Some(accept_clients(&driver, listener, stopped));
+    let clients = Rc::clone(&listeners.clients);
+    let following = tokio::task::spawn_local(ports.follow(listeners, Rc::clone(&driver)));
+    let mut accepting = Some(accept_clients(&driver, Rc::clone(&clients), stopped));
     let mut acceptor = None;
 
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -389,7 +386,7 @@ async fn partition(
         }
         if !announced && is_ready {
             announced = true;
-            announce(address);
+            announce(&clients);
         }
         tokio::select! {
             biased;
@@ -407,6 +404,8 @@ async fn partition(
                 process.set_phase(Phase::Stopping);
                 let _ = stop.send(true);
                 accepting = None;
+                following.abort();
+                clients.close();
                 if let Some(acceptor) = &acceptor {
                     acceptor.abort();
                 }
@@ -454,7 +453,7 @@ impl Stop {
 /// Accepts connections: all for this thread, or for each thread in turn.
 fn accept_clients(
     driver: &Rc<Driver>,
-    listener: TcpListener,
+    listener: Rc<Listener>,
     stopped: watch::Receiver<bool>,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     let driver = Rc::clone(driver);
@@ -476,7 +475,8 @@ fn signal(kind: tokio::signal::unix::SignalKind) -> Result<tokio::signal::unix::
 }
 
 /// The one line on standard output: clients are accepted now.
-fn announce(address: SocketAddr) {
+fn announce(clients: &Listener) {
+    let Some(address) = clients.address() else { return };
     let mut out = std::io::stdout().lock();
     // Whoever started us may not listen; the server runs all the same.
     let _ = writeln!(out, "stoa is ready for clients on {address}");

@@ -6,6 +6,7 @@ use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Si
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
+use crate::config::Member;
 use crate::driver::Driver;
 use crate::peers::PeerStatus;
 use crate::threads::Neighbours;
@@ -64,10 +65,11 @@ impl Driver {
             links.iter().filter_map(|link| u8::try_from(link.address.id).ok()).collect();
         ids.extend([&[id], &standing.voters[..], &standing.observers[..]].into_iter().flatten());
         let (joining, emptied) = (self.server.borrow().joining(), self.server.borrow().emptied());
+        let servers = self.listed();
         let member = |id| {
             let joins = joining.contains(&id);
             let has_other_disk = emptied.contains(&id);
-            view::MemberStatus { joins, has_other_disk, ..self.member_view(id, standing, &links) }
+            view::MemberStatus { joins, has_other_disk, ..self.member_view(id, standing, &links, &servers) }
         };
         let members = ids.into_iter().map(member).collect();
         view::EnsembleStatus {
@@ -87,7 +89,18 @@ impl Driver {
             snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
             snapshots_received: peers.map_or(0, |peers| peers.snapshots_received.get()),
             members,
+            servers,
         }
+    }
+
+    /// The servers by the list in force, else those of the settings.
+    fn listed(&self) -> Vec<Member> {
+        if self.ensemble.get().is_none() {
+            return Vec::new();
+        }
+        let server = self.server.borrow();
+        let list = server.changed_servers().map(|list| list.lines().filter_map(Member::of_line).collect());
+        list.unwrap_or_else(|| self.process.settings.servers.clone())
     }
 
     fn following_view(&self, stats: &stoa_core::Stats) -> view::Following {
@@ -128,22 +141,32 @@ impl Driver {
         quotas.collect()
     }
 
-    fn member_view(&self, id: u8, standing: &Status, links: &[PeerStatus]) -> view::MemberStatus {
+    fn member_view(
+        &self,
+        id: u8,
+        standing: &Status,
+        links: &[PeerStatus],
+        servers: &[Member],
+    ) -> view::MemberStatus {
         let number = u64::from(id);
-        let named = self.process.settings.servers.iter().find(|member| member.id == id);
+        let listed = servers.iter().find(|member| member.id == id);
         let matched = standing.matched.iter().find(|(member, _)| *member == id && id != standing.id);
         let matched = matched.map(|(_, position)| *position);
         let votes = standing.voters.contains(&id);
+        let link = links.iter().find(|link| link.address.id == number);
+        let listed = listed.map(|member| (member.host.clone(), member.peer_port));
+        // Where it is looked for.
+        let address = link.map(|link| (link.address.host.clone(), link.address.port)).or(listed);
         view::MemberStatus {
             id: number,
             belongs: votes || standing.observers.contains(&id),
             votes,
             joins: false,
             has_other_disk: false,
-            address: named.map(|member| (member.host.clone(), member.peer_port)),
+            address,
             matched,
             lag: matched.map(|matched| standing.last.saturating_sub(matched)),
-            link: links.iter().find(|link| link.address.id == number).map(link),
+            link: link.map(self::link),
         }
     }
 }

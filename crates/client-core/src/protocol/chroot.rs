@@ -5,6 +5,10 @@ use alloc::string::String;
 
 use stoa_wire::path;
 
+/// The list of servers. It concerns every client, wherever its root is, so it has this name below any root that it is not
+/// below itself, as for `getConfig` of ZooKeeper's clients.
+const CONFIG: &str = "/zookeeper/config";
+
 /// The znode that the client takes for the root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chroot {
@@ -30,7 +34,8 @@ impl Chroot {
 
     /// The server's name for the client's `path`.
     pub(super) fn full<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        if self.prefix.is_empty() {
+        let is_outside = |path: &str| self.local(path).len() == path.len();
+        if self.prefix.is_empty() || path == CONFIG && is_outside(path) {
             return Cow::Borrowed(path);
         }
         let tail = if path == "/" { "" } else { path };
@@ -40,8 +45,8 @@ impl Chroot {
         Cow::Owned(full)
     }
 
-    /// The client's name for the server's `path`. One from outside is left as it is: it can only
-    /// come from a server that is confused.
+    /// The client's name for the server's `path`. One from outside is left as it is: it is the list of servers, or
+    /// comes from a server that is confused.
     pub(super) fn local<'a>(&self, path: &'a str) -> &'a str {
         match path.strip_prefix(self.prefix.as_str()) {
             Some("") if !self.prefix.is_empty() => "/",
@@ -64,6 +69,17 @@ mod tests {
         }
         assert_eq!(chroot.local("/app/ones"), "/app/ones");
         assert_eq!(chroot.local("/else"), "/else");
+    }
+
+    #[test]
+    fn the_list_of_servers_has_one_name_below_any_root() {
+        for root in ["/app", "/zoo", "/"] {
+            let chroot = Chroot::new(root).unwrap();
+            assert_eq!((&*chroot.full(CONFIG), chroot.local(CONFIG)), (CONFIG, CONFIG), "{root}");
+        }
+        let around = Chroot::new("/zookeeper").unwrap();
+        assert_eq!((&*around.full("/config"), around.local(CONFIG)), (CONFIG, "/config"));
+        assert_eq!(Chroot::new("/app").unwrap().full("/zookeeper/quota"), "/app/zookeeper/quota");
     }
 
     #[test]

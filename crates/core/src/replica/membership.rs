@@ -56,7 +56,7 @@ impl Replica {
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {
-        Membership::parse(self.servers()?)
+        Membership::parse(self.servers()?).ok()
     }
 
     // ---- the list on all partitions ----
@@ -166,11 +166,10 @@ impl Replica {
         if request.current_config != -1 && Some(request.current_config) != self.members_version() {
             return Err(ErrorCode::BadVersion.into());
         }
-        let changed = current.changed(request).ok_or(ErrorCode::BadArguments)?;
+        // Why is found out by whoever wants to know: `reconfigured`.
+        let changed = current.changed(request).map_err(|_| ErrorCode::BadArguments)?;
         let voters = changed.voters().count();
-        let is_too_large =
-            changed.servers.contains_key(&NONE_WITH_TTL) && self.applied.partition.tree.extended_types();
-        if voters == 0 || is_too_large {
+        if changed.servers.contains_key(&NONE_WITH_TTL) && self.applied.partition.tree.extended_types() {
             return Err(ErrorCode::BadArguments.into());
         }
         // Whoever joins may come later; of those who stay, a majority must not be missed.

@@ -172,9 +172,7 @@ impl Command {
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
-            Command::VotingView => {
-                render::voting_view(&*admin.ask(Question::Stats).await?, &process.settings)
-            }
+            Command::VotingView => render::voting_view(&*admin.ask(Question::Stats).await?),
             Command::LastSnapshot => render::last_snapshot(&*admin.ask(Question::Stats).await?),
             Command::Monitor => render::monitor(&Figures::now(*admin.ask(Question::Stats).await?)),
             Command::ServerStats => render::server_stats(&*admin.ask(Question::Stats).await?),

@@ -86,7 +86,7 @@ pub(super) fn configuration(process: &Process) -> Map<String, Value> {
     let folder = process.data_dir.display().to_string();
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let mut data = fields(json!({
-        "client_port": process.port,
+        "client_port": process.port(),
         "data_dir": folder,
         "data_log_dir": folder,
         "tick_time": ms(settings.tick_time),
@@ -232,12 +232,12 @@ pub(super) fn leader(stats: &Stats) -> Map<String, Value> {
     }))
 }
 
-pub(super) fn voting_view(stats: &Stats, settings: &Settings) -> Map<String, Value> {
+pub(super) fn voting_view(stats: &Stats) -> Map<String, Value> {
     let voters = stats.ensemble.members.iter().filter(|member| member.votes);
     let views: Map<String, Value> = voters
         .filter(|_| stats.mode != Mode::Standalone)
         .map(|voter| {
-            let named = settings.servers.iter().find(|member| u64::from(member.id) == voter.id);
+            let named = stats.ensemble.servers.iter().find(|member| u64::from(member.id) == voter.id);
             let client = named.and_then(|member| member.client.as_ref());
             let client = client.map(|(host, port)| address((host.as_deref().unwrap_or("0.0.0.0"), *port)));
             let view = json!({

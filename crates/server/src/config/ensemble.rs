@@ -219,7 +219,7 @@ impl EnsembleSettings<'_> {
         }
         // Serving on every address where one was named would open the server wider than it was asked for.
         let Some(host) = host else { return Ok(()) };
-        let Some(address) = Address::parse(&host).or_else(|| java::address(&host)) else {
+        let Some(address) = client_ip(&host) else {
             let why = format!(
                 "the client address of this server is the name {host}, which cannot be looked up; set bind \
                  (clientPortAddress in a zoo.cfg) to the IP address to listen on"
@@ -258,6 +258,11 @@ fn are_of_one_host(server: &str, host: &str) -> bool {
     let begins = long.get(..short.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(short));
     let rest = long.get(short.len()..).unwrap_or_default();
     !is_no_name && begins && (rest.is_empty() || rest.starts_with('.') && !is_address)
+}
+
+/// The address that clients connect to by a server's line; a name is looked up, which may take long.
+pub(crate) fn client_ip(host: &str) -> Option<IpAddr> {
+    Address::parse(host).or_else(|| java::address(host))
 }
 
 fn unreadable(file: &Path, source: io::Error) -> ConfigError {

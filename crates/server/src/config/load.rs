@@ -22,8 +22,19 @@ pub struct Loaded {
     pub notes: Vec<String>,
     /// Where each setting comes from, in the order of [`SETTINGS`].
     pub origins: Vec<Origin>,
+    /// Which of its ports are settings of the server's own.
+    pub(crate) fixed: FixedPorts,
     /// Where ZooKeeper has its log by the `zoo.cfg` that names the data folder, if it says.
     pub zookeeper_log_dir: Option<PathBuf>,
+}
+
+/// What counts of a server's settings whatever the list of servers says: what was set for it alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FixedPorts {
+    /// The client port.
+    pub(crate) port: bool,
+    /// The address that clients connect to.
+    pub(crate) bind: bool,
 }
 
 /// Where the value of a setting comes from.
@@ -173,6 +184,8 @@ pub(super) fn resolve(
         }
         places[index] = place;
     }
+    let is_set = |key| !matches!(places[index_of(key)], Place::Default(_));
+    let fixed = FixedPorts { port: is_set("port"), bind: is_set("bind") };
     let mut ensemble =
         EnsembleSettings { settings: &mut settings, places: &mut places, machine, notes: Vec::new() };
     warnings.extend(ensemble.complete()?);
@@ -186,6 +199,7 @@ pub(super) fn resolve(
         zookeeper_log_dir: log_folder.filter(|_| of_file("data-dir")),
         settings,
         notes,
+        fixed,
         file: file.map(|(path, _)| path.to_owned()),
         warnings,
         origins: places.iter().map(Origin::of).collect(),

@@ -67,7 +67,7 @@ struct ServerAddress {
 
 impl Member {
     /// A line as in `/zookeeper/config`: `server.1=...`.
-    pub(crate) fn of_line(line: &str) -> Option<Member> {
+    pub fn of_line(line: &str) -> Option<Member> {
         let (id, text) = line.trim().strip_prefix("server.")?.split_once('=')?;
         Member::parse(id.trim(), text.trim())
     }

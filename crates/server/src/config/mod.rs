@@ -19,6 +19,9 @@ mod toml_file;
 mod zoo;
 
 pub use args::ServeArgs;
+pub(crate) use ensemble::client_ip;
+pub(crate) use load::FixedPorts;
+
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
 pub use kind::{LogFormat, LogLevel};

@@ -39,11 +39,13 @@ pub(super) enum FrameKind {
     Done = 11,
     /// The receiver gives up; the payload says why.
     Failed = 12,
+    /// The list of servers, once it is another one than that of the first leader's settings.
+    Servers = 13,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [FrameKind; 12] = [
+        const ALL: [FrameKind; 13] = [
             FrameKind::Hello,
             FrameKind::Proof,
             FrameKind::Accepted,
@@ -56,6 +58,7 @@ impl FrameKind {
             FrameKind::End,
             FrameKind::Done,
             FrameKind::Failed,
+            FrameKind::Servers,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -216,8 +219,8 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_refused() {
         let mut frame = encode(FrameKind::Ping, &[]);
-        frame[8] = 13;
-        frame[4..8].copy_from_slice(&checksum(13, core::iter::empty()).1.to_le_bytes());
-        assert_eq!(take(&mut frame, 0), Err(FrameError::Unknown(13)));
+        frame[8] = 14;
+        frame[4..8].copy_from_slice(&checksum(14, core::iter::empty()).1.to_le_bytes());
+        assert_eq!(take(&mut frame, 0), Err(FrameError::Unknown(14)));
     }
 }

@@ -21,6 +21,8 @@ use super::stream::Stream;
 pub(super) const OUTBOX_BYTES_MAX: usize = HEADER_BYTES + MESSAGE_BYTES_MAX;
 /// With so much of a peer handed out and not given back, nothing more is read from it.
 const INBOX_BYTES_MAX: usize = 64 << 20;
+/// The longest list of servers that is told.
+pub(super) const SERVERS_BYTES_MAX: usize = 64 << 10;
 /// Pieces below this length are copied together; longer ones are sent from where they are.
 const COPY_BYTES_MAX: usize = 4 << 10;
 /// What is copied together is collected in pieces of about this length.
@@ -81,6 +83,13 @@ pub(crate) struct Messages {
     pub(crate) list: Vec<Bytes>,
     bytes: usize,
     window: Rc<ReceiveWindow>,
+}
+
+/// What has come on a link.
+pub(super) enum Received {
+    Messages(Messages),
+    /// The list of servers as the peer has it.
+    Servers(Bytes),
 }
 
 impl Drop for Messages {
@@ -199,6 +208,12 @@ impl Link {
         true
     }
 
+    /// Tells the peer the list of servers, whichever way messages go.
+    pub(super) fn tell_servers(&self, list: Bytes) {
+        self.outbox.borrow_mut().push(FrameKind::Servers, Pieces::from(list));
+        self.wake();
+    }
+
     /// Writes what waits, as much as the socket takes; the link's task goes on with the rest.
     pub(super) fn flush(&self) {
         let waker = self.waker.borrow().clone();
@@ -235,7 +250,7 @@ impl Link {
     }
 
     /// Runs the link until it ends, and returns why it did.
-    pub(super) async fn run(&self, mut deliver: impl FnMut(Messages)) -> String {
+    pub(super) async fn run(&self, mut deliver: impl FnMut(Received)) -> String {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut task = Task { buffer: BytesMut::new(), held: false, ticks, deliver: &mut deliver };
@@ -250,7 +265,7 @@ impl Link {
     }
 
     /// One turn: what waits is written, what is there is read, then the time is looked at.
-    fn poll<F: FnMut(Messages)>(
+    fn poll<F: FnMut(Received)>(
         &self,
         context: &mut Context<'_>,
         task: &mut Task<'_, F>,
@@ -284,7 +299,7 @@ impl Link {
         }
     }
 
-    fn read<F: FnMut(Messages)>(
+    fn read<F: FnMut(Received)>(
         &self,
         context: &mut Context<'_>,
         task: &mut Task<'_, F>,
@@ -323,7 +338,7 @@ impl Link {
     }
 
     /// Takes whole frames out of what was read, and hands out the messages among them.
-    fn take_in<F: FnMut(Messages)>(&self, task: &mut Task<'_, F>) -> Result<(), String> {
+    fn take_in<F: FnMut(Received)>(&self, task: &mut Task<'_, F>) -> Result<(), String> {
         let mut list = Vec::new();
         let mut bytes = 0;
         let result = loop {
@@ -341,6 +356,9 @@ impl Link {
                     list.push(message);
                 }
                 Ok(Some((FrameKind::Ping, _))) => {}
+                Ok(Some((FrameKind::Servers, list))) if list.len() <= SERVERS_BYTES_MAX => {
+                    (task.deliver)(Received::Servers(list));
+                }
                 Ok(Some((kind, _))) => break Err(format!("it sent {kind:?} where that has no meaning")),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(format!("it sent {error}")),
@@ -350,7 +368,8 @@ impl Link {
         if !list.is_empty() {
             add(&self.meter.messages_in, list.len());
             self.window.bytes.set(self.window.bytes.get() + bytes);
-            (task.deliver)(Messages { list, bytes, window: Rc::clone(&self.window) });
+            let messages = Messages { list, bytes, window: Rc::clone(&self.window) };
+            (task.deliver)(Received::Messages(messages));
         }
         result
     }

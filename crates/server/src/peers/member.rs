@@ -64,7 +64,10 @@ pub(super) struct Up {
 
 /// One other member.
 pub(super) struct PeerMember {
-    pub(super) address: PeerAddress,
+    pub(super) id: u64,
+    address: RefCell<PeerAddress>,
+    /// How often its address has changed.
+    pub(super) moves: Cell<u64>,
     to: RefCell<Option<Up>>,
     from: RefCell<Option<Up>>,
     /// Since when both connections have been up.
@@ -88,7 +91,9 @@ pub(super) struct PeerMember {
 impl PeerMember {
     pub(super) fn new(address: PeerAddress) -> Self {
         Self {
-            address,
+            id: address.id,
+            address: RefCell::new(address),
+            moves: Cell::default(),
             to: RefCell::default(),
             from: RefCell::default(),
             connected_ms: Cell::default(),
@@ -102,6 +107,20 @@ impl PeerMember {
             sending: RefCell::default(),
             receiving: RefCell::default(),
             watching: RefCell::default(),
+        }
+    }
+
+    pub(super) fn address(&self) -> PeerAddress {
+        self.address.borrow().clone()
+    }
+
+    /// It is connected to there from now on. A connection that exists stays until there is one to the new address: of
+    /// that nobody knows yet whether it is right.
+    pub(super) fn set_address(&self, address: PeerAddress) {
+        *self.address.borrow_mut() = address;
+        self.moves.update(|moves| moves + 1);
+        if let Some(dialer) = self.dialer.take().filter(|_| self.to.borrow().is_none()) {
+            dialer.abort();
         }
     }
 
@@ -148,7 +167,7 @@ impl PeerMember {
 
     /// Notes what went wrong; it is told of when it is not the same as before.
     pub(super) fn failed(&self, why: String) {
-        let PeerAddress { id, host, port } = &self.address;
+        let PeerAddress { id, host, port } = &*self.address.borrow();
         let mut last = self.last_error.borrow_mut();
         if last.as_ref() != Some(&why) {
             tracing::info!("server {id} ({host} port {port}): {why}");
@@ -158,6 +177,7 @@ impl PeerMember {
 
     /// Ends what runs for this member.
     pub(super) fn stop(&self) {
+        self.moves.update(|moves| moves + 1);
         for task in [&self.dialer, &self.receiving, &self.watching] {
             if let Some(task) = task.take() {
                 task.abort();
@@ -171,7 +191,7 @@ impl PeerMember {
     pub(super) fn status(&self) -> PeerStatus {
         let to = self.to.borrow();
         PeerStatus {
-            address: self.address.clone(),
+            address: self.address(),
             connected_ms: self.connected_ms.get(),
             identity: to.as_ref().filter(|_| self.connected_ms.get().is_some()).map(|up| up.identity.clone()),
             last_error: self.last_error.borrow().clone(),

@@ -52,7 +52,7 @@ use crate::complaints::Complaints;
 use crate::random;
 use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
-use link::{Direction, Link};
+use link::{Direction, Link, Received};
 use member::{Backoff, PeerMember, Up};
 use port::Caller;
 use snapshot::{Arrival, Place};
@@ -131,6 +131,8 @@ pub(crate) enum PeerEvent {
     Lost(u64, String),
     /// Messages of a connected peer.
     Messages(u64, Messages),
+    /// A peer has the list of servers like this; it need not be connected.
+    Servers(u64, Bytes),
     /// A peer has sent a snapshot, which is durable. The file is overwritten when the same peer
     /// sends another one: move it away.
     SnapshotArrived {
@@ -163,6 +165,8 @@ struct Inner {
     folder: PathBuf,
     events: UnboundedSender<PeerEvent>,
     members: RefCell<BTreeMap<u64, Rc<PeerMember>>>,
+    /// The list of servers that every peer is told; empty when there is nothing to tell.
+    servers: RefCell<Bytes>,
     /// Members with something queued since the last flush.
     unsent: RefCell<Vec<Rc<PeerMember>>>,
     /// What has come of each peer's snapshot; it outlives a change of the peer's address.
@@ -196,6 +200,7 @@ impl Peers {
             folder,
             events,
             members: RefCell::default(),
+            servers: RefCell::default(),
             unsent: RefCell::default(),
             places: RefCell::default(),
             unproven: Unproven::default(),
@@ -209,39 +214,60 @@ impl Peers {
     }
 
     /// Changes who belongs to the ensemble. Those gone are refused from now on; whose address has
-    /// changed is connected to anew. This server's own entry is passed over.
+    /// changed is connected to there, and until that is done by the connections that exist. This server's own entry
+    /// is passed over.
     pub(crate) fn set_members(&self, members: Vec<PeerAddress>) {
         let inner = &self.inner;
         let wanted: BTreeMap<u64, PeerAddress> =
             members.into_iter().map(|address| (address.id, address)).collect();
         let gone: Vec<_> = {
             let mut members = inner.members.borrow_mut();
-            members.extract_if(.., |id, member| wanted.get(id) != Some(&member.address)).collect()
+            members.extract_if(.., |id, _| !wanted.contains_key(id)).collect()
         };
         for (id, member) in gone {
-            let why = match wanted.contains_key(&id) {
-                true => "its address has changed",
-                false => "it is no member any more",
-            };
+            let why = "it is no member any more";
             inner.lose(&member, Direction::To, why);
             inner.lose(&member, Direction::From, why);
             member.stop();
             if member.sending.take().is_some() {
                 inner.tell(PeerEvent::SnapshotSent { to: id, result: Err(why.to_owned()) });
             }
-            if !wanted.contains_key(&id) {
-                snapshot::discard(&inner.incoming(id), &inner.place(id));
-            }
+            snapshot::discard(&inner.incoming(id), &inner.place(id));
         }
         for (id, address) in wanted {
-            if id == inner.local.me || inner.members.borrow().contains_key(&id) {
+            if id == inner.local.me {
                 continue;
             }
-            let member = Rc::new(PeerMember::new(address));
+            let known = inner.members.borrow().get(&id).cloned();
+            let member = match known {
+                Some(member) if member.address() == address => continue,
+                Some(member) => {
+                    member.set_address(address);
+                    member
+                }
+                None => Rc::new(PeerMember::new(address)),
+            };
             inner.members.borrow_mut().insert(id, Rc::clone(&member));
             let dialer = inner.spawn(Rc::clone(inner).dial(Rc::clone(&member)));
             member.dialer.replace(Some(dialer));
         }
+    }
+
+    /// Tells every peer this list of servers, now and whenever one connects: one that was away when it changed may
+    /// look for the others, and listen itself, where they are not looked for any more.
+    pub(crate) fn tell_servers(&self, servers: &str) {
+        let servers = Bytes::copy_from_slice(servers.as_bytes());
+        if servers.len() > link::SERVERS_BYTES_MAX || *self.inner.servers.borrow() == servers {
+            return;
+        }
+        for member in self.inner.members.borrow().values() {
+            for direction in [Direction::To, Direction::From] {
+                if let Some(up) = &*member.links(direction).borrow() {
+                    up.link.tell_servers(servers.clone());
+                }
+            }
+        }
+        self.inner.servers.replace(servers);
     }
 
     /// Queues a message for the next [`flush`](Self::flush). `false` when the peer is not connected,
@@ -285,7 +311,7 @@ impl Peers {
         let (sender, target) = (Rc::clone(inner), Rc::clone(&member));
         let task = inner.spawn(async move {
             let result = async {
-                let socket = stream::open(&target.address).await?;
+                let socket = stream::open(&target.address()).await?;
                 let (stream, _) = sender.meet(&target, socket, Purpose::Snapshot).await?;
                 snapshot::send(stream, &header, file).await
             };
@@ -339,7 +365,7 @@ impl Inner {
     }
 
     fn is_member(&self, member: &Rc<PeerMember>) -> bool {
-        self.members.borrow().get(&member.address.id).is_some_and(|known| Rc::ptr_eq(known, member))
+        self.members.borrow().get(&member.id).is_some_and(|known| Rc::ptr_eq(known, member))
     }
 
     /// Tells all members at once when this server has something else to say of its history, for ever.
@@ -359,10 +385,10 @@ impl Inner {
         is_same
     }
 
-    /// Keeps the connection to a member, for ever.
+    /// Keeps the connection to a member, for as long as its address is the same.
     async fn dial(self: Rc<Self>, member: Rc<PeerMember>) {
-        let mut backoff = Backoff::new();
-        loop {
+        let (mut backoff, moves) = (Backoff::new(), member.moves.get());
+        while member.moves.get() == moves {
             match self.connect(&member).await {
                 Ok((stream, identity)) => {
                     let began = Instant::now();
@@ -387,10 +413,10 @@ impl Inner {
 
     /// Has a lifeline to a member while the connection to it is up.
     async fn keep_lifeline(&self, member: &PeerMember) -> Infallible {
-        let id = member.address.id;
+        let id = member.id;
         if let Some(lifelines) = &self.common.lifelines {
             let kept = async {
-                let socket = stream::open(&member.address).await?;
+                let socket = stream::open(&member.address()).await?;
                 let (stream, _) = self.meet(member, socket, Purpose::Lifeline).await?;
                 let socket = stream.into_socket().map_err(|error| error.to_string())?;
                 lifelines.keep((self.partition(), id), socket).map_err(|error| error.to_string())
@@ -403,11 +429,12 @@ impl Inner {
     }
 
     async fn connect(&self, member: &PeerMember) -> Result<(Stream, Identity), String> {
+        let address = member.address();
         let socket = tokio::select! {
             biased;
-            socket = stream::open(&member.address) => socket?,
+            socket = stream::open(&address) => socket?,
             // It is up, so there is no need to wait for an answer to an earlier attempt.
-            () = member.redial.notified() => stream::open(&member.address).await?,
+            () = member.redial.notified() => stream::open(&address).await?,
         };
         self.meet(member, socket, Purpose::Messages).await
     }
@@ -419,7 +446,7 @@ impl Inner {
         mut socket: TcpStream,
         purpose: Purpose,
     ) -> Result<(Stream, Identity), String> {
-        let PeerAddress { id, host, .. } = &member.address;
+        let PeerAddress { id, host, .. } = &member.address();
         let meeting = async {
             let said = socket.write_u8(self.partition()).await;
             said.map_err(|error| format!("the connection broke: {error}"))?;
@@ -435,13 +462,23 @@ impl Inner {
 
     /// Runs a connection whose other side is proven, until it ends.
     async fn run(&self, member: &Rc<PeerMember>, direction: Direction, stream: Stream, identity: Identity) {
-        let id = member.address.id;
+        let id = member.id;
         let link = Rc::new(Link::new(direction, stream, Rc::clone(&member.window), Rc::clone(&member.meter)));
         if !self.is_member(member) {
             return;
         }
         self.up(member, Up { link: Rc::clone(&link), identity }, direction);
-        let why = link.run(|messages| self.tell(PeerEvent::Messages(id, messages))).await;
+        let servers = self.servers.borrow().clone();
+        if !servers.is_empty() {
+            link.tell_servers(servers);
+        }
+        let received = |received| {
+            self.tell(match received {
+                Received::Messages(messages) => PeerEvent::Messages(id, messages),
+                Received::Servers(servers) => PeerEvent::Servers(id, servers),
+            });
+        };
+        let why = link.run(received).await;
         if member.has(direction, &link) {
             self.lose(member, direction, &why);
         }
@@ -460,7 +497,7 @@ impl Inner {
             let why = format!(
                 "two processes take turns as server {}, from different places or on the same machine: see server-id \
                  (or myid) of both",
-                member.address.id
+                member.id
             );
             self.common.complaints.say(&why);
             member.failed(why);
@@ -469,7 +506,7 @@ impl Inner {
             member.redial.notify_one();
         }
         if let Some(identity) = member.connect() {
-            let PeerAddress { id, host, port } = &member.address;
+            let PeerAddress { id, host, port } = &member.address();
             tracing::info!("connected with server {id} ({host} port {port}), {}", identity.software);
             self.tell(PeerEvent::Connected(*id, identity));
         }
@@ -480,7 +517,7 @@ impl Inner {
         if !self.close(member, direction, why) {
             return;
         }
-        let id = member.address.id;
+        let id = member.id;
         let why = match direction {
             Direction::To => format!("the connection to server {id}: {why}"),
             Direction::From => format!("the connection from server {id}: {why}"),
@@ -506,7 +543,7 @@ impl Inner {
             Direction::To => {
                 if let Some(lifelines) = &self.common.lifelines {
                     // Should the thread be gone, so are they all.
-                    let _ = lifelines.end((self.partition(), member.address.id));
+                    let _ = lifelines.end((self.partition(), member.id));
                 }
             }
         }
@@ -608,7 +645,7 @@ impl Inner {
         member: &PeerMember,
         from: SocketAddr,
     ) -> Result<(), String> {
-        let PeerAddress { id, host, .. } = &member.address;
+        let PeerAddress { id, host, .. } = &member.address();
         if self.tls.is_some() {
             return match stream.certifies(host)? {
                 true => Ok(()),
@@ -635,7 +672,7 @@ impl Inner {
         }
         let (inner, source) = (Rc::clone(&self), Rc::clone(member));
         let task = self.spawn(async move {
-            let from = source.address.id;
+            let from = source.id;
             let report = |result: Result<Arrival, String>| match result {
                 Ok(arrival) => inner.arrived(from, arrival),
                 Err(why) => {

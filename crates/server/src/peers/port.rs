@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -18,6 +18,7 @@ use super::strangers::{UNPROVEN_MAX, Unproven};
 use super::{Common, HANDSHAKE_PATIENCE, stream};
 use crate::complaints::Complaints;
 use crate::foreign::Foreign;
+use crate::listen::Listener;
 
 /// Somebody who has connected and said for which partition.
 #[derive(Debug)]
@@ -29,32 +30,24 @@ pub(crate) struct Caller {
 /// Those who have connected for one partition.
 pub(crate) type Callers = Receiver<Caller>;
 
-/// The port, and where each partition's callers go.
+/// Where each partition's callers go.
 pub(crate) struct PeerPort {
-    listener: std::net::TcpListener,
     partitions: Vec<Sender<Caller>>,
     complaints: Arc<Complaints>,
 }
 
 impl PeerPort {
     /// The port of a server with so many partitions, and the callers of each.
-    pub(crate) fn new(
-        listener: std::net::TcpListener,
-        partitions: u8,
-        common: &Common,
-    ) -> (Self, Vec<Callers>) {
+    pub(crate) fn new(partitions: u8, common: &Common) -> (Self, Vec<Callers>) {
         let (partitions, callers) = (0..partitions).map(|_| channel(UNPROVEN_MAX)).unzip();
-        (Self { listener, partitions, complaints: Arc::clone(&common.complaints) }, callers)
+        (Self { partitions, complaints: Arc::clone(&common.complaints) }, callers)
     }
 
     /// Accepts connections, for ever; to be awaited on a `LocalSet`.
-    pub(crate) fn open(self) -> Result<impl Future<Output = ()>, String> {
-        let Self { listener, partitions, complaints } = self;
-        let failed = |error: std::io::Error| format!("the port for other servers: {error}");
-        listener.set_nonblocking(true).map_err(failed)?;
-        let listener = TcpListener::from_std(listener).map_err(failed)?;
+    pub(crate) fn open(self, listener: Rc<Listener>) -> impl Future<Output = ()> {
+        let Self { partitions, complaints } = self;
         let entrance = Rc::new(Entrance { partitions, complaints, unproven: Unproven::default() });
-        Ok(entrance.accept(listener))
+        entrance.accept(listener)
     }
 }
 
@@ -65,7 +58,7 @@ struct Entrance {
 }
 
 impl Entrance {
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
+    async fn accept(self: Rc<Self>, listener: Rc<Listener>) {
         let mut greetings = JoinSet::new();
         loop {
             match listener.accept().await {

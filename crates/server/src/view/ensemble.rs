@@ -1,5 +1,7 @@
 //! What a server is to the others, and what it knows of them.
 
+use crate::config::Member;
+
 /// What a server is among its kind, in ZooKeeper's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -97,6 +99,8 @@ pub struct EnsembleStatus {
     pub members: Vec<MemberStatus>,
     /// Each partition by itself.
     pub timelines: Vec<Timeline>,
+    /// The servers by the list in force, else those of the settings; none where there is no ensemble.
+    pub servers: Vec<Member>,
 }
 
 /// Where a server stands on the timeline of one of its partitions.
@@ -129,7 +133,7 @@ pub struct MemberStatus {
     pub joins: bool,
     /// Whether it has come back with another disk than it had, and has to join anew.
     pub has_other_disk: bool,
-    /// Its host, and the port for other servers, if the settings name it.
+    /// Its host, and the port for other servers, if the list in force or the settings name it.
     pub address: Option<(String, u16)>,
     /// At the leader: up to which position it is known to have the entries.
     pub matched: Option<u64>,

@@ -561,6 +561,7 @@ pub(crate) mod tests {
             leaders_found: 3,
             snapshots_sent: 1,
             snapshots_received: 0,
+            servers: members.iter().map(listed).collect(),
             members,
             timelines: vec![TIMELINE],
         };
@@ -569,23 +570,18 @@ pub(crate) mod tests {
         Stats { mode: Mode::Leader, ensemble, following, ..stats() }
     }
 
+    fn listed(member: &MemberStatus) -> config::Member {
+        let (host, peer_port) = member.address.clone().unwrap();
+        let role = if member.votes { MemberRole::Participant } else { MemberRole::Observer };
+        let client = Some((None, 2181));
+        let id = u8::try_from(member.id).unwrap();
+        config::Member { id, host, peer_port, role, client, election_port: Some(3888) }
+    }
+
     /// The settings of one of them.
     pub(crate) fn ensemble_settings(id: u64) -> Settings {
-        let server = |member: &MemberStatus| {
-            let (host, peer_port) = member.address.clone().unwrap();
-            let role = if member.votes { MemberRole::Participant } else { MemberRole::Observer };
-            let client = Some((None, 2181));
-            config::Member {
-                id: u8::try_from(member.id).unwrap(),
-                host,
-                peer_port,
-                role,
-                client,
-                election_port: Some(3888),
-            }
-        };
-        let servers = leader().ensemble.members.iter().map(server).collect();
-        Settings { servers, server_id: Some(u8::try_from(id).unwrap()), ..Settings::default() }
+        let server_id = Some(u8::try_from(id).unwrap());
+        Settings { servers: leader().ensemble.servers, server_id, ..Settings::default() }
     }
 
     /// The second of the same servers, when it has lost the leader.

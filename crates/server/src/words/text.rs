@@ -208,7 +208,7 @@ fn configuration(process: &Process, stats: &Stats) -> String {
         "clientPort={}\nsecureClientPort=-1\ndataDir={folder}\ndataDirSize={}\ndataLogDir={folder}\n\
          dataLogSize={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\n\
          clientPortListenBacklog={}\nserverId={}\n",
-        process.port,
+        process.port(),
         stats.snapshots.bytes,
         stats.log.bytes,
         settings.tick_time.as_millis(),
@@ -221,11 +221,13 @@ fn configuration(process: &Process, stats: &Stats) -> String {
     if stats.partitions > 1 {
         let _ = writeln!(text, "partitions={}", stats.partitions);
     }
-    if let Some(own) = settings.own_member().filter(|_| stats.mode != Mode::Standalone) {
+    let servers = &stats.ensemble.servers;
+    let own = servers.iter().find(|member| Some(member.id) == settings.server_id);
+    if let Some(own) = own.filter(|_| stats.mode != Mode::Standalone) {
         // ZooKeeper's number for a voter and for an observer, and its space behind `membership:`.
         let kind = u8::from(own.role == MemberRole::Observer);
         let _ = write!(text, "quorumPort={}\npeerType={kind}\nmembership: \n", own.peer_port);
-        let mut members: Vec<_> = settings.servers.iter().collect();
+        let mut members: Vec<_> = servers.iter().collect();
         members.sort_unstable_by_key(|member| member.id);
         for member in members {
             let _ = writeln!(text, "{member}");

@@ -34,6 +34,18 @@ pub(super) struct Syntax {
     pub(super) arguments: (usize, usize),
 }
 
+impl Syntax {
+    /// The flags with a value whose usage has a whole word for them: `-add` is none of `-a -d -d`.
+    fn words(&self) -> impl Iterator<Item = &str> {
+        let parts = self.usage.split([' ', '[', ']', '|']).filter_map(|part| part.strip_prefix('-'));
+        parts.filter(|flag| flag.len() > 1 && flag.starts_with(|letter| self.options.contains(letter)))
+    }
+
+    fn has_letter(&self, option: char) -> bool {
+        self.options.contains(option) && !self.words().any(|word| word.starts_with(option))
+    }
+}
+
 /// The flags and arguments of one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
@@ -64,10 +76,18 @@ impl Arguments {
                     continue;
                 }
             };
+            if syntax.words().any(|word| word == letters) {
+                let value = parts.next().ok_or_else(|| usage(&format!("{part} needs a value")))?;
+                let letter = letters.chars().next().unwrap_or_default();
+                if arguments.options.insert(letter, value.to_owned()).is_some() {
+                    return Err(usage(&format!("{part} is there twice; commas go between several")));
+                }
+                continue;
+            }
             for (at, letter) in letters.char_indices() {
                 if syntax.switches.contains(letter) {
                     arguments.switches.push(letter);
-                } else if syntax.options.contains(letter) {
+                } else if syntax.has_letter(letter) {
                     let attached = &letters[at + letter.len_utf8()..];
                     let value = if attached.is_empty() {
                         parts.next().ok_or_else(|| usage(&format!("-{letter} needs a value")))?

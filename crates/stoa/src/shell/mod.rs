@@ -10,6 +10,7 @@ mod date;
 mod interactive;
 mod one_shot;
 mod quota;
+mod reconfig;
 mod session;
 mod status;
 mod tree;

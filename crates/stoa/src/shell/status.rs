@@ -58,6 +58,11 @@ fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
     }
 }
 
+/// What a server is, or why it serves nobody.
+pub(super) fn mode(server: &str) -> std::result::Result<String, String> {
+    ask(server).map(|status| status.mode)
+}
+
 fn ask(server: &str) -> std::result::Result<Status, String> {
     let deadline = Instant::now() + PATIENCE;
     let addresses = server.to_socket_addrs().map_err(|error| error.to_string())?;

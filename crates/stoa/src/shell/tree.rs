@@ -14,7 +14,6 @@ use crate::failure::{Failure, Result};
 
 /// Requests that are under way at a time when a subtree is walked.
 const BATCH: usize = 1000;
-const CONFIG_PATH: &str = "/zookeeper/config";
 
 /// The path of a child.
 pub(super) fn child(parent: &str, name: &str) -> String {
@@ -262,41 +261,6 @@ pub(super) fn who_am_i(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
     Ok(Answer::new(text, json!({ "identities": json })))
 }
 
-pub(super) fn config(shell: &mut Shell, arguments: &Arguments) -> Result<Answer> {
-    let failed = |code| server_error(code, CONFIG_PATH);
-    let client = shell.client()?;
-    let (data, stat) = if arguments.has('w') {
-        let (data, stat, watch) = client.get_data_and_watch(CONFIG_PATH).map_err(failed)?;
-        shell.follow(watch)?;
-        (data, stat)
-    } else {
-        client.get_data(CONFIG_PATH).map_err(failed)?
-    };
-    let text = String::from_utf8_lossy(&data);
-    let answer = if arguments.has('c') {
-        let addresses = client_addresses(&text);
-        Answer::new(format!("{}\n", addresses.join(",")), json!({ "addresses": addresses }))
-    } else {
-        Answer::new(format!("{text}\n"), json!({ "config": text }))
-    };
-    Ok(if arguments.has('s') { answer.and_stat(&stat) } else { answer })
-}
-
-/// The addresses for clients from lines `server.1=host:port:port:role;host:port`.
-fn client_addresses(config: &str) -> Vec<String> {
-    config
-        .lines()
-        .filter_map(|line| {
-            let (server, client) = line.strip_prefix("server.")?.split_once('=')?.1.split_once(';')?;
-            if client.contains(':') {
-                return Some(client.to_owned());
-            }
-            let (host, _) = server.split_once(':')?;
-            Some(format!("{host}:{client}"))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,11 +279,5 @@ mod tests {
         let found = found
             .map(|(path, names)| (path.to_owned(), names.into_iter().map(str::to_owned).collect::<Vec<_>>()));
         assert_eq!(in_order("/", found.to_vec()), ["/", "/a", "/b", "/a/x", "/b/y", "/b/z", "/b/y/q"]);
-    }
-
-    #[test]
-    fn client_addresses_come_from_the_config() {
-        let config = "server.1=a:2888:3888:participant;0.0.0.0:2181\nserver.2=b:2888:3888;2182\nversion=0";
-        assert_eq!(client_addresses(config), ["0.0.0.0:2181", "b:2182"]);
     }
 }

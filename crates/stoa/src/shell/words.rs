@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::arguments::{Arguments, Syntax};
 use super::session::Shell;
-use super::{quota, session, status, tree, watches};
+use super::{quota, reconfig, session, status, tree, watches};
 use crate::failure::{Failure, Result};
 
 /// A word.
@@ -81,8 +81,11 @@ words! {
         "remove watches: -c children, -d data, -p persistent, -r recursive, -a all";
     "printwatches" ["[on|off]"] "" "" 0..=1 session::print_watches,
         "print watch events, or not";
-    "config" ["[-c] [-w] [-s]"] "cws" "" 0..=0 tree::config,
+    "config" ["[-c] [-w] [-s]"] "cws" "" 0..=0 reconfig::config,
         "show the members of the ensemble; -c their client addresses";
+    "reconfig" ["[-s] [-w] [-v version] -file path | -members list | [-add list] [-remove ids]"] "sw" "vfmar" 0..=0
+        reconfig::reconfig,
+        "change who belongs to the ensemble; -w wait until it is so";
     "status" [""] "" "" 0..=0 status::status,
         "show what each server is: leader, follower, observer or standalone";
     "connect" ["[host:port]"] "" "" 0..=1 session::connect,

@@ -321,7 +321,7 @@ fn members_come_and_go() {
         two.stop().await;
         one.peers.set_members(vec![moved]);
         let (_, why) = one.lost().await;
-        assert!(why.contains("its address has changed") || why.contains("connection"), "{why}");
+        assert!(why.contains("connection"), "{why}");
         one.until(|one| one.status(2).connected_ms.is_some()).await;
         second.until(|second| second.status(1).connected_ms.is_some()).await;
         one.peers.set_members(Vec::new());
@@ -331,6 +331,68 @@ fn members_come_and_go() {
         second
             .until(|second| second.status(1).last_error.is_some_and(|error| error.contains("no member")))
             .await;
+    });
+}
+
+#[test]
+fn a_peer_stays_connected_until_it_is_reached_where_it_has_moved_to() {
+    run(async {
+        let mut servers = ensemble(2, &Setup::default());
+        let (two, one) = (servers.pop().unwrap(), servers.pop().unwrap());
+        one.connected().await;
+        two.connected().await;
+        let nobody = bind();
+        let moved = address(2, nobody.local_addr().unwrap());
+        drop(nobody);
+        one.peers.set_members(vec![moved.clone()]);
+        one.until(|one| one.status(2).last_error.is_some_and(|error| error.contains("refused"))).await;
+        assert!(one.status(2).address == moved && one.say(2, b"as before"));
+        assert_eq!(two.messages(1).await, [(1, Bytes::from_static(b"as before"))]);
+        let (near, far) = (bind(), two.status(1).address);
+        let again = address(2, near.local_addr().unwrap());
+        let third = Server::start(2, near, vec![far], &Setup::default());
+        one.peers.set_members(vec![again]);
+        // Whoever is there now is another process.
+        third.connected().await;
+        one.until(|one| one.status(2).connected_ms.is_some()).await;
+        assert!(one.say(2, b"where it is now"));
+        assert_eq!(third.messages(1).await, [(1, Bytes::from_static(b"where it is now"))]);
+    });
+}
+
+#[test]
+fn a_list_of_servers_is_told_to_those_who_cannot_be_reached() {
+    run(async {
+        let (one, two, nobody) = (bind(), bind(), bind());
+        let one_at = address(1, one.local_addr().unwrap());
+        let elsewhere = address(2, nobody.local_addr().unwrap());
+        drop(nobody);
+        let one = Server::start(1, one, vec![elsewhere], &Setup::default());
+        one.peers.tell_servers("version=1");
+        let two = Server::start(2, two, vec![one_at], &Setup::default());
+        let told = async |expected: &'static str| match two.event().await {
+            PeerEvent::Servers(1, list) => assert_eq!(list, expected),
+            event => panic!("{event:?}"),
+        };
+        told("version=1").await;
+        one.peers.tell_servers("version=2");
+        told("version=2").await;
+        // What is told already is not told again, and nothing that is too long for a peer to take.
+        one.peers.tell_servers("version=2");
+        one.peers.tell_servers(&"x".repeat(65_537));
+        one.peers.tell_servers("version=3");
+        told("version=3").await;
+        assert_eq!((one.status(2).connected_ms, two.status(1).connected_ms), (None, None));
+    });
+}
+
+#[test]
+fn a_list_of_servers_that_is_too_long_ends_the_connection() {
+    run(async {
+        let (server, _, _, mut to_server, _from) = with_puppet().await;
+        to_server.write_all(&frame::encode(FrameKind::Servers, &[&[b'x'; 65_537]])).await.unwrap();
+        let (_, why) = server.lost().await;
+        assert!(why.contains("it sent Servers where that has no meaning"), "{why}");
     });
 }
 

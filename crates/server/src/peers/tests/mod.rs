@@ -26,6 +26,7 @@ use super::hello::{self, Local, Purpose};
 use super::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
 };
+use crate::listen::{Bound, Listener};
 
 /// All servers are of this history.
 const OF_ONE: Standing = Standing::Has(HistoryId([1; 16]));
@@ -54,6 +55,14 @@ struct Setup {
 
 /// A server's port, which is open as long as this lives.
 struct Open(AbortHandle);
+
+impl Open {
+    fn new(port: PeerPort, socket: std::net::TcpListener) -> Self {
+        let address = socket.local_addr().unwrap();
+        let listener = Listener::new(Bound { socket, address }, 64).unwrap();
+        Self(tokio::task::spawn_local(port.open(listener)).abort_handle())
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -85,8 +94,8 @@ impl Server {
     ) -> Vec<Self> {
         let folder = Rc::new(tempfile::tempdir().unwrap());
         let common = Common::new(folder.path(), OF_ONE).unwrap();
-        let (port, callers) = PeerPort::new(listener, count, &common);
-        let port = Rc::new(Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle()));
+        let (port, callers) = PeerPort::new(count, &common);
+        let port = Rc::new(Open::new(port, listener));
         let start = |(partition, callers)| {
             let (events_in, events) = unbounded_channel();
             let options = PeerOptions {

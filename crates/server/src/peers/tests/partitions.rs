@@ -46,8 +46,8 @@ fn a_thread_takes_its_connections_and_no_other() {
         // The other one's threads are real ones.
         let common_folder = tempfile::tempdir().unwrap();
         let common = Common::new(common_folder.path(), OF_ONE).unwrap();
-        let (port, callers) = PeerPort::new(far, 2, &common);
-        let _port = Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle());
+        let (port, callers) = PeerPort::new(2, &common);
+        let _port = Open::new(port, far);
         let threads: Vec<_> = (0..)
             .zip(callers)
             .map(|(partition, callers)| {
@@ -148,8 +148,8 @@ fn a_thread_that_stands_still_holds_up_no_other() {
         let common = Common::new(folder.path(), OF_ONE).unwrap();
         let listener = bind();
         let target = listener.local_addr().unwrap();
-        let (port, mut callers) = PeerPort::new(listener, 2, &common);
-        let _port = Open(tokio::task::spawn_local(port.open().unwrap()).abort_handle());
+        let (port, mut callers) = PeerPort::new(2, &common);
+        let _port = Open::new(port, listener);
         let mut waiting = Vec::new();
         for _ in 0..100 {
             let mut socket = TcpStream::connect(target).await.unwrap();
