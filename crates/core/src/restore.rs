@@ -349,3 +349,58 @@ fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::Corrup
     }
     Ok(updates)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restore(records: &[Store]) -> Result<Restore, String> {
+        let mut restore = Restore::new(Options::default(), &[], 1);
+        for (position, store) in (1..).zip(records) {
+            restore.record(position, &store.encode().join())?;
+        }
+        Ok(restore)
+    }
+
+    fn entries(positions: core::ops::RangeInclusive<u64>, committed: u64) -> Store {
+        let entry = |position| Entry { position, term: 2, kind: EntryKind::Payload, payload: Bytes::new() };
+        let vote = Some(Vote { term: 2, voted_for: 1, committed });
+        Store { vote, entries: positions.map(entry).collect(), ..Store::default() }
+    }
+
+    fn mark(position: u64, term: u64, voters: &[u64], id: u8) -> Store {
+        let mark = Mark { position, term, members: Members::of_voters(voters) };
+        let history = Some(History { id: HistoryId([id; 16]), since: 0 });
+        Store { snapshot: Some(mark.into()), history, ..Store::default() }
+    }
+
+    #[test]
+    fn a_mark_is_gone_on_from_where_everything_before_it_is_there() {
+        // As if the snapshot at position 4 had been damaged, and everything were read from the log.
+        let log = [mark(1, 1, &[1, 2, 3], 7), entries(2..=4, 2), mark(4, 2, &[1, 2], 7), entries(5..=5, 4)];
+        let recovered = restore(&log).unwrap().finish(1).unwrap();
+        let Restored { base, entries: rest, .. } = &recovered[0].restored;
+        assert_eq!((base.position, base.members.voters.clone()), (4, [1, 2].into()));
+        assert_eq!(rest.len(), 1);
+        for missing in [mark(6, 2, &[1, 2], 7), mark(4, 3, &[1, 2], 7)] {
+            let log = [mark(1, 1, &[1, 2, 3], 7), entries(2..=4, 2), missing];
+            assert!(restore(&log).unwrap_err().contains("which is missing or damaged"));
+        }
+    }
+
+    #[test]
+    fn who_goes_on_alone_has_everything_and_another_history() {
+        let log = [mark(1, 1, &[1, 2, 3], 7), entries(2..=4, 2)];
+        let goes_on = restore(&log).unwrap().go_on_alone(2, HistoryId([9; 16])).unwrap();
+        assert_eq!((goes_on.position, goes_on.voters, goes_on.uncertain), (3, [1, 2, 3].into(), 2));
+        assert_eq!(goes_on.history, HistoryId([7; 16]));
+        let record = Store::decode(goes_on.record).unwrap();
+        let recovered = restore(&[&log[..], &[record]].concat()).unwrap().finish(2).unwrap();
+        let Restored { base, vote, history, entries } = &recovered[0].restored;
+        assert_eq!((base.position, &base.members.voters[..], entries.len()), (4, &[2][..], 0));
+        assert_eq!((vote.committed, history.unwrap().id), (4, HistoryId([9; 16])));
+        // A server that is to join has nothing to go on from.
+        let joins = restore(&[mark(0, 0, &[], 7)]).unwrap();
+        assert!(joins.go_on_alone(2, HistoryId([9; 16])).unwrap_err().contains("nothing of an ensemble"));
+    }
+}

@@ -98,18 +98,20 @@ impl Birth {
     pub(crate) fn hear(&mut self, server: u8, disk: DiskId, standing: Standing) -> Option<Begin> {
         self.heard.insert(server, (disk, standing));
         let founds = self.founds();
-        if let Standing::Has(history) = standing
-            && founds != Some(history)
-        {
-            return Some(Begin::Join(history));
+        if let Standing::Has(history) = standing {
+            // If it is what this server would found, all have said so to the other one, this server among them: then
+            // nobody need be waited for who is away now.
+            return Some(match founds {
+                Some(founds) if founds == history => Begin::Found(history, self.disks()),
+                _ => Begin::Join(history),
+            });
         }
         let founds = founds?;
-        let agree = |server: &u8| match self.heard.get(server) {
-            Some((_, Standing::Founds(theirs) | Standing::Has(theirs))) => *theirs == founds,
-            Some((_, Standing::New)) => false,
+        let agrees = |server: &u8| match self.heard.get(server) {
+            Some((_, theirs)) => *theirs == Standing::Founds(founds),
             None => *server == self.me,
         };
-        self.founders.iter().all(agree).then(|| Begin::Found(founds, self.disks()))
+        self.founders.iter().all(agrees).then(|| Begin::Found(founds, self.disks()))
     }
 }
 
@@ -138,8 +140,18 @@ mod tests {
         assert_eq!(one.hear(2, [12; 16], Standing::Founds(all)), None, "of 3 it is not known");
         assert_eq!(one.missing().collect::<Vec<_>>(), [3], "it has not heard of all");
         let found = Begin::Found(all, [(1, [11; 16]), (2, [12; 16]), (3, [13; 16])].into());
-        assert_eq!(one.hear(3, [13; 16], Standing::Founds(all)), Some(found.clone()));
-        assert_eq!(one.hear(3, [13; 16], Standing::Has(all)), Some(found), "it was faster");
+        assert_eq!(one.hear(3, [13; 16], Standing::Founds(all)), Some(found));
+    }
+
+    #[test]
+    fn who_is_slower_than_another_one_waits_for_nobody() {
+        let all = name(&[(1, 11), (2, 12), (3, 13)]);
+        let mut one = birth(1, 11, &[1, 2, 3]);
+        one.hear(2, [12; 16], Standing::New);
+        one.hear(3, [13; 16], Standing::Founds(all));
+        // Server 2 has told server 3, and has ended since.
+        let found = Begin::Found(all, [(1, [11; 16]), (2, [12; 16]), (3, [13; 16])].into());
+        assert_eq!(one.hear(3, [13; 16], Standing::Has(all)), Some(found));
     }
 
     #[test]

@@ -132,7 +132,7 @@ settings! {
     servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N" Reading::Server];
     /// The id of this server, 0 to 255, and 255 only without `extended-types`; by default what the file `myid` in the data folder says, and without one that of the only one of the servers that is called as this host.
     server_id: Option<u8> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
-    /// Whether this server joins an ensemble that exists: it begins with nothing, and is given everything by the others once reconfig has added it; without effect when the data folder holds something.
+    /// Whether a server whose data folder holds nothing waits for others whose ensemble it is to join, whatever `servers` says; without effect when the folder holds something.
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
     /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.
     reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled" Reading::Strict];

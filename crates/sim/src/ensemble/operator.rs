@@ -40,6 +40,11 @@ impl World {
                 .process
                 .as_ref()
                 .is_some_and(|process| process.threads.iter().all(|thread| thread.core.is_in_quorum()));
+            // Who has no history waits for those that are to found one with it, and more names would be more to wait for.
+            let is_new = machine.process.as_ref().is_some_and(|process| process.first().history().is_none());
+            if is_new && !machine.joins {
+                continue;
+            }
             let since_us = *machine.out_since_us.get_or_insert(now_us);
             if is_in {
                 machine.out_since_us = None;

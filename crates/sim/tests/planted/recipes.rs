@@ -5,7 +5,7 @@ use stoa_sim::ensemble::Failure;
 use stoa_sim::recipes::{Play, RecipeOutcome, RecipePlan, run};
 
 /// The seeds within which a bug must be found.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 300;
 
 fn live(seed: u64, play: Play, kind: &str) -> Result<RecipeOutcome, Failure> {
     run(seed, &RecipePlan::of(seed, Some(play), Some(kind)).expect("it is one of the kinds"), false)
@@ -50,7 +50,7 @@ alarms! {
     a_leaf_that_is_taken_for_a_directory_is_found: LeafIsCleared in Lock, "default",
     a_contender_that_is_left_behind_on_a_partition_is_found: ContenderIsLeft in Lock, "divided-moving",
     an_event_of_a_partition_that_is_taken_for_the_lock_is_found: EventIsTrusted in Lock, "divided-default",
-    a_leaf_that_somebody_else_deletes_is_found: LeafIsAnyones in Lock, "default",
+    a_leaf_that_somebody_else_deletes_is_found: LeafIsAnyones in Lock, "links",
     somebody_who_hands_over_what_it_does_not_have_is_found: WaiterHandsOver in Lock, "calm",
     two_leaders_are_found: EventIsTrusted in Election, "calm",
     a_watch_for_what_has_gone_is_found: WatchIsLate in ReadWrite, "default",
