@@ -331,7 +331,8 @@ fn a_server_that_has_joined_anew_is_followed_by_one_that_has_missed_it() {
         let (cut_off, emptied) = (old % 5 + 1, (old + 1) % 5 + 1);
         world.isolate(cut_off);
         world.lose_disk(emptied);
-        world.pass(3 * SECOND_US)?;
+        // It may take three seconds until it is started again.
+        world.pass(5 * SECOND_US)?;
         let old = leader(world)?;
         world.hand_over(old, Some(emptied));
         world.pass(SECOND_US)?;
