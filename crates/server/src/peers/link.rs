@@ -85,6 +85,9 @@ pub(crate) struct Messages {
     window: Rc<ReceiveWindow>,
 }
 
+/// Lists that one link brings, in all: they wait for nobody who reads them, so that there must be an end. Who has had
+/// more to tell than that connects anew.
+const TOLD_BYTES_MAX: usize = 64 * SERVERS_BYTES_MAX;
 /// What has come on a link.
 pub(super) enum Received {
     Messages(Messages),
@@ -160,6 +163,8 @@ pub(super) struct Link {
     end: RefCell<Option<String>>,
     /// The socket takes no more: the task goes on when it does.
     blocked: Cell<bool>,
+    /// Bytes of lists of servers that have come.
+    told_bytes: Cell<u64>,
     silent_ticks: Cell<u32>,
     idle_ticks: Cell<u32>,
     waker: RefCell<Option<Waker>>,
@@ -191,6 +196,7 @@ impl Link {
             open: Cell::new(direction == Direction::To),
             end: RefCell::new(None),
             blocked: Cell::new(false),
+            told_bytes: Cell::new(0),
             silent_ticks: Cell::new(0),
             idle_ticks: Cell::new(0),
             waker: RefCell::new(None),
@@ -357,6 +363,10 @@ impl Link {
                 }
                 Ok(Some((FrameKind::Ping, _))) => {}
                 Ok(Some((FrameKind::Servers, list))) if list.len() <= SERVERS_BYTES_MAX => {
+                    add(&self.told_bytes, HEADER_BYTES + list.len());
+                    if self.told_bytes.get() > TOLD_BYTES_MAX as u64 {
+                        break Err("it has told many lists of servers: a new connection begins".into());
+                    }
                     (task.deliver)(Received::Servers(list));
                 }
                 Ok(Some((kind, _))) => break Err(format!("it sent {kind:?} where that has no meaning")),

@@ -396,6 +396,19 @@ fn a_list_of_servers_that_is_too_long_ends_the_connection() {
     });
 }
 
+#[test]
+fn a_peer_that_tells_lists_without_end_is_left() {
+    run(async {
+        let (server, _, _, mut to_server, _from) = with_puppet().await;
+        let list = frame::encode(FrameKind::Servers, &[&[b'x'; 65_536]]);
+        for _ in 0..64 {
+            to_server.write_all(&list).await.unwrap();
+        }
+        let (_, why) = server.last_lost().await;
+        assert!(why.contains("it has told many lists of servers"), "{why}");
+    });
+}
+
 impl Server {
     /// The next loss, whatever comes before it.
     async fn last_lost(&self) -> (u64, String) {
