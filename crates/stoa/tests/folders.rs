@@ -168,7 +168,7 @@ impl Machines {
 
     fn ensemble_id(&self, id: usize) -> String {
         let lines = self.word(id, "mntr");
-        let found = lines.lines().find_map(|line| line.strip_prefix("zk_ensemble_id\t"));
+        let found = lines.lines().find_map(|line| line.strip_prefix("zk_stoa_ensemble_id\t"));
         found.unwrap_or_else(|| panic!("no id in {lines}")).to_owned()
     }
 

@@ -95,7 +95,7 @@ pub fn monitor_texts(stats: &Stats) -> Vec<(&'static str, String)> {
         texts.push(("observer_master_id", leader.to_string()));
     }
     if let Some(history) = &stats.ensemble.history {
-        texts.push(("ensemble_id", history.clone()));
+        texts.push(("stoa_ensemble_id", history.clone()));
     }
     texts
 }
@@ -368,14 +368,14 @@ min_proposal_size 100
         assert_eq!(
             told(leader()),
             "zk_server_state\tleader\nzk_peer_state\tleading - broadcast\n\
-             zk_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\nzk_learners\t2\n\
+             zk_stoa_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\nzk_learners\t2\n\
              zk_followers\t2\nzk_synced_followers\t1\nzk_synced_non_voting_followers\t0\n\
              zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         assert_eq!(
             told(follower()),
             "zk_server_state\tfollower\nzk_peer_state\tfollowing - broadcast\n\
-             zk_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\n\
+             zk_stoa_ensemble_id\t0123456789abcdef0123456789abcdef\nzk_quorum_size\t3\n\
              zk_synced_observers\t0\nzk_snap_count\t1\n"
         );
         let observer = Stats { mode: Mode::Observer, ..follower() };
