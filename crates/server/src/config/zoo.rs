@@ -50,7 +50,10 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("syncEnabled", "an observer has its log on disk as every server does"),
     ("cnxTimeout", ELECTION_TIMEOUT),
     ("multiAddress.*", ONE_ADDRESS),
-    ("standaloneEnabled", "a server listed alone is an ensemble of one"),
+    (
+        "standaloneEnabled",
+        "a server listed alone is an ensemble of one, and one that stood alone becomes an ensemble when its settings name others",
+    ),
     ("sslQuorumReloadCertFiles", "a change of certificates takes a restart"),
     ("ssl.quorum.*", "of TLS between servers, certificate, key and authority are set"),
     ("portUnification", "the peer port speaks TLS or it does not"),

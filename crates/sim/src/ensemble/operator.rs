@@ -4,6 +4,7 @@ use super::client::Client;
 use super::roster::{Roster, Wish};
 use super::workload::Tagged;
 use super::world::{Happening, World};
+use stoa_group::Restored;
 
 /// The time between two looks at the servers, microseconds.
 const LOOK_US: u64 = 500_000;
@@ -41,8 +42,7 @@ impl World {
                 .as_ref()
                 .is_some_and(|process| process.threads.iter().all(|thread| thread.core.is_in_quorum()));
             // Who has no history waits for those that are to found one with it, and more names would be more to wait for.
-            let is_new = machine.process.as_ref().is_some_and(|process| process.first().history().is_none());
-            if is_new && !machine.joins {
+            if machine.stored == Restored::default() && !machine.joins {
                 continue;
             }
             let since_us = *machine.out_since_us.get_or_insert(now_us);
