@@ -97,12 +97,14 @@ impl Default for Stopwatch {
 impl Config {
     /// Who begins a history with this server, if its disk holds nothing.
     fn founders(&self) -> BTreeSet<u8> {
-        let listed = Membership::parse(&self.servers).ok().filter(|membership| !membership.is_empty());
-        match listed {
-            _ if self.joins => BTreeSet::new(),
-            Some(listed) => listed.voters().collect(),
-            None => [self.server_id].into(),
+        if self.joins {
+            return BTreeSet::new();
         }
+        if self.servers.is_empty() {
+            return [self.server_id].into();
+        }
+        // Who cannot say who the others are begins nothing without them.
+        Membership::parse(&self.servers).map_or_else(|_| BTreeSet::new(), |listed| listed.voters().collect())
     }
 
     /// How the timeline works, with random numbers that have nothing to do with each other.

@@ -188,11 +188,11 @@ impl Restore {
             // and has not been given a snapshot.
             self.restored = Restored::default();
         }
-        let payload = Bytes::copy_from_slice(payload);
-        if !is_first {
-            self.come_to_mark(&payload).map_err(|error| wrong(&error))?;
+        let store = Store::decode(Bytes::copy_from_slice(payload)).map_err(|error| wrong(&error))?;
+        if let Some(mark) = store.snapshot.as_ref().filter(|_| !is_first) {
+            self.come_to(mark).map_err(|error| wrong(&error))?;
         }
-        self.restored.replay(payload).map_err(|error| wrong(&error))?;
+        self.restored.follow(store).map_err(|error| wrong(&error))?;
         self.record = position;
         if is_first {
             return Ok(());
@@ -203,11 +203,10 @@ impl Restore {
     /// A record that goes on from a mark: the state has to come there first. Everything up to it is committed, and who
     /// belongs to the group there, the mark says itself. It may be that of a snapshot that is missing or damaged, while
     /// an older one was loaded: then the entries in between are there, or nothing can be done.
-    fn come_to_mark(&mut self, record: &Bytes) -> Result<(), String> {
-        let store = Store::decode(record.clone()).map_err(|error| error.to_string())?;
-        let Some(mark) = store.snapshot.filter(|mark| mark.position > self.restored.base.position) else {
+    fn come_to(&mut self, mark: &Mark) -> Result<(), String> {
+        if mark.position <= self.restored.base.position {
             return Ok(());
-        };
+        }
         let entries = core::mem::take(&mut self.restored.entries);
         let is_there = |entry: &Entry| (entry.position, entry.term) == (mark.position, mark.term);
         let Some(at) = entries.iter().position(is_there) else {

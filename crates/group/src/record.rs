@@ -158,7 +158,15 @@ impl Restored {
     /// When it is no record, or not the one that follows: then the log is damaged, and what has
     /// been taken in so far must not be used.
     pub fn replay(&mut self, record: Bytes) -> Result<(), RecordError> {
-        let Store { vote, snapshot, history, entries, .. } = Store::decode(record)?;
+        self.follow(Store::decode(record)?)
+    }
+
+    /// The same, when it has been read.
+    ///
+    /// # Errors
+    /// When it is not the one that follows.
+    pub fn follow(&mut self, store: Store) -> Result<(), RecordError> {
+        let Store { vote, snapshot, history, entries, .. } = store;
         self.vote = vote.unwrap_or(self.vote);
         self.history = history.or(self.history);
         // One from before the snapshot is part of it.
