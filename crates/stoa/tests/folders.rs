@@ -3,43 +3,23 @@
 //! in silence, and there is a way on. docs/operating.md has the table.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
+mod common;
+
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use common::{PATIENCE, eventually, free_port};
 use stoa_client::blocking::Client;
 use stoa_client::{CreateMode, Options};
 use tempfile::TempDir;
 
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
-/// Longer than anything here takes on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long something is waited for that must not happen: several elections.
 const NEVER: Duration = Duration::from_millis(1500);
-
-/// A port that nobody listens on, below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
-    loop {
-        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it never comes that {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Servers that there may be, by their ids, each with a folder.
 struct Machines {

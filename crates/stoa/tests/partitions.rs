@@ -2,9 +2,11 @@
 //! crash.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use common::{PATIENCE, eventually, free_port};
 use stoa_client::blocking::Client;
 use stoa_client::{Acl, CreateMode, ErrorCode, Operation, Options};
 use stoa_core::Placement;
@@ -20,8 +23,6 @@ use tempfile::TempDir;
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
 const TOPS: usize = 12;
 const BELOW: usize = 30;
-/// Longer than anything here takes on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every second client has a connection to each partition.
 fn options(servers: &str) -> Options {
@@ -356,18 +357,6 @@ struct Ensemble {
     servers: [Option<Server>; 3],
 }
 
-/// A port that nobody listens on, below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
-    loop {
-        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 impl Ensemble {
     fn start() -> Self {
         Self::with([1, 2, 3], PARTITIONS)
@@ -466,14 +455,6 @@ impl Ensemble {
         let folder = self.folder.path().join(format!("{}", at + 1));
         let output = Command::new(STOA).args(["snapshot", "verify"]).arg(folder).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it never comes that {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

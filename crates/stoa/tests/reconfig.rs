@@ -2,15 +2,17 @@
 //! listens. All of it is asked for as an operator does, with `stoa reconfig`.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use common::free_port;
 use stoa_client::blocking::Client;
 use stoa_client::{CreateMode, Options};
 use tempfile::TempDir;
@@ -19,18 +21,6 @@ const STOA: &str = env!("CARGO_BIN_EXE_stoa");
 /// Longer than anything here takes on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SUPER: &str = "super:of a test";
-
-/// A port that nobody listens on, below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
-    loop {
-        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
