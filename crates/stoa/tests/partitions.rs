@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, eventually, free_port};
+use common::{PATIENCE, eventually, free_port, insist};
 use stoa_client::blocking::Client;
 use stoa_client::{Acl, CreateMode, ErrorCode, Operation, Options};
 use stoa_core::Placement;
@@ -455,19 +455,6 @@ impl Ensemble {
         let folder = self.folder.path().join(format!("{}", at + 1));
         let output = Command::new(STOA).args(["snapshot", "verify"]).arg(folder).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-/// Does something that may be cut off by a change of leader until it is done.
-fn insist<T>(mut call: impl FnMut() -> Result<T, ErrorCode>) -> Result<T, ErrorCode> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match call() {
-            Err(ErrorCode::ConnectionLoss) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            done => return done,
-        }
     }
 }
 

@@ -12,9 +12,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use common::free_port;
+use common::{free_port, insist};
 use stoa_client::blocking::Client;
-use stoa_client::{CreateMode, Options};
+use stoa_client::{CreateMode, ErrorCode, Options};
 use tempfile::TempDir;
 
 const STOA: &str = env!("CARGO_BIN_EXE_stoa");
@@ -208,14 +208,20 @@ impl Ensemble {
         }
         for id in self.list.keys().copied().collect::<Vec<_>>() {
             let client = connect(&self.address(id));
-            client.sync("/").unwrap();
+            insist(|| client.sync("/")).unwrap();
             for path in &self.written {
-                assert_eq!(client.get_data(path).unwrap().0, path.as_bytes(), "server {id} after {after}");
+                assert_eq!(
+                    insist(|| client.get_data(path)).unwrap().0,
+                    path.as_bytes(),
+                    "server {id} after {after}"
+                );
             }
             // One for each partition, or nearly.
             for number in self.written.len()..self.written.len() + 2 {
                 let path = format!("/written-{number}");
-                client.create(&path, path.as_bytes(), CreateMode::Persistent).unwrap();
+                // It may have been done where the lead was lost before the answer.
+                let created = insist(|| client.create(&path, path.as_bytes(), CreateMode::Persistent));
+                assert!(matches!(created, Ok(_) | Err(ErrorCode::NodeExists)), "{created:?} after {after}");
                 self.written.push(path);
             }
         }

@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use stoa_client::ErrorCode;
+
 /// Longer than anything here takes on a machine that is busy with other tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,5 +28,18 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(Instant::now() < deadline, "it never comes that {what}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Does something that may be cut off by a change of leader until it is done.
+pub(crate) fn insist<T>(mut call: impl FnMut() -> Result<T, ErrorCode>) -> Result<T, ErrorCode> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match call() {
+            Err(ErrorCode::ConnectionLoss) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
     }
 }
