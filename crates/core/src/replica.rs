@@ -390,6 +390,11 @@ impl Replica {
 
     /// Answers everything at the head of a connection's queue that rested on refused entries.
     fn refuse_waiting(&mut self, id: ConnectionId) {
+        if self.is_misplaced(id) && self.has_asked(id) {
+            // What was asked before it may have come back to its front already, and what is behind it would. An answer
+            // here and now would overtake both.
+            return self.close(id, CloseReason::NoRoom);
+        }
         loop {
             match self.clients.connections.get(id).map(|connection| &connection.phase) {
                 Some(Phase::Opening { .. }) => {
@@ -409,12 +414,6 @@ impl Replica {
                     self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
                 }
                 Slot::Barrier { .. } | Slot::Pause { .. } => {}
-                // It would come back to its front, and those behind it are answered here and now.
-                Slot::Request { frame, arrived_us, .. } if self.is_misplaced(id) && self.has_asked(id) => {
-                    if let Some(Frame { header, opcode: Some(opcode), .. }) = Frame::read(&frame) {
-                        self.reply(id, header.xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
-                    }
-                }
                 Slot::Request { frame, arrived_us, may_write } => {
                     self.queued(id, &frame, arrived_us, may_write);
                 }

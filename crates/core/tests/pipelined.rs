@@ -8,10 +8,6 @@ use stoa_core::{Item, Items, Outcome, Placement};
 use stoa_wire::{OPEN_ACL, Opcode, Reader, WatcherEvent, request::encode, xid};
 use threads::*;
 
-fn xids(frames: &[Frame]) -> Vec<i32> {
-    frames.iter().map(|frame| frame.xid).collect()
-}
-
 /// A server with four partitions, a directory on each, and a client of the first thread.
 fn furnished() -> (Threads, Vec<String>, Client) {
     let mut threads = Threads::new(4);
@@ -178,11 +174,7 @@ fn what_the_log_has_no_room_for_is_refused_on_all_partitions() {
     // What somebody else writes behind it was prepared on top of it.
     threads.send(other, &set(12, &tops[2], b"three"));
     threads.settle();
-    let now = threads.now;
-    let refused = threads.records.iter().position(|(at, _)| Some(*at) == threads.unstored).unwrap();
-    threads.records.truncate(refused);
-    threads.unstored = None;
-    assert!(threads.shard(0).append_refused(0, now));
+    threads.refuse_records();
     threads.slow_log.clear();
     threads.settle();
     threads.pass(600);

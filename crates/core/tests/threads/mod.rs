@@ -28,6 +28,9 @@ pub(crate) struct Threads {
     pub(crate) messages: BTreeMap<(u8, u8), VecDeque<ShardMessage>>,
     /// The last record that the log was given, if it has not stored that.
     pub(crate) unstored: Option<u64>,
+    /// So many records are stored, and the generation of the last one that the log was given.
+    stored: usize,
+    generation: u64,
     pub(crate) closed: Vec<(Client, CloseReason)>,
     /// For whom there was something to send.
     pub(crate) to_send: Vec<Client>,
@@ -80,6 +83,8 @@ impl Threads {
             now,
             messages: BTreeMap::new(),
             unstored: None,
+            stored: 0,
+            generation: 0,
             closed: Vec::new(),
             to_send: Vec::new(),
             silent: None,
@@ -96,6 +101,7 @@ impl Threads {
     pub(crate) fn restart(&mut self) {
         let (now, partitions) = (self.now, self.shards.len() as u8);
         self.messages.clear();
+        self.stored = self.records.len();
         let mut restore = Restore::new(Options::default(), &[1], partitions);
         for (position, payload) in &self.records {
             restore.record(*position, payload).unwrap();
@@ -133,6 +139,7 @@ impl Threads {
         while let Some(append) = shard.poll_append() {
             assert_eq!(partition, 0, "the log is with the first partition");
             self.unstored = Some(append.position);
+            self.generation = append.generation;
             self.records.push((append.position, append.payload.join()));
         }
         shard.settle(now);
@@ -194,10 +201,19 @@ impl Threads {
                 next.into_iter().for_each(|message| self.shard(to).hear(from, message, now));
             }
         } else if let Some(position) = self.unstored.take() {
+            self.stored = self.records.len();
             self.shard(0).appended(position, now);
             self.shard(0).settle(now);
         }
         true
+    }
+
+    /// The log has no room for what it has not stored yet.
+    pub(crate) fn refuse_records(&mut self) {
+        let (now, generation) = (self.now, self.generation);
+        self.unstored = None;
+        self.records.truncate(self.stored);
+        assert!(self.shard(0).append_refused(generation, now));
     }
 
     /// The entries of a partition that the log was given from a record on.
@@ -386,6 +402,10 @@ pub(crate) fn multi(xid: i32, opcode: Opcode, ops: impl FnOnce(&mut Vec<u8>)) ->
 
 pub(crate) fn create_as(xid: i32, path: &str, flags: i32) -> Vec<u8> {
     request(xid, Opcode::Create, |out| encode::create(out, path, Some(b"first"), OPEN_ACL, flags, None))
+}
+
+pub(crate) fn xids(frames: &[Frame]) -> Vec<i32> {
+    frames.iter().map(|frame| frame.xid).collect()
 }
 
 pub(crate) fn names(frame: &Frame) -> Vec<String> {
