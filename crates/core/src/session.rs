@@ -394,11 +394,17 @@ impl Sessions {
         heard
     }
 
-    /// Forgets all but those that this server alone keeps.
-    pub(crate) fn clear(&mut self) {
+    /// The global sessions are these from now on, with their timeouts in milliseconds; their timers start anew. Those
+    /// that this server alone keeps stay, but for those that have become global: what was known of them here may be
+    /// from before they came back elsewhere.
+    pub(crate) fn replace_global(&mut self, global: impl Iterator<Item = (i64, i32)>, now: Now) {
         let gone = self.live.iter().filter(|(_, session)| session.scope == Scope::Global);
         for id in gone.map(|(_, session)| session.id).collect::<Vec<_>>() {
             self.remove(id);
+        }
+        for (id, timeout_ms) in global {
+            self.remove(id);
+            self.insert(id, timeout_ms, now);
         }
         self.queue_all();
     }
@@ -475,6 +481,23 @@ mod tests {
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
         assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
+    }
+
+    #[test]
+    fn what_was_known_of_a_session_that_became_global_elsewhere_is_forgotten() {
+        let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+        let (upgraded, local) = (sessions.new_id(), sessions.new_id());
+        for id in [upgraded, local] {
+            sessions.insert_local(id, 1000, at(0));
+        }
+        let key = sessions.local(upgraded).unwrap();
+        sessions.set_scope(key, Scope::Upgrading);
+        // The state of another server says that it has another timeout since it came back there.
+        sessions.replace_global([(upgraded, 5000)].into_iter(), at(100));
+        assert_eq!((sessions.local(upgraded), sessions.locals(), sessions.len()), (None, 1, 2));
+        sessions.judge(at(200));
+        assert_eq!(sessions.expired(at(5100), true, nobody), [local]);
+        assert_eq!(sessions.expired(at(5400), true, nobody), [upgraded]);
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl Group {
     /// When no working member would send it here: then nothing has changed.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         self.check(&message)?;
-        if self.must_wait() {
+        if self.must_wait() || (is_request_for_vote(&message) && self.is_to_join()) {
             // As if it had been lost on its way.
             return Ok(());
         }
@@ -319,6 +319,13 @@ impl Group {
             || (engine.prs().is_singleton()
                 && engine.state != StateRole::Leader
                 && log.last_index() != log.persisted)
+    }
+
+    /// Whether it has not been given anything yet. Then it elects nobody: it may have been a voter, whose disk was lost
+    /// with what it had promised, and whoever asks may not know that. Nobody needs it: a leader gives it everything
+    /// before it makes it a voter.
+    fn is_to_join(&self) -> bool {
+        self.raft.raft.prs().conf().voters().ids().is_empty()
     }
 
     fn leads(&self) -> bool {
@@ -765,6 +772,10 @@ impl Group {
     fn held_mut(&mut self) -> &mut Held {
         self.raft.mut_store()
     }
+}
+
+fn is_request_for_vote(message: &Message) -> bool {
+    matches!(message.raft.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
 }
 
 /// Whether a working member could say this to somebody.

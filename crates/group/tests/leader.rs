@@ -15,7 +15,10 @@ struct Member {
 
 impl Member {
     fn new(id: u64) -> Self {
-        let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1, 2, 3]) };
+        Self::begins_with(id, Mark { position: 1, term: 1, members: Members::of_voters(&[1, 2, 3]) })
+    }
+
+    fn begins_with(id: u64, base: Mark) -> Self {
         let restored = Restored { base, ..Restored::default() };
         let group = Group::new(&Config::new(id, id), &restored).unwrap();
         Self { group, sent: Vec::new(), stores: Vec::new(), leaders: Vec::new() }
@@ -113,4 +116,23 @@ fn who_leads_no_more_passes_no_question_on() {
     one.take(question);
     assert!(one.sent.iter().all(|message| message.from() == 1), "{:?}", one.sent);
     assert_eq!(one.sent.len(), 0);
+}
+
+/// It may have been a voter of that group, and have lost its disk.
+#[test]
+fn who_has_not_been_given_anything_yet_elects_nobody() {
+    for begins_with_nothing in [false, true] {
+        let mut one = Member::new(1);
+        let mut two =
+            if begins_with_nothing { Member::begins_with(2, Mark::founding(&[])) } else { Member::new(2) };
+        one.group.campaign();
+        one.poll();
+        for _ in 0..4 {
+            one.store(one.stores.len());
+            two.take(one.to(2));
+            two.store(two.stores.len());
+            one.take(two.to(1));
+        }
+        assert_eq!(one.group.status().leader == 1, !begins_with_nothing);
+    }
 }

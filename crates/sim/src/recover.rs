@@ -1,7 +1,7 @@
 //! From the folder to the state: the newest good snapshot, then every later record.
 
-use stoa_core::{Recovered, Restore, timeline_of};
-use stoa_storage::{Disk, Log, Options, Recovery, SnapshotHeader, StorageError};
+use stoa_core::{HistoryId, Recovered, Restore, timeline_of};
+use stoa_storage::{Disk, Entry, Log, Options, Recovery, SnapshotHeader, StorageError};
 
 /// A log that is open, and what it led to on each partition.
 #[derive(Debug)]
@@ -24,12 +24,33 @@ pub fn recover<D: Disk + ?Sized>(
     tree_options: &stoa_tree::Options,
     (server, partitions): (u8, u8),
 ) -> Result<Opened, StorageError> {
-    let restore = Restore::new(tree_options.clone(), &[], partitions);
-    let mut rebuild = Rebuild { restore, timeline: timeline_of(partitions), snapshot: None };
+    let mut rebuild = Rebuild::new(tree_options, partitions);
     let log = Log::open(disk, options, &mut rebuild)?;
     let Rebuild { restore, snapshot, .. } = rebuild;
-    let refused = |what| StorageError::Refused { file: "the log's end".into(), offset: 0, what };
     Ok(Opened { log, partitions: restore.finish(server).map_err(refused)?, snapshot })
+}
+
+/// Makes the folder of a server that of another history, in which it goes on alone.
+///
+/// # Errors
+/// When there is nothing to go on from, it is damaged, or the disk fails.
+pub fn go_on_alone<D: Disk + ?Sized>(
+    disk: &mut D,
+    options: &Options,
+    tree_options: &stoa_tree::Options,
+    (server, partitions): (u8, u8),
+    id: HistoryId,
+) -> Result<(), String> {
+    let mut rebuild = Rebuild::new(tree_options, partitions);
+    let mut log = Log::open(disk, options, &mut rebuild).map_err(|error| error.to_string())?;
+    let goes_on = rebuild.restore.go_on_alone(server, id)?;
+    let (timeline, payload) = (timeline_of(partitions), &goes_on.record[..]);
+    let entry = Entry { timeline, position: goes_on.position, payload: &[payload] };
+    log.append(disk, &[entry]).map_err(|error| error.to_string())
+}
+
+fn refused(what: String) -> StorageError {
+    StorageError::Refused { file: "the log's end".into(), offset: 0, what }
 }
 
 /// Hands what is found to the core.
@@ -40,6 +61,11 @@ struct Rebuild {
 }
 
 impl Rebuild {
+    fn new(tree_options: &stoa_tree::Options, partitions: u8) -> Self {
+        let restore = Restore::new(tree_options.clone(), &[], partitions);
+        Self { restore, timeline: timeline_of(partitions), snapshot: None }
+    }
+
     fn check(&self, timeline: u32) -> Result<(), String> {
         if timeline == self.timeline { Ok(()) } else { Err(format!("timeline {timeline} is not known here")) }
     }

@@ -4,7 +4,6 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
 use crate::replica::{Arrived, Due, Replica};
-use crate::session::Scope;
 use crate::session_table::SessionNews;
 use crate::shard_message::ShardMessage;
 use crate::state::State;
@@ -215,12 +214,9 @@ impl Replica {
         self.applied.stamp.raise(self.config.partition, end_of(position));
         self.applied.partition.abandon(&self.applied.stamp);
         self.placement_replaced();
-        self.sessions.live.clear();
         let has_sessions = self.has_sessions();
-        for session in self.applied.partition.tree.sessions().filter(|_| has_sessions) {
-            let key = self.sessions.live.insert(session.id, session.timeout_ms, self.now);
-            self.sessions.live.set_scope(key, Scope::Global);
-        }
+        let global = self.applied.partition.tree.sessions().filter(|_| has_sessions);
+        self.sessions.live.replace_global(global.map(|it| (it.id, it.timeout_ms)), self.now);
         self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
         self.applied.committed.clear();
         self.abort_snapshot();

@@ -241,6 +241,11 @@ impl World {
             }
             (0..self.partitions()).for_each(|of| self.schedule_turn(id, of, self.now_us + 1));
         }
+        for id in self.ids() {
+            if self.is_of_another(id) {
+                self.empty_what_is_of_another(id);
+            }
+        }
         self.clients.iter_mut().for_each(|client| client.finish());
     }
 

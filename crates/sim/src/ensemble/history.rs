@@ -74,7 +74,8 @@ pub(crate) struct History {
     children: BTreeMap<String, Vec<Child>>,
     events: BTreeMap<String, Vec<(i64, EventKind)>>,
     ephemerals: BTreeMap<String, i64>,
-    closed: BTreeSet<i64>,
+    /// Sessions that have ended, and at which zxid last.
+    closed: BTreeMap<i64, i64>,
     /// The last number of a sequential znode, by parent.
     sequences: BTreeMap<String, i64>,
     /// Sessions that were opened on the timeline, and at which zxid first.
@@ -158,7 +159,7 @@ impl History {
             children: first_children(),
             events: BTreeMap::new(),
             ephemerals: BTreeMap::new(),
-            closed: BTreeSet::new(),
+            closed: BTreeMap::new(),
             opened: BTreeMap::new(),
             sequences: BTreeMap::new(),
             tags: BTreeMap::new(),
@@ -202,12 +203,14 @@ impl History {
 
     /// Whether a session has ended.
     pub(crate) fn is_closed(&self, session: i64) -> bool {
-        self.closed.contains(&session)
+        self.closed.contains_key(&session)
     }
 
-    /// Whether a session is on the timeline behind an update, or was. One that its contact server alone keeps is not.
+    /// Whether a session is on the timeline behind an update. One that its contact server alone keeps is not; its id may
+    /// be that of one that has ended, if the clock of a machine was set back.
     pub(crate) fn is_global(&self, session: i64, zxid: i64) -> bool {
-        self.opened.get(&session).is_some_and(|opened| *opened <= zxid)
+        let has_ended = self.closed.get(&session).is_some_and(|closed| *closed < zxid);
+        !has_ended && self.opened.get(&session).is_some_and(|opened| *opened <= zxid)
     }
 
     /// What the entry at this position did to sessions.
@@ -321,6 +324,14 @@ impl History {
         let zxids = (before, self.zxid());
         self.entries.push(Committed { entry: entry.clone(), digest: self.tree.digest(), zxids });
         Ok(())
+    }
+
+    /// Whatever was committed, from now on the timeline is what this server has: up to a position as it was, and behind
+    /// that its own entries. Terms, leaders and requests begin anew.
+    pub(super) fn goes_on_from(&mut self, server: u8, position: u64, entries: &[Entry]) -> Checked {
+        let was = std::mem::replace(self, Self::new());
+        let kept = was.entries.iter().map(|committed| &committed.entry).take(position as usize);
+        kept.skip(1).chain(entries).try_for_each(|entry| self.applied(server, entry))
     }
 
     /// A server's state behind a position is that of the others.
@@ -460,7 +471,7 @@ impl History {
                 }
             }
             Did::Closed { session } => {
-                self.closed.insert(*session);
+                self.closed.insert(*session, update.zxid);
                 self.tags.remove(session);
                 if self.ephemerals.values().any(|owner| owner == session) {
                     return wrong("an ephemeral outlives its session");

@@ -26,13 +26,14 @@ pub(super) struct Flipped {
 }
 
 impl Machine {
-    /// Another disk, with nothing on it.
-    fn empty(&mut self, disk: FaultyDisk) {
+    /// Another disk, with nothing on it that is expected to be there.
+    pub(super) fn replace(&mut self, disk: FaultyDisk, disk_id: u64) {
         self.disk = disk;
         self.known.clear();
         self.stored = Restored::default();
         self.flipped = None;
         self.last_batch = None;
+        self.disk_id = disk_id;
         self.forget_disk();
     }
 }
@@ -129,13 +130,10 @@ impl World {
         let last = machine.stored.last();
         self.lost.insert(id, last);
         self.counts.emptied += 1;
-        machine.empty(disk);
+        machine.replace(disk, if trusting { machine.disk_id } else { disk_id });
         if !is_new {
             machine.joins = joins;
             machine.names_all |= joins;
-        }
-        if !trusting {
-            machine.disk_id = disk_id;
         }
         self.trace.event(self.now_us, "disk", format_args!("server {id} has an empty one, joins {joins}"));
     }

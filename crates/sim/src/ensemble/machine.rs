@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    fn options(&self, id: u8) -> Options {
+    pub(super) fn options(&self, id: u8) -> Options {
         let wall_ms = self.machines[&id].clock.now(self.now_us).wall_ms;
         Options {
             segment_bytes: self.settings.segment_bytes,
@@ -320,11 +320,14 @@ impl World {
         }
     }
 
+    pub(super) fn tree_options(&self) -> stoa_tree::Options {
+        let enforce_quota = self.settings.enforce_quota;
+        stoa_tree::Options { hash_seed: self.now_us, enforce_quota, ..<_>::default() }
+    }
+
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
         let (options, partitions) = (self.options(id), self.partitions());
-        let enforce_quota = self.settings.enforce_quota;
-        let hash_seed = self.now_us;
-        let tree_options = stoa_tree::Options { hash_seed, enforce_quota, ..<_>::default() };
+        let tree_options = self.tree_options();
         let again_us = self.rng.range(500, 5000);
         // The power may go again while the server starts, above all while it makes its folder.
         let faults = &self.settings.faults;
@@ -409,8 +412,8 @@ impl World {
         Ok(())
     }
 
-    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
-        let Opened { log, partitions, snapshot } = opened;
+    /// What a server has found on its disk is what it was told to store, and what was committed.
+    pub(super) fn judge_recovered(&mut self, id: u8, partitions: &[Recovered]) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
         let Some(first) = partitions.first() else { return wrong("no partition".into()) };
@@ -420,8 +423,10 @@ impl World {
         }
         machine.synced = *record;
         let base = &restored.base;
+        let is_of_another = restored.history.is_some_and(|history| self.is_foreign(history.id));
+        let Some(machine) = self.machines.get_mut(&id).filter(|_| !is_of_another) else { return Ok(()) };
         let history = &mut self.judges.history;
-        if let ([whole], None) = (&partitions[..], &self.judges.checker) {
+        if let ([whole], None) = (partitions, &self.judges.checker) {
             // What it knew to be committed when it ended nobody may have applied yet.
             for position in history.position() + 1..=base.position {
                 let Some(entry) = entry_at(&machine.stored, position) else {
@@ -434,6 +439,16 @@ impl World {
         for entry in &restored.entries {
             history.holds(id, entry)?;
         }
+        Ok(())
+    }
+
+    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
+        let Opened { log, partitions, snapshot } = opened;
+        self.judge_recovered(id, &partitions)?;
+        let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
+        let Some(first) = partitions.first() else { return Ok(()) };
+        let Recovered { restored, record, .. } = first;
+        let base = &restored.base;
         self.trace.event(
             self.now_us,
             "restart",
@@ -465,7 +480,7 @@ impl World {
                     Violation::new(format!("server {id} cannot go on with what its disk holds")).into()
                 );
             };
-            if self.partitions() > 1 {
+            if self.partitions() > 1 && !self.is_of_another(id) {
                 self.judges.timelines.reached(id, partition, core.applied(), core.tree())?;
             }
             threads.push(Thread::new(core, &servers));

@@ -8,6 +8,7 @@
 pub(crate) mod acquaintance;
 mod check;
 mod client;
+mod disaster;
 mod expiry;
 mod finale;
 mod history;

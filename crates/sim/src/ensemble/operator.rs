@@ -35,7 +35,7 @@ impl World {
     pub(super) fn look_after(&mut self) {
         self.schedule(LOOK_US, Happening::Look);
         for id in self.ids() {
-            let now_us = self.now_us;
+            let (now_us, is_of_another) = (self.now_us, self.is_of_another(id));
             let Some(machine) = self.machines.get_mut(&id) else { continue };
             let is_in = machine
                 .process
@@ -48,6 +48,8 @@ impl World {
             let since_us = *machine.out_since_us.get_or_insert(now_us);
             if is_in {
                 machine.out_since_us = None;
+            } else if since_us + OUT_US < now_us && is_of_another {
+                self.empty_what_is_of_another(id);
             } else if since_us + OUT_US < now_us && !machine.names_all {
                 machine.names_all = true;
                 self.stop(id);

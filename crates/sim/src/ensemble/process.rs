@@ -18,8 +18,10 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_core::Shard;
-use stoa_core::{Append, ConnectionId, Now, PeerOutput, ShardMessage, SnapshotOutput, Standing, StateLoader};
+use stoa_core::{
+    Append, ConnectionId, HistoryId, Now, PeerOutput, Shard, ShardMessage, SnapshotOutput, Standing,
+    StateLoader,
+};
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
 
@@ -116,6 +118,8 @@ pub(super) struct Scene<'a> {
     pub(super) spoke: &'a mut BTreeMap<i64, u64>,
     /// Since when nothing has gone wrong.
     pub(super) quiet_since_us: u64,
+    /// The history that counts, since another one was lost.
+    pub(super) present: Option<HistoryId>,
 }
 
 /// One of a server's threads: a partition, and those clients that are connected to it.
@@ -598,6 +602,11 @@ impl Process {
             return Ok(());
         }
         let from = std::mem::replace(&mut thread.applied, applied);
+        let history = self.threads[0].core.history().map(|history| history.id);
+        if scene.present.is_some() && history != scene.present {
+            // It may still apply what it has of a lost ensemble, and shows that to nobody.
+            return Ok(());
+        }
         let Judges { history, timelines, .. } = &mut *scene.judges;
         if self.threads.len() > 1 {
             let tree = self.threads[usize::from(of)].core.tree();

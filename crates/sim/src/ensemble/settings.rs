@@ -132,6 +132,8 @@ pub struct Settings {
     pub servers: usize,
     /// How many more there are, which may be added to it.
     pub spares: usize,
+    /// On so many days a majority is lost for good, and what follows goes on from one folder.
+    pub recoveries: u32,
     /// A bug: servers listen to one that has lost its disk as if it had its past.
     pub trusting: bool,
     /// Requests that the clients send before everything is healed.
@@ -346,6 +348,7 @@ impl Settings {
             name: "default",
             servers: 3,
             spares: 0,
+            recoveries: 0,
             trusting: false,
             requests: 700,
             lasts_us: 30_000_000,
@@ -388,7 +391,16 @@ impl Settings {
             settings.config.local_sessions_upgrading = seed % 8 == 1;
         }
         settings.manners.first_id = Self::first_id(seed);
+        // Folders of a lost ensemble turn up again, and would show clients that only read what nobody else has.
+        if settings.manners.read_only_percent == 0 {
+            settings.recoveries = Self::recoveries(seed);
+        }
         Some(settings)
+    }
+
+    /// How often a majority is lost in the life of a seed that is one among many kinds.
+    pub(crate) fn recoveries(seed: u64) -> u32 {
+        if seed % 8 == 6 { 1 + u32::from(seed.is_multiple_of(3)) } else { 0 }
     }
 
     /// What the servers' ids begin with in the life of a seed that is one among many kinds.

@@ -73,6 +73,8 @@ const STALL_US: u64 = 150_000;
 const WORDS_LATE_US: u64 = 100_000;
 /// In so many microseconds most ensembles are founded.
 const BIRTH_US: u64 = 60_000;
+/// By then somebody copies a server's folder, for what may come.
+const BACKUP_US: u64 = 3_000_000;
 /// Once in so many times that a leader's log is told late by one of its threads the leader ends before.
 const NEVER_TOLD_ONE_IN: u64 = 4;
 
@@ -85,6 +87,10 @@ impl World {
             // While the servers hear of each other, and before they have founded anything.
             let after = self.rng.range(1000, BIRTH_US);
             self.schedule(after, Happening::Trouble(Trouble::Empty));
+        }
+        if self.settings.recoveries > 0 {
+            let after = self.rng.range(0, BACKUP_US);
+            self.schedule(after, Happening::Backup);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
 
 use super::client::Client;
+use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
 use super::machine::Machine;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use stoa_core::{PeerOutput, Standing};
+use stoa_core::{HistoryId, PeerOutput, Standing};
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct Outcome {
     pub placed: u64,
     /// Calls that programs have carried out.
     pub calls: u64,
+    /// Days on which a majority was lost for good, and one server went on alone.
+    pub recoveries: u64,
     /// Disks that were replaced by an empty one.
     pub emptied: u64,
     /// Bits that flipped on a disk.
@@ -99,7 +102,7 @@ pub struct Outcome {
 summed! {
     Outcome {
         answers, events, moves, read_only, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
-        placed, calls, emptied, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
+        placed, calls, recoveries, emptied, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
 }
@@ -122,6 +125,7 @@ impl fmt::Display for Outcome {
             (self.reconfigs, "changes of the list of servers"),
             (self.placed, "subtrees moved"),
             (self.calls, "calls of programs"),
+            (self.recoveries, "times recovered from one folder"),
             (self.emptied, "disks lost"),
             (self.flipped, "bits flipped"),
             (self.rot_noticed, "times rot noticed"),
@@ -184,6 +188,8 @@ pub(super) enum Happening {
     Mend(u64),
     /// Time to look whether a server is left out.
     Look,
+    /// Somebody copies a server's folder.
+    Backup,
     /// Something goes wrong.
     Trouble(Trouble),
 }
@@ -220,6 +226,10 @@ pub struct World {
     /// What may be moved from partition to partition.
     pub(crate) movable: Vec<String>,
     pub(super) disks_lie: bool,
+    /// What the servers have gone on with since a majority was lost: whatever else turns up is of no use any more.
+    pub(super) present: Option<HistoryId>,
+    /// A copy of a server's folder from earlier.
+    pub(super) backup: Option<Backup>,
 }
 
 impl World {
@@ -227,12 +237,16 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, settings: Settings, printing: bool) -> Self {
         let mut world = Self::empty(seed, settings, printing);
-        let (manners, servers) = (world.settings.manners, world.machines.len());
-        for index in 0..manners.clients {
-            let client = Client::new(index, world.rng.fork(), manners, servers, Tagged::new());
-            world.enter(Box::new(client));
-        }
+        world.clients_come();
         world
+    }
+
+    fn clients_come(&mut self) {
+        let (manners, servers) = (self.settings.manners, self.machines.len());
+        for _ in 0..manners.clients {
+            let client = Client::new(self.clients.len(), self.rng.fork(), manners, servers, Tagged::new());
+            self.enter(Box::new(client));
+        }
     }
 
     /// One into which nobody has come yet.
@@ -268,12 +282,14 @@ impl World {
             healing: false,
             counts: Outcome::default(),
             disks_lie: false,
+            present: None,
+            backup: None,
             settings,
         };
         for id in world.ids() {
             world.schedule(0, Happening::Restart(id));
         }
-        if world.settings.spares > 0 {
+        if world.settings.spares > 0 || world.settings.recoveries > 0 {
             world.schedule(0, Happening::Look);
         }
         world.schedule_all_trouble();
@@ -309,6 +325,11 @@ impl World {
         self.rng.fork()
     }
 
+    /// How many have come into the world so far.
+    pub(crate) fn come_so_far(&self) -> usize {
+        self.clients.len()
+    }
+
     /// A client comes into the world.
     pub(crate) fn enter(&mut self, client: Box<dyn Visitor>) {
         let index = self.clients.len();
@@ -322,6 +343,9 @@ impl World {
     /// # Errors
     /// The first thing that went wrong for good.
     pub fn run(mut self) -> Result<Outcome, Failure> {
+        while self.comes_to_disaster()? {
+            self.clients_come();
+        }
         self.live()?;
         self.finish()
     }
@@ -330,7 +354,8 @@ impl World {
     pub(super) fn live(&mut self) -> Result<(), Failure> {
         let end_us = self.now_us + self.settings.lasts_us;
         let requests = |world: &Self| world.clients.iter().map(|client| client.requests()).sum::<u64>();
-        while requests(self) < self.settings.requests && self.now_us < end_us {
+        let enough = requests(self) + self.settings.requests;
+        while requests(self) < enough && self.now_us < end_us {
             self.step()?;
         }
         Ok(())
@@ -451,6 +476,7 @@ impl World {
                 }
             }
             Happening::Look => self.look_after(),
+            Happening::Backup => self.back_up(),
             Happening::Trouble(trouble) => self.trouble(trouble)?,
         }
         Ok(())
@@ -472,6 +498,7 @@ impl World {
             now_us: self.now_us,
             spoke: &mut self.spoke,
             quiet_since_us: self.troubled_until_us,
+            present: self.present,
         };
         let circle = process.threads[usize::from(of)].acquaintance.circle.clone();
         let out = match process.turn(of, &mut scene) {
@@ -658,7 +685,7 @@ impl World {
     }
 
     /// What a server that runs says of its history.
-    fn standing(&self, id: u8) -> Standing {
+    pub(super) fn standing(&self, id: u8) -> Standing {
         let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
         process.map_or(Standing::New, |process| process.first().standing())
     }
@@ -667,13 +694,13 @@ impl World {
     /// have the same.
     fn acquaint(&mut self, a: u8, b: u8, of: u8) -> Result<(), Failure> {
         let (one, other) = (self.standing(a), self.standing(b));
-        if let (Some(one), Some(other)) = (one.history(), other.history()) {
-            let two = format!("server {a} has the history {one}, server {b} {other}");
-            return Err(Violation::new(two).into());
+        let have_two = one.history().is_some() && other.history().is_some();
+        if have_two {
+            self.are_told_apart(a, b)?;
         }
         let mut again_us = self.now_us + self.rng.range(20_000, 200_000);
         match self.network.reaches(a, b, of, self.now_us) {
-            Ok(()) if of == 0 => {
+            Ok(()) if of == 0 && !have_two => {
                 for (id, peer, says) in [(a, b, other), (b, a, one)] {
                     let disk = self.machines.get(&peer).map(Machine::disk_name).unwrap_or_default();
                     self.push(id, of, Input::PeerMet(peer, disk, says));

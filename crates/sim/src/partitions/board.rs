@@ -19,6 +19,8 @@ pub(super) struct Board {
     pub(super) is_impatient: bool,
     /// A write may be refused for lack of room, and the next be carried out because there is some again.
     pub(super) skips_writes: bool,
+    /// The client that makes what everybody writes to.
+    pub(super) founder: usize,
     /// What everybody writes to is there.
     pub(super) is_founded: Cell<bool>,
     /// The newest version of each znode that was acknowledged to anybody.
@@ -28,7 +30,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, founder: usize) -> Self {
         let partitions = plan.life.config.partitions;
         let placement = Placement::new(partitions);
         let names = || (0..).map(|number| format!("/top-{number}"));
@@ -38,6 +40,7 @@ impl Board {
             has_programs: plan.programs,
             is_impatient: plan.impatient,
             skips_writes: plan.life.faults.disk_full_ms > 0,
+            founder,
             is_founded: Cell::new(false),
             newest: RefCell::default(),
             books: RefCell::default(),

@@ -23,6 +23,7 @@ const IMPATIENT_MAX: usize = 25;
 /// A run that has not begun.
 pub struct Run {
     world: World,
+    plan: Plan,
     board: Rc<Board>,
 }
 
@@ -31,26 +32,39 @@ impl Run {
     #[must_use]
     pub fn new(seed: u64, plan: &Plan, printing: bool) -> Self {
         let mut world = World::empty(seed, plan.life.clone(), printing);
-        let board = Rc::new(Board::new(plan));
+        let board = Rc::new(Board::new(plan, 0));
         world.movable = board.movable();
+        let mut run = Self { world, plan: plan.clone(), board };
+        run.witnesses_come();
+        run
+    }
+
+    fn witnesses_come(&mut self) {
+        let Self { world, plan, board } = self;
         let Settings { servers, spares, mut manners, .. } = plan.life;
         if plan.impatient {
             manners.window = IMPATIENT_MAX;
         }
-        for index in 0..manners.clients + usize::from(spares > 0) {
-            let witness = Witness::new(index >= manners.clients, &board);
+        for number in 0..manners.clients + usize::from(spares > 0) {
+            let witness = Witness::new(number >= manners.clients, board);
+            let index = board.founder + number;
             let client = Client::new(index, world.fork(), manners, servers + spares, witness);
             world.enter(Box::new(client));
         }
-        Self { world, board }
     }
 
     /// Lives through everything.
     ///
     /// # Errors
     /// What must not have happened, or has not happened though it must.
-    pub fn run(self) -> Result<Outcome, Failure> {
-        let Self { world, board } = self;
+    pub fn run(mut self) -> Result<Outcome, Failure> {
+        while self.world.comes_to_disaster()? {
+            // What programs of before have counted nobody knows.
+            self.plan.programs = false;
+            self.board = Rc::new(Board::new(&self.plan, self.world.come_so_far()));
+            self.witnesses_come();
+        }
+        let Self { world, board, .. } = self;
         world.finish_with(|world| verdict::compare(world, &board))
     }
 }

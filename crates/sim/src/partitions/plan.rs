@@ -147,10 +147,11 @@ impl Plan {
         Self { programs, ..kind }.with_partitions([2, 3, 4, 8][(seed % 4) as usize]).numbered(seed)
     }
 
-    /// The same, with the servers' ids those of a seed.
+    /// The same, with what follows from a seed whatever the kind: the servers' ids, and on how many days a majority is lost.
     #[must_use]
     pub fn numbered(mut self, seed: u64) -> Self {
         self.life.manners.first_id = Settings::first_id(seed);
+        self.life.recoveries = Settings::recoveries(seed / 4);
         self
     }
 

@@ -341,7 +341,7 @@ impl Workload for Witness {
 
     fn burst(&mut self, asker: &mut Asker, _: &mut Judges, room: usize) {
         let is_founded = self.board.is_founded.get();
-        let founds = !is_founded && asker.index == 0 && asker.is_idle();
+        let founds = !is_founded && asker.index == self.board.founder && asker.is_idle();
         if founds || (is_founded && room > 0) {
             self.come_in(asker);
             if founds { self.found(asker) } else { self.act(asker) }

@@ -17,6 +17,24 @@ fn found(kind: &str, bug: Bug) {
     assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
 }
 
+/// The same, with a day on which a majority is lost for good.
+fn found_after_recovery(kind: &str, bug: Bug) {
+    let life =
+        |seed| Settings { recoveries: 1, ..Settings::of(seed, None, Some(kind)).expect("it is a kind") };
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || World::new(seed, life(seed), false).run()).is_some());
+    assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
+}
+
+#[test]
+fn a_recovered_server_that_does_not_move_on_is_found() {
+    found_after_recovery("crashes", Bug::RecoveredKeepsItsName);
+}
+
+#[test]
+fn a_recovered_server_that_forgets_what_was_uncertain_is_found() {
+    found_after_recovery("crashes", Bug::RecoveredForgetsTheRest);
+}
+
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
