@@ -292,7 +292,7 @@ impl Group {
     /// When no working member would send it here: then nothing has changed.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         self.check(&message)?;
-        if self.must_wait() || (is_request_for_vote(&message) && self.is_to_join()) {
+        if self.must_wait() || (asks_for_more_than_a_beginning(&message) && self.is_to_join()) {
             // As if it had been lost on its way.
             return Ok(());
         }
@@ -321,9 +321,12 @@ impl Group {
                 && log.last_index() != log.persisted)
     }
 
-    /// Whether it has not been given anything yet. Then it elects nobody: it may have been a voter, whose disk was lost
-    /// with what it had promised, and whoever asks may not know that. Nobody needs it: a leader gives it everything
-    /// before it makes it a voter.
+    /// Whether it has not been given anything yet. Then it elects nobody who knows that something is committed: it may
+    /// have been a voter, whose disk was lost with what it had promised, and whoever asks may not know that. Nobody
+    /// needs its vote: what is committed is with a majority that was given everything before, and a newcomer is given
+    /// everything before it votes. But of those who are to found a group one may have founded it, and end before the
+    /// others have; they hear of the group and join it. Such a one has nothing committed, and its voters are the
+    /// founders, whose disks it knows.
     fn is_to_join(&self) -> bool {
         self.raft.raft.prs().conf().voters().ids().is_empty()
     }
@@ -774,8 +777,11 @@ impl Group {
     }
 }
 
-fn is_request_for_vote(message: &Message) -> bool {
-    matches!(message.raft.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+/// Whether somebody wants to be elected who knows that more is committed than the beginning of the group.
+fn asks_for_more_than_a_beginning(message: &Message) -> bool {
+    let kind = message.raft.get_msg_type();
+    matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+        && message.raft.commit > Mark::FOUNDED
 }
 
 /// Whether a working member could say this to somebody.

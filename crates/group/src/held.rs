@@ -98,12 +98,15 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// The position where every group begins.
+    pub(crate) const FOUNDED: u64 = 1;
+
     /// Where a group begins that these voters found. As if a first entry had said who they are: so nobody can take up
     /// the log from its first entry without knowing that. Without voters it is the mark of who joins a group: nothing
     /// yet.
     #[must_use]
     pub fn founding(voters: &[u64]) -> Self {
-        let first = u64::from(!voters.is_empty());
+        let first = if voters.is_empty() { 0 } else { Self::FOUNDED };
         Self { position: first, term: first, members: Members::of_voters(voters) }
     }
 

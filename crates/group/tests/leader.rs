@@ -118,11 +118,12 @@ fn who_leads_no_more_passes_no_question_on() {
     assert_eq!(one.sent.len(), 0);
 }
 
-/// It may have been a voter of that group, and have lost its disk.
+/// It may have been a voter of that group, and have lost its disk. But it may also be one of those who found it.
 #[test]
-fn who_has_not_been_given_anything_yet_elects_nobody() {
-    for begins_with_nothing in [false, true] {
-        let mut one = Member::new(1);
+fn who_has_not_been_given_anything_yet_elects_nobody_who_has_something() {
+    for (position, begins_with_nothing) in [(1, false), (1, true), (5, false), (5, true)] {
+        let mut one =
+            Member::begins_with(1, Mark { position, term: 1, members: Members::of_voters(&[1, 2, 3]) });
         let mut two =
             if begins_with_nothing { Member::begins_with(2, Mark::founding(&[])) } else { Member::new(2) };
         one.group.campaign();
@@ -133,6 +134,6 @@ fn who_has_not_been_given_anything_yet_elects_nobody() {
             two.store(two.stores.len());
             one.take(two.to(1));
         }
-        assert_eq!(one.group.status().leader == 1, !begins_with_nothing);
+        assert_eq!(one.group.status().leader == 1, !begins_with_nothing || position == 1);
     }
 }

@@ -3,7 +3,8 @@
 //! Nobody decides alone. Two emptied servers of three would be a majority, and would begin anew beside the third, which
 //! has everything: so a history is founded only when **all** who are to vote in it have been heard of, none of them has
 //! one, and all of them have heard the same of all others. Who hears of a history joins that one: with no members and
-//! no entries, as a server that reconfig adds does, until its leader gives it a snapshot. Until then it elects nobody.
+//! no entries, as a server that reconfig adds does, until its leader gives it a snapshot. Until then it elects
+//! nobody who knows that something is committed.
 //!
 //! What a server would found is named by the disks that it has heard of ([`HistoryId::of_founders`]), and it tells the
 //! others that name. It founds when all of them say the same. So it may be that only some have founded when a server
