@@ -94,6 +94,6 @@ pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{History, HistoryId, Mark, Pieces};
 pub use stoa_timeline::{
     Append, BadBatch, BadMessage, Delivery, DiskId, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput,
-    Slices, Standing, TakenOver, server_of, servers_of, timeline_of,
+    Slices, Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
 };
 pub use timestamp::Timestamp;

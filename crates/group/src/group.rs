@@ -572,9 +572,15 @@ impl Group {
         self.raft.report_snapshot(to, status);
     }
 
-    /// Messages to this member do not arrive for now.
+    /// Messages to this member do not arrive for now. What it has is found out anew when they do: should it have lost
+    /// some of it meanwhile, a heartbeat must not tell it that what stands there in its log is committed.
     pub fn unreachable(&mut self, member: u64) {
         self.raft.report_unreachable(member);
+        if self.leads()
+            && let Some(progress) = self.raft.raft.mut_prs().get_mut(member)
+        {
+            progress.matched = 0;
+        }
     }
 
     /// How things are.

@@ -137,3 +137,43 @@ fn who_has_not_been_given_anything_yet_elects_nobody_who_has_something() {
         assert_eq!(one.group.status().leader == 1, !begins_with_nothing || position == 1);
     }
 }
+
+/// Between two connections a member may have lost what it had, and have something else there: that none of it is
+/// committed is for the leader to find out.
+#[test]
+fn what_a_member_has_is_found_out_anew_when_it_is_reached_again() {
+    let (mut one, mut two, mut three) = (Member::new(1), Member::new(2), Member::new(3));
+    two.group.campaign();
+    two.poll();
+    for _ in 0..8 {
+        for member in [&mut one, &mut two, &mut three] {
+            member.store(member.stores.len());
+        }
+        for (from, to) in [(2, 1), (2, 3), (1, 2), (3, 2)] {
+            let mut members = [&mut one, &mut two, &mut three];
+            let [from_member, to_member] = members.get_disjoint_mut([from - 1, to - 1]).unwrap();
+            to_member.take(from_member.to(to as u64));
+        }
+    }
+    let beat = |two: &mut Member| {
+        (0..2).for_each(|_| two.group.tick());
+        two.poll();
+        two.to(3)
+    };
+    let said = |messages: &[Message]| messages.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let last = two.group.status().last;
+    let known = said(&beat(&mut two));
+    assert!(last > 1 && known.contains(&format!("heartbeat, committed {last}")), "{known}");
+    two.group.unreachable(3);
+    let heartbeats = beat(&mut two);
+    let unknown = said(&heartbeats);
+    assert!(unknown.contains("heartbeat, committed 0"), "{unknown}");
+    // It is asked, and says what it has.
+    three.take(heartbeats);
+    for _ in 0..2 {
+        three.store(three.stores.len());
+        two.take(three.to(2));
+        three.take(two.to(3));
+    }
+    assert_eq!(two.group.status().matched, [(1, last), (3, last)]);
+}

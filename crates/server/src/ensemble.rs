@@ -14,9 +14,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::clock::Clock;
 use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
-use crate::known_disks::{Acquaintance, KnownDisks};
+use crate::known_disks::{Acquaintance, KnownDisk, KnownDisks};
 use crate::log_thread::{DiskEvent, FIRST, Reports};
-use crate::peers::{Common, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers};
+use crate::peers::{
+    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
+};
+use crate::starts_file;
 
 /// A snapshot of this server that can be sent.
 #[derive(Clone, Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct Home<'a> {
     pub(crate) disk: &'a FileDisk,
     pub(crate) disk_id: DiskId,
     pub(crate) standing: Standing,
+    /// It needs nobody to decide.
+    pub(crate) decides_alone: bool,
     pub(crate) tree_options: &'a TreeOptions,
     /// Its newest snapshot.
     pub(crate) newest: Option<StoredSnapshot>,
@@ -51,8 +56,9 @@ pub(crate) struct Home<'a> {
 impl Meeting {
     /// The port for the others, and what each partition begins with.
     pub(crate) fn prepare(settings: &Settings, home: Home<'_>) -> Result<(PeerPort, Vec<Self>), String> {
-        let Home { disk, disk_id, standing, tree_options, mut newest, partitions } = home;
-        let common = Common::new(disk.folder(), standing)?;
+        let Home { disk, disk_id, standing, decides_alone, tree_options, mut newest, partitions } = home;
+        let starts = starts_file::draw(disk.folder())?;
+        let common = Common::new(disk.folder(), starts, standing, decides_alone)?;
         let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
         let tls = tls(settings)?;
         let (port, callers) = PeerPort::new(partitions, &common);
@@ -89,7 +95,8 @@ impl Meeting {
         let Self { options, disk, history, tree_options, newest } = self;
         let share = options.share;
         let is_first = share.partition == FIRST;
-        let load = || KnownDisks::load(disk.folder(), history.unwrap_or_default());
+        let disks = options.common.known.clone();
+        let load = || KnownDisks::load(disk.folder(), history.unwrap_or_default(), disks);
         let known = is_first.then(load).transpose()?;
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
@@ -164,8 +171,8 @@ pub(crate) struct Ensemble {
     reports: Reports,
     /// At the first partition, with which the log is.
     known: RefCell<Option<KnownDisks>>,
-    /// Members that have come back with another disk.
-    strangers: RefCell<BTreeMap<u64, DiskId>>,
+    /// Members that have come back with another disk, or with an older copy of the one that they had.
+    strangers: RefCell<BTreeMap<u64, KnownDisk>>,
     newest: RefCell<Option<StoredSnapshot>>,
     /// A list of servers that is newer than the one here was when another server told it. It says where the servers
     /// are; who belongs to them the timeline says.
@@ -211,22 +218,16 @@ impl Ensemble {
             PeerEvent::Met(id, identity) => {
                 server.peer_met(short(id), identity.disk, identity.standing, now);
             }
-            PeerEvent::Connected(id, identity) => match self.meet(id, identity.disk)? {
-                Acquaintance::Known => {
-                    tracing::info!("server {id} is connected ({})", identity.software);
-                    self.strangers.borrow_mut().remove(&id);
-                    server.peer_connected(short(id), now);
-                }
-                Acquaintance::Stranger => {
-                    tracing::warn!(
-                        "server {id} has come back with another data folder than it had, so it may not \
-                             vote as if it had its past; the leader takes it out of the ensemble and lets \
-                             it join anew"
-                    );
-                    self.strangers.borrow_mut().insert(id, identity.disk);
-                    server.peer_emptied(short(id), now);
-                }
-            },
+            PeerEvent::OwnFolderIsOlder(id) => {
+                return Err(format!(
+                    "server {id} knows a later start of this server than the data folder {} has: the folder is an older \
+                     copy, and by it this server would decide alone. If others vote with it now, start it with an empty \
+                     folder, and they give it everything; if not, run `stoa recover` on that of the two servers' folders \
+                     that has the highest last update",
+                    self.disk.folder().display()
+                ));
+            }
+            PeerEvent::Connected(id, identity) => self.connected(id, identity, server, clock)?,
             PeerEvent::Lost(id, why) => {
                 tracing::info!("server {id} is not connected any more: {why}");
                 server.peer_lost(short(id), now);
@@ -261,11 +262,43 @@ impl Ensemble {
         Ok(())
     }
 
-    fn meet(&self, id: u64, disk: DiskId) -> Result<Acquaintance, String> {
-        match &mut *self.known.borrow_mut() {
-            Some(known) => known.meet(id, disk),
-            None => Ok(Acquaintance::Known),
+    fn connected(
+        &self,
+        id: u64,
+        identity: Identity,
+        server: &mut Replica,
+        clock: &Clock,
+    ) -> Result<(), String> {
+        let (now, starts) = (clock.now(), &identity.starts);
+        if self.share.partition == FIRST && self.peers.is_older_than_known(&identity) {
+            tracing::warn!(
+                "server {id} knows a later start of this server than its data folder has: that is an older copy, so this \
+                 server does not count as if it had its past; the leader takes it out of the ensemble and lets it join anew"
+            );
         }
+        let what = match &mut *self.known.borrow_mut() {
+            Some(known) => match known.meet(id, identity.disk, starts)? {
+                Acquaintance::Known => None,
+                Acquaintance::Stranger => Some("another data folder than it had"),
+                Acquaintance::Older => Some(
+                    "an older copy of its data folder than what it had, or with a damaged file `starts` in it",
+                ),
+            },
+            None => None,
+        };
+        let Some(what) = what else {
+            tracing::info!("server {id} is connected ({})", identity.software);
+            self.strangers.borrow_mut().remove(&id);
+            server.peer_connected(short(id), now);
+            return Ok(());
+        };
+        tracing::warn!(
+            "server {id} has come back with {what}, so it may not vote as if it had its past; the leader takes it out of \
+             the ensemble and lets it join anew"
+        );
+        self.strangers.borrow_mut().insert(id, KnownDisk::shown(identity.disk, starts));
+        server.peer_emptied(short(id), now);
+        Ok(())
     }
 
     /// Carries something to another server; call [`Ensemble::flush`] at the end of the turn.
@@ -312,7 +345,7 @@ impl Ensemble {
                 let id = u64::from(id);
                 if let Some(disk) = self.strangers.borrow_mut().remove(&id) {
                     tracing::info!(
-                        "server {id} was elected, so it has joined anew with its other data folder"
+                        "server {id} was elected, so it has joined anew with the data folder that it has now"
                     );
                     if let Some(known) = &mut *self.known.borrow_mut() {
                         known.replace(id, disk)?;
@@ -329,7 +362,9 @@ impl Ensemble {
                 let welcome: Vec<_> =
                     self.strangers.borrow_mut().extract_if(.., |id, _| !is_member(*id)).collect();
                 for (id, disk) in welcome {
-                    self.meet(id, disk)?;
+                    if let Some(known) = &mut *self.known.borrow_mut() {
+                        known.replace(id, disk)?;
+                    }
                     server.peer_connected(short(id), clock.now());
                 }
             }

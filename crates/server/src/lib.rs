@@ -42,9 +42,11 @@ mod serve;
 mod snapshot_thread;
 mod source;
 mod standstill;
+mod starts_file;
 mod threads;
 mod together;
 pub mod view;
+mod whole_file;
 pub mod words;
 mod zookeeper_files;
 

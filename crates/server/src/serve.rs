@@ -171,7 +171,10 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
     let shards: Vec<Shard> = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
     let disk_id = log.folder_id().0;
     let standing = shards.first().map(|first| first.standing()).unwrap_or_default();
-    let home = Home { disk: &disk, disk_id, standing, tree_options: &tree_options, newest, partitions };
+    let voters = shards.first().map(|first| first.status().voters);
+    let decides_alone = voters.is_some_and(|voters| voters.len() == 1);
+    let tree_options = &tree_options;
+    let home = Home { disk: &disk, disk_id, standing, decides_alone, tree_options, newest, partitions };
     let meeting = settings.own_member().map(|_| Meeting::prepare(settings, home)).transpose()?;
     Ok(Recovered { partitions: shards, log, disk, report, meeting })
 }

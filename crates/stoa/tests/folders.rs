@@ -174,6 +174,24 @@ impl Machines {
         ids.iter().all(has)
     }
 
+    /// All of three vote, so these two serve without the other one, which is stopped then.
+    fn stand_the_loss_of(&mut self, lost: usize, left: [usize; 2]) {
+        eventually("it stands the loss of one", || {
+            self.kill(lost);
+            let began = Instant::now();
+            let serve = |machines: &Self| left.iter().all(|id| machines.serves(*id));
+            while began.elapsed() < Duration::from_secs(5) && !serve(self) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let stands = serve(self);
+            if !stands {
+                self.start(lost, &[1, 2, 3]);
+                self.all_serve(&[1, 2, 3]);
+            }
+            stands
+        });
+    }
+
     fn recover(&self, id: usize, more: &[&str]) -> Output {
         Command::new(STOA).arg("recover").args(self.settings(id, &[])).args(more).output().unwrap()
     }
@@ -225,19 +243,7 @@ fn a_server_alone_shares_what_it_has_with_new_ones() {
             String::from_utf8(config).unwrap().matches(":participant").count() == 3
                 && machines.word(1, "mntr").contains("zk_server_state\tfollower")
         });
-        eventually("it stands the loss of one", || {
-            machines.kill(2);
-            let serve = Instant::now();
-            while serve.elapsed() < Duration::from_secs(5) && !(machines.serves(1) && machines.serves(3)) {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            let stands = machines.serves(1) && machines.serves(3);
-            if !stands {
-                machines.start(2, &[1, 2, 3]);
-                machines.all_serve(&[1, 2, 3]);
-            }
-            stands
-        });
+        machines.stand_the_loss_of(2, [1, 3]);
         machines.write(3, "new");
         machines.start(2, &[1, 2, 3]);
         machines.all_serve(&[2]);
@@ -366,43 +372,165 @@ fn a_members_folder_waits_for_the_others_and_says_so() {
     });
 }
 
+/// Whoever has lost its folder and is told of no others is alone, and nobody of those that are left takes it for theirs.
+#[test]
+fn an_empty_folder_without_servers_is_a_new_ensemble() {
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        let id = machines.ensemble_id(1);
+        machines.kill(3);
+        machines.empty(3);
+        machines.start(3, &[]);
+        machines.all_serve(&[3]);
+        machines.write(3, "other");
+        let other_id = machines.ensemble_id(3);
+        assert!(other_id != id && !machines.have(&[3], "old"));
+        machines.write(1, "new");
+        assert!(machines.have(&[1, 2], "new"));
+        // The same with a majority's.
+        machines.kill(2);
+        machines.empty(2);
+        machines.start(2, &[]);
+        machines.all_serve(&[2]);
+        assert!(![&id, &other_id].contains(&&machines.ensemble_id(2)) && !machines.have(&[2], "old"));
+        eventually("it is no majority", || !machines.serves(1));
+        machines.nobody_serves(&[1]);
+        // With the others in their settings they are refused, until they come with empty folders.
+        machines.kill(3);
+        machines.start(3, &[1, 2, 3]);
+        eventually("they are told apart", || {
+            machines.logged(1, "are of different ensembles")
+                && machines.logged(3, "are of different ensembles")
+        });
+        assert!(!machines.serves(1));
+        machines.kill(1);
+        assert!(machines.recover(1, &["--yes"]).status.success());
+        for id in [2, 3] {
+            machines.kill(id);
+            machines.empty(id);
+        }
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "new"));
+    });
+}
+
+/// It has forgotten what it has acknowledged since: with who has not got that it is no majority.
+#[test]
+fn an_older_copy_of_a_members_own_folder_is_noticed_and_joins_anew() {
+    const OLDER: &str = "server 2 has come back with an older copy of its data folder";
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        machines.kill(2);
+        let older = machines.folder.path().join("older");
+        copy(&machines.of(2), &older);
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[2, 3], "old"));
+        // What is acknowledged now is on 1 and 2, and not on 3.
+        machines.kill(3);
+        machines.all_serve(&[1, 2]);
+        machines.write(1, "later");
+        machines.kill(2);
+        machines.kill(1);
+        machines.copy(&older, 2);
+        machines.start(2, &[1, 2, 3]);
+        machines.start(3, &[1, 2, 3]);
+        eventually("3 says what 2 has", || machines.logged(3, OLDER));
+        eventually("2 says so too", || {
+            machines.logged(2, "server 3 knows a later start of this server than its data folder has")
+        });
+        machines.nobody_serves(&[2, 3]);
+        machines.says(3, "reaches 1 of 3 servers that vote, itself included, and it takes 2");
+        machines
+            .says(3, "server 2 has come back with another data folder than it had, or with an older copy");
+        machines.start(1, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.logged(1, OLDER) && machines.have(&[1, 2, 3], "later"));
+        // It is a member again, with what it has now, and remains one.
+        machines.write(2, "new");
+        machines.stand_the_loss_of(3, [1, 2]);
+        assert!(machines.have(&[1, 2], "later") && machines.have(&[1, 2], "new"));
+        machines.start(3, &[1, 2, 3]);
+        machines.all_serve(&[3]);
+        machines.kill(2);
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        machines.stand_the_loss_of(1, [2, 3]);
+        assert!(machines.have(&[2, 3], "later") && machines.have(&[2, 3], "new"));
+    });
+}
+
+/// By the copy it needs nobody to decide, and the others have gone on without it.
+#[test]
+fn an_older_copy_from_when_a_server_stood_alone_is_refused() {
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "old");
+        machines.kill(1);
+        let older = machines.folder.path().join("older");
+        copy(&machines.of(1), &older);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        machines.stand_the_loss_of(1, [2, 3]);
+        machines.write(2, "new");
+        machines.copy(&older, 1);
+        machines.start(1, &[1, 2, 3]);
+        eventually("it ends", || machines.logged(1, "by it this server would decide alone"));
+        eventually("it has ended", || !machines.serves(1));
+        machines.all_serve(&[2, 3]);
+        assert!(machines.have(&[2, 3], "old") && machines.have(&[2, 3], "new"));
+        machines.kill(1);
+        machines.empty(1);
+        machines.start(1, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "new"));
+    });
+}
+
 #[test]
 fn a_folder_of_another_number_is_made_this_servers() {
-    let mut machines = Machines::new(3, 1);
-    machines.start(1, &[]);
-    machines.all_serve(&[1]);
-    machines.write(1, "old");
-    machines.kill(1);
-    let folder = machines.of(1);
-    machines.copy(&folder, 3);
-    machines.start(3, &[]);
-    machines.says(
-        3,
-        "the data folder is that of server 1, which stood alone, and this is server 3: set server-id",
-    );
-    machines.kill(3);
-    assert!(machines.recover(3, &["--yes"]).status.success());
-    machines.start(3, &[2, 3]);
-    machines.start(2, &[2, 3]);
-    machines.all_serve(&[2, 3]);
-    assert!(machines.have(&[2, 3], "old"));
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "old");
+        machines.kill(1);
+        let folder = machines.of(1);
+        machines.copy(&folder, 3);
+        machines.start(3, &[]);
+        machines.says(
+            3,
+            "the data folder is that of server 1, which stood alone, and this is server 3: set server-id",
+        );
+        machines.kill(3);
+        assert!(machines.recover(3, &["--yes"]).status.success());
+        machines.start(3, &[2, 3]);
+        machines.start(2, &[2, 3]);
+        machines.all_serve(&[2, 3]);
+        assert!(machines.have(&[2, 3], "old"));
+    });
 }
 
 #[test]
 fn an_observer_may_be_all_that_is_left() {
-    let mut machines = Machines::new(3, 1);
-    let named = [(1, "participant"), (2, "participant"), (3, "observer")];
-    (1..=3).for_each(|id| machines.start_as(id, &named));
-    machines.all_serve(&[1, 2, 3]);
-    machines.write(1, "old");
-    assert!(machines.have(&[3], "old"));
-    machines.kill_all();
-    assert!(machines.recover(3, &["--yes"]).status.success());
-    machines.empty(1);
-    machines.empty(2);
-    (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-    machines.all_serve(&[1, 2, 3]);
-    assert!(machines.have(&[1, 2, 3], "old"));
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        let named = [(1, "participant"), (2, "participant"), (3, "observer")];
+        (1..=3).for_each(|id| machines.start_as(id, &named));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(1, "old");
+        assert!(machines.have(&[3], "old"));
+        machines.kill_all();
+        assert!(machines.recover(3, &["--yes"]).status.success());
+        machines.empty(1);
+        machines.empty(2);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old"));
+    });
 }
 
 #[test]
@@ -435,30 +563,34 @@ fn servers_of_two_ensembles_do_not_become_one() {
 
 #[test]
 fn settings_that_name_others_than_the_list_are_told() {
-    let mut machines = Machines::new(4, 1);
-    (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-    machines.all_serve(&[1, 2, 3]);
-    machines.write(1, "old");
-    assert!(machines.have(&[3], "old"));
-    machines.kill(3);
-    machines.start(3, &[1, 2, 3, 4]);
-    machines.all_serve(&[3]);
-    assert!(machines.logged(3, "and the list counts: it lacks server.4="));
-    assert!(machines.logged(3, "`stoa reconfig -add 'server.4=127.0.0.1:"));
-    machines.kill(3);
-    machines.start(3, &[1, 3]);
-    machines.all_serve(&[3]);
-    assert!(machines.logged(3, "it has the servers 2 besides (`stoa reconfig -remove 2`"));
+    each(|partitions| {
+        let mut machines = Machines::new(4, partitions);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(1, "old");
+        assert!(machines.have(&[3], "old"));
+        machines.kill(3);
+        machines.start(3, &[1, 2, 3, 4]);
+        machines.all_serve(&[3]);
+        assert!(machines.logged(3, "and the list counts: it lacks server.4="));
+        assert!(machines.logged(3, "`stoa reconfig -add 'server.4=127.0.0.1:"));
+        machines.kill(3);
+        machines.start(3, &[1, 3]);
+        machines.all_serve(&[3]);
+        assert!(machines.logged(3, "it has the servers 2 besides (`stoa reconfig -remove 2`"));
+    });
 }
 
 #[test]
 fn a_folder_that_cannot_be_gone_on_from_is_refused() {
-    let mut machines = Machines::new(2, 1);
-    let said = |output: Output| String::from_utf8(output.stderr).unwrap();
-    assert!(said(machines.recover(1, &["--yes"])).contains("it is not one of Stoa's"));
-    machines.start(1, &[1, 2]);
-    machines.says(1, "the data folder is empty, and a new ensemble begins");
-    assert!(said(machines.recover(1, &["--yes"])).contains("is in use"), "it runs");
-    machines.kill(1);
-    assert!(said(machines.recover(1, &["--yes"])).contains("it holds nothing of an ensemble"));
+    each(|partitions| {
+        let mut machines = Machines::new(2, partitions);
+        let said = |output: Output| String::from_utf8(output.stderr).unwrap();
+        assert!(said(machines.recover(1, &["--yes"])).contains("it is not one of Stoa's"));
+        machines.start(1, &[1, 2]);
+        machines.says(1, "the data folder is empty, and a new ensemble begins");
+        assert!(said(machines.recover(1, &["--yes"])).contains("is in use"), "it runs");
+        machines.kill(1);
+        assert!(said(machines.recover(1, &["--yes"])).contains("it holds nothing of an ensemble"));
+    });
 }

@@ -26,6 +26,7 @@ mod peers;
 mod progress;
 mod requests;
 mod shared_log;
+mod starts;
 mod timeline;
 
 pub use barriers::Barrier;
@@ -38,6 +39,7 @@ pub use shared_log::{
     Append, BadBatch, Batches, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver,
     timeline_of,
 };
+pub use starts::{Start, Starts};
 pub use timeline::{
     Config, NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline,
 };

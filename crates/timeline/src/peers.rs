@@ -51,8 +51,8 @@ impl Wanted {
 pub(crate) struct Peers {
     /// Those with whom there is a connection.
     connected: BTreeSet<u8>,
-    /// Members that have come back with another disk, with the term that they led with the one before, as far as
-    /// was known then, or 0.
+    /// Members that have come back with another disk, or with an older copy of theirs, with the term that they led with
+    /// the one before, as far as was known then, or 0.
     emptied: BTreeMap<u8, u64>,
 }
 

@@ -91,7 +91,7 @@ impl Replica {
         self.timeline.founders_missing()
     }
 
-    /// Members that have come back with another disk than they had, and have to join anew.
+    /// Members that have come back with another disk than they had, or with an older copy of it, and have to join anew.
     #[must_use]
     pub fn emptied(&self) -> Vec<u8> {
         self.timeline.emptied()
@@ -122,8 +122,8 @@ impl Replica {
         }
     }
 
-    /// A member has come back with another disk than it had: it has to join anew. Until then it is
-    /// only listened to if it leads.
+    /// A member has come back with another disk than it had, or with an older copy of that: it has to join anew. Until
+    /// then it is only listened to if it leads.
     pub fn peer_emptied(&mut self, peer: u8, now: Now) {
         self.at(now);
         self.timeline.peer_emptied(peer);

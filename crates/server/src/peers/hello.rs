@@ -8,12 +8,13 @@ use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use stoa_core::{HistoryId, Share, Standing};
+use stoa_core::{DiskId, HistoryId, Share, Standing, Start, Starts};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
+use crate::known_disks::{Disks, KnownDisk};
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
@@ -25,14 +26,15 @@ fn protocol(share: Share) -> u32 {
     if share.partitions > 1 { PROTOCOL_OF_SEVERAL } else { PROTOCOL }
 }
 /// Until it is proven who speaks, no frame may be longer.
-const FRAME_BYTES_MAX: usize = 256;
+const FRAME_BYTES_MAX: usize = 1 << 10;
 const MAGIC: [u8; 8] = *b"STOAPEER";
-/// A hello without the text at its end.
-const HELLO_BYTES: usize = 105;
+/// A hello without the starts and the text at its end.
+const HELLO_BYTES: usize = 138;
+const START_BYTES: usize = 8;
 const SOFTWARE_BYTES_MAX: usize = 64;
 const PROOF_BYTES: usize = 32;
-/// Texts of others are cut after this many characters before they are shown.
-const TEXT_CHARS_MAX: usize = FRAME_BYTES_MAX;
+/// Reasons and other texts of others have no more bytes, and are cut after as many characters before they are shown.
+const TEXT_MAX: usize = 256;
 
 /// What a server with TLS answers when it is spoken to without: a record of TLS that is an alert.
 const TLS_ALERT: [u8; 2] = [21, 3];
@@ -53,10 +55,12 @@ pub(super) enum Purpose {
 pub(crate) struct Identity {
     /// The member that it is.
     pub(crate) id: u64,
-    /// Drawn when its process started.
-    pub(crate) incarnation: u64,
     /// Its data folder.
-    pub(crate) disk: [u8; 16],
+    pub(crate) disk: DiskId,
+    /// Its starts with that.
+    pub(crate) starts: Starts,
+    /// What it knows of this server.
+    pub(crate) knows: Option<KnownDisk>,
     /// Which history it has, or would found.
     pub(crate) standing: Standing,
     /// The version of the protocol between servers.
@@ -65,15 +69,25 @@ pub(crate) struct Identity {
     pub(crate) software: String,
 }
 
+impl Identity {
+    /// Which process of the server it is.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.starts.ids().last().copied().unwrap_or_default()
+    }
+}
+
 /// What this server says of itself, and what it proves it with.
 pub(super) struct Local {
     pub(super) me: u64,
-    pub(super) disk: [u8; 16],
+    pub(super) disk: DiskId,
+    /// The present start is the last one.
+    pub(super) starts: Starts,
+    /// What is known of the others.
+    pub(super) known: watch::Receiver<Disks>,
     /// Which history it has, or would found; it comes to one while it runs.
     pub(super) standing: watch::Receiver<Standing>,
     /// The partition that its connections are for.
     pub(super) share: Share,
-    pub(super) incarnation: u64,
     pub(super) software: String,
     pub(super) secret: Option<Vec<u8>>,
 }
@@ -92,7 +106,7 @@ pub(super) struct Hello {
 impl Local {
     fn hello(&self, to: u64, purpose: Purpose, standing: Standing) -> Result<Vec<u8>, String> {
         let challenge: [u8; 32] = random::bytes()?;
-        let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
+        let mut bytes = Vec::with_capacity(HELLO_BYTES + Starts::IDS_MAX * START_BYTES + SOFTWARE_BYTES_MAX);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&protocol(self.share).to_le_bytes());
         let Share { partition, partitions } = self.share;
@@ -100,7 +114,6 @@ impl Local {
         bytes.extend_from_slice(&self.me.to_le_bytes());
         bytes.extend_from_slice(&to.to_le_bytes());
         bytes.extend_from_slice(&self.disk);
-        bytes.extend_from_slice(&self.incarnation.to_le_bytes());
         bytes.extend_from_slice(&challenge);
         let (kind, history) = match standing {
             Standing::New => (0, HistoryId::default()),
@@ -109,6 +122,15 @@ impl Local {
         };
         bytes.push(kind);
         bytes.extend_from_slice(&history.0);
+        let known = self.known.borrow().get(&to).copied();
+        let start = known.and_then(|known| known.start).unwrap_or(Start { number: 0, id: 0 });
+        bytes.extend_from_slice(&known.map_or([0; 16], |known| known.id));
+        bytes.extend_from_slice(&start.number.to_le_bytes());
+        bytes.extend_from_slice(&start.id.to_le_bytes());
+        bytes.extend_from_slice(&self.starts.count().to_le_bytes());
+        let ids = self.starts.ids();
+        bytes.push(ids.len() as u8);
+        ids.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
         let text = self.software.as_bytes();
         bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
         Ok(bytes)
@@ -142,6 +164,12 @@ impl Local {
             _ => self.check_share(hello),
         }?;
         self.check_history(hello)
+    }
+
+    /// Whether another server knows a later start of this one than its folder has: then that is an older copy.
+    pub(super) fn is_older_than_known(&self, by: &Identity) -> bool {
+        let known = by.knows.filter(|known| known.id == self.disk);
+        known.and_then(|known| known.start).is_some_and(|start| self.starts.lack(start))
     }
 
     /// Servers of two ensembles have nothing to say to each other.
@@ -217,11 +245,27 @@ enum Role {
     Acceptor,
 }
 
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+fn short() -> String {
+    "its hello is cut short".to_owned()
+}
+
+/// The starts in a hello, and what follows.
+fn read_starts(hello: &[u8]) -> Result<(Starts, &[u8]), String> {
+    let count = u64::from_le_bytes(field(hello, HELLO_BYTES - 9).ok_or_else(short)?);
+    let ids = usize::from(*hello.get(HELLO_BYTES - 1).ok_or_else(short)?) * START_BYTES;
+    let rest = hello.get(HELLO_BYTES..).ok_or_else(short)?;
+    let (ids, software) = rest.split_at_checked(ids).ok_or_else(short)?;
+    let ids = ids.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id)).collect();
+    let starts = Starts::of(count, ids).filter(|starts| starts.count() > 0);
+    Ok((starts.ok_or("its starts contradict themselves: is it of another release?")?, software))
+}
+
 impl Hello {
     fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-            bytes.get(at..at + N)?.try_into().ok()
-        }
         if field(&bytes, 0) != Some(MAGIC) {
             return Err(
                 "it does not speak as a Stoa server of an ensemble: what listens or connects there?".into()
@@ -229,7 +273,6 @@ impl Hello {
         }
         // The rest of a hello may look different in another version.
         let theirs = field(&bytes, 8).map_or(0, u32::from_le_bytes);
-        let short = || "its hello is cut short".to_owned();
         let share = field(&bytes, 14).map(|[partition, partitions]| Share { partition, partitions });
         let ours = share.map_or(PROTOCOL, protocol);
         if theirs != ours {
@@ -244,20 +287,30 @@ impl Hello {
             Some(3) => Purpose::Lifeline,
             _ => return Err("the purpose of its connection is unknown: is it of another release?".into()),
         };
-        let history = HistoryId(field(&bytes, 89).ok_or_else(short)?);
-        let standing = match bytes.get(88) {
+        let history = HistoryId(field(&bytes, 81).ok_or_else(short)?);
+        let standing = match bytes.get(80) {
             Some(0) => Standing::New,
             Some(1) => Standing::Founds(history),
             Some(2) => Standing::Has(history),
             _ => return Err("what it says of its history is unknown: is it of another release?".into()),
         };
-        let software = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
+        let (starts, software) = read_starts(&bytes)?;
         let software = &software[..software.len().min(SOFTWARE_BYTES_MAX)];
+        let start = Start {
+            number: u64::from_le_bytes(field(&bytes, 113).ok_or_else(short)?),
+            id: u64::from_le_bytes(field(&bytes, 121).ok_or_else(short)?),
+        };
+        let known = (start.number > 0).then_some(start);
+        let known = known.map(|start| {
+            Ok::<_, String>(KnownDisk { id: field(&bytes, 97).ok_or_else(short)?, start: Some(start) })
+        });
+        let known = known.transpose()?;
         Ok(Self {
             identity: Identity {
                 id: u64::from_le_bytes(field(&bytes, 16).ok_or_else(short)?),
-                incarnation: u64::from_le_bytes(field(&bytes, 48).ok_or_else(short)?),
                 disk: field(&bytes, 32).ok_or_else(short)?,
+                starts,
+                knows: known,
                 standing,
                 protocol: theirs,
                 software: printable(software),
@@ -274,7 +327,7 @@ impl Hello {
 /// A text of another server, fit for a log: short, and without anything that moves a cursor.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for character in String::from_utf8_lossy(bytes).chars().take(TEXT_CHARS_MAX) {
+    for character in String::from_utf8_lossy(bytes).chars().take(TEXT_MAX) {
         let _ = match character.is_control() {
             true => write!(text, "{}", character.escape_default()),
             false => write!(text, "{character}"),
@@ -304,6 +357,7 @@ impl Met {
             (None, None) => "it is new, as this server is",
             (Some(_), None) => "it is new, and joins the ensemble of this server",
             (None, Some(_)) => "this server is new, and joins its ensemble",
+            (Some(ours), Some(theirs)) if ours == theirs => "the data folder of this server is an older copy",
             (Some(_), Some(_)) => "it is of another ensemble",
         }
     }
@@ -372,7 +426,7 @@ pub(super) async fn refuse<S>(stream: &mut S, why: &str)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let why = &why.as_bytes()[..why.len().min(FRAME_BYTES_MAX)];
+    let why = &why.as_bytes()[..why.len().min(TEXT_MAX)];
     if send(stream, FrameKind::Refused, why).await.is_ok() {
         let _ = stream.shutdown().await;
     }
@@ -416,12 +470,14 @@ mod tests {
     use super::*;
 
     fn local(me: u64, secret: Option<&str>) -> Local {
+        let known = [(1, KnownDisk { id: [1; 16], start: Some(Start { number: 2, id: 101 }) })].into();
         Local {
             me,
             disk: [u8::try_from(me).unwrap(); 16],
+            starts: Starts::default().and(7).and(100 + me),
+            known: watch::channel(known).1,
             standing: watch::channel(Standing::Has(HistoryId([7; 16]))).1,
             share: Share { partition: 1, partitions: 4 },
-            incarnation: 100 + me,
             software: "stoa 9".into(),
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
         }
@@ -458,8 +514,10 @@ mod tests {
             let (of_two, of_one) = (of_two.unwrap(), of_one.unwrap());
             assert!(of_two.is_of_one_history() && of_one.is_of_one_history());
             let (of_two, of_one) = (of_two.identity, of_one.identity);
-            assert_eq!((of_one.id, of_one.incarnation, of_one.disk), (1, 101, [1; 16]));
-            assert_eq!((of_two.id, of_two.incarnation, of_two.disk), (2, 102, [2; 16]));
+            assert_eq!((of_one.id, of_one.incarnation(), of_one.disk), (1, 101, [1; 16]));
+            assert_eq!((of_two.id, of_two.incarnation(), of_two.disk), (2, 102, [2; 16]));
+            assert_eq!(of_one.starts, Starts::default().and(7).and(101));
+            assert_eq!((of_one.knows, of_two.knows), (None, Some(KnownDisk::shown([1; 16], &of_one.starts))));
             assert_eq!((of_two.software.as_str(), of_two.protocol), ("stoa 9", PROTOCOL_OF_SEVERAL));
         }
     }
@@ -512,7 +570,7 @@ mod tests {
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;
             let (near, far) = (near.unwrap_err(), far.unwrap_err());
-            assert!(far.contains(expected) && far.len() <= FRAME_BYTES_MAX, "{far}");
+            assert!(far.contains(expected) && far.len() <= TEXT_MAX, "{far}");
             assert!(near.starts_with("refused: ") && near.contains(expected), "{near}");
         }
     }
@@ -593,7 +651,7 @@ mod tests {
     #[test]
     fn hellos_that_are_cut_or_foreign_are_refused() {
         let whole = local(1, None).hello(2, Purpose::Messages, Standing::New).unwrap();
-        for cut in 0..HELLO_BYTES {
+        for cut in 0..HELLO_BYTES + 2 * START_BYTES {
             assert!(Hello::parse(whole[..cut].to_vec()).is_err(), "{cut}");
         }
         assert_eq!(whole[12..16], [1, 0, 1, 4]);
@@ -603,8 +661,20 @@ mod tests {
         let mut odd = whole;
         odd[12] = 4;
         assert!(Hello::parse(odd.clone()).err().unwrap().contains("purpose"));
-        (odd[12], odd[88]) = (1, 3);
-        assert!(Hello::parse(odd).err().unwrap().contains("history"));
+        (odd[12], odd[80]) = (1, 3);
+        assert!(Hello::parse(odd.clone()).err().unwrap().contains("history"));
+        odd[80] = 2;
+        for (at, wrong) in [(129, 1), (129, 3), (136, 1), (137, 0), (137, 1), (137, 3)] {
+            let mut odd = odd.clone();
+            odd[at] = wrong;
+            assert!(Hello::parse(odd).is_err(), "{wrong} at {at}");
+        }
+        assert!(Hello::parse(odd).is_ok());
+        let starts = (0..100).fold(Starts::default(), Starts::and);
+        let long = Local { starts, software: "s".repeat(100), ..local(1, None) };
+        let longest = long.hello(2, Purpose::Messages, Standing::New).unwrap();
+        assert!(longest.len() <= FRAME_BYTES_MAX, "{}", longest.len());
+        assert_eq!(Hello::parse(longest).unwrap().identity.starts, long.starts);
         assert_eq!(printable(b"a\x1b[2Jb\xff\n"), "a\\u{1b}[2Jb\u{fffd}\\n");
     }
 }

@@ -137,7 +137,7 @@ impl PeerMember {
     }
 
     pub(super) fn incarnation(&self, direction: Direction) -> Option<u64> {
-        self.links(direction).borrow().as_ref().map(|up| up.identity.incarnation)
+        self.links(direction).borrow().as_ref().map(|up| up.identity.incarnation())
     }
 
     /// A process of the peer has connected. True when it is one that another one had taken the place of: whoever has

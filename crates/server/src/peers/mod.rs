@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{Pieces, Share, Standing};
+use stoa_core::{DiskId, Pieces, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -49,7 +49,7 @@ pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
 
 use crate::complaints::Complaints;
-use crate::random;
+use crate::known_disks::Disks;
 use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link, Received};
@@ -65,8 +65,12 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// What the partitions of this process share when they meet the other servers.
 #[derive(Clone)]
 pub(crate) struct Common {
-    /// Drawn for this process.
-    incarnation: u64,
+    /// Those of this server with its folder, which are durable; the present one is the last.
+    starts: Starts,
+    /// The others' disks, as far as they are known: each is told what is known of its own.
+    pub(crate) known: watch::Sender<Disks>,
+    /// By what the folder had when this process began, this server needs nobody to decide.
+    decided_alone: bool,
     /// `None` where the system has no such thing.
     lifelines: Option<Arc<Lifelines>>,
     complaints: Arc<Complaints>,
@@ -77,7 +81,12 @@ pub(crate) struct Common {
 impl Common {
     /// To be made once, before anything else. What an earlier process has left of snapshots in the folder
     /// is removed.
-    pub(crate) fn new(folder: &Path, standing: Standing) -> Result<Self, String> {
+    pub(crate) fn new(
+        folder: &Path,
+        starts: Starts,
+        standing: Standing,
+        decided_alone: bool,
+    ) -> Result<Self, String> {
         snapshot::clean(folder)
             .map_err(|error| format!("old snapshots in {} cannot be removed: {error}", folder.display()))?;
         let lifelines = Lifelines::start()
@@ -88,7 +97,9 @@ impl Common {
             })
             .ok();
         Ok(Self {
-            incarnation: u64::from_ne_bytes(random::bytes()?),
+            starts,
+            known: watch::channel(Disks::new()).0,
+            decided_alone,
             lifelines: lifelines.map(Arc::new),
             complaints: Arc::new(Complaints::new(
                 "connections between servers were refused or closed, or snapshots not received",
@@ -103,7 +114,7 @@ pub(crate) struct PeerOptions {
     /// The member that this server is.
     pub(crate) me: u64,
     /// The data folder, for the others to tell a server from one that has lost its data.
-    pub(crate) disk: [u8; 16],
+    pub(crate) disk: DiskId,
     /// The partition, and how many there are: as many on all servers.
     pub(crate) share: Share,
     /// Those who connect for this partition.
@@ -125,6 +136,9 @@ pub(crate) struct PeerOptions {
 pub(crate) enum PeerEvent {
     /// A peer has said who it is and which history it has; it is not of this server's, so that is all.
     Met(u64, Identity),
+    /// This server needs nobody to decide, by its folder, and this peer of its history knows a later start of it: the
+    /// folder is an older copy, from before there were others. The connection has ended before anything was said.
+    OwnFolderIsOlder(u64),
     /// A peer of this server's history can be sent to, and what it sends from now on follows.
     Connected(u64, Identity),
     /// A peer that was connected is so no more; why, and which connection failed.
@@ -184,14 +198,14 @@ impl Peers {
         events: UnboundedSender<PeerEvent>,
     ) -> Self {
         let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software } = options;
-        let incarnation = common.incarnation;
         let inner = Rc::new(Inner {
             local: Local {
                 me,
                 disk,
+                starts: common.starts.clone(),
+                known: common.known.subscribe(),
                 standing: common.standing.subscribe(),
                 share,
-                incarnation,
                 software,
                 secret,
             },
@@ -327,6 +341,11 @@ impl Peers {
         self.inner.common.standing.send_replace(standing);
     }
 
+    /// Whether a peer knows a later start of this server than its folder has: then that is an older copy.
+    pub(crate) fn is_older_than_known(&self, by: &Identity) -> bool {
+        self.inner.local.is_older_than_known(by)
+    }
+
     /// How it stands with every member, by id.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.inner.members.borrow().values().map(|member| member.status()).collect()
@@ -376,13 +395,18 @@ impl Inner {
         }
     }
 
-    /// A member is proven. Whether it is of this server's history; if not, it was met, and the connection ends.
+    /// A member is proven. Whether there is more to say: it is of this server's history, and this one is what it was. If
+    /// not, it was met, and the connection ends.
     fn acquaint(&self, met: &Met) -> bool {
-        let is_same = met.is_of_one_history();
-        if !is_same && self.partition() == 0 {
-            self.tell(PeerEvent::Met(met.identity.id, met.identity.clone()));
+        let (is_same, id) = (met.is_of_one_history(), met.identity.id);
+        let is_older = is_same && self.common.decided_alone && self.local.is_older_than_known(&met.identity);
+        match (is_same, is_older) {
+            (true, false) => return true,
+            (true, true) => self.tell(PeerEvent::OwnFolderIsOlder(id)),
+            _ if self.partition() == 0 => self.tell(PeerEvent::Met(id, met.identity.clone())),
+            _ => {}
         }
-        is_same
+        false
     }
 
     /// Keeps the connection to a member, for as long as its address is the same.
@@ -487,11 +511,11 @@ impl Inner {
     fn up(&self, member: &Rc<PeerMember>, up: Up, direction: Direction) {
         self.lose(member, direction, "replaced by a newer one");
         let other = direction.other();
-        if member.incarnation(other).is_some_and(|known| known != up.identity.incarnation) {
+        if member.incarnation(other).is_some_and(|known| known != up.identity.incarnation()) {
             // The handshake that ended last is that of the process that lives.
             self.lose(member, other, "it leads to an earlier process of the peer");
         }
-        let takes_turns = member.takes_turns(up.identity.incarnation);
+        let takes_turns = member.takes_turns(up.identity.incarnation());
         member.links(direction).replace(Some(up));
         if takes_turns {
             let why = format!(
@@ -584,7 +608,7 @@ impl Inner {
         match hello.purpose {
             Purpose::Messages => self.run(&member, Direction::From, stream, hello.identity).await,
             Purpose::Snapshot => self.receive_snapshot(stream, &member),
-            Purpose::Lifeline => self.watch(stream, &member, hello.identity.incarnation),
+            Purpose::Lifeline => self.watch(stream, &member, hello.identity.incarnation()),
         }
     }
 

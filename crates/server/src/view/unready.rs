@@ -105,15 +105,25 @@ impl EnsembleStatus {
         let changed: Vec<_> = voters.iter().copied().filter(|member| member.has_other_disk).collect();
         if changed.len() > (voters.len() - 1) / 2 {
             return format!(
-                "no leader is known: the servers {} have come back with other data folders than they had, and the others \
-                 are no majority without what was in those. Put the folders back; or, if they are lost for good, stop all \
+                "no leader is known: the servers {} have come back with other data folders than they had, or with older \
+                 copies of them, and the others are no majority without what was in those. Put the folders back; or, if they are lost for good, stop all \
                  servers, run `stoa recover` on the folder of this one, and start the others with empty ones",
                 numbers(&changed),
             );
         }
-        let is_reached = |member: &&&MemberStatus| member.id == self.id || is_connected(member);
+        // What another one says does not count: it has to join anew, which takes a leader.
+        let counts = |member: &MemberStatus| is_connected(member) && !member.has_other_disk;
+        let is_reached = |member: &&&MemberStatus| member.id == self.id || counts(member);
         let (reached, needed) = (voters.iter().filter(is_reached).count(), voters.len() / 2 + 1);
-        let others = self.unreached(|member| member.votes);
+        let mut others = self.unreached(|member| member.votes && !member.has_other_disk);
+        if !changed.is_empty() {
+            let _ = write!(
+                others,
+                "; server {} has come back with another data folder than it had, or with an older copy of it, and counts \
+                 again when a leader has let it join anew",
+                numbers(&changed)
+            );
+        }
         let counts = format!("{reached} of {} servers that vote", voters.len());
         let own = if self.votes() { ", itself included" } else { "" };
         if reached < needed {
@@ -287,7 +297,10 @@ mod tests {
     fn who_is_left_of_a_majority_says_what_can_be_done() {
         let mut left = looking();
         left.ensemble.members[0].has_other_disk = true;
-        starts(left.unready(), "no leader is known, and an election is under way");
+        let why = left.unready().unwrap();
+        let expected = "an election is under way: this server reaches 2 of 3 servers that vote, itself included; \
+                        server 1 has come back with another data folder than it had, or with an older copy";
+        assert!(why.contains(expected), "{why}");
         left.ensemble.members[2].has_other_disk = true;
         let why = left.unready().unwrap();
         assert!(why.contains("the servers 1, 3 have come back") && why.contains("`stoa recover`"), "{why}");

@@ -2,17 +2,33 @@
 //!
 //! A server that has lost its disk must not vote as if it had its past. So every server remembers the
 //! disk with which it has met each other one, and does not listen to one that comes with another disk
-//! until that was taken out of the ensemble, unless it leads.
+//! until that was taken out of the ensemble, unless it leads. The same goes for one that comes with an older copy of its
+//! disk, which lacks the start that was heard of last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_core::{Now, Shard};
+use stoa_core::{Now, Shard, Start, Starts};
+
+/// The disk of another server, and the last start with it that was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownDisk {
+    pub(crate) id: u64,
+    pub(crate) start: Option<Start>,
+}
+
+impl KnownDisk {
+    /// Whether a server shows this one, or an older copy of it that lacks the start.
+    pub(crate) fn is(&self, disk: u64, starts: &Starts) -> bool {
+        self.id == disk && self.start.is_none_or(|start| !starts.lack(start))
+    }
+}
 
 /// The disks that a server has met the others with; it is durable.
-pub(crate) type KnownDisks = BTreeMap<u8, u64>;
+pub(crate) type KnownDisks = BTreeMap<u8, KnownDisk>;
 
-/// The number of a disk, from its id as servers say it.
-pub(crate) fn disk_id(id: [u8; 16]) -> u64 {
-    u128::from_be_bytes(id) as u64
+/// The disks of those who have founded a history, from their ids as servers say them.
+pub(crate) fn of_founders(founders: BTreeMap<u8, [u8; 16]>) -> KnownDisks {
+    let known = |id: [u8; 16]| KnownDisk { id: u128::from_be_bytes(id) as u64, start: None };
+    founders.into_iter().map(|(server, id)| (server, known(id))).collect()
 }
 
 /// What a running server knows of the others.
@@ -22,8 +38,8 @@ pub(crate) struct Acquaintance {
     pub(crate) circle: BTreeSet<u8>,
     /// Those whom its settings name.
     named: BTreeSet<u8>,
-    /// Those that have come back with another disk.
-    strangers: BTreeMap<u8, u64>,
+    /// Those that have come back with another disk, or with an older copy of theirs.
+    strangers: BTreeMap<u8, KnownDisk>,
 }
 
 /// The servers of a list as it stands in `/zookeeper/config`.
@@ -46,13 +62,22 @@ impl Acquaintance {
         known.extend(self.strangers.remove_entry(&peer));
     }
 
-    /// Another server is connected, and shows its disk.
-    pub(crate) fn meet(&mut self, server: &mut Shard, known: &mut KnownDisks, peer: u8, disk: u64, now: Now) {
-        if *known.entry(peer).or_insert(disk) == disk {
+    /// Another server is connected, and shows its disk and its starts.
+    pub(crate) fn meet(
+        &mut self,
+        server: &mut Shard,
+        known: &mut KnownDisks,
+        peer: u8,
+        (disk, starts): (u64, &Starts),
+        now: Now,
+    ) {
+        let shown = KnownDisk { id: disk, start: starts.last() };
+        if known.get(&peer).is_none_or(|known| known.is(disk, starts)) {
+            known.insert(peer, shown);
             self.strangers.remove(&peer);
             server.peer_connected(peer, now);
         } else {
-            self.strangers.insert(peer, disk);
+            self.strangers.insert(peer, shown);
             server.peer_emptied(peer, now);
         }
     }

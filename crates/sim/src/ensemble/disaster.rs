@@ -200,7 +200,7 @@ impl World {
             let joins = self.rng.one_in(2);
             let stays = may_stay && id != survivor && self.needs_others(id);
             let Some(machine) = self.machines.get_mut(&id) else { continue };
-            machine.out_since_us = None;
+            (machine.out_since_us, machine.copy) = (None, None);
             // Whoever is not among those who began the first ensemble has to be named by all.
             machine.names_all |= !founders.contains(&survivor);
             if id == survivor {

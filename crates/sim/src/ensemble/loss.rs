@@ -1,6 +1,7 @@
-//! Disks that lose what they held: replaced by an empty one, or with a bit that has flipped. Never more
-//! at a time than the others can do without: what was promised must be on disks that are whole.
+//! Disks that lose what they held: replaced by an empty one or by an older copy, or with a bit that has flipped. Never
+//! more at a time than the others can do without: what was promised must be on disks that are whole.
 
+use super::acquaintance::{KnownDisk, KnownDisks};
 use super::machine::Machine;
 use super::process::Process;
 use super::roster::{Role, Roster};
@@ -8,7 +9,7 @@ use super::visitor::Judges;
 use super::world::{Happening, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
-use stoa_core::Status;
+use stoa_core::{Starts, Status};
 use stoa_group::Restored;
 use stoa_storage::StorageError;
 use stoa_storage::faulty::FaultyDisk;
@@ -25,11 +26,48 @@ pub(super) struct Flipped {
     around: Vec<u8>,
 }
 
+/// What a disk was, with everything that its server had on it.
+#[derive(Clone)]
+pub(super) struct OlderCopy {
+    disk: FaultyDisk,
+    known: KnownDisks,
+    starts: Starts,
+    stored: Restored,
+    offered: Option<(u64, u64)>,
+    synced: u64,
+    last_batch: Option<(String, u64)>,
+}
+
+/// Once in so many starts a copy is replaced by a newer one.
+const COPY_ONE_IN: u64 = 3;
+
 impl Machine {
+    fn copy(&self) -> OlderCopy {
+        OlderCopy {
+            disk: self.disk.clone(),
+            known: self.known.clone(),
+            starts: self.starts.clone(),
+            stored: self.stored.clone(),
+            offered: self.offered,
+            synced: self.synced,
+            last_batch: self.last_batch.clone(),
+        }
+    }
+
+    /// Puts an older copy of the disk in its place.
+    fn put_back(&mut self, copy: OlderCopy) {
+        let OlderCopy { disk, known, starts, stored, offered, synced, last_batch } = copy;
+        (self.disk, self.known, self.starts) = (disk, known, starts);
+        (self.stored, self.offered, self.synced) = (stored, offered, synced);
+        (self.last_batch, self.flipped) = (last_batch, None);
+    }
+
     /// Another disk, with nothing on it that is expected to be there.
     pub(super) fn replace(&mut self, disk: FaultyDisk, disk_id: u64) {
         self.disk = disk;
         self.known.clear();
+        self.starts = Starts::default();
+        self.copy = None;
         self.stored = Restored::default();
         self.flipped = None;
         self.last_batch = None;
@@ -88,17 +126,25 @@ impl World {
         let Self { lost, machines, .. } = self;
         lost.retain(|id, last| {
             let machine = &machines[id];
-            let is_trusted = |other: &Machine| other.known.get(id) == Some(&machine.disk_id);
             let has_all = machine.process.is_some() && machine.stored.vote.committed >= *last;
-            let others = leading.voters.iter().filter(|voter| *voter != id);
-            !(has_all && others.into_iter().all(|voter| is_trusted(&machines[voter])))
+            let knows = |one: &Machine, id: &u8, other: &Machine| {
+                one.known.get(id).is_some_and(|known| known.is(other.disk_id, &other.starts))
+            };
+            // What it knows of the others may be as old as its disk. Whoever joined anew since is a stranger to it, until
+            // it leads, if it was told of that by a snapshot.
+            let is_trusted = |voter: &u8| {
+                let other = &machines[voter];
+                knows(other, id, machine) && knows(machine, voter, other)
+            };
+            !(has_all && leading.voters.iter().filter(|voter| *voter != id).all(is_trusted))
         });
         let is_rotten = |machine: &Machine| machine.flipped.is_some();
         let others_are_whole = lost.keys().all(|lost| *lost == id)
             && machines.iter().all(|(it, at)| *it == id || !is_rotten(at));
         // Whoever has never met it would take its new disk for the one that it always had.
         let disk_id = self.machines[&id].disk_id;
-        let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id) == Some(&disk_id);
+        let has = |known: &KnownDisk| known.id == disk_id;
+        let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id).is_some_and(has);
         // They must be able to elect without it.
         let others = leading.voters.iter().filter(|voter| **voter != id && self.knows_members(**voter));
         others_are_whole
@@ -116,6 +162,43 @@ impl World {
             self.crash(id, "its disk is lost", true);
             self.replace_disk(id, is_new);
         }
+    }
+
+    /// Before a server starts, what is on its disk may be copied.
+    pub(super) fn keep_copy(&mut self, id: u8) {
+        if self.settings.faults.rollback_ms == 0 || self.healing {
+            return;
+        }
+        let another = self.rng.one_in(COPY_ONE_IN);
+        let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else { return };
+        if machine.flipped.is_none() && (another || machine.copy.is_none()) {
+            machine.copy = Some(machine.copy());
+        }
+    }
+
+    /// The disk of a server is replaced by an older copy of itself, and all who vote have met a later start.
+    pub(super) fn roll_back(&mut self, id: u8) {
+        let Some(copy) = self.machines[&id].copy.clone() else { return };
+        let is_later = |known: &KnownDisk| known.start.is_some_and(|start| copy.starts.lack(start));
+        let know_later = self.machines.iter().filter(|(other, _)| **other != id);
+        let mut know_later = know_later.map(|(_, other)| other.known.get(&id).is_some_and(is_later));
+        if !know_later.all(|knows| knows) || self.is_new(id) || !self.may_lose(id) {
+            return;
+        }
+        self.troubled(0);
+        self.crash(id, "an older copy of its disk is put back", true);
+        let seed = self.rng.next_u64();
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        let last = machine.stored.last().max(self.lost.get(&id).copied().unwrap_or(0));
+        self.lost.insert(id, last);
+        self.counts.rolled_back += 1;
+        machine.put_back(copy);
+        machine.disk.reseed(seed);
+        machine.disk.set_capacity(u64::MAX);
+        machine.is_full = false;
+        let (position, starts) = (machine.stored.last(), machine.starts.count());
+        let what = format_args!("server {id} has an older copy: up to {position} of {last}, {starts} starts");
+        self.trace.event(self.now_us, "disk", what);
     }
 
     fn replace_disk(&mut self, id: u8, is_new: bool) {

@@ -1,7 +1,7 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
 use super::acquaintance::KnownDisks;
-use super::loss::Flipped;
+use super::loss::{Flipped, OlderCopy};
 use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::world::{Failure, Happening, World};
 use crate::check::{Checker, Violation, compare};
@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_core::Shard;
-use stoa_core::{Append, Config, Recovered, TakenOver};
+use stoa_core::{Append, Config, Recovered, Starts, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -35,14 +35,17 @@ pub(super) struct Machine {
     /// What its server was told to store, durable or not; of what was recovered only the rest counts.
     pub(super) stored: Restored,
     /// Where on the timeline the newest snapshot stands, and its number.
-    offered: Option<(u64, u64)>,
+    pub(super) offered: Option<(u64, u64)>,
     /// The last record of which the disk has said that it has it.
-    synced: u64,
+    pub(super) synced: u64,
     /// It does not start by itself.
     pub(super) stays_down: bool,
     /// The name of its disk, and the names of those of the others, as it has met them.
     pub(super) disk_id: u64,
     pub(super) known: KnownDisks,
+    /// Its server's starts, as the disk has them, and what the disk was before one of them.
+    pub(super) starts: Starts,
+    pub(super) copy: Option<OlderCopy>,
     /// Its settings name all servers there are.
     pub(super) names_all: bool,
     /// Since when its server has had no part in the ensemble.
@@ -75,6 +78,8 @@ impl Machine {
             stays_down: false,
             disk_id: rng.next_u64(),
             known: KnownDisks::new(),
+            starts: Starts::default(),
+            copy: None,
             names_all: joins,
             out_since_us: None,
             joins,
@@ -340,6 +345,7 @@ impl World {
         let fault = !self.healing && self.rng.one_in(chance);
         let calls = self.rng.below(8);
         let copied = faults.copies_percent > 0 && self.rng.percent(faults.copies_percent);
+        self.keep_copy(id);
         let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else {
             return Ok(());
         };
@@ -489,6 +495,7 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         machine.process = Some(Process::new(id, alone, threads, LogThread::new(log), now));
         machine.life += 1;
+        machine.starts = std::mem::take(&mut machine.starts).and(machine.life);
         machine.late.clear();
         self.counts.starts += 1;
         for of in 0..self.partitions() {

@@ -4,7 +4,7 @@
 //! Every call of a core is followed by a look at how far it has applied its timeline: what it has
 //! applied, and the state that it has come to, is shown to the judges.
 
-use super::acquaintance::{Acquaintance, KnownDisks, disk_id};
+use super::acquaintance::{Acquaintance, KnownDisks, of_founders};
 use super::expiry::Expiry;
 use super::history::{Did, items};
 use super::places::check_places;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_core::{
-    Append, ConnectionId, HistoryId, Now, PeerOutput, Shard, ShardMessage, SnapshotOutput, Standing,
+    Append, ConnectionId, HistoryId, Now, PeerOutput, Shard, ShardMessage, SnapshotOutput, Standing, Starts,
     StateLoader,
 };
 use stoa_group::{Entry, Restored, Store};
@@ -38,8 +38,8 @@ pub(super) enum Input {
     Bytes(Key, Vec<u8>),
     HangUp(Key),
     Peer(u8, Bytes),
-    /// Another server is connected, with this disk.
-    PeerConnected(u8, u64),
+    /// Another server is connected, with this disk and these starts.
+    PeerConnected(u8, u64, Starts),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -371,9 +371,10 @@ impl Process {
             Input::Peer(from, message) => self.peer_message(of, from, message, scene)?,
             // The disks are the first partition's business, with which the log is.
             Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
-            Input::PeerConnected(peer, _) if of > 0 => thread.core.peer_connected(peer, now),
-            Input::PeerConnected(peer, disk) => {
-                thread.acquaintance.meet(&mut thread.core, scene.known, peer, disk, now);
+            Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
+            Input::PeerConnected(peer, disk, starts) => {
+                let shown = (disk, &starts);
+                thread.acquaintance.meet(&mut thread.core, scene.known, peer, shown, now);
             }
             Input::PeerLost(peer) => thread.core.peer_lost(peer, now),
             Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
@@ -518,7 +519,7 @@ impl Process {
                         "history",
                         format_args!("server {} has {history}", self.id),
                     );
-                    *scene.known = founders.into_iter().map(|(id, disk)| (id, disk_id(disk))).collect();
+                    *scene.known = of_founders(founders);
                     out.has_news = true;
                 }
                 PeerOutput::Founds(_) => out.has_news = true,

@@ -35,6 +35,8 @@ pub struct Faults {
     pub hand_over_ms: u64,
     /// A server comes back with an empty disk.
     pub empty_ms: u64,
+    /// A server comes back with an older copy of its disk.
+    pub rollback_ms: u64,
     /// A bit of what a server has stored flips.
     pub rot_ms: u64,
     /// In so many of a hundred restarts of a server that stands alone, copies of its folder with a flipped bit are
@@ -167,6 +169,7 @@ pub(crate) const CALM: Faults = Faults {
     client_cut_ms: 0,
     hand_over_ms: 0,
     empty_ms: 0,
+    rollback_ms: 0,
     rot_ms: 0,
     copies_percent: 0,
     stop_ms: 0,
@@ -335,7 +338,8 @@ impl Settings {
                 it.faults = Faults { empty_ms: 0, rot_ms: 0, pause_ms: 4000, ..it.faults };
             }),
             Self::variant("losses", |it| {
-                it.faults = Faults { empty_ms: 700, crash_ms: 1500, cut_ms: 2000, ..CALM };
+                let losses = Faults { empty_ms: 700, rollback_ms: 300, ..CALM };
+                it.faults = Faults { crash_ms: 1500, cut_ms: 2000, ..losses };
             }),
             Self::variant("rot", |it| {
                 it.faults = Faults { rot_ms: 250, crash_ms: 500, power_loss_ms: 2000, cut_ms: 3000, ..CALM };

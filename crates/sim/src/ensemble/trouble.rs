@@ -34,6 +34,9 @@ pub enum Trouble {
     Stop,
     /// A server loses its disk, if the others can do without it.
     Empty,
+    /// An older copy of its disk is put back at a server, if the others can do without what it has forgotten, and know
+    /// of it.
+    Rollback,
     /// A bit of what a server has stored flips, if the others can do without that.
     Rot,
     /// One thread of a server stands still.
@@ -46,7 +49,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// All of it.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Crash,
         Self::PowerLoss,
         Self::DiskFull,
@@ -59,6 +62,7 @@ impl Trouble {
         Self::HandOver,
         Self::Stop,
         Self::Empty,
+        Self::Rollback,
         Self::Rot,
         Self::Stall,
         Self::LateWords,
@@ -109,6 +113,7 @@ impl World {
             Trouble::HandOver => faults.hand_over_ms,
             Trouble::Stop => faults.stop_ms,
             Trouble::Empty => faults.empty_ms,
+            Trouble::Rollback => faults.rollback_ms,
             Trouble::Rot => faults.rot_ms,
             Trouble::Stall => faults.stall_ms,
             Trouble::LateWords => faults.late_words_ms,
@@ -172,6 +177,7 @@ impl World {
             }
             Trouble::Stop => self.stop(id),
             Trouble::Empty => self.lose_disk(id),
+            Trouble::Rollback => self.roll_back(id),
             Trouble::Rot => self.rot(id),
             Trouble::Stall => self.stall(id),
             Trouble::LateWords => {

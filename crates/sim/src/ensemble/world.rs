@@ -83,6 +83,8 @@ pub struct Outcome {
     pub recoveries: u64,
     /// Disks that were replaced by an empty one.
     pub emptied: u64,
+    /// Disks that were replaced by an older copy.
+    pub rolled_back: u64,
     /// Bits that flipped on a disk.
     pub flipped: u64,
     /// Times that a server did not start because of what it found on its disk.
@@ -102,7 +104,7 @@ pub struct Outcome {
 summed! {
     Outcome {
         answers, events, moves, read_only, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
-        placed, calls, recoveries, emptied, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
+        placed, calls, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
 }
@@ -127,6 +129,7 @@ impl fmt::Display for Outcome {
             (self.calls, "calls of programs"),
             (self.recoveries, "times recovered from one folder"),
             (self.emptied, "disks lost"),
+            (self.rolled_back, "older copies of disks put back"),
             (self.flipped, "bits flipped"),
             (self.rot_noticed, "times rot noticed"),
             (self.checked.states, "whole states"),
@@ -726,8 +729,9 @@ impl World {
             Ok(false) => {}
             Ok(true) => {
                 for (id, peer) in [(a, b), (b, a)] {
-                    let disk = self.machines.get(&peer).map_or(0, |machine| machine.disk_id);
-                    self.push(id, of, Input::PeerConnected(peer, disk));
+                    let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.starts.clone()));
+                    let (disk, starts) = shown.unwrap_or_default();
+                    self.push(id, of, Input::PeerConnected(peer, disk, starts));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),

@@ -70,7 +70,7 @@ impl Plan {
             kind("members", 2, whole(), Faults { clock_jump_ms: 2000, stop_ms: 3000, ..ROUGH }),
             kind("snapshots", 0, lags(16, 1 << 10), Faults { cut_ms: 250, ..ROUGH }),
             kind("disks", 0, lags(60, 4 << 10), disks),
-            kind("losses", 0, lags(40, 2 << 10), Faults { empty_ms: 250, ..ROUGH }),
+            kind("losses", 0, lags(40, 2 << 10), Faults { empty_ms: 250, rollback_ms: 150, ..ROUGH }),
             kind(
                 "rot",
                 0,

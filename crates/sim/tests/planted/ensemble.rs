@@ -71,4 +71,5 @@ alarms! {
     a_learner_that_counts_as_a_voter_is_found: LearnerCounts in "members",
     an_outsider_that_is_heard_is_found: OutsiderIsHeard in "members",
     an_emptied_server_that_stays_is_found: EmptiedStays in "losses",
+    an_older_copy_that_stays_is_found: OlderCopyStays in "losses",
 }

@@ -83,8 +83,8 @@ impl<C: Copy + Ord> Timeline<C> {
 
     // ---- the other servers ----
 
-    /// Whether anything is taken from another server: not from one that has come back with another disk, but what a
-    /// leader says, for a majority has elected it with the disk that it has.
+    /// Whether anything is taken from another server: not from one that has come back with another disk or with an
+    /// older copy of its own, but what a leader says, for a majority has elected it with the disk that it has.
     #[must_use]
     pub fn listens_to(&self, from: u8, is_of_leader: bool) -> bool {
         !self.peers.is_emptied(from) || is_of_leader
@@ -151,8 +151,8 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    /// A member has come back with another disk than it had: it has to join anew. Until then it is
-    /// only listened to if it leads.
+    /// A member has come back with another disk than it had, or with an older copy of that: it has to join anew. Until
+    /// then it is only listened to if it leads.
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);

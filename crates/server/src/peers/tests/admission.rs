@@ -86,11 +86,11 @@ fn two_processes_with_one_id_are_noticed_when_they_take_turns() {
         };
         // A process that has ended, and the next one.
         drop(first);
-        puppet.local.incarnation = 2;
+        puppet.local.starts = started(2);
         let _second = puppet.connect(&target, Purpose::Messages).await.unwrap();
         server.lost().await;
         assert!(!is_told(&server));
-        puppet.local.incarnation = 1;
+        puppet.local.starts = started(1);
         let _first_again = puppet.connect(&target, Purpose::Messages).await.unwrap();
         server.until(is_told).await;
     });

@@ -57,7 +57,7 @@ fn a_lifeline_counts_only_as_long_as_the_connection_that_it_came_after() {
 fn a_lifeline_of_another_process_counts_for_nothing() {
     run(async {
         let (server, target, mut puppet, _to_server, _from_server) = with_puppet().await;
-        puppet.local.incarnation += 1;
+        puppet.local.starts = started(2);
         drop(puppet.connect(&target, Purpose::Lifeline).await.unwrap());
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!is_watched(&server, 2));

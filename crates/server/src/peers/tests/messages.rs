@@ -86,7 +86,7 @@ fn a_restarted_peer_is_lost_at_once_and_found_again_as_another_process() {
         };
         let two = Server::start(2, listener, members, &Setup::default());
         let after = one.connected().await;
-        assert_ne!(after.incarnation, before.incarnation);
+        assert_ne!(after.incarnation(), before.incarnation());
         two.connected().await;
         assert!(one.say(2, b"again"));
         assert_eq!(two.messages(1).await, [(1, Bytes::from_static(b"again"))]);
@@ -127,14 +127,14 @@ fn connections_to_different_processes_of_a_peer_do_not_make_it_connected() {
         let server = Server::start(1, listener, vec![puppet.address()], &Setup::default());
         // The first process connects, and ends before it is connected to.
         let mut first = puppet.connect(&target, Purpose::Messages).await.unwrap();
-        puppet.local.incarnation = 2;
+        puppet.local.starts = started(2);
         let mut from_server = puppet.accept().await;
         let closed = timeout(PATIENCE, first.read(&mut [0; 64])).await.unwrap();
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
         let mut second = puppet.connect(&target, Purpose::Messages).await.unwrap();
-        assert_eq!(server.connected().await.incarnation, 2);
+        assert_eq!(server.connected().await.incarnation(), 2);
         // A third one, while both connections of the second seem to be well.
-        puppet.local.incarnation = 3;
+        puppet.local.starts = started(3);
         let _third = puppet.connect(&target, Purpose::Messages).await.unwrap();
         assert!(server.lost().await.1.contains("replaced"));
         for of_second in [&mut second, &mut from_server] {
@@ -142,7 +142,7 @@ fn connections_to_different_processes_of_a_peer_do_not_make_it_connected() {
             assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
         }
         let _from = puppet.accept().await;
-        assert_eq!(server.connected().await.incarnation, 3);
+        assert_eq!(server.connected().await.incarnation(), 3);
     });
 }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{HistoryId, Share, Standing};
+use stoa_core::{HistoryId, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -26,6 +26,7 @@ use super::hello::{self, Local, Purpose};
 use super::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
 };
+use crate::known_disks::Disks;
 use crate::listen::{Bound, Listener};
 
 /// All servers are of this history.
@@ -93,7 +94,8 @@ impl Server {
         setup: &Setup,
     ) -> Vec<Self> {
         let folder = Rc::new(tempfile::tempdir().unwrap());
-        let common = Common::new(folder.path(), OF_ONE).unwrap();
+        let starts = started(u64::from_ne_bytes(crate::random::bytes().unwrap()));
+        let common = Common::new(folder.path(), starts, OF_ONE, false).unwrap();
         let (port, callers) = PeerPort::new(count, &common);
         let port = Rc::new(Open::new(port, listener));
         let start = |(partition, callers)| {
@@ -197,6 +199,11 @@ fn ensemble(count: u64, setup: &Setup) -> Vec<Server> {
     listeners.into_iter().map(start).collect()
 }
 
+/// The starts of a server of which this is the first and the only one.
+fn started(id: u64) -> Starts {
+    Starts::default().and(id)
+}
+
 /// A peer whose bytes are made by hand.
 struct Puppet {
     local: Local,
@@ -211,9 +218,10 @@ impl Puppet {
             local: Local {
                 me: id,
                 disk: [0; 16],
+                starts: started(1),
+                known: watch::channel(Disks::new()).1,
                 standing: watch::channel(OF_ONE).1,
                 share: Share::WHOLE,
-                incarnation: 1,
                 software: "puppet".into(),
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
             },

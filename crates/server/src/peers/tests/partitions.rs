@@ -45,7 +45,7 @@ fn a_thread_takes_its_connections_and_no_other() {
         let ours = Server::partitions(1, 2, near, &members, &Setup::default());
         // The other one's threads are real ones.
         let common_folder = tempfile::tempdir().unwrap();
-        let common = Common::new(common_folder.path(), OF_ONE).unwrap();
+        let common = Common::new(common_folder.path(), started(1), OF_ONE, false).unwrap();
         let (port, callers) = PeerPort::new(2, &common);
         let _port = Open::new(port, far);
         let threads: Vec<_> = (0..)
@@ -145,7 +145,7 @@ fn a_connection_for_another_partition_than_it_says_is_refused() {
 fn a_thread_that_stands_still_holds_up_no_other() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let common = Common::new(folder.path(), OF_ONE).unwrap();
+        let common = Common::new(folder.path(), started(1), OF_ONE, false).unwrap();
         let listener = bind();
         let target = listener.local_addr().unwrap();
         let (port, mut callers) = PeerPort::new(2, &common);
