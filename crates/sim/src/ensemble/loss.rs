@@ -179,7 +179,9 @@ impl World {
     /// The disk of a server is replaced by an older copy of itself, and all who vote have met a later start.
     pub(super) fn roll_back(&mut self, id: u8) {
         let Some(copy) = self.machines[&id].copy.clone() else { return };
-        let is_later = |known: &KnownDisk| known.start.is_some_and(|start| copy.starts.lack(start));
+        // Here each start has the number of the server's life as its id, which no copy takes back.
+        let last = copy.starts.last().map_or(0, |start| start.id);
+        let is_later = |known: &KnownDisk| known.start.is_some_and(|start| start.id > last);
         let know_later = self.machines.iter().filter(|(other, _)| **other != id);
         let mut know_later = know_later.map(|(_, other)| other.known.get(&id).is_some_and(is_later));
         if !know_later.all(|knows| knows) || self.is_new(id) || !self.may_lose(id) {

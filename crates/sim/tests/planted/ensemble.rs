@@ -1,7 +1,7 @@
 //! Bugs of servers that simulated ensembles find.
 
 use stoa_planted::Bug;
-use stoa_sim::ensemble::{Settings, World};
+use stoa_sim::ensemble::{Faults, Settings, World};
 
 use crate::wrong;
 
@@ -13,7 +13,16 @@ fn world(seed: u64, kind: &str) -> World {
 }
 
 fn found(kind: &str, bug: Bug) {
-    let found = (1..=SEEDS).any(|seed| wrong(bug, || world(seed, kind).run()).is_some());
+    found_with(kind, |_| {}, bug);
+}
+
+fn found_with(kind: &str, change: fn(&mut Settings), bug: Bug) {
+    let live = |seed| {
+        let mut settings = Settings::named(kind).expect("it is one of the kinds");
+        change(&mut settings);
+        World::new(seed, settings, false).run()
+    };
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || live(seed)).is_some());
     assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
 }
 
@@ -71,5 +80,14 @@ alarms! {
     a_learner_that_counts_as_a_voter_is_found: LearnerCounts in "members",
     an_outsider_that_is_heard_is_found: OutsiderIsHeard in "members",
     an_emptied_server_that_stays_is_found: EmptiedStays in "losses",
-    an_older_copy_that_stays_is_found: OlderCopyStays in "losses",
+}
+
+/// What a copy has forgotten is mostly a vote, and its server has to be asked for another one at once.
+#[test]
+fn an_older_copy_that_stays_is_found() {
+    let change = |settings: &mut Settings| {
+        let faults = Faults { empty_ms: 0, rollback_ms: 50, crash_ms: 200, ..settings.faults };
+        settings.faults = Faults { cut_ms: 500, hand_over_ms: 200, ..faults };
+    };
+    found_with("losses", change, Bug::OlderCopyStays);
 }
