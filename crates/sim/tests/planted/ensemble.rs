@@ -91,3 +91,19 @@ fn an_older_copy_that_stays_is_found() {
     };
     found_with("losses", change, Bug::OlderCopyStays);
 }
+
+/// A server with an emptied disk votes as if it had its past, before it is given anything.
+#[test]
+fn an_emptied_server_that_is_trusted_is_found() {
+    found_with("losses", |settings| settings.trusting = true, Bug::EmptiedStays);
+}
+
+/// The same, of a server that goes on with an empty log when it finds its own damaged.
+#[test]
+fn rot_that_is_taken_for_an_empty_log_is_found() {
+    let change = |settings: &mut Settings| {
+        settings.trusting = true;
+        settings.faults = Faults { rot_ms: 60, crash_ms: 200, cut_ms: 500, ..settings.faults };
+    };
+    found_with("rot", change, Bug::EmptiedStays);
+}
