@@ -79,7 +79,6 @@ alarms! {
     a_reconfig_that_takes_nobody_out_is_found: NobodyLeaves in "members",
     a_learner_that_counts_as_a_voter_is_found: LearnerCounts in "members",
     an_outsider_that_is_heard_is_found: OutsiderIsHeard in "members",
-    an_emptied_server_that_stays_is_found: EmptiedStays in "losses",
 }
 
 /// What a copy has forgotten is mostly a vote, and its server has to be asked for another one at once.
@@ -92,10 +91,25 @@ fn an_older_copy_that_stays_is_found() {
     found_with("losses", change, Bug::OlderCopyStays);
 }
 
+/// Disks are lost often, and whoever knows better is soon away.
+fn lose_disks(settings: &mut Settings) {
+    let faults = Faults { rollback_ms: 0, empty_ms: 100, crash_ms: 200, ..settings.faults };
+    settings.faults = Faults { cut_ms: 400, hand_over_ms: 200, ..faults };
+}
+
+#[test]
+fn an_emptied_server_that_stays_is_found() {
+    found_with("losses", lose_disks, Bug::EmptiedStays);
+}
+
 /// A server with an emptied disk votes as if it had its past, before it is given anything.
 #[test]
 fn an_emptied_server_that_is_trusted_is_found() {
-    found_with("losses", |settings| settings.trusting = true, Bug::EmptiedStays);
+    let change = |settings: &mut Settings| {
+        lose_disks(settings);
+        settings.trusting = true;
+    };
+    found_with("losses", change, Bug::EmptiedStays);
 }
 
 /// The same, of a server that goes on with an empty log when it finds its own damaged.
