@@ -178,7 +178,9 @@ impl World {
             match done {
                 Ok(()) if !is_powerless => {
                     machine.forget_disk();
-                    machine.stored.history = Some(History { id: history, since: 0 });
+                    // What else it has is known when it starts.
+                    let of = Some(History { id: history, since: 0 });
+                    machine.stored = Restored { history: of, ..Restored::default() };
                     return Ok(history);
                 }
                 _ if is_powerless => machine.disk.crash(),

@@ -102,7 +102,8 @@ impl Expiry {
                 // Milliseconds are rounded on the way.
                 (judged.at_us + 2000 >= heard_us + timeout_us).then_some(timeout_us)
             };
-            let Some(timeout_us) = self.judged.iter().find_map(fits) else {
+            // The newest: it may have come back since an older one, with another timeout.
+            let Some(timeout_us) = self.judged.iter().rev().find_map(fits) else {
                 return Err(Violation::new(format!(
                     "session {:#x} is ended, and was heard of within its timeout",
                     update.session
