@@ -13,7 +13,7 @@ use super::world::{Failure, Happening, World};
 use crate::check::Violation;
 use crate::recover::{go_on_alone, recover};
 use stoa_core::{HistoryId, Recovered};
-use stoa_group::{Entry, EntryKind, History, Restored};
+use stoa_group::{Entry, EntryKind, History, Mark, Restored};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 
 /// How soon a client that has gone for good is looked at again, microseconds: never, for any run.
@@ -178,9 +178,9 @@ impl World {
             match done {
                 Ok(()) if !is_powerless => {
                     machine.forget_disk();
-                    // What else it has is known when it starts.
-                    let of = Some(History { id: history, since: 0 });
-                    machine.stored = Restored { history: of, ..Restored::default() };
+                    // It votes alone; what else it has is known when it starts.
+                    let (base, of) = (Mark::founding(&[1]), Some(History { id: history, since: 0 }));
+                    machine.stored = Restored { base, history: of, ..Restored::default() };
                     return Ok(history);
                 }
                 _ if is_powerless => machine.disk.crash(),

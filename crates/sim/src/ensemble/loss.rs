@@ -179,8 +179,8 @@ impl World {
     /// The disk of a server is replaced by an older copy of itself, and all who vote have met a later start.
     pub(super) fn roll_back(&mut self, id: u8) {
         let Some(copy) = self.machines[&id].copy.clone() else { return };
-        if copy.stored.base.members.voters.len() < 2 {
-            // By it the server has nothing, or would decide alone, and ends when another one tells it of a later start.
+        if copy.stored.base.members.voters.len() == 1 {
+            // By it the server would decide alone, and ends when another one tells it of a later start.
             return;
         }
         // Here each start has the number of the server's life as its id, which no copy takes back.
