@@ -205,6 +205,16 @@ impl Machines {
         Command::new(STOA).arg("recover").args(self.settings(id, &[])).args(more).output().unwrap()
     }
 
+    /// Three machines, of which the first has what its server had written when it stood alone.
+    fn stood_alone(partitions: u8) -> Self {
+        let mut machines = Self::new(3, partitions);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "old");
+        machines.kill(1);
+        machines
+    }
+
     /// Three servers of an ensemble, with something in it.
     fn ensemble(partitions: u8) -> Self {
         let mut machines = Self::new(3, partitions);
@@ -263,11 +273,7 @@ fn a_server_alone_shares_what_it_has_with_new_ones() {
 #[test]
 fn a_backup_of_a_server_alone_on_all_members_is_their_state() {
     each(|partitions| {
-        let mut machines = Machines::new(3, partitions);
-        machines.start(1, &[]);
-        machines.all_serve(&[1]);
-        machines.write(1, "old");
-        machines.kill(1);
+        let mut machines = Machines::stood_alone(partitions);
         let backup = machines.of(1);
         machines.copy(&backup, 2);
         machines.copy(&backup, 3);
@@ -474,11 +480,7 @@ fn an_older_copy_of_a_members_own_folder_is_noticed_and_joins_anew() {
 #[test]
 fn an_older_copy_from_when_a_server_stood_alone_is_refused() {
     each(|partitions| {
-        let mut machines = Machines::new(3, partitions);
-        machines.start(1, &[]);
-        machines.all_serve(&[1]);
-        machines.write(1, "old");
-        machines.kill(1);
+        let mut machines = Machines::stood_alone(partitions);
         let older = machines.folder.path().join("older");
         copy(&machines.of(1), &older);
         (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
@@ -502,11 +504,7 @@ fn an_older_copy_from_when_a_server_stood_alone_is_refused() {
 #[test]
 fn a_folder_of_another_number_is_made_this_servers() {
     each(|partitions| {
-        let mut machines = Machines::new(3, partitions);
-        machines.start(1, &[]);
-        machines.all_serve(&[1]);
-        machines.write(1, "old");
-        machines.kill(1);
+        let mut machines = Machines::stood_alone(partitions);
         let folder = machines.of(1);
         machines.copy(&folder, 3);
         machines.start(3, &[]);
