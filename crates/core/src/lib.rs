@@ -93,7 +93,8 @@ pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{History, HistoryId, Mark, Pieces};
 pub use stoa_timeline::{
-    Append, BadBatch, BadMessage, Delivery, DiskId, EntryId, Origin, Outgoing, PartitionMessage, PeerOutput,
-    Slices, Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
+    Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, KnownDisk, KnownDisks,
+    Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
+    servers_of, timeline_of,
 };
 pub use timestamp::Timestamp;

@@ -124,7 +124,7 @@ impl Trio {
                                 .expect("they understand each other");
                             moved = true;
                         }
-                        PeerOutput::Members(members) => drop(self.members.insert(id, members)),
+                        PeerOutput::Members { members, .. } => drop(self.members.insert(id, members)),
                         _ => {}
                     }
                 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
@@ -42,7 +43,8 @@ impl World {
 
     fn poll(&mut self) {
         while let Some(output) = self.server.poll_peer() {
-            assert_eq!(output, PeerOutput::Members(vec![1]), "there is nobody else");
+            let alone = PeerOutput::Members { members: vec![1], removed: BTreeMap::new() };
+            assert_eq!(output, alone, "there is nobody else");
         }
         while let Some(output) = self.server.poll_output() {
             match output {

@@ -1,17 +1,28 @@
 //! The parts that messages and records are written with.
 //!
 //! ```text
-//! mark    := position u64, term u64, voters, learners, outgoing, learners_next    each count u16, u64*
+//! mark    := position u64, term u64, voters, learners, outgoing, learners_next, [removed]
+//!            the four are each count u16, u64*
+//! removed := count u16, (member u64, position u64)*
 //! entries := count u32, (kind u8, position u64, term u64, payload)*
 //! ```
 //! Integers are little-endian; `payload` has its length (u32) before it. What reading takes is in
 //! proportion to the bytes, whatever they say.
+//!
+//! Three of the flags of whoever writes a mark are the mark's: that there is one (2), that its members change by themselves
+//! (4), and that it has `removed` (16).
 
 use crate::held::{Entry, EntryKind, Mark};
 use crate::pieces::Pieces;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes};
 use core::fmt;
+
+const MARK: u8 = 2;
+pub(crate) const AUTO_LEAVE: u8 = 4;
+const REMOVED: u8 = 16;
+pub(crate) const MARK_FLAGS: u8 = MARK | AUTO_LEAVE | REMOVED;
 
 const PAYLOAD: u8 = 0;
 const CHANGE: u8 = 1;
@@ -36,7 +47,7 @@ pub enum DecodeError {
     Entry,
     /// The entries are not those that go with the header.
     Span,
-    /// A member with the number 0.
+    /// A member with the number 0, or that was taken out twice.
     Member,
     /// A term or position that no timeline will ever reach.
     Number,
@@ -51,7 +62,7 @@ impl fmt::Display for DecodeError {
             Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
             Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
             Self::Span => f.write_str("the entries are not those that go with its header"),
-            Self::Member => f.write_str("no member has the number 0"),
+            Self::Member => f.write_str("no member has the number 0, and each is taken out last once"),
             Self::Number => f.write_str("no timeline ever reaches such a term or position"),
         }
     }
@@ -98,7 +109,15 @@ pub(crate) fn get_entries(bytes: &mut Bytes) -> Result<Vec<Entry>, DecodeError> 
     Ok(entries)
 }
 
-/// Whether the members change by themselves is not in it: its writer has a flag for that.
+/// The flags of whoever writes this mark.
+pub(crate) fn mark_flags(mark: Option<&Mark>) -> u8 {
+    let Some(Mark { members, .. }) = mark else { return 0 };
+    let auto_leave = if members.auto_leave { AUTO_LEAVE } else { 0 };
+    let removed = if members.removed.is_empty() { 0 } else { REMOVED };
+    MARK | auto_leave | removed
+}
+
+/// What [`mark_flags`] says is not in it.
 pub(crate) fn put_mark(out: &mut Pieces, mark: &Mark) {
     out.put(&mark.position.to_le_bytes());
     out.put(&mark.term.to_le_bytes());
@@ -110,9 +129,16 @@ pub(crate) fn put_mark(out: &mut Pieces, mark: &Mark) {
             out.put(&id.to_le_bytes());
         }
     }
+    if !members.removed.is_empty() {
+        out.put(&encode_removed(&members.removed));
+    }
 }
 
-pub(crate) fn get_mark(bytes: &mut Bytes) -> Result<Mark, DecodeError> {
+/// Reads what [`put_mark`] wrote, if the flags say that there is something.
+pub(crate) fn get_mark(bytes: &mut Bytes, flags: u8) -> Result<Option<Mark>, DecodeError> {
+    if flags & MARK == 0 {
+        return if flags & MARK_FLAGS == 0 { Ok(None) } else { Err(DecodeError::Flags(flags)) };
+    }
     let mut mark = Mark { position: get_number(bytes)?, term: get_number(bytes)?, ..Mark::default() };
     let members = &mut mark.members;
     for ids in [&mut members.voters, &mut members.learners, &mut members.outgoing, &mut members.learners_next]
@@ -126,7 +152,35 @@ pub(crate) fn get_mark(bytes: &mut Bytes) -> Result<Mark, DecodeError> {
             ids.push(id);
         }
     }
-    Ok(mark)
+    members.auto_leave = flags & AUTO_LEAVE != 0;
+    if flags & REMOVED != 0 {
+        members.removed = get_removed(bytes)?;
+    }
+    Ok(Some(mark))
+}
+
+/// Whoever was taken out, and where: `removed`.
+pub(crate) fn encode_removed(removed: &BTreeMap<u64, u64>) -> Vec<u8> {
+    let count = u16::try_from(removed.len()).expect("a group has had a few hundred members at most");
+    let mut out = Vec::with_capacity(2 + removed.len() * 16);
+    out.extend_from_slice(&count.to_le_bytes());
+    for (id, position) in removed {
+        out.extend_from_slice(&id.to_le_bytes());
+        out.extend_from_slice(&position.to_le_bytes());
+    }
+    out
+}
+
+pub(crate) fn get_removed(bytes: &mut Bytes) -> Result<BTreeMap<u64, u64>, DecodeError> {
+    let count = bytes.try_get_u16_le().map_err(|_| DecodeError::Short)?;
+    let mut removed = BTreeMap::new();
+    for _ in 0..count {
+        let (id, position) = (get_u64(bytes)?, get_number(bytes)?);
+        if id == 0 || removed.insert(id, position).is_some() {
+            return Err(DecodeError::Member);
+        }
+    }
+    Ok(removed)
 }
 
 pub(crate) fn get_u8(bytes: &mut Bytes) -> Result<u8, DecodeError> {

@@ -414,7 +414,7 @@ impl Group {
     /// proposed: the engine appends the end of a joint change by itself.
     #[must_use]
     pub fn is_changing(&self) -> bool {
-        self.raft.raft.has_pending_conf() || !self.held().members.voters_outgoing.is_empty()
+        self.raft.raft.has_pending_conf() || !self.held().conf_state().voters_outgoing.is_empty()
     }
 
     /// Position of the last entry, durable or not.
@@ -607,12 +607,12 @@ impl Group {
     /// Whether this server belongs to the group in any way.
     #[must_use]
     pub fn has_member(&self, id: u64) -> bool {
-        let all = &self.held().members;
+        let all = self.held().conf_state();
         [&all.voters, &all.learners, &all.voters_outgoing].iter().any(|ids| ids.contains(&id))
     }
 
     fn members(&self) -> Members {
-        Members::from_raft(&self.held().members)
+        self.held().members()
     }
 
     /// Whether there is nothing to do.
@@ -730,8 +730,8 @@ impl Group {
                 let change = members::parse(&entry.data);
                 // Proposers have looked whether it can be made, and nothing came between.
                 if let Ok(state) = self.raft.apply_conf_change(&change) {
-                    self.outputs.push_back(Output::Members(Box::new(Members::from_raft(&state))));
-                    self.held_mut().members = state;
+                    let members = self.held_mut().members_are(entry.index, state);
+                    self.outputs.push_back(Output::Members(Box::new(members)));
                     self.step_down_if_no_voter();
                 }
             }

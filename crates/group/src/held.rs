@@ -4,8 +4,9 @@
 //! been handed out to be stored, so that the leader can send them to others meanwhile. What really
 //! is durable it learns from [`crate::Group::stored`] alone.
 
+use crate::codec;
 use crate::members::{self, Members};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::cell::Cell;
@@ -112,11 +113,9 @@ impl Mark {
 
     pub(crate) fn from_raft(snapshot: &Snapshot) -> Self {
         let metadata = snapshot.get_metadata();
-        Self {
-            position: metadata.index,
-            term: metadata.term,
-            members: Members::from_raft(metadata.get_conf_state()),
-        }
+        let removed = codec::get_removed(&mut snapshot.data.clone()).expect("it was encoded by this process");
+        let members = Members { removed, ..Members::from_raft(metadata.get_conf_state()) };
+        Self { position: metadata.index, term: metadata.term, members }
     }
 
     pub(crate) fn to_raft(&self) -> Snapshot {
@@ -125,6 +124,8 @@ impl Mark {
         metadata.index = self.position;
         metadata.term = self.term;
         metadata.set_conf_state(self.members.to_raft());
+        // The engine hands this on as it is.
+        snapshot.data = codec::encode_removed(&self.members.removed).into();
         snapshot
     }
 }
@@ -132,7 +133,9 @@ impl Mark {
 pub(crate) struct Held {
     pub(crate) vote: HardState,
     /// As of the last entry handed out as committed.
-    pub(crate) members: ConfState,
+    members: ConfState,
+    /// And who was taken out until then.
+    removed: BTreeMap<u64, u64>,
     /// Position and term before the first entry.
     base: (u64, u64),
     entries: VecDeque<raft::eraftpb::Entry>,
@@ -160,6 +163,7 @@ impl Held {
         let mut held = Self {
             vote: vote.to_raft(),
             members: base.members.to_raft(),
+            removed: base.members.removed.clone(),
             base: (base.position, base.term),
             entries: VecDeque::with_capacity(entries.len()),
             changes: VecDeque::new(),
@@ -177,6 +181,24 @@ impl Held {
         }
         held.vote.commit = held.vote.commit.max(held.proven());
         Some(held)
+    }
+
+    /// The members, and who was one.
+    pub(crate) fn members(&self) -> Members {
+        Members { removed: self.removed.clone(), ..Members::from_raft(&self.members) }
+    }
+
+    /// The members as the engine has them.
+    pub(crate) fn conf_state(&self) -> &ConfState {
+        &self.members
+    }
+
+    /// The entry at this position has made these the members.
+    pub(crate) fn members_are(&mut self, position: u64, state: ConfState) -> Members {
+        let members = self.members().changed(position, &state);
+        self.members = state;
+        self.removed.clone_from(&members.removed);
+        members
     }
 
     /// Where the entries begin, less one.
@@ -260,6 +282,7 @@ impl Held {
         self.entry_bytes = 0;
         self.changes.clear();
         self.members = mark.members.to_raft();
+        self.removed.clone_from(&mark.members.removed);
         self.vote.commit = self.vote.commit.max(mark.position);
         self.offered = Some(mark.clone());
     }

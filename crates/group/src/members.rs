@@ -1,5 +1,6 @@
 //! Who belongs to a group.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
@@ -18,6 +19,10 @@ pub struct Members {
     pub learners_next: Vec<u64>,
     /// Whether the leader completes the change by itself.
     pub auto_leave: bool,
+    /// Whoever was a member and ceased to be one, with the position of the entry that took it out last. So a member that
+    /// has missed that entry, and is given a snapshot instead, learns what it would have learned from it. Whoever has
+    /// joined again since stays in it.
+    pub removed: BTreeMap<u64, u64>,
 }
 
 impl Members {
@@ -37,7 +42,7 @@ impl Members {
 
     /// Whether these can be the members of a group. The engine ends the process over others.
     pub(crate) fn is_sound(&self) -> bool {
-        let Self { voters, learners, outgoing, learners_next, auto_leave } = self;
+        let Self { voters, learners, outgoing, learners_next, auto_leave, removed } = self;
         let all = [voters, learners, outgoing, learners_next];
         let is_set = |ids: &[u64]| ids.iter().enumerate().all(|(at, id)| *id != 0 && !ids[..at].contains(id));
         !voters.is_empty()
@@ -45,6 +50,18 @@ impl Members {
             && !learners.iter().any(|id| voters.contains(id) || outgoing.contains(id))
             && learners_next.iter().all(|id| outgoing.contains(id) && !voters.contains(id))
             && (!outgoing.is_empty() || !auto_leave)
+            && !removed.contains_key(&0)
+    }
+
+    /// The members after a change: those of the engine, and who has been taken out.
+    pub(crate) fn changed(&self, position: u64, state: &ConfState) -> Self {
+        let mut after = Self { removed: self.removed.clone(), ..Self::from_raft(state) };
+        let before = [&self.voters, &self.learners, &self.outgoing, &self.learners_next];
+        for id in before.into_iter().flatten().filter(|id| !after.contains(**id)).copied().collect::<Vec<_>>()
+        {
+            after.removed.insert(id, position);
+        }
+        after
     }
 
     /// Whether anybody can vote after these changes.
@@ -69,7 +86,7 @@ impl Members {
         state
     }
 
-    /// In a fixed order: the engine's own is that of its hash maps.
+    /// In a fixed order: the engine's own is that of its hash maps. The engine does not know who was taken out.
     pub(crate) fn from_raft(state: &ConfState) -> Self {
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
@@ -82,6 +99,7 @@ impl Members {
             outgoing: sorted(&state.voters_outgoing),
             learners_next: sorted(&state.learners_next),
             auto_leave: state.auto_leave,
+            removed: BTreeMap::new(),
         }
     }
 }
@@ -210,8 +228,22 @@ mod tests {
             outgoing: vec![1, 5],
             learners_next: vec![5],
             auto_leave: true,
+            ..Members::default()
         };
         assert_eq!(Members::from_raft(&members.to_raft()), members);
         assert!(members.contains(5) && !members.contains(6));
+    }
+
+    #[test]
+    fn whoever_was_taken_out_stays_known_also_when_it_is_back() {
+        let (all, two) = (Members::of_voters(&[1, 2, 3]), Members::of_voters(&[1, 3]));
+        let without = all.changed(7, &two.to_raft());
+        assert_eq!((&without.voters[..], &without.removed), (&[1, 3][..], &[(2, 7)].into()));
+        let back = without.changed(9, &all.to_raft());
+        assert_eq!((&back.voters[..], &back.removed), (&[1, 2, 3][..], &[(2, 7)].into()));
+        // With less to say it is a member still.
+        let listens = Members { learners: vec![2], ..Members::of_voters(&[1, 3]) };
+        assert_eq!(back.changed(10, &listens.to_raft()).removed, [(2, 7)].into());
+        assert_eq!(back.changed(11, &two.to_raft()).removed, [(2, 11)].into());
     }
 }

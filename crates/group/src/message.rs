@@ -19,9 +19,7 @@ use core::fmt;
 use raft::eraftpb::MessageType;
 
 const REJECT: u8 = 1;
-const MARK: u8 = 2;
-const AUTO_LEAVE: u8 = 4;
-const FLAGS: u8 = REJECT | MARK | AUTO_LEAVE;
+const FLAGS: u8 = REJECT | codec::MARK_FLAGS;
 
 /// What a header without context and mark takes.
 const HEADER_BYTES: usize = 2 + 9 * 8 + 4;
@@ -122,10 +120,7 @@ impl Message {
         let kind = KINDS.iter().find(|(_, kind)| *kind == raft.get_msg_type());
         let (kind, _) = kind.expect("what does not travel is not handed out");
         let mark = self.snapshot();
-        let mut flags = if raft.reject { REJECT } else { 0 };
-        if let Some(mark) = &mark {
-            flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
-        }
+        let flags = if raft.reject { REJECT } else { 0 } | codec::mark_flags(mark.as_ref());
         out.reserve(self.header_bytes());
         out.put(&[*kind, flags]);
         for number in [
@@ -195,8 +190,7 @@ impl Message {
         let (kind, flags) = (get_u8(bytes)?, get_u8(bytes)?);
         let (_, kind) = *KINDS.iter().find(|(number, _)| *number == kind).ok_or(DecodeError::Kind(kind))?;
         let is_snapshot = kind == MessageType::MsgSnapshot;
-        let of_nothing = flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE;
-        if flags & !FLAGS != 0 || (flags & MARK != 0) != is_snapshot || of_nothing {
+        if flags & !FLAGS != 0 {
             return Err(DecodeError::Flags(flags));
         }
         raft.set_msg_type(kind);
@@ -218,10 +212,10 @@ impl Message {
             return Err(DecodeError::Member);
         }
         raft.context = get_bytes(bytes)?;
-        if flags & MARK != 0 {
-            let mut mark = get_mark(bytes)?;
-            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
-            raft.set_snapshot(mark.to_raft());
+        match get_mark(bytes, flags)? {
+            Some(mark) if is_snapshot => raft.set_snapshot(mark.to_raft()),
+            None if !is_snapshot => {}
+            _ => return Err(DecodeError::Flags(flags)),
         }
         Ok(())
     }
@@ -414,14 +408,27 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_says_who_was_taken_out() {
+        let mut message = sample();
+        let mut mark = message.snapshot().unwrap();
+        mark.members.removed = [(3, 4), (5, 2)].into();
+        message.raft.set_snapshot(mark.to_raft());
+        let bytes = encoded(&message);
+        assert_eq!(Message::decode(bytes.clone().into()).unwrap().snapshot(), Some(mark));
+        for len in 0..bytes.len() {
+            assert!(Message::decode(bytes[..len].to_vec().into()).is_err(), "cut at {len}");
+        }
+    }
+
+    #[test]
     fn a_change_that_completes_itself_is_one_of_a_snapshot() {
         let mut message = sample();
         message.raft.set_msg_type(MessageType::MsgHeartbeat);
         message.raft.clear_snapshot();
         let mut bytes = encoded(&message);
         assert_eq!(Message::decode(bytes.clone().into()), Ok(message));
-        bytes[1] |= AUTO_LEAVE;
-        assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Flags(REJECT | AUTO_LEAVE)));
+        bytes[1] |= codec::AUTO_LEAVE;
+        assert_eq!(Message::decode(bytes.into()), Err(DecodeError::Flags(REJECT | codec::AUTO_LEAVE)));
     }
 
     #[test]

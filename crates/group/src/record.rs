@@ -21,12 +21,10 @@ use bytes::{Buf, Bytes};
 use core::fmt;
 
 const VOTE: u8 = 1;
-const MARK: u8 = 2;
-const AUTO_LEAVE: u8 = 4;
 const HISTORY: u8 = 8;
 /// What a record without mark and entries takes.
 const HEAD_BYTES: usize = 1 + 3 * 8;
-const FLAGS: u8 = VOTE | MARK | AUTO_LEAVE | HISTORY;
+const FLAGS: u8 = VOTE | HISTORY | codec::MARK_FLAGS;
 
 /// What is to be stored. Stores are done in the order of their numbers, and each wholly: then
 /// [`crate::Group::stored`] is called. Several may share a sync.
@@ -97,9 +95,7 @@ impl Store {
     pub fn encode(&self) -> Pieces {
         let mut out = Pieces::default();
         let mut flags = if self.vote.is_some() { VOTE } else { 0 };
-        if let Some(mark) = &self.snapshot {
-            flags |= if mark.members.auto_leave { MARK | AUTO_LEAVE } else { MARK };
-        }
+        flags |= codec::mark_flags(self.snapshot.as_deref());
         flags |= if self.history.is_some() { HISTORY } else { 0 };
         out.reserve(HEAD_BYTES + codec::entries_bytes(self.entries.iter().map(|entry| &entry.payload)));
         out.put(&[flags]);
@@ -125,7 +121,7 @@ impl Store {
     /// When it is no record.
     pub fn decode(mut record: Bytes) -> Result<Self, DecodeError> {
         let flags = codec::get_u8(&mut record)?;
-        if flags & !FLAGS != 0 || flags & (MARK | AUTO_LEAVE) == AUTO_LEAVE {
+        if flags & !FLAGS != 0 {
             return Err(DecodeError::Flags(flags));
         }
         let mut store = Self::default();
@@ -136,11 +132,7 @@ impl Store {
                 committed: codec::get_number(&mut record)?,
             });
         }
-        if flags & MARK != 0 {
-            let mut mark = codec::get_mark(&mut record)?;
-            mark.members.auto_leave = flags & AUTO_LEAVE != 0;
-            store.snapshot = Some(mark.into());
-        }
+        store.snapshot = codec::get_mark(&mut record, flags)?.map(Box::new);
         if flags & HISTORY != 0 {
             let id = HistoryId(codec::get_array(&mut record)?);
             store.history = Some(History { id, since: codec::get_number(&mut record)? });
@@ -310,7 +302,12 @@ mod tests {
 
     #[test]
     fn everything_in_a_record_comes_back() {
-        let members = Members { auto_leave: true, outgoing: vec![1, 2], ..Members::of_voters(&[1, 3]) };
+        let members = Members {
+            auto_leave: true,
+            outgoing: vec![1, 2],
+            removed: [(1, 4), (5, 3)].into(),
+            ..Members::of_voters(&[1, 3])
+        };
         let mark = Mark { position: 9, term: 3, members };
         let vote = Vote { term: 4, voted_for: 2, committed: 9 };
         let history = History { id: HistoryId([5; 16]), since: 77 };

@@ -1,11 +1,10 @@
 //! Between the core and the other servers: carries messages and snapshots, and knows the others' disks.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{DiskId, HistoryId, PeerOutput, Replica, Share, Standing, StateLoader, Status};
+use stoa_core::{Acquaintance, DiskId, HistoryId, PeerOutput, Replica, Share, Standing, StateLoader, Status};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::Notify;
@@ -14,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::clock::Clock;
 use crate::config::{Member, Settings};
 use crate::file_disk::FileDisk;
-use crate::known_disks::{Acquaintance, KnownDisk, KnownDisks};
+use crate::known_disks::StoredDisks;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
@@ -96,7 +95,7 @@ impl Meeting {
         let share = options.share;
         let is_first = share.partition == FIRST;
         let disks = options.common.known.clone();
-        let load = || KnownDisks::load(disk.folder(), history.unwrap_or_default(), disks);
+        let load = || StoredDisks::load(disk.folder(), history.unwrap_or_default(), disks);
         let known = is_first.then(load).transpose()?;
         let named: Vec<_> = settings.servers.iter().map(address).collect();
         let mut members = servers.map(addresses).unwrap_or_default();
@@ -112,7 +111,6 @@ impl Meeting {
             tree_options,
             reports,
             known: RefCell::new(known),
-            strangers: RefCell::default(),
             newest: RefCell::new(newest),
             list_changed: Notify::new(),
             snapshots_sent: Cell::default(),
@@ -170,9 +168,7 @@ pub(crate) struct Ensemble {
     tree_options: TreeOptions,
     reports: Reports,
     /// At the first partition, with which the log is.
-    known: RefCell<Option<KnownDisks>>,
-    /// Members that have come back with another disk, or with an older copy of the one that they had.
-    strangers: RefCell<BTreeMap<u64, KnownDisk>>,
+    known: RefCell<Option<StoredDisks>>,
     newest: RefCell<Option<StoredSnapshot>>,
     /// A list of servers that is newer than the one here was when another server told it. It says where the servers
     /// are; who belongs to them the timeline says.
@@ -277,7 +273,7 @@ impl Ensemble {
             );
         }
         let what = match &mut *self.known.borrow_mut() {
-            Some(known) => match known.meet(id, identity.disk, starts)? {
+            Some(known) => match known.meet(short(id), identity.disk, starts)? {
                 Acquaintance::Known => None,
                 Acquaintance::Stranger => Some("another data folder than it had"),
                 Acquaintance::Older => Some(
@@ -288,7 +284,6 @@ impl Ensemble {
         };
         let Some(what) = what else {
             tracing::info!("server {id} is connected ({})", identity.software);
-            self.strangers.borrow_mut().remove(&id);
             server.peer_connected(short(id), now);
             return Ok(());
         };
@@ -296,7 +291,6 @@ impl Ensemble {
             "server {id} has come back with {what}, so it may not vote as if it had its past; the leader takes it out of \
              the ensemble and lets it join anew"
         );
-        self.strangers.borrow_mut().insert(id, KnownDisk::shown(identity.disk, starts));
         server.peer_emptied(short(id), now);
         Ok(())
     }
@@ -342,30 +336,23 @@ impl Ensemble {
                 let Status { id: own, term, .. } = server.status();
                 let who = if id == own { "this server".into() } else { format!("server {id}") };
                 tracing::info!("{who} leads in term {term}");
-                let id = u64::from(id);
-                if let Some(disk) = self.strangers.borrow_mut().remove(&id) {
+                if let Some(known) = &mut *self.known.borrow_mut()
+                    && known.leads(id)?
+                {
                     tracing::info!(
                         "server {id} was elected, so it has joined anew with the data folder that it has now"
                     );
-                    if let Some(known) = &mut *self.known.borrow_mut() {
-                        known.replace(id, disk)?;
-                    }
                 }
             }
-            PeerOutput::Members(members) => {
+            PeerOutput::Members { members, removed } => {
                 tracing::info!("the ensemble consists of the servers {members:?}");
                 self.connect(server);
-                let is_member = |id: u64| members.iter().any(|member| u64::from(*member) == id);
-                if let Some(known) = &mut *self.known.borrow_mut() {
-                    known.forget(is_member)?;
-                }
-                let welcome: Vec<_> =
-                    self.strangers.borrow_mut().extract_if(.., |id, _| !is_member(*id)).collect();
-                for (id, disk) in welcome {
-                    if let Some(known) = &mut *self.known.borrow_mut() {
-                        known.replace(id, disk)?;
-                    }
-                    server.peer_connected(short(id), clock.now());
+                let welcome = match &mut *self.known.borrow_mut() {
+                    Some(known) => known.members_are(members, removed)?,
+                    None => Vec::new(),
+                };
+                for id in welcome {
+                    server.peer_connected(id, clock.now());
                 }
             }
         }

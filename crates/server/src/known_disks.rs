@@ -1,34 +1,20 @@
-//! Which disk each of the other servers has.
-//!
-//! A server that has lost its disk must not vote as if it had its past: what it has acknowledged is
-//! gone. So every server remembers the disk with which it has met each of the others (the id of the
-//! data folder, drawn when the folder was made), durably and before it listens to the other. One that
-//! comes with another disk is not listened to, unless it leads: then a majority knows that disk.
-//!
-//! The same goes for a server whose disk has been replaced by an older copy of itself: besides the disk, the last start
-//! of the other is remembered that was heard of ([`Starts`]). Who lacks it joins anew, with what it has: that is the
-//! beginning of what the others have, as it is with a server that was taken out while it was away. Until it is taken
-//! out, nothing that it says counts for those who know of a later start. And when it is listened to again, whoever does
-//! so has its removal in the log, which is behind everything in the copy: so the copy, to which it is news that it was
-//! taken out, is elected by nobody. That it leads says nothing, though, if by its copy it votes alone: it was copied
-//! before there were others. So a server that is told of a later start than its own then ends (`ensemble.rs`).
-//!
-//! All that is of one history: what was known of the disks of another one says nothing about this.
+//! What is known of the others' disks, in the data folder: the rules are [`stoa_core::KnownDisks`].
 //!
 //! That is the business of the first partition, with which the log is that all share.
 //!
 //! ```text
 //! history 0123456789abcdef0123456789abcdef
-//! 2 fedcba9876543210fedcba9876543210 7 0011223344556677
+//! 2 fedcba9876543210fedcba9876543210 7 0011223344556677 1234
 //! ```
 //!
-//! A line is a server, its disk, and the number and the id of its last start, unless none was heard of.
+//! A line is a server, its disk, the number and the id of its last start (0 and 0 as long as none was heard of), and the
+//! position at which it had been taken out last when it was met (0 for never).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use stoa_core::{DiskId, HistoryId, Start, Starts};
+use stoa_core::{Acquaintance, DiskId, Disks, HistoryId, KnownDisk, KnownDisks, Start, Starts};
 use tokio::sync::watch;
 
 use crate::whole_file;
@@ -39,48 +25,22 @@ const HISTORY: &str = "history ";
 /// More is not read: as many lines as there can be servers.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What this server knows of another one's disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acquaintance {
-    /// It is the one that it always had.
-    Known,
-    /// It had another one.
-    Stranger,
-    /// It is an older copy of the one that it had.
-    Older,
-}
-
-/// The disk of another server, and the last start with it that was heard of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownDisk {
-    pub(crate) id: DiskId,
-    pub(crate) start: Option<Start>,
-}
-
-impl KnownDisk {
-    /// As a server shows it.
-    pub(crate) fn shown(id: DiskId, starts: &Starts) -> Self {
-        Self { id, start: starts.last() }
-    }
-}
-
-/// The disks of the other servers, for all who are to know of them.
-pub(crate) type Disks = BTreeMap<u64, KnownDisk>;
-
-/// The disks of the other servers.
+/// What this server knows of the others' disks. Nothing is known before it is durable.
 #[derive(Debug)]
-pub(crate) struct KnownDisks {
+pub(crate) struct StoredDisks {
     folder: PathBuf,
     history: HistoryId,
-    disks: watch::Sender<Disks>,
+    known: KnownDisks,
+    /// For all who are to know of them.
+    told: watch::Sender<Disks>,
 }
 
-impl KnownDisks {
+impl StoredDisks {
     /// Reads what was remembered in an earlier run, as far as it was of this history, and makes it known.
     pub(crate) fn load(
         folder: &Path,
         history: HistoryId,
-        disks: watch::Sender<Disks>,
+        told: watch::Sender<Disks>,
     ) -> Result<Self, String> {
         let file = folder.join(FILE);
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
@@ -95,8 +55,8 @@ impl KnownDisks {
             }
             let (id, disk) = parse(line).ok_or_else(|| {
                 failed(&format!(
-                    "line {} is not `SERVER DISK START-NUMBER START-ID`; restore the file, or take this server out of the \
-                     ensemble and let it join anew",
+                    "line {} is not `SERVER DISK START-NUMBER START-ID REMOVED`; restore the file, or take this server \
+                     out of the ensemble and let it join anew",
                     number + 1
                 ))
             })?;
@@ -105,81 +65,69 @@ impl KnownDisks {
         if of != history {
             found.clear();
         }
-        disks.send_replace(found);
-        Ok(Self { folder: folder.to_owned(), history, disks })
+        told.send_replace(found.clone());
+        Ok(Self { folder: folder.to_owned(), history, known: KnownDisks::new(found), told })
     }
 
-    /// This server is of this history from now on, and knows those who founded it.
+    /// See [`KnownDisks::begin`].
     pub(crate) fn begin(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) -> Result<(), String> {
         self.history = history;
-        let known = |(server, id): (u8, DiskId)| (server.into(), KnownDisk { id, start: None });
-        self.change(|disks| *disks = founders.into_iter().map(known).collect())
+        self.change(|known| known.begin(founders))
     }
 
-    /// Another server has shown its disk, and its starts with it. The first time it is remembered, durably, and so is
-    /// each start: one that was not heard of before.
-    pub(crate) fn meet(
+    /// See [`KnownDisks::meet`].
+    pub(crate) fn meet(&mut self, server: u8, disk: DiskId, starts: &Starts) -> Result<Acquaintance, String> {
+        self.change(|known| known.meet(server, disk, starts))
+    }
+
+    /// See [`KnownDisks::leads`].
+    pub(crate) fn leads(&mut self, server: u8) -> Result<bool, String> {
+        self.change(|known| known.leads(server))
+    }
+
+    /// See [`KnownDisks::members_are`].
+    pub(crate) fn members_are(
         &mut self,
-        server: u64,
-        disk: DiskId,
-        starts: &Starts,
-    ) -> Result<Acquaintance, String> {
-        let shown = KnownDisk::shown(disk, starts);
-        let known = self.disks.borrow().get(&server).copied();
-        match known {
-            Some(known) if known.id != disk => return Ok(Acquaintance::Stranger),
-            Some(KnownDisk { start: Some(start), .. }) if starts.lack(start) => {
-                return Ok(Acquaintance::Older);
-            }
-            Some(known) if known == shown => {}
-            _ => self.replace(server, shown)?,
-        }
-        Ok(Acquaintance::Known)
-    }
-
-    /// A server has joined anew with another disk, or with an older copy of the one that it had.
-    pub(crate) fn replace(&mut self, server: u64, disk: KnownDisk) -> Result<(), String> {
-        self.change(|disks| _ = disks.insert(server, disk))
-    }
-
-    /// A server is no member any more: should it come back, with whatever disk, it joins anew.
-    pub(crate) fn forget(&mut self, is_member: impl Fn(u64) -> bool) -> Result<(), String> {
-        if self.disks.borrow().keys().all(|server| is_member(*server)) {
-            return Ok(());
-        }
-        self.change(|disks| disks.retain(|server, _| is_member(*server)))
+        members: Vec<u8>,
+        removed: BTreeMap<u8, u64>,
+    ) -> Result<Vec<u8>, String> {
+        self.change(|known| known.members_are(members, removed))
     }
 
     /// Stores what there is then, before anybody knows of it.
-    fn change(&mut self, change: impl FnOnce(&mut Disks)) -> Result<(), String> {
-        let mut disks = self.disks.borrow().clone();
-        change(&mut disks);
-        let mut text = format!("{HISTORY}{}\n", self.history);
-        for (server, KnownDisk { id, start }) in &disks {
-            // An id is written as a history's name is.
-            let _ = write!(text, "{server} {}", HistoryId(*id));
-            let _ = match start {
-                Some(Start { number, id }) => writeln!(text, " {number} {id:016x}"),
-                None => writeln!(text),
-            };
+    fn change<R>(&mut self, change: impl FnOnce(&mut KnownDisks) -> R) -> Result<R, String> {
+        let mut known = self.known.clone();
+        let result = change(&mut known);
+        // Another history begins with what it has: the file is of the one before.
+        if known.disks() != self.known.disks() || known.disks().is_empty() {
+            self.store(known.disks())?;
+            self.told.send_replace(known.disks().clone());
         }
-        whole_file::replace(&self.folder, FILE, &text)?;
-        self.disks.send_replace(disks);
-        Ok(())
+        self.known = known;
+        Ok(result)
+    }
+
+    fn store(&self, disks: &Disks) -> Result<(), String> {
+        let mut text = format!("{HISTORY}{}\n", self.history);
+        for (server, KnownDisk { id, start, removed }) in disks {
+            let Start { number, id: start } = start.unwrap_or(Start { number: 0, id: 0 });
+            // An id is written as a history's name is.
+            let _ = writeln!(text, "{server} {} {number} {start:016x} {removed}", HistoryId(*id));
+        }
+        whole_file::replace(&self.folder, FILE, &text)
     }
 }
 
-fn parse(line: &str) -> Option<(u64, KnownDisk)> {
+fn parse(line: &str) -> Option<(u8, KnownDisk)> {
     let mut words = line.split(' ');
     let (server, id) = (words.next()?.parse().ok()?, parse_id(words.next()?)?);
-    let start = match (words.next(), words.next(), words.next()) {
-        (None, ..) => None,
-        (Some(number), Some(id), None) if id.len() == 16 => {
-            Some(Start { number: number.parse().ok()?, id: u64::from_str_radix(id, 16).ok()? })
-        }
-        _ => return None,
-    };
-    Some((server, KnownDisk { id, start }))
+    let (number, start, removed) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+    if words.next().is_some() || start.len() != 16 {
+        return None;
+    }
+    let start = Start { number, id: u64::from_str_radix(start, 16).ok()? };
+    let start = (number > 0).then_some(start);
+    Some((server, KnownDisk { id, start, removed: removed.parse().ok()? }))
 }
 
 fn parse_id(hex: &str) -> Option<[u8; 16]> {
@@ -201,8 +149,8 @@ mod tests {
 
     const HISTORY_ID: HistoryId = HistoryId([3; 16]);
 
-    fn load(folder: &tempfile::TempDir, history: HistoryId) -> Result<KnownDisks, String> {
-        KnownDisks::load(folder.path(), history, watch::channel(Disks::new()).0)
+    fn load(folder: &tempfile::TempDir, history: HistoryId) -> Result<StoredDisks, String> {
+        StoredDisks::load(folder.path(), history, watch::channel(Disks::new()).0)
     }
 
     fn starts(ids: impl IntoIterator<Item = u64>) -> Starts {
@@ -210,65 +158,53 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_another_disk_is_a_stranger_also_after_a_restart_until_it_was_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let any = starts([1]);
-        let mut known = load(&folder, HISTORY_ID).unwrap();
-        assert_eq!(known.meet(2, [7; 16], &any), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(3, [9; 16], &any), Ok(Acquaintance::Known));
-        let mut known = load(&folder, HISTORY_ID).unwrap();
-        assert_eq!(known.meet(2, [8; 16], &any), Ok(Acquaintance::Stranger));
-        assert_eq!(known.meet(3, [9; 16], &any), Ok(Acquaintance::Known));
-        known.forget(|server| server != 2).unwrap();
-        let mut known = load(&folder, HISTORY_ID).unwrap();
-        assert_eq!(known.meet(2, [8; 16], &any), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(3, [1; 16], &any), Ok(Acquaintance::Stranger));
-    }
-
-    #[test]
-    fn a_server_that_lacks_its_last_start_has_an_older_copy_also_after_a_restart_until_it_was_forgotten() {
+    fn what_is_known_is_known_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let mut known = load(&folder, HISTORY_ID).unwrap();
+        known.members_are(vec![1, 2, 3], [(3, 70)].into()).unwrap();
         assert_eq!(known.meet(2, [7; 16], &starts(1..=3)), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(2, [7; 16], &starts(1..=5)), Ok(Acquaintance::Known));
+        assert_eq!(known.meet(3, [9; 16], &Starts::default()), Ok(Acquaintance::Known));
+        let told = known.told.borrow().clone();
+        assert_eq!(told[&2], KnownDisk { id: [7; 16], start: Some(Start { number: 3, id: 3 }), removed: 0 });
+        assert_eq!(told[&3], KnownDisk { id: [9; 16], start: None, removed: 70 });
+        let mut known = load(&folder, HISTORY_ID).unwrap();
+        assert_eq!(*known.told.borrow(), told);
         // The file is written when there is something new alone.
         let written = || fs::metadata(folder.path().join(FILE)).unwrap().modified().unwrap();
         let before = written();
-        assert_eq!(known.meet(2, [7; 16], &starts(1..=5)), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(2, [7; 16], &starts([1, 2, 3, 14])), Ok(Acquaintance::Older));
+        assert_eq!(known.meet(2, [7; 16], &starts(1..=3)), Ok(Acquaintance::Known));
+        assert_eq!(known.meet(2, [7; 16], &starts([1, 2, 14])), Ok(Acquaintance::Older));
+        assert_eq!(known.meet(3, [8; 16], &starts([1])), Ok(Acquaintance::Stranger));
+        assert_eq!(known.members_are(vec![1, 2, 3], [(3, 70)].into()), Ok(vec![]));
         assert_eq!(before, written());
+        assert_eq!(known.leads(3), Ok(true));
+        assert_eq!(known.members_are(vec![1, 2, 3], [(2, 90), (3, 70)].into()), Ok(vec![2]));
         let mut known = load(&folder, HISTORY_ID).unwrap();
-        assert_eq!(known.disks.borrow()[&2].start, Some(Start { number: 5, id: 5 }));
-        assert_eq!(known.meet(2, [7; 16], &starts([1, 2, 3, 14, 15, 16])), Ok(Acquaintance::Older));
-        assert_eq!(known.meet(2, [7; 16], &starts(1..=6)), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(2, [7; 16], &starts(1..=90)), Ok(Acquaintance::Known), "unheard for long");
-        known.forget(|_| false).unwrap();
-        assert_eq!(known.meet(2, [7; 16], &starts([1, 2, 3, 14])), Ok(Acquaintance::Known));
-        let copy = KnownDisk::shown([7; 16], &starts([1, 22]));
-        known.replace(2, copy).unwrap();
-        let mut known = load(&folder, HISTORY_ID).unwrap();
-        assert_eq!(known.meet(2, [7; 16], &starts([1, 22, 23])), Ok(Acquaintance::Known));
-        assert_eq!(known.meet(2, [7; 16], &starts([1, 2, 3, 14])), Ok(Acquaintance::Older));
+        assert_eq!(known.meet(2, [7; 16], &starts(1..=4)), Ok(Acquaintance::Older));
+        assert_eq!(known.meet(3, [8; 16], &starts([1])), Ok(Acquaintance::Known));
     }
 
     #[test]
     fn what_was_known_in_another_history_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let any = starts([1]);
-        // From before histories had names, and starts were told.
+        // From before histories had names.
         let old = HistoryId::default();
-        fs::write(folder.path().join(FILE), format!("2 {old}\n")).unwrap();
+        fs::write(folder.path().join(FILE), format!("2 {old} 0 {:016x} 0\n", 0)).unwrap();
         let mut known = load(&folder, old).unwrap();
         assert_eq!(known.meet(2, [8; 16], &any), Ok(Acquaintance::Stranger));
         assert_eq!(known.meet(2, [0; 16], &any), Ok(Acquaintance::Known));
         assert_eq!(known.meet(3, [9; 16], &any), Ok(Acquaintance::Known));
         let mut known = load(&folder, HISTORY_ID).unwrap();
         assert_eq!(known.meet(2, [8; 16], &any), Ok(Acquaintance::Known));
-        known.begin(HistoryId([4; 16]), BTreeMap::from([(3, [1; 16])])).unwrap();
-        assert_eq!(known.meet(3, [9; 16], &any), Ok(Acquaintance::Stranger));
-        assert_eq!(known.meet(2, [7; 16], &any), Ok(Acquaintance::Known));
-        let mut known = load(&folder, HistoryId([4; 16])).unwrap();
-        assert_eq!(known.meet(2, [8; 16], &any), Ok(Acquaintance::Stranger));
+        for founders in [BTreeMap::from([(3, [1; 16])]), BTreeMap::new()] {
+            known.begin(HistoryId([4; 16]), founders.clone()).unwrap();
+            let mut known = load(&folder, HistoryId([4; 16])).unwrap();
+            assert_eq!(known.told.borrow().len(), founders.len());
+            let expected = if founders.is_empty() { Acquaintance::Known } else { Acquaintance::Stranger };
+            assert_eq!(known.meet(3, [9; 16], &any), Ok(expected));
+            assert_eq!(known.meet(2, [7; 16], &any), Ok(Acquaintance::Known));
+        }
     }
 
     #[test]
@@ -278,9 +214,12 @@ mod tests {
         for line in [
             "2 0011".to_owned(),
             format!("2 {id} 7"),
-            format!("2 {id} x 0011223344556677"),
-            format!("2 {id} 7 00112233445566"),
-            format!("2 {id} 7 0011223344556677 8"),
+            format!("2 {id} x 0011223344556677 0"),
+            format!("2 {id} 7 00112233445566 0"),
+            format!("2 {id} 7 0011223344556677"),
+            format!("2 {id} 7 0011223344556677 x"),
+            format!("2 {id} 7 0011223344556677 8 9"),
+            format!("256 {id} 7 0011223344556677 8"),
         ] {
             fs::write(folder.path().join(FILE), format!("{line}\n")).unwrap();
             assert!(load(&folder, HISTORY_ID).unwrap_err().contains("line 1"), "{line}");

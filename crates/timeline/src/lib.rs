@@ -21,6 +21,7 @@ extern crate alloc;
 
 mod barriers;
 mod birth;
+mod known_disks;
 mod message;
 mod peers;
 mod progress;
@@ -31,6 +32,7 @@ mod timeline;
 
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
+pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, member_of, server_of, servers_of};
 pub use progress::Lead;

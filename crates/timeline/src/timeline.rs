@@ -452,11 +452,14 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    /// Tells who belongs to the ensemble, as far as this server knows. Who does not, and has come back with
-    /// another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
+    /// Tells who belongs to the ensemble, as far as this server knows. Who does not, or was taken out meanwhile, and has
+    /// come back with another disk, is welcome: that is for whoever knows the disks to say, since it may come at any moment.
     pub fn tell_members(&mut self) {
         let members = self.member_ids();
-        self.tell(PeerOutput::Members(members));
+        let removed = &self.progress.members().removed;
+        let removed =
+            removed.iter().filter_map(|(id, position)| Some((server_of(*id)?, *position))).collect();
+        self.tell(PeerOutput::Members { members, removed });
     }
 
     /// It prepares requests from now on.

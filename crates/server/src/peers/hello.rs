@@ -8,13 +8,12 @@ use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use stoa_core::{DiskId, HistoryId, Share, Standing, Start, Starts};
+use stoa_core::{DiskId, Disks, HistoryId, KnownDisk, Share, Standing, Start, Starts};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
-use crate::known_disks::{Disks, KnownDisk};
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
@@ -122,7 +121,7 @@ impl Local {
         };
         bytes.push(kind);
         bytes.extend_from_slice(&history.0);
-        let known = self.known.borrow().get(&to).copied();
+        let known = u8::try_from(to).ok().and_then(|to| self.known.borrow().get(&to).copied());
         let start = known.and_then(|known| known.start).unwrap_or(Start { number: 0, id: 0 });
         bytes.extend_from_slice(&known.map_or([0; 16], |known| known.id));
         bytes.extend_from_slice(&start.number.to_le_bytes());
@@ -302,7 +301,8 @@ impl Hello {
         };
         let known = (start.number > 0).then_some(start);
         let known = known.map(|start| {
-            Ok::<_, String>(KnownDisk { id: field(&bytes, 97).ok_or_else(short)?, start: Some(start) })
+            let id = field(&bytes, 97).ok_or_else(short)?;
+            Ok::<_, String>(KnownDisk { id, start: Some(start), removed: 0 })
         });
         let known = known.transpose()?;
         Ok(Self {
@@ -470,7 +470,8 @@ mod tests {
     use super::*;
 
     fn local(me: u64, secret: Option<&str>) -> Local {
-        let known = [(1, KnownDisk { id: [1; 16], start: Some(Start { number: 2, id: 101 }) })].into();
+        let start = Some(Start { number: 2, id: 101 });
+        let known = [(1, KnownDisk { id: [1; 16], start, removed: 0 })].into();
         Local {
             me,
             disk: [u8::try_from(me).unwrap(); 16],

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{DiskId, Pieces, Share, Standing, Starts};
+use stoa_core::{DiskId, Disks, Pieces, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -49,7 +49,6 @@ pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
 
 use crate::complaints::Complaints;
-use crate::known_disks::Disks;
 use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link, Received};

@@ -8,11 +8,12 @@
 //! sessions of those before must end.
 
 use super::client::Tally;
+use super::machine::draw_disk;
 use super::visitor::{Act, Judges, Visitor};
 use super::world::{Failure, Happening, World};
 use crate::check::Violation;
 use crate::recover::{go_on_alone, recover};
-use stoa_core::{HistoryId, Recovered};
+use stoa_core::{DiskId, HistoryId, KnownDisks, Recovered};
 use stoa_group::{Entry, EntryKind, History, Mark, Restored};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 
@@ -22,7 +23,7 @@ const NEVER_US: u64 = 1 << 40;
 /// A copy of a server's folder, as it was when the power was lost at one moment.
 pub(super) struct Backup {
     disk: FaultyDisk,
-    disk_id: u64,
+    disk_id: DiskId,
     stored: Restored,
 }
 
@@ -198,7 +199,7 @@ impl World {
         let founders = self.settings.ids(self.settings.servers);
         let mut may_stay = self.rng.one_in(2);
         for id in self.ids() {
-            let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), self.rng.next_u64());
+            let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), draw_disk(&mut self.rng));
             let joins = self.rng.one_in(2);
             let stays = may_stay && id != survivor && self.needs_others(id);
             let Some(machine) = self.machines.get_mut(&id) else { continue };
@@ -207,7 +208,7 @@ impl World {
             machine.names_all |= !founders.contains(&survivor);
             if id == survivor {
                 machine.joins = false;
-                machine.known.clear();
+                machine.known = KnownDisks::default();
             } else if stays {
                 may_stay = false;
                 self.trace.event(self.now_us, "disk", format_args!("server {id} has what it had"));
@@ -275,7 +276,7 @@ impl World {
     /// The operator has read what such a server says, and empties its folder.
     pub(super) fn empty_what_is_of_another(&mut self, id: u8) {
         self.crash(id, "its folder is of another ensemble", false);
-        let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), self.rng.next_u64());
+        let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), draw_disk(&mut self.rng));
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.replace(disk, disk_id);
             machine.out_since_us = None;

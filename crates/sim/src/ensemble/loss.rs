@@ -1,15 +1,14 @@
 //! Disks that lose what they held: replaced by an empty one or by an older copy, or with a bit that has flipped. Never
 //! more at a time than the others can do without: what was promised must be on disks that are whole.
 
-use super::acquaintance::{KnownDisk, KnownDisks};
-use super::machine::Machine;
+use super::machine::{Machine, draw_disk};
 use super::process::Process;
 use super::roster::{Role, Roster};
 use super::visitor::Judges;
 use super::world::{Happening, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
-use stoa_core::{Starts, Status};
+use stoa_core::{DiskId, KnownDisk, KnownDisks, Starts, Status};
 use stoa_group::Restored;
 use stoa_storage::StorageError;
 use stoa_storage::faulty::FaultyDisk;
@@ -38,6 +37,11 @@ pub(super) struct OlderCopy {
     last_batch: Option<(String, u64)>,
 }
 
+/// Whether a disk is the one that is known, and no older copy of it.
+fn is_of(known: &KnownDisk, machine: &Machine) -> bool {
+    known.id == machine.disk_id && known.start.is_none_or(|start| !machine.starts.lack(start))
+}
+
 /// Once in so many starts a copy is replaced by a newer one.
 const COPY_ONE_IN: u64 = 3;
 
@@ -63,9 +67,9 @@ impl Machine {
     }
 
     /// Another disk, with nothing on it that is expected to be there.
-    pub(super) fn replace(&mut self, disk: FaultyDisk, disk_id: u64) {
+    pub(super) fn replace(&mut self, disk: FaultyDisk, disk_id: DiskId) {
         self.disk = disk;
-        self.known.clear();
+        self.known = KnownDisks::default();
         self.starts = Starts::default();
         self.copy = None;
         self.stored = Restored::default();
@@ -128,14 +132,9 @@ impl World {
             let machine = &machines[id];
             let has_all = machine.process.is_some() && machine.stored.vote.committed >= *last;
             let knows = |one: &Machine, id: &u8, other: &Machine| {
-                one.known.get(id).is_some_and(|known| known.is(other.disk_id, &other.starts))
+                one.known.disks().get(id).is_some_and(|known| is_of(known, other))
             };
-            // What it knows of the others may be as old as its disk. Whoever joined anew since is a stranger to it, until
-            // it leads, if it was told of that by a snapshot.
-            let is_trusted = |voter: &u8| {
-                let other = &machines[voter];
-                knows(other, id, machine) && knows(machine, voter, other)
-            };
+            let is_trusted = |voter: &u8| knows(&machines[voter], id, machine);
             !(has_all && leading.voters.iter().filter(|voter| *voter != id).all(is_trusted))
         });
         let is_rotten = |machine: &Machine| machine.flipped.is_some();
@@ -144,7 +143,8 @@ impl World {
         // Whoever has never met it would take its new disk for the one that it always had.
         let disk_id = self.machines[&id].disk_id;
         let has = |known: &KnownDisk| known.id == disk_id;
-        let have_met = |voter: &u8| *voter == id || self.machines[voter].known.get(&id).is_some_and(has);
+        let have_met =
+            |voter: &u8| *voter == id || self.machines[voter].known.disks().get(&id).is_some_and(has);
         // They must be able to elect without it.
         let others = leading.voters.iter().filter(|voter| **voter != id && self.knows_members(**voter));
         others_are_whole
@@ -187,7 +187,7 @@ impl World {
         let last = copy.starts.last().map_or(0, |start| start.id);
         let is_later = |known: &KnownDisk| known.start.is_some_and(|start| start.id > last);
         let know_later = self.machines.iter().filter(|(other, _)| **other != id);
-        let mut know_later = know_later.map(|(_, other)| other.known.get(&id).is_some_and(is_later));
+        let mut know_later = know_later.map(|(_, other)| other.known.disks().get(&id).is_some_and(is_later));
         if !know_later.all(|knows| knows) || self.is_new(id) || !self.may_lose(id) {
             return;
         }
@@ -213,7 +213,7 @@ impl World {
         // who belong to it.
         let joins = !is_new && (self.roster() != founders || self.rng.one_in(2));
         let disk = FaultyDisk::new(self.rng.next_u64());
-        let disk_id = self.rng.next_u64();
+        let disk_id = draw_disk(&mut self.rng);
         let trusting = self.settings.trusting;
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let last = machine.stored.last();

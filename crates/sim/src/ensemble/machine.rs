@@ -1,6 +1,5 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
-use super::acquaintance::KnownDisks;
 use super::loss::{Flipped, OlderCopy};
 use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::world::{Failure, Happening, World};
@@ -11,8 +10,7 @@ use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use stoa_core::Shard;
-use stoa_core::{Append, Config, Recovered, Starts, TakenOver};
+use stoa_core::{Append, Config, DiskId, KnownDisks, Recovered, Shard, Starts, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -41,7 +39,7 @@ pub(super) struct Machine {
     /// It does not start by itself.
     pub(super) stays_down: bool,
     /// The name of its disk, and the names of those of the others, as it has met them.
-    pub(super) disk_id: u64,
+    pub(super) disk_id: DiskId,
     pub(super) known: KnownDisks,
     /// Its server's starts, as the disk has them, and what the disk was before one of them.
     pub(super) starts: Starts,
@@ -76,8 +74,8 @@ impl Machine {
             offered: None,
             synced: 0,
             stays_down: false,
-            disk_id: rng.next_u64(),
-            known: KnownDisks::new(),
+            disk_id: draw_disk(rng),
+            known: KnownDisks::default(),
             starts: Starts::default(),
             copy: None,
             names_all: joins,
@@ -86,11 +84,6 @@ impl Machine {
             flipped: None,
             last_batch: None,
         }
-    }
-
-    /// The id of its disk, as servers say it.
-    pub(super) fn disk_name(&self) -> [u8; 16] {
-        u128::from(self.disk_id).to_be_bytes()
     }
 
     /// Nothing is expected of what its disk held.
@@ -119,6 +112,11 @@ impl Machine {
         self.offered = mark.map(|mark| (mark.position, sequence));
         Ok(())
     }
+}
+
+/// The id of a new disk.
+pub(super) fn draw_disk(rng: &mut Rng) -> DiskId {
+    u128::from(rng.next_u64()).to_be_bytes()
 }
 
 impl World {
@@ -479,7 +477,7 @@ impl World {
                 chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
             }
             let own = Config { server_id: id, partition, ..self.settings.config.clone() };
-            let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_name());
+            let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_id);
             let config = Config { servers: servers.clone(), joins, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return Err(
@@ -496,6 +494,7 @@ impl World {
         machine.process = Some(Process::new(id, alone, threads, LogThread::new(log), now));
         machine.life += 1;
         machine.starts = std::mem::take(&mut machine.starts).and(machine.life);
+        machine.known = KnownDisks::new(machine.known.disks().clone());
         machine.late.clear();
         self.counts.starts += 1;
         for of in 0..self.partitions() {

@@ -4,7 +4,7 @@
 //! Every call of a core is followed by a look at how far it has applied its timeline: what it has
 //! applied, and the state that it has come to, is shown to the judges.
 
-use super::acquaintance::{Acquaintance, KnownDisks, of_founders};
+use super::acquaintance::{self, Circle};
 use super::expiry::Expiry;
 use super::history::{Did, items};
 use super::places::check_places;
@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_core::{
-    Append, ConnectionId, HistoryId, Now, PeerOutput, Shard, ShardMessage, SnapshotOutput, Standing, Starts,
-    StateLoader,
+    Append, ConnectionId, DiskId, HistoryId, KnownDisks, Now, PeerOutput, Shard, ShardMessage,
+    SnapshotOutput, Standing, Starts, StateLoader,
 };
 use stoa_group::{Entry, Restored, Store};
 use stoa_tree::Options;
@@ -39,7 +39,7 @@ pub(super) enum Input {
     HangUp(Key),
     Peer(u8, Bytes),
     /// Another server is connected, with this disk and these starts.
-    PeerConnected(u8, u64, Starts),
+    PeerConnected(u8, DiskId, Starts),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -125,7 +125,7 @@ pub(super) struct Scene<'a> {
 /// One of a server's threads: a partition, and those clients that are connected to it.
 pub(super) struct Thread {
     pub(super) core: Shard,
-    pub(super) acquaintance: Acquaintance,
+    pub(super) circle: Circle,
     pub(super) turn_at: Option<u64>,
     pub(super) paused_until_us: u64,
     pub(super) inputs: VecDeque<Input>,
@@ -137,7 +137,7 @@ pub(super) struct Thread {
 impl Thread {
     pub(super) fn new(core: Shard, settings: &str) -> Self {
         Self {
-            acquaintance: Acquaintance::new(&core, settings),
+            circle: Circle::new(&core, settings),
             applied: core.applied(),
             core,
             turn_at: None,
@@ -374,7 +374,7 @@ impl Process {
             Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
             Input::PeerConnected(peer, disk, starts) => {
                 let shown = (disk, &starts);
-                thread.acquaintance.meet(&mut thread.core, scene.known, peer, shown, now);
+                acquaintance::meet(&mut thread.core, scene.known, peer, shown, now);
             }
             Input::PeerLost(peer) => thread.core.peer_lost(peer, now),
             Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
@@ -491,7 +491,7 @@ impl Process {
     fn poll_peers(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
         while let Some(output) = self.core(of).poll_peer() {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
-            let own = PeerOutput::Members(vec![self.id]);
+            let own = PeerOutput::Members { members: vec![self.id], removed: BTreeMap::new() };
             if scene.judges.checker.is_some() && output != PeerOutput::Servers && output != own {
                 let what = format!("a server alone has something for others: {output:?}");
                 return Err(Violation::new(what).into());
@@ -507,26 +507,29 @@ impl Process {
                 }
                 self.expiry.leads(term, scene.now);
             }
-            let Thread { core, acquaintance, .. } = &mut self.threads[usize::from(of)];
+            let Thread { core, circle, .. } = &mut self.threads[usize::from(of)];
             match output {
-                PeerOutput::Servers => acquaintance.look_around(core),
-                PeerOutput::Members(_) if of > 0 => acquaintance.look_around(core),
+                PeerOutput::Servers => circle.look_around(core),
+                PeerOutput::Members { .. } if of > 0 => circle.look_around(core),
                 PeerOutput::Leads(_) if of > 0 => {}
-                PeerOutput::Leads(peer) => acquaintance.accept(scene.known, peer),
+                PeerOutput::Leads(peer) => _ = scene.known.leads(peer),
                 PeerOutput::Began { history, founders } => {
                     scene.trace.event(
                         scene.now_us,
                         "history",
                         format_args!("server {} has {history}", self.id),
                     );
-                    *scene.known = of_founders(founders);
+                    scene.known.begin(founders);
                     out.has_news = true;
                 }
                 PeerOutput::Founds(_) => out.has_news = true,
-                PeerOutput::Members(members) => {
-                    let what = format_args!("to server {}: {members:?}", self.id);
+                PeerOutput::Members { members, removed } => {
+                    let what = format_args!("to server {}: {members:?}, taken out {removed:?}", self.id);
                     scene.trace.event(scene.now_us, "members", what);
-                    acquaintance.members_are(&members, core, scene.known, scene.now);
+                    circle.look_around(core);
+                    for peer in scene.known.members_are(members, removed) {
+                        core.peer_connected(peer, scene.now);
+                    }
                 }
                 output => out.peers.push(output),
             }

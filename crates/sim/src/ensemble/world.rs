@@ -503,7 +503,7 @@ impl World {
             quiet_since_us: self.troubled_until_us,
             present: self.present,
         };
-        let circle = process.threads[usize::from(of)].acquaintance.circle.clone();
+        let circle = process.threads[usize::from(of)].circle.servers.clone();
         let out = match process.turn(of, &mut scene) {
             Ok(out) => out,
             Err(Stop::Violation(violation)) => return Err(violation.into()),
@@ -516,7 +516,7 @@ impl World {
         let wake_us = machine.clock.world_us(thread.core.next_wake_us());
         let (has_inputs, appends) = (thread.has_inputs(), thread.core.append_bytes() > 0);
         let (has_stopped, has_rest) = (out.has_stopped, out.has_rest);
-        let changed = circle.symmetric_difference(&thread.acquaintance.circle).copied().collect();
+        let changed = circle.symmetric_difference(&thread.circle.servers).copied().collect();
         self.carry(id, of, out);
         self.circle_changed(id, of, changed);
         let reconfigs = self.judges.history.reconfigs() + self.judges.timelines.reconfigs();
@@ -574,7 +574,7 @@ impl World {
                 PeerOutput::Send { to, message } => {
                     self.post((id, to, of), message.encode().join().into(), None);
                 }
-                PeerOutput::Members(_)
+                PeerOutput::Members { .. }
                 | PeerOutput::Leads(_)
                 | PeerOutput::Servers
                 | PeerOutput::Founds(_)
@@ -661,7 +661,7 @@ impl World {
     /// Whether a server runs, and wants a partition of its to be connected to the other one.
     fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
         let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
-        process.is_some_and(|it| it.threads[usize::from(of)].acquaintance.circle.contains(&to))
+        process.is_some_and(|it| it.threads[usize::from(of)].circle.servers.contains(&to))
     }
 
     /// A partition of a server connects to others than before.
@@ -705,7 +705,7 @@ impl World {
         match self.network.reaches(a, b, of, self.now_us) {
             Ok(()) if of == 0 && !have_two => {
                 for (id, peer, says) in [(a, b, other), (b, a, one)] {
-                    let disk = self.machines.get(&peer).map(Machine::disk_name).unwrap_or_default();
+                    let disk = self.machines.get(&peer).map(|it| it.disk_id).unwrap_or_default();
                     self.push(id, of, Input::PeerMet(peer, disk, says));
                 }
             }

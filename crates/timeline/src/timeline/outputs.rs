@@ -29,9 +29,14 @@ pub enum PeerOutput {
         /// The message.
         message: Vec<u8>,
     },
-    /// These belong to the ensemble now. Whoever else was known is a stranger, welcome with any disk. It
-    /// comes when that changes, and when a term begins: what has changed before is not told one by one.
-    Members(Vec<u8>),
+    /// Who belongs to the ensemble now: see [`crate::KnownDisks::members_are`]. It comes when that changes, and when a
+    /// term begins: what has changed before is not told one by one.
+    Members {
+        /// These.
+        members: Vec<u8>,
+        /// Whoever was taken out, and where in the log last.
+        removed: BTreeMap<u8, u64>,
+    },
     /// This server leads in a new term, and what it leads with is committed here. If it has come back with
     /// another disk, a majority has elected it with that, so it has joined anew without our knowing.
     Leads(u8),

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{HistoryId, Share, Standing, Starts};
+use stoa_core::{Disks, HistoryId, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -26,7 +26,6 @@ use super::hello::{self, Local, Purpose};
 use super::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
 };
-use crate::known_disks::Disks;
 use crate::listen::{Bound, Listener};
 
 /// All servers are of this history.
