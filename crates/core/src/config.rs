@@ -203,3 +203,25 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn whoever_cannot_read_its_list_founds_nothing() {
+        let founders = |servers: &str, joins| {
+            let config = Config { server_id: 2, servers: servers.into(), joins, ..Config::default() };
+            config.founders().into_iter().collect::<Vec<_>>()
+        };
+        let list = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:observer;3";
+        assert_eq!(founders("", false), [2]);
+        assert_eq!(founders(list, false), [1, 2]);
+        assert!(founders("", true).is_empty() && founders(list, true).is_empty());
+        for unreadable in ["server.2", "server.1=a:1:2:participant;3\nserver.2=b:x:2:participant;3"] {
+            assert!(founders(unreadable, false).is_empty(), "{unreadable}");
+        }
+    }
+}

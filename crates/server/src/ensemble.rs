@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use stoa_core::{Acquaintance, DiskId, HistoryId, PeerOutput, Replica, Share, Standing, StateLoader, Status};
+use stoa_core::{
+    Acquaintance, DiskId, HistoryId, PeerOutput, Replica, Share, Standing, Starts, StateLoader, Status,
+};
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::Notify;
@@ -18,7 +20,6 @@ use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
 };
-use crate::starts_file;
 
 /// A snapshot of this server that can be sent.
 #[derive(Clone, Debug)]
@@ -44,8 +45,12 @@ pub(crate) struct Home<'a> {
     pub(crate) disk: &'a FileDisk,
     pub(crate) disk_id: DiskId,
     pub(crate) standing: Standing,
+    /// Its starts, the present one included.
+    pub(crate) starts: Starts,
     /// It needs nobody to decide.
     pub(crate) decides_alone: bool,
+    /// It is that of another server, which stood alone.
+    pub(crate) copied_from: Option<u8>,
     pub(crate) tree_options: &'a TreeOptions,
     /// Its newest snapshot.
     pub(crate) newest: Option<StoredSnapshot>,
@@ -55,9 +60,10 @@ pub(crate) struct Home<'a> {
 impl Meeting {
     /// The port for the others, and what each partition begins with.
     pub(crate) fn prepare(settings: &Settings, home: Home<'_>) -> Result<(PeerPort, Vec<Self>), String> {
-        let Home { disk, disk_id, standing, decides_alone, tree_options, mut newest, partitions } = home;
-        let starts = starts_file::draw(disk.folder())?;
+        let Home { disk, disk_id, standing, starts, decides_alone, copied_from, tree_options, .. } = home;
+        let (mut newest, partitions) = (home.newest, home.partitions);
         let common = Common::new(disk.folder(), starts, standing, decides_alone)?;
+        let common = common.copied_from(copied_from.map(u64::from));
         let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
         let tls = tls(settings)?;
         let (port, callers) = PeerPort::new(partitions, &common);

@@ -31,7 +31,7 @@ use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, partitions_file, random, standstill, threads};
+use crate::{admin, listen, lists, partitions_file, random, standstill, starts_file, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -169,14 +169,44 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
         shard.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
     };
     let shards: Vec<Shard> = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
-    let disk_id = log.folder_id().0;
-    let standing = shards.first().map(|first| first.standing()).unwrap_or_default();
-    let voters = shards.first().map(|first| first.status().voters);
-    let decides_alone = voters.is_some_and(|voters| voters.len() == 1);
-    let tree_options = &tree_options;
-    let home = Home { disk: &disk, disk_id, standing, decides_alone, tree_options, newest, partitions };
-    let meeting = settings.own_member().map(|_| Meeting::prepare(settings, home)).transpose()?;
+    let meeting = meeting(settings, shards.first(), &disk, config.disk, (&tree_options, newest, partitions))?;
     Ok(Recovered { partitions: shards, log, disk, report, meeting })
+}
+
+/// Notes this start in the data folder, and prepares to meet the other servers, if there are to be any.
+fn meeting(
+    settings: &Settings,
+    first: Option<&Shard>,
+    disk: &FileDisk,
+    disk_id: [u8; 16],
+    (tree_options, newest, partitions): (&TreeOptions, Option<StoredSnapshot>, u8),
+) -> Result<Option<(PeerPort, Vec<Meeting>)>, String> {
+    let own = settings.server_id.unwrap_or(1);
+    let standing = first.map(|first| first.standing()).unwrap_or_default();
+    let status = first.map(|first| first.status());
+    let (decides_alone, copied_from) = match status.as_ref().map(|status| &status.voters[..]) {
+        Some([voter]) => (true, Some(*voter).filter(|voter| *voter != own)),
+        _ => (false, None),
+    };
+    let starts = starts_file::draw(disk.folder(), decides_alone && copied_from.is_none());
+    if settings.own_member().is_none() {
+        // Alone it can do without: it may have ended because there is no room.
+        _ = starts.inspect_err(|why| tracing::warn!("this start could not be noted: {why}"));
+        return Ok(None);
+    }
+    let starts = starts?;
+    let home = Home {
+        disk,
+        disk_id,
+        standing,
+        starts,
+        decides_alone,
+        copied_from,
+        tree_options,
+        newest,
+        partitions,
+    };
+    Meeting::prepare(settings, home).map(Some)
 }
 
 fn core_config(settings: &Settings) -> Config {

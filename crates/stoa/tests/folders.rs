@@ -27,6 +27,8 @@ struct Machines {
     partitions: u8,
     ports: Vec<(u16, u16)>,
     running: Vec<Option<Child>>,
+    /// What the servers are started with besides.
+    flags: &'static [&'static str],
 }
 
 impl Drop for Machines {
@@ -42,6 +44,7 @@ impl Machines {
             partitions,
             ports: (0..count).map(|_| (free_port(), free_port())).collect(),
             running: (0..count).map(|_| None).collect(),
+            flags: &[],
         }
     }
 
@@ -77,7 +80,7 @@ impl Machines {
         command.arg("serve").args(self.settings(id, named)).args(["--admin-port=0", "--words=*"]);
         command.args(["--heartbeat=50ms", "--election-timeout=500ms", "--bind=127.0.0.1"]);
         command.args([format!("--port={}", self.ports[id - 1].0), "--peer-bind=127.0.0.1".to_owned()]);
-        command.stdout(Stdio::null()).stderr(log);
+        command.args(self.flags).stdout(Stdio::null()).stderr(log);
         self.running[id - 1] = Some(command.spawn().unwrap());
     }
 
@@ -217,7 +220,12 @@ impl Machines {
 
     /// Three servers of an ensemble, with something in it.
     fn ensemble(partitions: u8) -> Self {
+        Self::ensemble_with(partitions, &[])
+    }
+
+    fn ensemble_with(partitions: u8, flags: &'static [&'static str]) -> Self {
         let mut machines = Self::new(3, partitions);
+        machines.flags = flags;
         (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
         machines.all_serve(&[1, 2, 3]);
         machines.write(1, "old");
@@ -473,6 +481,168 @@ fn an_older_copy_of_a_members_own_folder_is_noticed_and_joins_anew() {
         machines.all_serve(&[1, 2, 3]);
         machines.stand_the_loss_of(1, [2, 3]);
         assert!(machines.have(&[2, 3], "later") && machines.have(&[2, 3], "new"));
+    });
+}
+
+/// Not by the entry that took the other one out, but by a snapshot from behind it.
+#[test]
+fn an_older_copy_learns_who_has_joined_anew_meanwhile() {
+    each(|partitions| {
+        let mut machines =
+            Machines::ensemble_with(partitions, &["--snapshot-updates=20", "--snapshots-kept=1"]);
+        machines.kill(3);
+        let older = machines.folder.path().join("older");
+        copy(&machines.of(3), &older);
+        machines.start(3, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        machines.kill(2);
+        machines.empty(2);
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        for number in 0..100 {
+            machines.write(1, &format!("much-{number}"));
+        }
+        machines.write(1, "later");
+        // Whoever has started again has no entries from before its snapshot.
+        for id in [1, 2] {
+            machines.kill(id);
+            machines.start(id, &[1, 2, 3]);
+            machines.all_serve(&[1, 2, 3]);
+        }
+        // Whoever leads is no stranger.
+        let leads = |machines: &Machines, id| machines.word(id, "srvr").contains("Mode: leader");
+        eventually("1 leads", || {
+            for id in [2, 3] {
+                if leads(&machines, id) {
+                    machines.kill(id);
+                    eventually("another one leads", || leads(&machines, 5 - id) || leads(&machines, 1));
+                    machines.start(id, &[1, 2, 3]);
+                    machines.all_serve(&[1, 2, 3]);
+                }
+            }
+            leads(&machines, 1)
+        });
+        machines.kill(3);
+        machines.copy(&older, 3);
+        machines.start(3, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "later"));
+        assert!(
+            !machines.word(3, "mntr").contains("zk_stoa_snapshots_received_total\t0"),
+            "it takes entries"
+        );
+        // That one has met both as they are now.
+        eventually("both vote", || machines.word(1, "mntr").contains("zk_synced_followers\t2"));
+        machines.kill(1);
+        eventually("they elect one of them", || machines.decides(3) && machines.decides(2));
+        assert!(machines.have(&[2, 3], "later"));
+    });
+}
+
+#[test]
+fn an_older_copy_of_an_observers_folder_is_noticed_too() {
+    each(|partitions| {
+        let mut machines = Machines::new(3, partitions);
+        let named = [(1, "participant"), (2, "participant"), (3, "observer")];
+        (1..=3).for_each(|id| machines.start_as(id, &named));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(1, "old");
+        machines.kill(3);
+        let older = machines.folder.path().join("older");
+        copy(&machines.of(3), &older);
+        machines.start_as(3, &named);
+        machines.all_serve(&[3]);
+        machines.write(3, "later");
+        machines.kill(3);
+        machines.copy(&older, 3);
+        machines.start_as(3, &named);
+        eventually("it is noticed", || {
+            machines.logged(1, "server 3 has come back with an older copy of its data folder")
+        });
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "later"));
+        assert!(machines.word(3, "srvr").contains("Mode: observer"));
+    });
+}
+
+/// A majority that has forgotten is no majority; who has not is the one to go on from.
+#[test]
+fn a_folder_that_is_newer_than_those_of_a_majority_is_what_is_left() {
+    each(|partitions| {
+        let mut machines = Machines::ensemble(partitions);
+        let older = |id: usize| format!("older-{id}");
+        for id in [1, 2] {
+            machines.kill(id);
+            copy(&machines.of(id), &machines.folder.path().join(older(id)));
+            machines.start(id, &[1, 2, 3]);
+            machines.all_serve(&[1, 2, 3]);
+        }
+        machines.write(1, "later");
+        assert!(machines.have(&[3], "later"));
+        machines.kill_all();
+        for id in [1, 2] {
+            let copied = machines.folder.path().join(older(id));
+            machines.copy(&copied, id);
+        }
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines
+            .says(3, "the servers 1, 2 have come back with other data folders than they had, or with older");
+        machines.nobody_serves(&[1, 2, 3]);
+        machines.kill_all();
+        assert!(machines.recover(3, &["--yes"]).status.success());
+        machines.empty(1);
+        machines.empty(2);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "later"));
+    });
+}
+
+/// What clients have written to it is nowhere else, and is not dropped in silence.
+#[test]
+fn a_copy_of_a_folder_that_went_on_by_itself_is_told_from_one_that_did_not() {
+    each(|partitions| {
+        let mut machines = Machines::stood_alone(partitions);
+        let backup = machines.folder.path().join("backup");
+        copy(&machines.of(1), &backup);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "other");
+        machines.kill(1);
+        let went_on = machines.of(1);
+        machines.copy(&went_on, 2);
+        machines.copy(&backup, 3);
+        machines.copy(&backup, 1);
+        machines.start(1, &[]);
+        machines.all_serve(&[1]);
+        machines.write(1, "new");
+        machines.kill(1);
+        // Nothing is known as long as the first one is not there.
+        machines.start(2, &[1, 2, 3]);
+        machines.start(3, &[1, 2, 3]);
+        machines.says(3, "the data folder is a copy of that of server 1, which stood alone");
+        machines.nobody_serves(&[2, 3]);
+        machines.start(1, &[1, 2, 3]);
+        machines.all_serve(&[1, 3]);
+        let why = "the data folder of server 2 is a copy of that of server 1, and has gone on by itself";
+        machines.says(2, why);
+        eventually("the other one says so too", || machines.logged(1, why));
+        machines.nobody_serves(&[2]);
+        assert!(machines.have(&[1, 3], "old") && machines.have(&[1, 3], "new"));
+        assert!(!machines.have(&[1], "other"));
+        // Both ways out are there.
+        machines.kill(2);
+        let saved = machines.folder.path().join("saved");
+        copy(&machines.of(2), &saved);
+        assert!(machines.recover(2, &["--yes"]).status.success());
+        machines.start(2, &[]);
+        machines.all_serve(&[2]);
+        assert!(machines.have(&[2], "other") && machines.ensemble_id(2) != machines.ensemble_id(1));
+        machines.kill(2);
+        machines.empty(2);
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "new"));
     });
 }
 

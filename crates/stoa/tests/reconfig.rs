@@ -33,6 +33,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A server as the list has it.
 #[derive(Clone, Copy, PartialEq)]
 struct Place {
+    host: Ipv4Addr,
     peer: u16,
     client: u16,
     votes: bool,
@@ -40,12 +41,18 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self { peer: free_port(), client: free_port(), votes: true }
+        Self::at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// Where the other servers find it. What connects to them comes from `127.0.0.1` wherever that is.
+    fn at(host: Ipv4Addr) -> Self {
+        Self { host, peer: free_port(), client: free_port(), votes: true }
     }
 
     fn line(self, id: u8) -> String {
         let (role, beside) = (if self.votes { "participant" } else { "observer" }, free_port());
-        format!("server.{id}=127.0.0.1:{}:{beside}:{role};127.0.0.1:{}", self.peer, self.client)
+        let Self { host, peer, client, .. } = self;
+        format!("server.{id}={host}:{peer}:{beside}:{role};127.0.0.1:{client}")
     }
 }
 
@@ -64,12 +71,17 @@ struct Ensemble {
 
 impl Ensemble {
     fn start(servers: u8, partitions: u8) -> Self {
-        let list: BTreeMap<_, _> = (1..=servers).map(|id| (id, Place::new())).collect();
+        Self::of((1..=servers).map(|id| (id, Place::new())).collect(), partitions)
+    }
+
+    fn of(list: BTreeMap<u8, Place>, partitions: u8) -> Self {
         let folder = TempDir::new().unwrap();
         let settings = settings(&list);
         let (processes, written) = (BTreeMap::new(), Vec::new());
         let mut ensemble = Self { folder, partitions, settings, list, processes, written };
-        (1..=servers).for_each(|id| ensemble.launch(id, &[]));
+        for id in ensemble.list.keys().copied().collect::<Vec<_>>() {
+            ensemble.launch(id, &[]);
+        }
         ensemble.check("it began");
         // Curator and kazoo take a list of version 0 for none.
         let (version, addresses) = ensemble.clients_find();
@@ -104,13 +116,9 @@ impl Ensemble {
         }
         let log = std::fs::File::options().create(true).append(true).open(self.log_file(id)).unwrap();
         let mut command = Command::new(STOA);
-        command.args([
-            "serve",
-            "--admin-port=0",
-            "--words=*",
-            "--peer-secret=of a test",
-            "--peer-bind=127.0.0.1",
-        ]);
+        command.args(["serve", "--admin-port=0", "--words=*", "--peer-secret=of a test"]);
+        let host = self.list.get(&id).map_or(Ipv4Addr::LOCALHOST, |place| place.host);
+        command.arg(format!("--peer-bind={host}"));
         command.args(["--heartbeat=50ms", "--election-timeout=1s", "--snapshot-updates=60"]);
         command.arg(format!("--super-digest={}", stoa_core::digest_id(SUPER)));
         command.args([format!("--partitions={}", self.partitions), format!("--server-id={id}")]);
@@ -486,4 +494,48 @@ fn a_change_that_is_refused_says_why_and_what_to_do() {
     });
     ensemble.check("they have started again");
     refused(&ensemble, &["-remove", "1"], "set reconfig-enabled (reconfigEnabled in a zoo.cfg) to true");
+}
+
+/// As behind services of a cluster manager, or with several interfaces: a connection does not come from where its server
+/// is found. With a secret nobody goes by that.
+#[test]
+fn servers_behind_other_addresses_than_their_own_are_replaced() {
+    let at = |id: u8| Place::at(Ipv4Addr::new(127, 0, 0, 10 + id));
+    let mut ensemble = Ensemble::of((1..=3).map(|id| (id, at(id))).collect(), 1);
+    let (gone, place) = (ensemble.follower(), at(4));
+    ensemble.list.insert(4, place);
+    let servers = settings(&ensemble.list);
+    ensemble.launch_with(4, &servers, &["--join", "--reconfig-enabled"]);
+    ensemble.list.remove(&4);
+    ensemble.reconfig(&["-add", &place.line(4), "-remove", &gone.to_string()]);
+    ensemble.list.insert(4, place);
+    ensemble.end(gone);
+    ensemble.list.remove(&gone);
+    ensemble.check("one has come and one has gone");
+    // It is elsewhere from now on.
+    let moves = ensemble.follower();
+    ensemble.change(moves, |place| place.peer = free_port());
+    ensemble.check("one has moved");
+}
+
+/// Whoever is not in the list owes nobody anything: it is added with the folder that it has then.
+#[test]
+fn a_server_whose_folder_was_emptied_before_it_is_added_is_added() {
+    let mut ensemble = Ensemble::start(3, 1);
+    let place = Place::new();
+    let servers = settings(&ensemble.list.iter().map(|(id, at)| (*id, *at)).chain([(4, place)]).collect());
+    for id in 1..=3 {
+        ensemble.launch_with(id, &servers, &["--reconfig-enabled"]);
+        ensemble.check("it names another one");
+    }
+    for times in 1..=2 {
+        ensemble.launch_with(4, &servers, &["--join", "--reconfig-enabled"]);
+        eventually("it is connected", || ensemble.log(1).matches("server 4 is connected").count() >= times);
+        ensemble.end(4);
+        std::fs::remove_dir_all(ensemble.folder.path().join("4")).unwrap();
+    }
+    ensemble.launch_with(4, &servers, &["--join", "--reconfig-enabled"]);
+    ensemble.reconfig(&["-add", &place.line(4)]);
+    ensemble.list.insert(4, place);
+    ensemble.check("it is added");
 }

@@ -6,6 +6,10 @@
 //! others. They are told the list ([`Starts`]) before anything else, and remember the last one that they have heard of
 //! ([`Start`]), durably, before they listen to the server. Who says a list without that one has an older copy.
 //!
+//! The copy may also be another server's: the folder of one that stood alone, put onto those who are to take part with it.
+//! So it is noted with each start whether the server decides alone by it ([`Start::id`]): one of these that the original
+//! does not have is of a copy that went on by itself.
+//!
 //! What was copied while the last start went on that others have heard of is not told apart: the copy has that start.
 //! Nor is it by those who have heard of no start behind the copy.
 
@@ -16,8 +20,16 @@ use alloc::vec::Vec;
 pub struct Start {
     /// How many there have been with its data folder, this one included: from 1.
     pub number: u64,
-    /// Drawn for it.
+    /// Drawn for it: see [`Start::id`].
     pub id: u64,
+}
+
+impl Start {
+    /// The id of a start, of a random number. It is odd where the server decides alone as it starts.
+    #[must_use]
+    pub fn id(random: u64, decides_alone: bool) -> u64 {
+        random & !1 | u64::from(decides_alone)
+    }
 }
 
 /// The starts of a server, as its data folder has them: how many, and the ids of the last ones.
@@ -70,6 +82,14 @@ impl Starts {
         self.ids.last().map(|id| Start { number: self.count, id: *id })
     }
 
+    /// The last one of those that are known by their ids with which the server decided alone.
+    #[must_use]
+    pub fn last_alone(&self) -> Option<Start> {
+        let number = |at: usize| self.count - (self.ids.len() - 1 - at) as u64;
+        let at = self.ids.iter().rposition(|id| id % 2 == 1)?;
+        Some(Start { number: number(at), id: self.ids[at] })
+    }
+
     /// Whether a start that was heard of is none of these: then they are of an older copy of the folder. One that is
     /// longer ago than the first that is known counts as one of them.
     #[must_use]
@@ -109,6 +129,19 @@ mod tests {
         assert_eq!(after(3 + max).ids().len(), Starts::IDS_MAX);
         assert!(!after(3 + max).lack(Start { number: 3, id: 31 }), "it is not known any more");
         assert!(!after(3 + max).lack(Start { number: 0, id: 31 }));
+    }
+
+    #[test]
+    fn the_last_start_alone_is_found() {
+        assert_eq!(after(7).last_alone(), None);
+        let id = Start::id(70, true);
+        assert!(id == 71 && Start::id(71, false) == 70);
+        let copied = after(7).and(id).and(80).and(90);
+        assert_eq!(copied.last_alone(), Some(Start { number: 8, id }));
+        assert!(!after(7).and(id).and(85).lack(copied.last_alone().unwrap()));
+        assert!(after(7).and(Start::id(74, true)).lack(copied.last_alone().unwrap()));
+        let many = (0..70).fold(after(7), Starts::and);
+        assert_eq!(many.last_alone(), Some(Start { number: 77, id: 69 }));
     }
 
     #[test]

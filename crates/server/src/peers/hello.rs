@@ -12,6 +12,7 @@ use stoa_core::{DiskId, Disks, HistoryId, KnownDisk, Share, Standing, Start, Sta
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::copied::Copied;
 use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
 use crate::random;
@@ -89,6 +90,8 @@ pub(super) struct Local {
     pub(super) share: Share,
     pub(super) software: String,
     pub(super) secret: Option<Vec<u8>>,
+    /// Where its folder is from.
+    pub(super) copied: Copied,
 }
 
 /// The first frame of either side.
@@ -180,6 +183,7 @@ impl Local {
                  the other's, stop it, move its data folder away, and start it with an empty one",
                 hello.identity.id, self.me
             )),
+            (Some(_), Some(_)) => self.copied.check(self.me, &self.starts, &hello.identity),
             _ => Ok(()),
         }
     }
@@ -481,6 +485,7 @@ mod tests {
             share: Share { partition: 1, partitions: 4 },
             software: "stoa 9".into(),
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
+            copied: Copied::default(),
         }
     }
 

@@ -12,6 +12,7 @@
 //!
 //! docs/peer-protocol.md has the bytes, and who is let in.
 
+mod copied;
 mod frame;
 mod hello;
 mod lifeline;
@@ -49,6 +50,7 @@ pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
 
 use crate::complaints::Complaints;
+use copied::Copied;
 use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link, Received};
@@ -75,6 +77,8 @@ pub(crate) struct Common {
     complaints: Arc<Complaints>,
     /// What the others are told of this server's history.
     standing: watch::Sender<Standing>,
+    /// Where its folder is from.
+    copied: Copied,
 }
 
 impl Common {
@@ -104,7 +108,13 @@ impl Common {
                 "connections between servers were refused or closed, or snapshots not received",
             )),
             standing: watch::channel(standing).0,
+            copied: Copied::default(),
         })
+    }
+
+    /// The data folder is a copy of that of a server which stood alone.
+    pub(crate) fn copied_from(self, server: Option<u64>) -> Self {
+        Self { copied: Copied::from(server), ..self }
     }
 }
 
@@ -207,6 +217,7 @@ impl Peers {
                 share,
                 software,
                 secret,
+                copied: common.copied.clone(),
             },
             tls,
             common,
@@ -386,7 +397,7 @@ impl Inner {
         self.members.borrow().get(&member.id).is_some_and(|known| Rc::ptr_eq(known, member))
     }
 
-    /// Tells all members at once when this server has something else to say of its history, for ever.
+    /// Meets all members at once when this server has something else to say of its history, for ever.
     async fn tell_standing(self: Rc<Self>) {
         let mut standing = self.local.standing.clone();
         while standing.changed().await.is_ok() {
@@ -400,7 +411,13 @@ impl Inner {
         let (is_same, id) = (met.is_of_one_history(), met.identity.id);
         let is_older = is_same && self.common.decided_alone && self.local.is_older_than_known(&met.identity);
         match (is_same, is_older) {
-            (true, false) => return true,
+            (true, false) => {
+                if self.common.copied.has_met(id) {
+                    tracing::info!("what the data folder has is the beginning of what server {id} has");
+                    self.common.standing.send_modify(|_| ());
+                }
+                return true;
+            }
             (true, true) => self.tell(PeerEvent::OwnFolderIsOlder(id)),
             _ if self.partition() == 0 => self.tell(PeerEvent::Met(id, met.identity.clone())),
             _ => {}

@@ -70,7 +70,16 @@ impl EnsembleStatus {
         let voters: Vec<_> = self.members.iter().filter(|member| member.votes).collect();
         let is_named = |member: &MemberStatus| member.address.is_some();
         let belongs = self.members.iter().any(|member| member.id == self.id && member.belongs);
-        if !belongs && voters.len() == 1 && self.members.iter().filter(|member| member.belongs).count() == 1 {
+        let is_alone = voters.len() == 1 && self.members.iter().filter(|member| member.belongs).count() == 1;
+        if !belongs && is_alone && self.members.iter().any(is_named) {
+            return format!(
+                "no leader is known: the data folder is a copy of that of server {}, which stood alone, and what it has is \
+                 compared with that one's first{}",
+                numbers(&voters),
+                self.unreached(|_| true)
+            );
+        }
+        if !belongs && is_alone {
             return format!(
                 "no leader is known: the data folder is that of server {}, which stood alone, and this is server {}: set \
                  server-id to that (or write it into the file myid), or run `stoa recover` to make the folder this server's",
@@ -106,8 +115,8 @@ impl EnsembleStatus {
         if changed.len() > (voters.len() - 1) / 2 {
             return format!(
                 "no leader is known: the servers {} have come back with other data folders than they had, or with older \
-                 copies of them, and the others are no majority without what was in those. Put the folders back; or, if they are lost for good, stop all \
-                 servers, run `stoa recover` on the folder of this one, and start the others with empty ones",
+                 copies of them, and the others are no majority without what was in those. Put the folders back; or, if they are lost for \
+                 good, stop all servers, run `stoa recover` on the folder of this one, and start the others with empty ones",
                 numbers(&changed),
             );
         }

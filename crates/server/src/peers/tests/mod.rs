@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::timeout;
 
+use super::copied::Copied;
 use super::hello::{self, Local, Purpose};
 use super::{
     Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
@@ -223,6 +224,7 @@ impl Puppet {
                 share: Share::WHOLE,
                 software: "puppet".into(),
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
+                copied: Copied::default(),
             },
             listener: TcpListener::from_std(listener).unwrap(),
         }
