@@ -65,27 +65,30 @@ impl Stats {
 }
 
 impl EnsembleStatus {
+    /// Why there is none for a server with the folder of another one.
+    fn why_of_another(&self, other: &[&MemberStatus], names_servers: bool) -> String {
+        let (other, own) = (numbers(other), self.id);
+        if names_servers {
+            return format!(
+                "no leader is known: the data folder is a copy of that of server {other}, which stood alone, and what it has \
+                 is compared with that one's first{}",
+                self.unreached(|_| true)
+            );
+        }
+        format!(
+            "no leader is known: the data folder is that of server {other}, which stood alone, and this is server {own}: set \
+             server-id to that (or write it into the file myid), or run `stoa recover` to make the folder this server's"
+        )
+    }
+
     /// Why no leader is known: what is missing, and whom this server does not reach.
     fn why_leaderless(&self) -> String {
         let voters: Vec<_> = self.members.iter().filter(|member| member.votes).collect();
         let is_named = |member: &MemberStatus| member.address.is_some();
         let belongs = self.members.iter().any(|member| member.id == self.id && member.belongs);
         let is_alone = voters.len() == 1 && self.members.iter().filter(|member| member.belongs).count() == 1;
-        if !belongs && is_alone && self.members.iter().any(is_named) {
-            return format!(
-                "no leader is known: the data folder is a copy of that of server {}, which stood alone, and what it has is \
-                 compared with that one's first{}",
-                numbers(&voters),
-                self.unreached(|_| true)
-            );
-        }
         if !belongs && is_alone {
-            return format!(
-                "no leader is known: the data folder is that of server {}, which stood alone, and this is server {}: set \
-                 server-id to that (or write it into the file myid), or run `stoa recover` to make the folder this server's",
-                numbers(&voters),
-                self.id
-            );
+            return self.why_of_another(&voters, self.members.iter().any(is_named));
         }
         if voters.iter().any(|member| member.id != self.id) && !self.members.iter().any(is_named) {
             return format!(
@@ -290,7 +293,14 @@ mod tests {
         }
         starts(
             renumbered.unready(),
-            "no leader is known: the data folder is that of server 1, which stood alone, and",
+            "no leader is known: the data folder is a copy of that of server 1, which stood alone, and what it has is",
+        );
+        for member in &mut renumbered.ensemble.members {
+            (member.address, member.link) = (None, None);
+        }
+        starts(
+            renumbered.unready(),
+            "no leader is known: the data folder is that of server 1, which stood alone, and this is server 2: set",
         );
         let mut no_list = looking();
         for member in &mut no_list.ensemble.members {
