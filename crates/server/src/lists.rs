@@ -3,12 +3,16 @@
 
 use std::fmt::Write as _;
 
-use stoa_core::Replica;
+use stoa_core::{Replica, Status};
 
 use crate::config::{Member, Settings};
 
 /// What is to be said at the start, if the two are not the same.
 pub(crate) fn compare(settings: &Settings, first: &Replica) -> Option<String> {
+    if settings.servers.is_empty() {
+        let Status { id, voters, .. } = first.status();
+        return names_nobody(id, &voters);
+    }
     let list = first.servers()?;
     let listed: Vec<Member> = list.lines().filter_map(Member::of_line).collect();
     let difference = difference(&settings.servers, &listed)?;
@@ -25,11 +29,21 @@ pub(crate) fn compare(settings: &Settings, first: &Replica) -> Option<String> {
     })
 }
 
-/// What servers in the settings are not as in the list. Where the settings name none there is nothing to compare.
+/// What it means that the settings name no servers, where others vote by the data folder.
+fn names_nobody(id: u8, voters: &[u8]) -> Option<String> {
+    let others: Vec<_> = voters.iter().filter(|voter| **voter != id).map(u8::to_string).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "by the data folder the servers {} vote besides this one, and the settings name no servers to look for: nobody \
+             is served. Set `servers` and `server-id` as they are on the others; or run `stoa recover`, for this server to \
+             go on alone",
+            others.join(", ")
+        )
+    })
+}
+
+/// What servers in the settings are not as in the list.
 fn difference(named: &[Member], listed: &[Member]) -> Option<String> {
-    if named.is_empty() {
-        return None;
-    }
     let find = |members: &[Member], id: u8| members.iter().find(|member| member.id == id).cloned();
     let (mut added, mut changed) = (Vec::new(), String::new());
     for member in named {
@@ -74,10 +88,17 @@ mod tests {
     }
 
     #[test]
+    fn that_nobody_is_named_is_told_where_others_vote() {
+        assert_eq!((names_nobody(1, &[1]), names_nobody(1, &[])), (None, None));
+        let why = names_nobody(2, &[1, 2, 3]).unwrap();
+        assert!(why.starts_with("by the data folder the servers 1, 3 vote besides this one, and"), "{why}");
+        assert!(names_nobody(2, &[1]).is_some(), "it stood alone with another number");
+    }
+
+    #[test]
     fn what_differs_is_told_with_the_command_for_it() {
         let list = members("server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\nversion=100000000");
         assert_eq!(difference(&list, &list), None);
-        assert_eq!(difference(&[], &list), None);
         assert_eq!(difference(&members("server.1=a:1:7\nserver.2=b:1:2\nserver.3=c:1:2"), &list), None);
         let more = members("server.1=a:1:2;3\nserver.2=b:1:2;3\nserver.3=c:1:2;3\nserver.4=d:1:2:observer;3");
         let added = "server.4=d:1:2:observer;0.0.0.0:3";

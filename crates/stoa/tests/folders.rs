@@ -382,6 +382,9 @@ fn a_members_folder_waits_for_the_others_and_says_so() {
         machines.says(1, "no leader is known: this server reaches 1 of 3 servers that vote, itself included");
         machines.kill(1);
         machines.start(1, &[]);
+        eventually("it says so at once", || {
+            machines.logged(1, "by the data folder the servers 2, 3 vote besides this one")
+        });
         machines.says(
             1,
             "the data folder is that of one of the servers 1, 2, 3, and the settings name no servers",
