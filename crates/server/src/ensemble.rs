@@ -220,6 +220,13 @@ impl Ensemble {
             PeerEvent::Met(id, identity) => {
                 server.peer_met(short(id), identity.disk, identity.standing, now);
             }
+            PeerEvent::OwnFolderIsOlder(id) if server.status().voters.len() > 1 => {
+                tracing::warn!(
+                    "server {id} knows a later start of this server than its data folder had when it began to stand alone, \
+                     and has been joined by others: server {id} has the folder of an ensemble that was given up. Start it \
+                     with an empty one"
+                );
+            }
             PeerEvent::OwnFolderIsOlder(id) => {
                 return Err(format!(
                     "server {id} knows a later start of this server than the data folder {} has: the folder is an older \
