@@ -33,9 +33,16 @@ pub struct Config {
     pub portion_bytes: u64,
     /// Bytes proposed and not committed, above which further proposals are refused.
     pub uncommitted_bytes: u64,
+    /// How many terms a member that votes alone skips when it starts: drawn anew each time, below [`Config::SKIPPED_MAX`].
+    /// Where the disk of such a one was copied, and two go on from it, the same position and term would else name two
+    /// entries, and whoever meets the other later would take its log for the same.
+    pub skipped_terms: u64,
 }
 
 impl Config {
+    /// Fewer terms than this are skipped.
+    pub const SKIPPED_MAX: u64 = 1 << 24;
+
     /// Defaults for a member.
     #[must_use]
     pub fn new(id: u64, seed: u64) -> Self {
@@ -50,6 +57,7 @@ impl Config {
             messages_in_flight: 64,
             portion_bytes: 4 << 20,
             uncommitted_bytes: 64 << 20,
+            skipped_terms: 0,
         }
     }
 }
@@ -140,7 +148,7 @@ pub enum StepError {
     /// What it says cannot be said by a working member.
     Malformed,
     /// It contradicts what is committed here, or believes us to have what we have not: one of the
-    /// two disks has lost something.
+    /// two disks has lost something, or both have gone on from copies of one.
     Contradiction,
 }
 
@@ -150,7 +158,9 @@ impl fmt::Display for StepError {
             Self::NotForUs => "it is for another server",
             Self::Stranger => "it answers what was not asked of its sender",
             Self::Malformed => "no working server would say that",
-            Self::Contradiction => "it contradicts what is committed here: a disk has lost something",
+            Self::Contradiction => {
+                "it contradicts what is committed here: a disk has lost something, or two have gone on from one"
+            }
         })
     }
 }
@@ -181,6 +191,8 @@ pub struct Group {
     raft: RawNode<Held>,
     history: Option<History>,
     seed: u64,
+    /// See [`Config::skipped_terms`]; 0 when that is done.
+    skipped_terms: u64,
     election_ticks: usize,
     outputs: VecDeque<Output>,
     /// What may come out after which store.
@@ -262,6 +274,7 @@ impl Group {
             raft,
             history,
             seed: config.seed,
+            skipped_terms: config.skipped_terms,
             election_ticks: config.election_ticks,
             outputs: VecDeque::new(),
             after_store: VecDeque::new(),
@@ -280,10 +293,15 @@ impl Group {
 
     /// Time goes on by one tick.
     pub fn tick(&mut self) {
-        if !self.must_wait() {
-            self.raft.tick();
-            self.choose_timeout();
+        if self.must_wait() {
+            return;
         }
+        let engine = &self.raft.raft;
+        if self.is_to_skip() && engine.election_elapsed + 1 >= engine.randomized_election_timeout() {
+            return self.campaign();
+        }
+        self.raft.tick();
+        self.choose_timeout();
     }
 
     /// A message has come.
@@ -348,12 +366,15 @@ impl Group {
         let contradicts = match raft.get_msg_type() {
             // Whoever leads this term or a later one knows what we have.
             MessageType::MsgHeartbeat => raft.term >= engine.term && raft.commit > log.last_index(),
-            // A leader has everything that is committed; its terms do not go back behind that. (What
-            // stands before, the engine answers without a look at it.)
+            // A leader has everything that is committed, and its terms do not go back behind that.
             MessageType::MsgAppend => {
                 raft.term >= engine.term
-                    && raft.index >= log.committed
-                    && raft.log_term < log.term(log.committed).unwrap_or(0)
+                    && (raft.index >= log.committed && raft.log_term < log.term(log.committed).unwrap_or(0)
+                        || self.contradicts_committed(raft))
+            }
+            MessageType::MsgSnapshot => {
+                let metadata = raft.get_snapshot().get_metadata();
+                metadata.index <= log.committed && self.is_another(metadata.index, metadata.term)
             }
             // A leader's term ends with its process: in it, it has lost nothing.
             MessageType::MsgAppendResponse => {
@@ -365,6 +386,26 @@ impl Group {
             _ => false,
         };
         if contradicts { Err(StepError::Contradiction) } else { Ok(()) }
+    }
+
+    /// Whether a leader has other entries than this member where these are committed. What the engine answers to that is
+    /// that it has them.
+    fn contradicts_committed(&self, append: &raft::eraftpb::Message) -> bool {
+        let committed = self.raft.raft.raft_log.committed;
+        if append.index > committed {
+            return false;
+        }
+        self.is_another(append.index, append.log_term)
+            || append
+                .get_entries()
+                .iter()
+                .take_while(|entry| entry.index <= committed)
+                .any(|entry| self.is_another(entry.index, entry.term))
+    }
+
+    /// Whether an entry of another term stands at a position here. What is there no more may be the same.
+    fn is_another(&self, position: u64, term: u64) -> bool {
+        self.held().term_at(position).is_some_and(|known| known != term)
     }
 
     /// Proposes an entry; it will stand at the position returned, if it is ever committed. Whether
@@ -443,9 +484,23 @@ impl Group {
         let engine = &self.raft.raft;
         // The engine ends the process over a leader that is no voter.
         let may = !self.must_wait() && engine.promotable() && engine.state != StateRole::Candidate;
+        if may && self.is_to_skip() {
+            // It is stored with the vote that this member gives itself.
+            let term = engine.term + core::mem::take(&mut self.skipped_terms);
+            self.raft.raft.become_follower(term, 0);
+        }
         if may && self.raft.campaign().is_ok() {
             self.choose_timeout();
         }
+    }
+
+    /// Whether it votes alone, and has not led since it has started.
+    fn is_to_skip(&self) -> bool {
+        let engine = &self.raft.raft;
+        self.skipped_terms > 0
+            && engine.state == StateRole::Follower
+            && engine.promotable()
+            && engine.prs().is_singleton()
     }
 
     /// Hands the lead over to another member, as soon as it has all entries. Nothing can be

@@ -502,6 +502,7 @@ impl Config {
             heartbeat_ticks: 1,
             // The engine asks for more than one heartbeat.
             election_ticks: self.election_heartbeats.max(2) as usize,
+            skipped_terms: seed % stoa_group::Config::SKIPPED_MAX,
             ..stoa_group::Config::new(member_of(self.server), seed)
         }
     }
