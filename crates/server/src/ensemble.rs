@@ -1,6 +1,7 @@
 //! Between the core and the other servers: carries messages and snapshots, and knows the others' disks.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -57,6 +58,11 @@ pub(crate) struct Home<'a> {
     pub(crate) partitions: u8,
 }
 
+/// Whether anybody else belongs to the ensemble by now, with a vote or without.
+fn others_belong(status: &Status) -> bool {
+    status.voters.len() + status.observers.len() > 1
+}
+
 impl Meeting {
     /// The port for the others, and what each partition begins with.
     pub(crate) fn prepare(settings: &Settings, home: Home<'_>) -> Result<(PeerPort, Vec<Self>), String> {
@@ -111,6 +117,7 @@ impl Meeting {
         Ok(Ensemble {
             peers,
             told: RefCell::default(),
+            given_up: RefCell::default(),
             named,
             share,
             disk,
@@ -179,6 +186,8 @@ pub(crate) struct Ensemble {
     /// A list of servers that is newer than the one here was when another server told it. It says where the servers
     /// are; who belongs to them the timeline says.
     told: RefCell<Option<String>>,
+    /// Those that have the folder of an ensemble that was given up, as was said of them.
+    given_up: RefCell<BTreeSet<u64>>,
     /// There may be another list of servers.
     list_changed: Notify,
     /// Snapshots that the others have received, and that have come from them.
@@ -220,12 +229,13 @@ impl Ensemble {
             PeerEvent::Met(id, identity) => {
                 server.peer_met(short(id), identity.disk, identity.standing, now);
             }
-            PeerEvent::OwnFolderIsOlder(id) if server.status().voters.len() > 1 => {
-                tracing::warn!(
+            PeerEvent::OwnFolderIsOlder(id) if others_belong(&server.status()) => {
+                let is_news = self.given_up.borrow_mut().insert(id);
+                is_news.then(|| tracing::warn!(
                     "server {id} knows a later start of this server than its data folder had when it began to stand alone, \
                      and has been joined by others: server {id} has the folder of an ensemble that was given up. Start it \
                      with an empty one"
-                );
+                ));
             }
             PeerEvent::OwnFolderIsOlder(id) => {
                 return Err(format!(

@@ -649,6 +649,54 @@ fn a_copy_of_a_folder_that_went_on_by_itself_is_told_from_one_that_did_not() {
     });
 }
 
+/// A backup from when a server stood alone is gone on from; whoever has what came after it is of no use any more.
+#[test]
+fn what_came_after_a_backup_that_is_gone_on_from_does_not_come_back() {
+    each(|partitions| {
+        let mut machines = Machines::stood_alone(partitions);
+        let backup = machines.folder.path().join("backup");
+        copy(&machines.of(1), &backup);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        machines.write(1, "given-up");
+        assert!(machines.have(&[2], "given-up"));
+        machines.kill_all();
+        let given_up = machines.folder.path().join("given-up");
+        copy(&machines.of(2), &given_up);
+        machines.copy(&backup, 1);
+        machines.empty(2);
+        machines.empty(3);
+        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
+        machines.all_serve(&[1, 2, 3]);
+        eventually("all vote", || machines.word(1, "mntr").contains("zk_synced_followers\t2"));
+        for what in ["new", "newer", "newest"] {
+            machines.write(1, what);
+        }
+        machines.kill(2);
+        machines.copy(&given_up, 2);
+        machines.start(2, &[1, 2, 3]);
+        eventually("it is said", || {
+            machines.logged(1, "server 2 has the folder of an ensemble that was given up")
+        });
+        machines.nobody_serves(&[2]);
+        // When the first one has not stood alone as it started, it may be given everything by the others, and have nothing
+        // else then.
+        machines.kill(1);
+        machines.start(1, &[1, 2, 3]);
+        machines.all_serve(&[1, 3]);
+        std::thread::sleep(NEVER);
+        assert!(machines.have(&[1, 3], "newest") && !machines.have(&[1], "given-up"));
+        if machines.serves(2) {
+            assert!(machines.have(&[2], "newest") && !machines.have(&[2], "given-up"));
+        }
+        machines.kill(2);
+        machines.empty(2);
+        machines.start(2, &[1, 2, 3]);
+        machines.all_serve(&[1, 2, 3]);
+        assert!(machines.have(&[1, 2, 3], "newest"));
+    });
+}
+
 /// By the copy it needs nobody to decide, and the others have gone on without it.
 #[test]
 fn an_older_copy_from_when_a_server_stood_alone_is_refused() {

@@ -228,7 +228,8 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn member_ids(&self) -> Vec<u8> {
         let members = self.progress.members();
         let all = [&members.voters, &members.learners, &members.outgoing];
-        servers_of(all.into_iter().flatten())
+        let servers: BTreeSet<u8> = servers_of(all.into_iter().flatten()).into_iter().collect();
+        servers.into_iter().collect()
     }
 
     /// Whether a server belongs to the ensemble. One that was taken out may not have heard of that, and

@@ -259,7 +259,7 @@ metrics! {
         |f| f.stats.ensemble.leader.map_or(Value::Absent, Value::Whole);
     "stoa_leaders_found_total", Counter, "Times that a leader was found, be it the one before or the server itself; of the partition that has found most.",
         |f| Value::Whole(f.stats.ensemble.leaders_found);
-    "stoa_term", Gauge, "The term of the first partition; every election that anybody calls begins a new one.",
+    "stoa_term", Gauge, "The term of the first partition; every election that anybody calls begins a new one, and a server that decides alone skips some when it starts.",
         |f| Value::Whole(f.stats.ensemble.term);
     "stoa_timeline_last", Gauge, "Position of the last entry on the timeline here, durable or not; those of all partitions, added, as the next two.",
         |f| Value::Whole(f.stats.ensemble.last);
