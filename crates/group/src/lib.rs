@@ -27,6 +27,7 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod check;
 mod codec;
 mod group;
 mod held;
