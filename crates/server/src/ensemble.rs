@@ -230,12 +230,13 @@ impl Ensemble {
                 server.peer_met(short(id), identity.disk, identity.standing, now);
             }
             PeerEvent::OwnFolderIsOlder(id) if others_belong(&server.status()) => {
-                let is_news = self.given_up.borrow_mut().insert(id);
-                is_news.then(|| tracing::warn!(
-                    "server {id} knows a later start of this server than its data folder had when it began to stand alone, \
+                if self.given_up.borrow_mut().insert(id) {
+                    tracing::warn!(
+                        "server {id} knows a later start of this server than its data folder had when it began to stand alone, \
                      and has been joined by others: server {id} has the folder of an ensemble that was given up. Start it \
                      with an empty one"
-                ));
+                    );
+                }
             }
             PeerEvent::OwnFolderIsOlder(id) => {
                 return Err(format!(

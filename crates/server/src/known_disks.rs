@@ -72,7 +72,8 @@ impl StoredDisks {
     /// See [`KnownDisks::begin`].
     pub(crate) fn begin(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) -> Result<(), String> {
         self.history = history;
-        self.change(|known| known.begin(founders))
+        self.known.begin(founders);
+        self.store(self.known.disks())
     }
 
     /// See [`KnownDisks::meet`].
@@ -98,10 +99,8 @@ impl StoredDisks {
     fn change<R>(&mut self, change: impl FnOnce(&mut KnownDisks) -> R) -> Result<R, String> {
         let mut known = self.known.clone();
         let result = change(&mut known);
-        // Another history begins with what it has: the file is of the one before.
-        if known.disks() != self.known.disks() || known.disks().is_empty() {
+        if known.disks() != self.known.disks() {
             self.store(known.disks())?;
-            self.told.send_replace(known.disks().clone());
         }
         self.known = known;
         Ok(result)
@@ -114,7 +113,9 @@ impl StoredDisks {
             // An id is written as a history's name is.
             let _ = writeln!(text, "{server} {} {number} {start:016x} {removed}", HistoryId(*id));
         }
-        whole_file::replace(&self.folder, FILE, &text)
+        whole_file::replace(&self.folder, FILE, &text)?;
+        self.told.send_replace(disks.clone());
+        Ok(())
     }
 }
 

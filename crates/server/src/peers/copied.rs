@@ -34,7 +34,8 @@ impl Copied {
         if other.id != from {
             return Err(format!(
                 "the data folder of server {me} is a copy of that of server {from}, which stood alone, and is compared with \
-                 it before anything else: start server {from}, or start server {me} with an empty folder"
+                 it before anything else: start server {from}; or, if it is no more, run `stoa recover` on one of the copies, and \
+                 start the others with empty folders"
             ));
         }
         if own.last_alone().is_some_and(|start| other.starts.lack(start)) {

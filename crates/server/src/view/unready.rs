@@ -71,7 +71,8 @@ impl EnsembleStatus {
         if names_servers {
             return format!(
                 "no leader is known: the data folder is a copy of that of server {other}, which stood alone, and what it has \
-                 is compared with that one's first{}",
+                 is compared with that one's first. If there is no such server any more, run `stoa recover` on one of the copies, \
+                 and start the others with empty folders{}",
                 self.unreached(|_| true)
             );
         }
