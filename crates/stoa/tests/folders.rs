@@ -568,7 +568,8 @@ fn an_older_copy_of_an_observers_folder_is_noticed_too() {
         // Without the others it is nobody's.
         machines.kill(3);
         machines.start(3, &[]);
-        machines.says(3, "the data folder is that of one of the servers 1, 2, and the settings name no servers");
+        machines
+            .says(3, "the data folder is that of one of the servers 1, 2, and the settings name no servers");
         machines.nobody_serves(&[3]);
     });
 }
