@@ -136,6 +136,12 @@ impl Machines {
         eventually(&format!("the servers {ids:?} serve"), || ids.iter().all(|id| self.serves(*id)));
     }
 
+    /// Three servers start that name one another, and serve.
+    fn all_start(&mut self) {
+        (1..=3).for_each(|id| self.start(id, &[1, 2, 3]));
+        self.all_serve(&[1, 2, 3]);
+    }
+
     fn nobody_serves(&self, ids: &[usize]) {
         let deadline = Instant::now() + NEVER;
         while Instant::now() < deadline {
@@ -226,8 +232,7 @@ impl Machines {
     fn ensemble_with(partitions: u8, flags: &'static [&'static str]) -> Self {
         let mut machines = Self::new(3, partitions);
         machines.flags = flags;
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         machines.write(1, "old");
         assert!(machines.have(&[1, 2, 3], "old"));
         machines
@@ -285,8 +290,7 @@ fn a_backup_of_a_server_alone_on_all_members_is_their_state() {
         let backup = machines.of(1);
         machines.copy(&backup, 2);
         machines.copy(&backup, 3);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         machines.write(2, "new");
         assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "new"));
     });
@@ -319,8 +323,7 @@ fn what_is_left_of_a_majority_is_recovered_by_one_command() {
         machines.empty(1);
         machines.empty(2);
         assert!(machines.recover(3, &["--yes"]).status.success());
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         assert!(machines.have(&[1, 2, 3], "old"));
         let new_id = machines.ensemble_id(3);
         assert_ne!(new_id, old_id);
@@ -392,8 +395,7 @@ fn a_members_folder_waits_for_the_others_and_says_so() {
         machines.kill(1);
         // A minority that has lost its folder comes back by itself.
         machines.empty(3);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         assert!(machines.have(&[1, 2, 3], "old"));
     });
 }
@@ -435,8 +437,7 @@ fn an_empty_folder_without_servers_is_a_new_ensemble() {
             machines.kill(id);
             machines.empty(id);
         }
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "new"));
     });
 }
@@ -601,8 +602,7 @@ fn a_folder_that_is_newer_than_those_of_a_majority_is_what_is_left() {
         assert!(machines.recover(3, &["--yes"]).status.success());
         machines.empty(1);
         machines.empty(2);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         assert!(machines.have(&[1, 2, 3], "old") && machines.have(&[1, 2, 3], "later"));
     });
 }
@@ -641,8 +641,6 @@ fn a_copy_of_a_folder_that_went_on_by_itself_is_told_from_one_that_did_not() {
         assert!(!machines.have(&[1], "other"));
         // Both ways out are there.
         machines.kill(2);
-        let saved = machines.folder.path().join("saved");
-        copy(&machines.of(2), &saved);
         assert!(machines.recover(2, &["--yes"]).status.success());
         machines.start(2, &[]);
         machines.all_serve(&[2]);
@@ -662,8 +660,7 @@ fn what_came_after_a_backup_that_is_gone_on_from_does_not_come_back() {
         let mut machines = Machines::stood_alone(partitions);
         let backup = machines.folder.path().join("backup");
         copy(&machines.of(1), &backup);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         machines.write(1, "given-up");
         assert!(machines.have(&[2], "given-up"));
         machines.kill_all();
@@ -672,8 +669,7 @@ fn what_came_after_a_backup_that_is_gone_on_from_does_not_come_back() {
         machines.copy(&backup, 1);
         machines.empty(2);
         machines.empty(3);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         eventually("all vote", || machines.word(1, "mntr").contains("zk_synced_followers\t2"));
         for what in ["new", "newer", "newest"] {
             machines.write(1, what);
@@ -710,8 +706,7 @@ fn an_older_copy_from_when_a_server_stood_alone_is_refused() {
         let mut machines = Machines::stood_alone(partitions);
         let older = machines.folder.path().join("older");
         copy(&machines.of(1), &older);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         machines.stand_the_loss_of(1, [2, 3]);
         machines.write(2, "new");
         machines.copy(&older, 1);
@@ -761,8 +756,7 @@ fn an_observer_may_be_all_that_is_left() {
         assert!(machines.recover(3, &["--yes"]).status.success());
         machines.empty(1);
         machines.empty(2);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         assert!(machines.have(&[1, 2, 3], "old"));
     });
 }
@@ -799,8 +793,7 @@ fn servers_of_two_ensembles_do_not_become_one() {
 fn settings_that_name_others_than_the_list_are_told() {
     each(|partitions| {
         let mut machines = Machines::new(4, partitions);
-        (1..=3).for_each(|id| machines.start(id, &[1, 2, 3]));
-        machines.all_serve(&[1, 2, 3]);
+        machines.all_start();
         machines.write(1, "old");
         assert!(machines.have(&[3], "old"));
         machines.kill(3);
