@@ -112,10 +112,7 @@ impl KnownDisks {
 
     /// A server leads. Returns whether it was a stranger: it has joined anew with the disk that it has now.
     pub fn leads(&mut self, server: u8) -> bool {
-        let shown = self.strangers.remove_entry(&server);
-        let was_stranger = shown.is_some();
-        self.disks.extend(shown);
-        was_stranger
+        self.take_in(server)
     }
 
     /// These belong to the ensemble, and those were taken out of it last at these positions. Returns the strangers that
@@ -124,11 +121,17 @@ impl KnownDisks {
         (self.members, self.removed) = (Some(members), removed);
         let welcome: Vec<u8> = self.strangers.keys().copied().filter(|id| self.owes_nothing(*id)).collect();
         for server in &welcome {
-            let removed = self.removed(*server);
-            let shown = self.strangers.remove(server);
-            self.disks.extend(shown.map(|shown| (*server, KnownDisk { removed, ..shown })));
+            self.take_in(*server);
         }
         welcome
+    }
+
+    /// A stranger has joined anew with the disk that it has shown. Returns whether it was one.
+    fn take_in(&mut self, server: u8) -> bool {
+        let removed = self.removed(server);
+        let shown = self.strangers.remove(&server);
+        self.disks.extend(shown.map(|shown| (server, KnownDisk { removed, ..shown })));
+        shown.is_some()
     }
 
     fn removed(&self, server: u8) -> u64 {
