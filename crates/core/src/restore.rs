@@ -8,11 +8,16 @@ use core::fmt;
 use stoa_group::{Entry, EntryKind, History, HistoryId, Mark, Members, Restored, Store, Vote};
 
 use stoa_tree::{Options, Tree};
+use stoa_wire::ZXID_MAX;
 
 use crate::entry::{Items, Outcome};
 use crate::state::{Share, State, StateLoader};
 use crate::timestamp::Timestamp;
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
+
+/// No server begins with a larger zxid. What it writes from there on has a larger one each time, and no entry with one
+/// above [`ZXID_MAX`] can be read: half of all zxids are left for that, more than any server ever takes.
+const ZXID_MAX_AT_START: i64 = ZXID_MAX / 2;
 
 /// What a disk holds of a partition, as far as it is known to be committed; with the first one, the rest of the log.
 #[derive(Debug)]
@@ -316,6 +321,16 @@ impl Restore {
             vote.committed = base.position + entries.len() as u64;
             self.apply_committed()?;
         }
+        let kept = self.restored.entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
+        kept.into_iter().try_for_each(|entry| {
+            let several = self.states.len() > 1;
+            is_readable(&entry.payload, several)
+                .map_err(|error| format!("the entry at position {}: {error}", entry.position))
+        })?;
+        let zxid = self.zxid();
+        if zxid > ZXID_MAX_AT_START {
+            return Err(format!("its zxid 0x{zxid:x} is too large for any to follow: no writes have led to it"));
+        }
         let Self { states, mut restored, snapshot, covered, record, mut updates, .. } = self;
         let mut positions: Vec<_> = states.iter().map(|state| state.position).collect();
         let of = |State { tree, stamp, position }| {
@@ -327,6 +342,18 @@ impl Restore {
         };
         Ok(states.into_iter().map(of).collect())
     }
+}
+
+/// Whether everything in an entry can be read that has yet to be committed.
+fn is_readable(entry: &Bytes, several: bool) -> Result<(), String> {
+    let items = |payload: &[u8]| {
+        Items::new(payload).try_for_each(|item| item.map(|_| ())).map_err(|error| error.to_string())
+    };
+    if !several || entry.is_empty() {
+        return items(entry);
+    }
+    Slices::new(entry.clone())
+        .try_for_each(|slice| slice.map_err(|error| error.to_string()).and_then(|(.., payload)| items(&payload)))
 }
 
 /// Applies what an entry holds for a partition; returns how many updates that are.
@@ -385,6 +412,34 @@ mod tests {
             let log = [mark(1, 1, &[1, 2, 3], 7), entries(2..=4, 2), missing];
             assert!(restore(&log).unwrap_err().contains("which is missing or damaged"));
         }
+    }
+
+    /// As a snapshot or an update with a large zxid and a checksum that fits may have it.
+    #[test]
+    fn no_server_begins_where_zxids_have_no_room_left() {
+        for (zxid, fits) in [(ZXID_MAX_AT_START, true), (ZXID_MAX_AT_START + 1, false), (ZXID_MAX, false)] {
+            let mut restore = restore(&[mark(1, 1, &[1], 7)]).unwrap();
+            let mut entry = Vec::new();
+            let stamp = stoa_tree::Stamp { zxid, time_ms: 1 };
+            let tree = &mut restore.states[0].tree;
+            tree.prepare_close_session(5, stamp, &mut entry);
+            tree.apply(&stoa_tree::Update::decode(&entry[4..]).unwrap(), &mut ()).unwrap();
+            let finished = restore.finish(1).map(|_| ());
+            assert_eq!(finished.is_ok(), fits, "0x{zxid:x}: {finished:?}");
+        }
+    }
+
+    /// It is applied when it is committed, and then it is too late to say what is wrong with the disk.
+    #[test]
+    fn what_is_yet_to_be_committed_can_be_read() {
+        let log = |payload: &'static [u8]| {
+            let payload = Bytes::from_static(payload);
+            let entry = Entry { position: 2, term: 2, kind: EntryKind::Payload, payload };
+            [mark(1, 1, &[1, 2, 3], 7), Store { entries: [entry].into(), ..entries(1..=0, 1) }]
+        };
+        assert!(restore(&log(b"")).unwrap().finish(1).is_ok());
+        let refused = restore(&log(b"nothing that a leader made")).unwrap().finish(1).unwrap_err();
+        assert!(refused.starts_with("the entry at position 2: "), "{refused}");
     }
 
     #[test]

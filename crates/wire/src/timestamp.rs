@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 /// So many partitions are common: positions of no more are kept in place, since each request has a timestamp or two.
 const COMMON: usize = 8;
 
-/// No zxid is larger: the next one always has room. What is read and claims more is damaged.
+/// No zxid is larger. What is read and claims more is damaged.
 pub const ZXID_MAX: i64 = i64::MAX >> 1;
 
 /// A position for each partition, and the largest zxid behind them. That of a server with one partition
