@@ -175,7 +175,27 @@ pub struct Connection {
     pub session: i64,
     /// Negotiated timeout, milliseconds.
     pub timeout_ms: i32,
-    /// When it was accepted.
+    /// Identities proved so far.
+    pub identities: Vec<Identity>,
+    /// What went over it.
+    pub traffic: Traffic,
+    pub(crate) phase: Phase,
+    pub(crate) mode: Mode,
+    pub(crate) input: Input,
+    pub(crate) queue: Queue,
+    pub(crate) output: Outgoing,
+    pub(crate) programs: OfPrograms,
+    pub(crate) close_reason: Option<CloseReason>,
+    /// Whose client it is, where the server has several partitions and this is one of them.
+    pub(crate) remote: Option<Box<RemoteClient>>,
+    /// Where its requests go, where the server has several partitions and this is its front.
+    pub(crate) route: Option<Box<Route>>,
+}
+
+/// What went over a connection.
+#[derive(Debug)]
+pub struct Traffic {
+    /// When the connection was accepted.
     pub established: Now,
     /// Frames received.
     pub received: u64,
@@ -197,58 +217,106 @@ pub struct Connection {
     pub latency_max_us: u64,
     /// Sum of latencies, microseconds.
     pub latency_sum_us: u64,
-    /// Identities proved so far.
-    pub identities: Vec<Identity>,
-    pub(crate) phase: Phase,
-    pub(crate) queue: VecDeque<Slot>,
-    /// Bytes that the queue holds.
-    pub(crate) queued_bytes: usize,
+}
+
+impl Traffic {
+    fn new(established: Now) -> Self {
+        Self {
+            established,
+            received: 0,
+            sent: 0,
+            last_op: None,
+            last_xid: 0,
+            last_zxid: 0,
+            last_reply_us: 0,
+            latency_last_us: 0,
+            latency_min_us: u64::MAX,
+            latency_max_us: 0,
+            latency_sum_us: 0,
+        }
+    }
+
+    pub(crate) fn replied(&mut self, latency_us: u64, count: u64, now_us: u64) {
+        self.latency_last_us = latency_us;
+        self.latency_min_us = self.latency_min_us.min(latency_us);
+        self.latency_max_us = self.latency_max_us.max(latency_us);
+        self.latency_sum_us += latency_us * count;
+        self.last_reply_us = now_us;
+    }
+
+    /// Forgets latencies and packet counts, as the word `crst` asks.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { last_reply_us: self.last_reply_us, ..Self::new(self.established) };
+    }
+}
+
+/// How a client came here, and what it has asked for as long as it is connected.
+#[derive(Debug, Default)]
+pub(crate) struct Mode {
+    /// The request with which its session came here.
+    pub(crate) opening: u64,
+    /// Whether its reads must see everything that was acknowledged to anybody before them.
+    pub(crate) reads_newest: bool,
+    /// Whether it is content with a server that only reads.
+    pub(crate) takes_read_only: bool,
+}
+
+/// How a connection is read from.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
     /// Bytes of a frame that is too long, still to be skipped.
     pub(crate) skip: usize,
-    pub(crate) output: Vec<u8>,
-    /// How much of `output` has been sent.
-    pub(crate) output_sent: usize,
-    /// Whether the driver has been told that there is output.
-    pub(crate) announced: bool,
     /// Whether reading was stopped and must be resumed by us.
     pub(crate) paused: bool,
-    pub(crate) close_reason: Option<CloseReason>,
+}
+
+/// What must be answered, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) slots: VecDeque<Slot>,
+    /// Bytes that they hold.
+    pub(crate) bytes: usize,
+    /// Barriers and pauses among what waits, and writes that waited behind one.
+    pub(crate) bars: usize,
+}
+
+/// What is to be sent to a client.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    /// How many of them have been sent.
+    sent: usize,
+    /// Whether the driver has been told that there is output.
+    pub(crate) announced: bool,
+    /// Frames among them that answer something, where a front wants to know.
+    pub(crate) answers: u32,
+}
+
+/// What programs have to do with a client.
+#[derive(Debug, Default)]
+pub(crate) struct OfPrograms {
     /// Why the last of its calls of a program, or registrations of one, has failed.
     pub(crate) failure: Option<Box<str>>,
     pub(crate) aliases: Option<Box<Aliases>>,
-    /// Whether its reads must see everything that was acknowledged to anybody before them.
-    pub(crate) reads_newest: bool,
-    /// Whether its client is content with a server that only reads.
-    pub(crate) takes_read_only: bool,
-    /// The request with which the session came here.
-    pub(crate) opening: u64,
-    /// Barriers and pauses among what waits, and writes that waited behind one.
-    pub(crate) bars: usize,
-    /// Frames in its output that answer something, where a front wants to know.
-    pub(crate) answers: u32,
-    /// Whose client it is, where the server has several partitions and this is one of them.
-    pub(crate) remote: Option<Box<RemoteClient>>,
-    /// Where its requests go, where the server has several partitions and this is its front.
-    pub(crate) route: Option<Box<Route>>,
 }
 
 impl Connection {
     /// Requests under way.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.queue.len() + self.route.as_ref().map_or(0, |route| route.under_way as usize)
+        self.queue.slots.len() + self.route.as_ref().map_or(0, |route| route.requests.under_way as usize)
     }
 
     /// Whether nothing is read from it until there is room again.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.paused
+        self.input.paused
     }
 
     /// Whether it is not read from because of what the server has under way, not because its client
     /// does not read: then the client may have said something that nobody has heard.
     pub(crate) fn is_held_up(&self, limits: &Limits) -> bool {
-        self.paused && self.output_bytes() < limits.output_pause_bytes
+        self.input.paused && self.output_bytes() < limits.output_pause_bytes
     }
 
     /// Whether it may only read, because the server knows of no leader.
@@ -265,34 +333,13 @@ impl Connection {
 
     /// What is waiting to be sent.
     pub(crate) fn unsent(&self) -> &[u8] {
-        self.output.get(self.output_sent..).unwrap_or_default()
+        self.output.bytes.get(self.output.sent..).unwrap_or_default()
     }
 
     /// Bytes waiting to be sent.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        self.output.len() - self.output_sent
-    }
-
-    pub(crate) fn replied(&mut self, latency_us: u64, count: u64, now_us: u64) {
-        self.latency_last_us = latency_us;
-        self.latency_min_us = self.latency_min_us.min(latency_us);
-        self.latency_max_us = self.latency_max_us.max(latency_us);
-        self.latency_sum_us += latency_us * count;
-        self.last_reply_us = now_us;
-    }
-
-    /// Forgets latencies and packet counts, as the word `crst` asks.
-    pub(crate) fn reset_stats(&mut self) {
-        self.received = 0;
-        self.sent = 0;
-        self.last_op = None;
-        self.last_xid = 0;
-        self.last_zxid = 0;
-        self.latency_last_us = 0;
-        self.latency_min_us = u64::MAX;
-        self.latency_max_us = 0;
-        self.latency_sum_us = 0;
+        self.output.bytes.len() - self.output.sent
     }
 }
 
@@ -350,34 +397,15 @@ impl Connections {
                 peer,
                 session: 0,
                 timeout_ms: 0,
-                established: now,
-                received: 0,
-                sent: 0,
-                last_op: None,
-                last_xid: 0,
-                last_zxid: 0,
-                last_reply_us: 0,
-                latency_last_us: 0,
-                latency_min_us: u64::MAX,
-                latency_max_us: 0,
-                latency_sum_us: 0,
                 identities: Vec::new(),
+                traffic: Traffic::new(now),
                 phase: Phase::Handshake,
-                queue: VecDeque::new(),
-                queued_bytes: 0,
-                skip: 0,
-                output: Vec::new(),
-                output_sent: 0,
-                announced: false,
-                paused: false,
+                mode: Mode::default(),
+                input: Input::default(),
+                queue: Queue::default(),
+                output: Outgoing::default(),
+                programs: OfPrograms::default(),
                 close_reason: None,
-                failure: None,
-                aliases: None,
-                reads_newest: false,
-                takes_read_only: false,
-                opening: 0,
-                bars: 0,
-                answers: 0,
                 remote: None,
                 route: None,
             },
@@ -404,7 +432,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         self.get(id)?;
         let (_, connection) = self.slots.remove(id.index());
-        self.outstanding -= connection.queue.len();
+        self.outstanding -= connection.queue.slots.len();
         let address = connection.peer.ip();
         if let Some(count) = self.by_address.get_mut(&address) {
             *count -= 1;
@@ -433,16 +461,16 @@ impl Connections {
         if u64::from(*generation) != id.0 >> 32 {
             return None;
         }
-        if !connection.announced {
-            connection.announced = true;
+        if !connection.output.announced {
+            connection.output.announced = true;
             self.announced.push_back(id);
         }
-        if connection.output.capacity() == 0
+        if connection.output.bytes.capacity() == 0
             && let Some(spare) = self.spare.pop()
         {
-            connection.output = spare;
+            connection.output.bytes = spare;
         }
-        Some(&mut connection.output)
+        Some(&mut connection.output.bytes)
     }
 
     /// Appends to a connection's output, without a copy where nothing waits there, and leaves `bytes` empty.
@@ -461,10 +489,10 @@ impl Connections {
         else {
             return 0;
         };
-        if connection.output.is_empty() {
-            core::mem::swap(&mut connection.output, bytes);
+        if connection.output.bytes.is_empty() {
+            core::mem::swap(&mut connection.output.bytes, bytes);
         } else {
-            connection.output.extend_from_slice(bytes);
+            connection.output.bytes.extend_from_slice(bytes);
             bytes.clear();
         }
         connection.output_bytes()
@@ -488,23 +516,23 @@ impl Connections {
     pub(crate) fn poll_announced(&mut self) -> Option<Output> {
         let id = self.announced.pop_front()?;
         if let Some(connection) = self.get_mut(id) {
-            connection.announced = false;
+            connection.output.announced = false;
         }
         Some(Output::Send(id))
     }
 
     /// Has the driver told again that there is output.
     pub(crate) fn announce(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.announced) {
-            connection.announced = true;
+        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.output.announced) {
+            connection.output.announced = true;
             self.announced.push_back(id);
         }
     }
 
     /// The same, before all others.
     pub(crate) fn announce_first(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.announced) {
-            connection.announced = true;
+        if let Some(connection) = self.get_mut(id).filter(|connection| !connection.output.announced) {
+            connection.output.announced = true;
             self.announced.push_front(id);
         }
     }
@@ -512,11 +540,11 @@ impl Connections {
     /// `sent` bytes have left; an emptied buffer goes back to the spare ones.
     pub(crate) fn advance(&mut self, id: ConnectionId, sent: usize) {
         let Some(connection) = self.get_mut(id) else { return };
-        connection.output_sent += sent;
-        if connection.output_sent >= connection.output.len() {
-            connection.output_sent = 0;
-            connection.output.clear();
-            let buffer = core::mem::take(&mut connection.output);
+        connection.output.sent += sent;
+        if connection.output.sent >= connection.output.bytes.len() {
+            connection.output.sent = 0;
+            connection.output.bytes.clear();
+            let buffer = core::mem::take(&mut connection.output.bytes);
             self.recycle(buffer);
         }
     }
@@ -524,28 +552,28 @@ impl Connections {
     /// By which names a connection knows a path that it watches for the sake of programs. They are forgotten.
     pub(crate) fn take_aliases(&mut self, id: ConnectionId, path: &str) -> BTreeSet<Box<str>> {
         let Some(connection) = self.get_mut(id) else { return BTreeSet::new() };
-        let Some(aliases) = &mut connection.aliases else { return BTreeSet::new() };
+        let Some(aliases) = &mut connection.programs.aliases else { return BTreeSet::new() };
         let taken = aliases.remove(path).unwrap_or_default();
         if aliases.is_empty() {
-            connection.aliases = None;
+            connection.programs.aliases = None;
         }
         taken
     }
 
     pub(crate) fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
         if let Some(connection) = self.get_mut(id) {
-            connection.queued_bytes += slot.bytes();
-            connection.bars += usize::from(slot.bars());
-            connection.queue.push_back(slot);
+            connection.queue.bytes += slot.bytes();
+            connection.queue.bars += usize::from(slot.bars());
+            connection.queue.slots.push_back(slot);
             self.outstanding += 1;
         }
     }
 
     pub(crate) fn pop_slot(&mut self, id: ConnectionId) -> Option<Slot> {
         let connection = self.get_mut(id)?;
-        let slot = connection.queue.pop_front()?;
-        connection.queued_bytes -= slot.bytes();
-        connection.bars -= usize::from(slot.bars());
+        let slot = connection.queue.slots.pop_front()?;
+        connection.queue.bytes -= slot.bytes();
+        connection.queue.bars -= usize::from(slot.bars());
         self.outstanding -= 1;
         Some(slot)
     }
@@ -554,30 +582,30 @@ impl Connections {
     pub(crate) fn push_slot_first(&mut self, id: ConnectionId, slot: Slot) {
         self.push_slot(id, slot);
         if let Some(connection) = self.get_mut(id) {
-            connection.queue.rotate_right(1);
+            connection.queue.slots.rotate_right(1);
         }
     }
 
     /// Takes out the slot in this place.
     pub(crate) fn remove_slot(&mut self, id: ConnectionId, at: usize) -> Option<Slot> {
         let connection = self.get_mut(id)?;
-        connection.queue.get(at)?;
-        connection.queue.rotate_left(at);
+        connection.queue.slots.get(at)?;
+        connection.queue.slots.rotate_left(at);
         let slot = self.pop_slot(id);
-        self.get_mut(id)?.queue.rotate_right(at);
+        self.get_mut(id)?.queue.slots.rotate_right(at);
         slot
     }
 
     /// The oldest write of a connection has this answer, which waits for what stands before it.
     pub(crate) fn answer_write(&mut self, id: ConnectionId, err: i32, body: &[u8]) {
         let Some(connection) = self.get_mut(id) else { return };
-        let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
+        let write = connection.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         if let Some(slot) = write
             && let Slot::Write { xid, opcode, arrived_us, bars } = *slot
         {
-            connection.bars -= usize::from(bars);
+            connection.queue.bars -= usize::from(bars);
             *slot = Slot::Answer { after: 0, xid, opcode, err, body: body.into(), arrived_us };
-            connection.queued_bytes += body.len();
+            connection.queue.bytes += body.len();
         }
     }
 }

@@ -8,7 +8,9 @@
 
 mod direct;
 mod due;
+mod parts;
 mod pipeline;
+mod rerouted;
 mod run;
 mod settle;
 mod time;
@@ -26,7 +28,6 @@ use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use stoa_wire::{
@@ -35,63 +36,25 @@ use stoa_wire::{
 
 use direct::Seal;
 pub(crate) use direct::{Direct, told_elsewhere};
+use parts::{HeardClients, Mail, PendingClients, Progress, RequestsUnderWay};
 pub(crate) use pipeline::Pipeline;
-use pipeline::{HeldBack, Kind, RoutedBy, Way};
+use pipeline::{Kind, RoutedBy, Way};
 
 /// The clients of one thread.
 pub(crate) struct Front {
     config: Config,
     pub(crate) placement: Placement,
     pub(crate) connections: Connections,
-    /// How far each partition has come, as far as all that it had for clients here has arrived: positions,
-    /// and zxids that all its later updates are larger than.
-    reached: Timestamp,
-    clocks: Vec<i64>,
-    /// Partitions for whose sake clients were told smaller zxids than they have seen, since the last tick.
-    behind: u64,
-    /// The newest zxid that any of them has seen.
-    newest: i64,
-    /// What this thread's own partition rests on.
-    own_stamp: Timestamp,
-    /// How far a partition must have come that clients ask by this thread's table of what lives where.
-    pub(crate) placed_stamp: Timestamp,
-    /// How far it was asked to say so.
-    asked: Timestamp,
+    progress: Progress,
+    pending: PendingClients,
+    heard: HeardClients,
+    pub(crate) under_way: RequestsUnderWay,
+    pub(crate) mail: Mail,
     outputs: VecDeque<Output>,
-    /// To be told what there is for them when a partition has come further.
-    waiting: Vec<ConnectionId>,
-    /// Clients that were heard of.
-    heard: Vec<ConnectionId>,
-    /// Since when there are some, microseconds.
-    heard_us: Option<u64>,
-    /// Connections that have not finished their handshake, in the order of their deadlines.
-    handshakes: VecDeque<(u64, ConnectionId)>,
-    /// Requests of all clients that are under way, and their bytes.
-    pub(crate) under_way: (usize, usize),
-    /// What clients here have for partitions: this thread's own hears it in its order, too.
-    pub(crate) messages: VecDeque<(u8, ShardMessage)>,
-    /// For other threads.
-    pub(crate) outbox: VecDeque<(u8, ShardMessage)>,
-    /// Fronts that want to know when a position is applied.
-    tell: VecDeque<(u8, u64)>,
-    /// For this thread's own partition, where it could not be asked at once.
-    own: VecDeque<(ConnectionId, ToPartition)>,
-    /// Clients that only read.
-    read_only: Vec<ConnectionId>,
-    /// Clients whose requests came back from a partition with a newer table than this thread has.
-    pub(crate) rerouted: Vec<ConnectionId>,
-    /// Direct clients that want to know how far partitions have come.
-    reaching: Vec<ConnectionId>,
     seal: Seal,
     now_us: u64,
-    /// Whose answers are held back for a moment.
-    held: VecDeque<HeldBack>,
     /// Whether writes may be pipelined: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
-    /// Writes that were pipelined.
-    pipelined: u64,
-    /// Bytes of requests that may be under way.
-    bytes_max: usize,
     pub(crate) stats: FrontStats,
 }
 
@@ -125,6 +88,8 @@ pub struct FrontStats {
     pub handed_over: u64,
     /// Connections refused by a limit.
     pub connections_rejected: u64,
+    /// Writes that were pipelined.
+    pub(crate) pipelined: u64,
     /// Connections closed because of what the client did.
     pub connections_dropped: u64,
     /// Frames over the limit.
@@ -136,35 +101,19 @@ impl Front {
         let placement = Placement::new(config.partitions);
         // What a partition can be given to store comes from the clients of all threads.
         let share = config.limits.log_queue_bytes / usize::from(config.partitions.max(1));
+        let bytes_max = share.max(config.limits.frame_bytes);
         Self {
-            bytes_max: share.max(config.limits.frame_bytes),
-            clocks: vec![0; usize::from(config.partitions)],
-            behind: 0,
-            now_us: 0,
-            held: VecDeque::new(),
-            prepares: false,
-            pipelined: 0,
-            newest: 0,
-            own_stamp: Timestamp::new(config.partitions),
-            placed_stamp: Timestamp::new(config.partitions),
-            read_only: Vec::new(),
-            rerouted: Vec::new(),
-            reaching: Vec::new(),
-            seal: Seal::new(&config.direct_secret),
             placement,
             connections: Connections::default(),
-            reached: Timestamp::new(config.partitions),
-            asked: Timestamp::new(config.partitions),
+            progress: Progress::new(config.partitions),
+            pending: PendingClients::default(),
+            heard: HeardClients::default(),
+            under_way: RequestsUnderWay { bytes_max, ..RequestsUnderWay::default() },
+            mail: Mail::default(),
             outputs: VecDeque::new(),
-            waiting: Vec::new(),
-            heard: Vec::new(),
-            heard_us: None,
-            handshakes: VecDeque::new(),
-            under_way: (0, 0),
-            messages: VecDeque::new(),
-            outbox: VecDeque::new(),
-            tell: VecDeque::new(),
-            own: VecDeque::new(),
+            seal: Seal::new(&config.direct_secret),
+            now_us: 0,
+            prepares: false,
             stats: FrontStats::default(),
             config,
         }
@@ -174,7 +123,9 @@ impl Front {
     pub(crate) fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         let admitted = self.connections.admit(&self.config.limits, peer, now);
         let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
-        self.handshakes.push_back((now.mono_us + u64::from(self.config.limits.handshake_ms) * 1000, id));
+        self.pending
+            .handshakes
+            .push_back((now.mono_us + u64::from(self.config.limits.handshake_ms) * 1000, id));
         Ok(id)
     }
 
@@ -192,9 +143,9 @@ impl Front {
             *rest = &[];
             return None;
         };
-        if connection.skip > 0 {
-            let skipped = connection.skip.min(rest.len());
-            connection.skip -= skipped;
+        if connection.input.skip > 0 {
+            let skipped = connection.input.skip.min(rest.len());
+            connection.input.skip -= skipped;
             *rest = rest.get(skipped..).unwrap_or_default();
         }
         if connection.phase == Phase::Closing {
@@ -205,7 +156,7 @@ impl Front {
         }
         let is_news = connection.route.as_ref().is_some_and(|route| !route.is_heard);
         if is_congested || is_saturated(connection, &self.config) {
-            connection.paused = true;
+            connection.input.paused = true;
             if is_congested {
                 self.connections.congested.push_back(id);
             }
@@ -214,7 +165,7 @@ impl Front {
         }
         match next_frame(rest, self.config.limits.frame_bytes) {
             Ok(Some((frame, tail))) => {
-                connection.received += 1;
+                connection.traffic.received += 1;
                 self.stats.packets_received += 1;
                 *rest = tail;
                 if connection.phase == Phase::Handshake {
@@ -247,8 +198,8 @@ impl Front {
         let Ok(RequestHeader { xid, .. }) = RequestHeader::decode(&mut Reader::new(header)) else {
             return false;
         };
-        connection.skip = len + 4;
-        connection.received += 1;
+        connection.input.skip = len + 4;
+        connection.traffic.received += 1;
         self.stats.packets_received += 1;
         self.stats.frames_too_large += 1;
         // In its turn, and as if it were empty, which is answered with the same error.
@@ -259,7 +210,7 @@ impl Front {
             let seen = self.seen(id).filter(|_| has_news).cloned();
             let placed = self.placement.version();
             let request = ToPartition::Request { seen, placed, frame: frame.into(), pipelined: None };
-            self.own.push_back((id, request));
+            self.mail.own.push_back((id, request));
         }
         true
     }
@@ -270,7 +221,7 @@ impl Front {
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
-        connection.route = Some(Box::new(Route::new(&self.placed_stamp)));
+        connection.route = Some(Box::new(Route::new(&self.progress.placed)));
         let peer = connection.peer;
         if asks_direct(frame) {
             self.offer_direct(id);
@@ -283,8 +234,8 @@ impl Front {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(route) = connection.route.as_mut().filter(|route| !route.is_heard) {
             route.is_heard = true;
-            self.heard.push(id);
-            self.heard_us.get_or_insert(now.mono_us);
+            self.heard.clients.push(id);
+            self.heard.since_us.get_or_insert(now.mono_us);
         }
     }
 
@@ -296,8 +247,8 @@ impl Front {
             return Taken::Done;
         };
         let xid = frame.header.xid;
-        connection.last_op = frame.opcode;
-        connection.last_xid = xid;
+        connection.traffic.last_op = frame.opcode;
+        connection.traffic.last_xid = xid;
         let placed = self.placement.version();
         let is_direct = connection.route.as_ref().is_some_and(|route| route.direct.is_some());
         if is_direct && let Some(taken) = self.direct_request(id, &frame, now) {
@@ -308,7 +259,7 @@ impl Front {
         let destination = route.destination(&self.placement, &frame);
         let way = match destination {
             Destination::Front | Destination::Proof => Way::InTurn,
-            _ if !connection.queue.is_empty() => Way::Waits,
+            _ if !connection.queue.slots.is_empty() => Way::Waits,
             _ => route.way(destination, &frame, &RoutedBy { placed, prepares: self.prepares }),
         };
         match destination {
@@ -327,7 +278,7 @@ impl Front {
                 let watches = may_watch(&frame);
                 if let Some(remote) = route.remote.filter(|_| partition == self.config.partition) {
                     let has_news = route.asks(partition, placed, watches);
-                    Self::count(&mut self.under_way, route, 1, bytes.len());
+                    self.under_way.count(route, 1, bytes.len());
                     self.stats.kept += 1;
                     return Taken::Own { remote, frame, has_news };
                 }
@@ -343,7 +294,7 @@ impl Front {
 
     /// What a client has seen, for its connection at this thread's own partition.
     pub(crate) fn seen(&self, id: ConnectionId) -> Option<&Timestamp> {
-        Some(&self.connections.get(id)?.route.as_ref()?.seen)
+        Some(&self.connections.get(id)?.route.as_ref()?.seen.stamp)
     }
 
     /// The first partition answers what a client proves to be, the others must know it.
@@ -356,7 +307,7 @@ impl Front {
                 route.proofs.push(frame.into());
             }
         }
-        for partition in bits(route.joined & !(1 << FIRST)) {
+        for partition in bits(route.partitions.joined & !(1 << FIRST)) {
             self.send(partition, id, ToPartition::Identify(frame.into()));
         }
         if let Some(route) = self.route(id) {
@@ -378,11 +329,11 @@ impl Front {
                 route.gather = Some(gather);
             }
         } else if let Some(connection) = self.connections.get_mut(id) {
-            connection.sent += 1;
+            connection.traffic.sent += 1;
             let mut answer = Vec::new();
             gather.merge(&mut answer);
             if let Some(route) = connection.route.as_mut() {
-                self.behind |= route.mark(FIRST, &self.clocks, &mut answer);
+                self.progress.behind |= route.mark(FIRST, &self.progress.clocks, &mut answer);
             }
             let waiting = self.put_out(id, gather.stamp(), &mut answer);
             self.close_slow_reader(id, waiting);
@@ -392,10 +343,10 @@ impl Front {
     /// Gives a request whose turn has come to its partition.
     fn ask(&mut self, id: ConnectionId, partition: u8, frame: &[u8], watches: bool) {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
-        if core::mem::take(&mut route.sees_own) {
-            route.seen.merge(&self.own_stamp);
+        if core::mem::take(&mut route.seen.own) {
+            route.seen.stamp.merge(&self.progress.own);
         }
-        let seen = route.asks(partition, self.placement.version(), watches).then(|| route.seen.clone());
+        let seen = route.asks(partition, self.placement.version(), watches).then(|| route.seen.stamp.clone());
         self.join(id, partition);
         self.hand_in(partition, id, seen, frame.into(), None);
     }
@@ -405,8 +356,10 @@ impl Front {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let peer = connection.peer;
         let Some(route) = &mut connection.route else { return };
-        let Some(session) = route.session.filter(|_| route.joined & (1 << partition) == 0) else { return };
-        route.joined |= 1 << partition;
+        let Some(session) = route.session.filter(|_| route.partitions.joined & (1 << partition) == 0) else {
+            return;
+        };
+        route.partitions.joined |= 1 << partition;
         let proofs = route.proofs.clone();
         self.send(partition, id, ToPartition::Join { peer, session });
         for proof in proofs {
@@ -425,7 +378,7 @@ impl Front {
     ) {
         self.count_one(partition);
         if let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) {
-            Self::count(&mut self.under_way, route, 1, frame.len());
+            self.under_way.count(route, 1, frame.len());
         }
         let placed = self.placement.version();
         self.send(partition, id, ToPartition::Request { seen, placed, frame, pipelined });
@@ -438,35 +391,11 @@ impl Front {
         self.stats.handed_over += u64::from(!is_own);
     }
 
-    /// More requests are under way.
-    #[inline]
-    fn count(under_way: &mut (usize, usize), route: &mut Route, requests: usize, bytes: usize) {
-        route.under_way += requests as u32;
-        route.bytes += bytes;
-        under_way.0 += requests;
-        under_way.1 += bytes;
-    }
-
-    /// So many are not any more. They count as if all of them were of one length.
-    #[inline]
-    pub(crate) fn uncount(under_way: &mut (usize, usize), route: &mut Route, answers: u32) {
-        let answered = answers.min(route.under_way);
-        let bytes = if answered == route.under_way {
-            route.bytes
-        } else {
-            (route.bytes as u64 * u64::from(answered) / u64::from(route.under_way)) as usize
-        };
-        route.under_way -= answered;
-        route.bytes -= bytes;
-        under_way.0 -= answered as usize;
-        under_way.1 -= bytes;
-    }
-
     fn send(&mut self, partition: u8, id: ConnectionId, what: ToPartition) {
         if partition == self.config.partition {
-            self.own.push_back((id, what));
+            self.mail.own.push_back((id, what));
         } else {
-            self.messages.push_back((partition, ShardMessage::Client(id, what)));
+            self.mail.messages.push_back((partition, ShardMessage::Client(id, what)));
         }
     }
 
@@ -484,8 +413,8 @@ impl Front {
         end_frame(output, start);
         self.stats.pings += 1;
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.sent += 1;
-            connection.last_reply_us = now.mono_us;
+            connection.traffic.sent += 1;
+            connection.traffic.last_reply_us = now.mono_us;
         }
     }
 
@@ -501,7 +430,7 @@ impl Front {
                         route.session = Some(session);
                     }
                     if session.read_only {
-                        self.read_only.push(id);
+                        self.pending.read_only.push(id);
                     }
                 }
                 self.attached(id, session);
@@ -520,7 +449,7 @@ impl Front {
             }
             ToClient::Participants(parts) => {
                 if let Some(route) = self.route(id) {
-                    route.parts |= parts;
+                    route.delivery.parts |= parts;
                 }
             }
             ToClient::Prepared(put) => self.is_put(id, &put),
@@ -531,8 +460,8 @@ impl Front {
                 self.refuse_side(id, reason);
                 // These answer something, which may have to wait.
                 let answers = matches!(reason, CloseReason::AuthFailed | CloseReason::SessionClosed);
-                match self.route(id).filter(|route| answers && !route.undelivered.is_empty()) {
-                    Some(route) => route.ends = Some(reason),
+                match self.route(id).filter(|route| answers && !route.delivery.undelivered.is_empty()) {
+                    Some(route) => route.delivery.ends = Some(reason),
                     // The partition has counted it.
                     None => drop(self.end(id, reason)),
                 }
@@ -553,14 +482,15 @@ impl Front {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let is_due =
-            route.undelivered.is_empty() && route.gather.is_none() && route.is_next(from, answers, stamp);
-        let concerned = route.concerned(from, stamp, answers, route.parts);
-        if !is_due || lacks(concerned, from, stamp, &self.reached).is_some() {
+        let is_due = route.delivery.undelivered.is_empty()
+            && route.gather.is_none()
+            && route.is_next(from, answers, stamp);
+        let concerned = route.concerned(from, stamp, answers, route.delivery.parts);
+        if !is_due || lacks(concerned, from, stamp, &self.progress.reached).is_some() {
             return false;
         }
         if answers > 0 {
-            route.parts = 0;
+            route.delivery.parts = 0;
         }
         self.hand_out(from, id, stamp, answers, bytes);
         self.go_on(id);
@@ -571,29 +501,30 @@ impl Front {
     fn hand_out(&mut self, from: u8, id: ConnectionId, stamp: &Timestamp, answers: u32, bytes: &mut Vec<u8>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(route) = connection.route.as_deref_mut() else { return };
-        Self::uncount(&mut self.under_way, route, answers);
+        self.under_way.uncount(route, answers);
         route.waits_us = None;
         // The partition itself knows what it rests on.
-        route.informed &= 1 << from;
-        route.met |= 1 << from;
+        route.seen.informed &= 1 << from;
+        route.partitions.met |= 1 << from;
         if from == self.config.partition {
             // It only grows, and is taken over when another partition is asked.
-            route.sees_own = true;
-            if self.own_stamp.at(from) < stamp.at(from) {
-                self.own_stamp.clone_from(stamp);
+            route.seen.own = true;
+            if self.progress.own.at(from) < stamp.at(from) {
+                self.progress.own.clone_from(stamp);
             }
         } else {
-            route.seen.merge(stamp);
+            route.seen.stamp.merge(stamp);
         }
         route.told_pipelined(answers, stamp);
-        self.newest = self.newest.max(stamp.zxid());
-        self.behind |= route.mark(from, &self.clocks, bytes);
-        connection.sent += u64::from(answers);
+        self.progress.newest = self.progress.newest.max(stamp.zxid());
+        self.progress.behind |= route.mark(from, &self.progress.clocks, bytes);
+        connection.traffic.sent += u64::from(answers);
         let gather = route.gather.take_if(|gather| gather.take(bytes, stamp));
         if gather.is_some() {
-            connection.sent -= 1;
+            connection.traffic.sent -= 1;
         }
-        let (is_direct, left) = (route.direct.is_some(), route.under_way as usize + connection.queue.len());
+        let (is_direct, left) =
+            (route.direct.is_some(), route.requests.under_way as usize + connection.queue.slots.len());
         let holds = route.pipeline.as_mut().is_some_and(|pipeline| pipeline.holds(answers, left));
         let waiting = match is_direct {
             true => self.put_out(id, stamp, bytes),
@@ -620,17 +551,17 @@ impl Front {
     /// Everything is here that a partition had for clients of this thread up to that position; all its later
     /// updates are larger than `clock`.
     pub(crate) fn reached(&mut self, partition: u8, position: u64, clock: i64) {
-        if let Some(known) = self.clocks.get_mut(usize::from(partition)) {
+        if let Some(known) = self.progress.clocks.get_mut(usize::from(partition)) {
             *known = clock.max(*known);
         }
-        if self.reached.at(partition) >= position {
+        if self.progress.reached.at(partition) >= position {
             return;
         }
-        self.reached.raise(partition, position);
-        for id in core::mem::take(&mut self.waiting) {
+        self.progress.reached.raise(partition, position);
+        for id in core::mem::take(&mut self.pending.waiting) {
             self.deliver(id);
         }
-        if !self.reaching.is_empty() {
+        if !self.pending.reaching.is_empty() {
             self.say_to_all_what_is_reached();
         }
     }
@@ -639,7 +570,9 @@ impl Front {
     #[inline]
     pub(crate) fn go_on(&mut self, id: ConnectionId) {
         let goes_on = self.connections.get(id).is_some_and(|it| {
-            it.queue.is_empty() && !it.paused && it.route.as_ref().is_none_or(|route| route.back.is_empty())
+            it.queue.slots.is_empty()
+                && !it.input.paused
+                && it.route.as_ref().is_none_or(|route| route.requests.back.is_empty())
         });
         if !goes_on || !self.connections.congested.is_empty() {
             self.ask_what_waited(id);
@@ -649,7 +582,7 @@ impl Front {
     fn ask_what_waited(&mut self, id: ConnectionId) {
         self.queue_what_came_back(id);
         while let Some(connection) = self.connections.get_mut(id) {
-            let Some(Slot::Request { frame, .. }) = connection.queue.front() else { break };
+            let Some(Slot::Request { frame, .. }) = connection.queue.slots.front() else { break };
             // It was read before it had to wait.
             let (Some(frame), Some(route)) = (Frame::read(frame), &mut connection.route) else { break };
             let destination = route.destination(&self.placement, &frame);
@@ -681,29 +614,29 @@ impl Front {
 
     /// Whether all clients together have as much under way as they may: requests, and bytes of them.
     fn is_congested(&self) -> bool {
-        let (requests, bytes) = self.under_way;
-        requests + self.connections.outstanding >= self.config.limits.outstanding || bytes >= self.bytes_max
+        let RequestsUnderWay { requests, bytes, bytes_max } = self.under_way;
+        requests + self.connections.outstanding >= self.config.limits.outstanding || bytes >= bytes_max
     }
 
     /// Lets a connection that is not read from go on, if there is room again.
     fn resume(&mut self, id: ConnectionId) {
         let is_congested = self.is_congested();
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if !connection.paused || is_saturated(connection, &self.config) {
+        if !connection.input.paused || is_saturated(connection, &self.config) {
             return;
         }
         if is_congested {
             self.connections.congested.push_back(id);
         } else {
-            connection.paused = false;
+            connection.input.paused = false;
             self.outputs.push_back(Output::Resume(id));
         }
     }
 
     fn tell_me(&mut self, partition: u8, position: u64) {
-        if self.asked.at(partition) < position && partition != self.config.partition {
-            self.asked.raise(partition, position);
-            self.messages.push_back((partition, ShardMessage::WatermarkWanted { position, clock: 0 }));
+        if self.progress.asked.at(partition) < position && partition != self.config.partition {
+            self.progress.asked.raise(partition, position);
+            self.mail.messages.push_back((partition, ShardMessage::WatermarkWanted { position, clock: 0 }));
         }
     }
 
@@ -736,9 +669,9 @@ impl Front {
         else {
             return;
         };
-        let left = route.under_way;
-        Self::uncount(&mut self.under_way, &mut route, left);
-        for partition in bits(route.joined) {
+        let left = route.requests.under_way;
+        self.under_way.uncount(&mut route, left);
+        for partition in bits(route.partitions.joined) {
             self.send(partition, id, ToPartition::Leave);
         }
         if route.direct.is_some_and(|direct| direct.is_side()) {
@@ -753,7 +686,7 @@ impl Front {
     /// Whether there is nothing for this thread's own partition, nor for others.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.own.is_empty() && self.messages.is_empty()
+        self.mail.own.is_empty() && self.mail.messages.is_empty()
     }
 
     /// `bytes` of the output have been sent.
@@ -766,9 +699,9 @@ impl Front {
 /// Whether a client has as much under way, or unread, as it may.
 fn is_saturated(connection: &Connection, config: &Config) -> bool {
     let limits = &config.limits;
-    let under_way = connection.route.as_ref().map_or(0, |route| route.under_way as usize);
+    let under_way = connection.route.as_ref().map_or(0, |route| route.requests.under_way as usize);
     matches!(connection.phase, Phase::Opening { .. })
-        || under_way + connection.queue.len() >= limits.outstanding_per_connection
-        || connection.queued_bytes >= limits.queued_bytes_per_connection
+        || under_way + connection.queue.slots.len() >= limits.outstanding_per_connection
+        || connection.queue.bytes >= limits.queued_bytes_per_connection
         || connection.output_bytes() >= limits.output_pause_bytes
 }

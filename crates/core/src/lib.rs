@@ -52,7 +52,6 @@ mod placement;
 mod read_only;
 mod remote_client;
 mod replica;
-mod rerouted;
 mod restore;
 mod route;
 mod session;

@@ -163,9 +163,9 @@ impl Replica {
             let Some(connection) = self.clients.connections.get_mut(id) else {
                 return bytes.len();
             };
-            if connection.skip > 0 {
-                let skipped = connection.skip.min(rest.len());
-                connection.skip -= skipped;
+            if connection.input.skip > 0 {
+                let skipped = connection.input.skip.min(rest.len());
+                connection.input.skip -= skipped;
                 rest = rest.get(skipped..).unwrap_or_default();
             }
             if connection.phase == Phase::Closing {
@@ -175,7 +175,7 @@ impl Replica {
                 break;
             }
             if congested || is_saturated(connection, &self.config) {
-                connection.paused = true;
+                connection.input.paused = true;
                 if congested {
                     self.clients.connections.congested.push_back(id);
                 }
@@ -183,7 +183,7 @@ impl Replica {
             }
             match next_frame(rest, self.config.limits.frame_bytes) {
                 Ok(Some((frame, tail))) => {
-                    connection.received += 1;
+                    connection.traffic.received += 1;
                     self.stats.packets_received += 1;
                     rest = tail;
                     if matches!(connection.phase, Phase::Live(_) | Phase::ReadOnly) {
@@ -220,7 +220,7 @@ impl Replica {
         self.applied.partition.watches.remove_watcher(WatcherId(id.0));
         let Some(connection) = self.clients.connections.remove(id) else { return };
         self.forget_remote(id, &connection);
-        self.sessions.local.forget(connection.opening, id);
+        self.sessions.local.forget(connection.mode.opening, id);
         let held_up = connection.is_held_up(&self.config.limits);
         self.detach(id, connection.session, &connection.phase, held_up);
         self.resume_congested();
@@ -424,7 +424,7 @@ impl Replica {
 
     /// Whether a connection waits for the timeline.
     fn has_asked(&self, id: ConnectionId) -> bool {
-        let queue = self.clients.connections.get(id).map(|connection| &connection.queue);
+        let queue = self.clients.connections.get(id).map(|connection| &connection.queue.slots);
         let is_asked = |slot: &Slot| matches!(slot, Slot::Write { .. } | Slot::Answer { .. });
         queue.is_some_and(|queue| queue.iter().any(is_asked))
     }
@@ -467,10 +467,10 @@ impl Replica {
         let bytes = output.len() - start;
         self.stats.sent(bytes);
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.sent += 1;
-            connection.answers += 1;
-            connection.last_zxid = zxid;
-            connection.replied(latency_us, 1, now_us);
+            connection.traffic.sent += 1;
+            connection.output.answers += 1;
+            connection.traffic.last_zxid = zxid;
+            connection.traffic.replied(latency_us, 1, now_us);
         }
         self.check_output(id);
     }
@@ -492,7 +492,7 @@ impl Replica {
         let held_up = connection.is_held_up(&self.config.limits);
         let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
         let session = connection.session;
-        self.sessions.local.forget(connection.opening, id);
+        self.sessions.local.forget(connection.mode.opening, id);
         connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;
@@ -541,7 +541,8 @@ impl Replica {
     /// Lets a paused connection go on if it has room again. Congestion is the server's doing, so its
     /// session counts as heard of.
     pub(crate) fn resume(&mut self, id: ConnectionId) {
-        let Some(connection) = self.clients.connections.get(id).filter(|connection| connection.paused) else {
+        let Some(connection) = self.clients.connections.get(id).filter(|connection| connection.input.paused)
+        else {
             return;
         };
         if is_saturated(connection, &self.config) {
@@ -552,7 +553,7 @@ impl Replica {
             return;
         }
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        connection.paused = false;
+        connection.input.paused = false;
         self.heard_on(id);
         self.clients.outputs.push_back(Output::Resume(id));
     }
@@ -579,8 +580,8 @@ impl Replica {
         self.stats.frames_too_large += 1;
         self.stats.packets_received += 1;
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.received += 1;
-            connection.skip = len + 4;
+            connection.traffic.received += 1;
+            connection.input.skip = len + 4;
         }
         self.too_large(id, header);
         Some(0)
@@ -611,7 +612,7 @@ impl Replica {
 
     /// Forgets the counts of each connection (the word `crst`).
     pub(crate) fn reset_connection_stats(&mut self) {
-        self.clients.connections.iter_mut().for_each(Connection::reset_stats);
+        self.clients.connections.iter_mut().for_each(|connection| connection.traffic.reset());
     }
 
     /// The live sessions.
@@ -710,7 +711,7 @@ fn seeds(secret: &[u8; 32]) -> [u64; 4] {
 fn is_saturated(connection: &Connection, config: &Config) -> bool {
     let limits = &config.limits;
     matches!(connection.phase, Phase::Opening { .. })
-        || connection.queue.len() >= limits.outstanding_per_connection
-        || connection.queued_bytes >= limits.queued_bytes_per_connection
+        || connection.queue.slots.len() >= limits.outstanding_per_connection
+        || connection.queue.bytes >= limits.queued_bytes_per_connection
         || connection.output_bytes() >= limits.output_pause_bytes
 }

@@ -19,28 +19,10 @@ use stoa_wire::{MultiOps, Opcode, Request};
 /// What a front knows of a client, besides its connection.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// The partition that has all requests under way, and how many these are.
-    pub(crate) at: u8,
-    pub(crate) under_way: u32,
-    /// The version of the table by which they were sent there.
-    pub(crate) placed: u64,
-    /// Those of them that have come back, and the version by which they can be sent anew.
-    pub(crate) back: Vec<Box<[u8]>>,
-    pub(crate) needs: u64,
-    /// How many bytes they are.
-    pub(crate) bytes: usize,
-    /// What the client has seen, but for what `sees_own` says.
-    pub(crate) seen: Timestamp,
-    /// It has seen what this thread's own partition rests on by now, or part of it.
-    pub(crate) sees_own: bool,
-    /// Who need not be told what it has seen: a bit for each partition.
-    pub(crate) informed: u64,
-    /// Where it is known; who knows it for certain, as he has told it something; where it may have watches.
-    pub(crate) joined: u64,
-    pub(crate) met: u64,
-    pub(crate) watched: u64,
-    /// The zxids of the last answers, by partition, where it has watches.
-    pub(crate) answered: Vec<i64>,
+    pub(crate) requests: ClientRequests,
+    pub(crate) seen: SeenByClient,
+    pub(crate) partitions: ClientPartitions,
+    pub(crate) delivery: Delivery,
     pub(crate) session: Option<Attached>,
     /// Its connection at this thread's own partition.
     pub(crate) remote: Option<ConnectionId>,
@@ -48,12 +30,6 @@ pub(crate) struct Route {
     recent: Recent,
     /// What it has proved to be, as it sent it, for partitions that it comes to later.
     pub(crate) proofs: Vec<Box<[u8]>>,
-    /// What it is to be told when the events before that are here.
-    pub(crate) undelivered: VecDeque<Undelivered>,
-    /// The partitions that have a part of what it is answered next.
-    pub(crate) parts: u64,
-    /// Behind all that its connection ends.
-    pub(crate) ends: Option<CloseReason>,
     /// What goes through all partitions just now; nothing else is under way then.
     pub(crate) gather: Option<Gather>,
     /// What it has asked of one partition before others have answered.
@@ -66,6 +42,56 @@ pub(crate) struct Route {
     pub(crate) direct: Option<Box<Direct>>,
     /// It has asked for something at `/em`: programs may carry out what it asks.
     has_programs: bool,
+}
+
+/// What a client has asked that is not answered.
+#[derive(Debug, Default)]
+pub(crate) struct ClientRequests {
+    /// The partition that has all requests under way, and how many these are.
+    pub(crate) at: u8,
+    pub(crate) under_way: u32,
+    /// How many bytes they are.
+    pub(crate) bytes: usize,
+    /// The version of the table by which they were sent there.
+    pub(crate) placed: u64,
+    /// Those of them that have come back, and the version by which they can be sent anew.
+    pub(crate) back: Vec<Box<[u8]>>,
+    pub(crate) needs: u64,
+}
+
+/// What a client has seen.
+#[derive(Debug)]
+pub(crate) struct SeenByClient {
+    /// All of it, but for what `own` says.
+    pub(crate) stamp: Timestamp,
+    /// It has seen what this thread's own partition rests on by now, or part of it.
+    pub(crate) own: bool,
+    /// Who need not be told what it has seen: a bit for each partition.
+    pub(crate) informed: u64,
+}
+
+/// Which partitions have to do with a client: a bit for each.
+#[derive(Debug)]
+pub(crate) struct ClientPartitions {
+    /// Where it is known.
+    pub(crate) joined: u64,
+    /// Who knows it for certain, as he has told it something.
+    pub(crate) met: u64,
+    /// Where it may have watches.
+    pub(crate) watched: u64,
+    /// The zxids of the last answers, by partition, where it has watches.
+    answered: Vec<i64>,
+}
+
+/// What a client is to be told later.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    /// What has to wait for events before it.
+    pub(crate) undelivered: VecDeque<Undelivered>,
+    /// The partitions that have a part of what it is answered next.
+    pub(crate) parts: u64,
+    /// Behind all that its connection ends.
+    pub(crate) ends: Option<CloseReason>,
 }
 
 /// Frames of a partition that may have to wait for events of others.
@@ -95,27 +121,19 @@ impl Route {
     /// That of a client which wants a session. Whom it asks must have come as far as `placed`.
     pub(crate) fn new(placed: &Timestamp) -> Self {
         Self {
-            at: FIRST,
-            under_way: 0,
-            placed: 0,
-            back: Vec::new(),
-            needs: 0,
-            bytes: 0,
-            seen: placed.clone(),
-            sees_own: false,
-            // Before anything was moved there is nothing to know.
-            informed: if placed.zxid() == 0 { u64::MAX } else { 0 },
-            joined: 1 << FIRST,
-            met: 0,
-            watched: 0,
-            answered: Vec::new(),
+            requests: ClientRequests { at: FIRST, ..ClientRequests::default() },
+            seen: SeenByClient {
+                stamp: placed.clone(),
+                own: false,
+                // Before anything was moved there is nothing to know.
+                informed: if placed.zxid() == 0 { u64::MAX } else { 0 },
+            },
+            partitions: ClientPartitions { joined: 1 << FIRST, met: 0, watched: 0, answered: Vec::new() },
+            delivery: Delivery::default(),
             session: None,
             remote: None,
             recent: Recent::default(),
             proofs: Vec::new(),
-            undelivered: VecDeque::new(),
-            parts: 0,
-            ends: None,
             gather: None,
             pipeline: None,
             is_heard: false,
@@ -133,7 +151,7 @@ impl Route {
                 let path = frame.body().buffer().ok().flatten();
                 if path.is_some_and(|path| path == FAILURE_PATH.as_bytes()) {
                     // Whoever has answered last says what was wrong with that.
-                    return Destination::Partition(self.at);
+                    return Destination::Partition(self.requests.at);
                 }
                 // Where the path is none, or no text, any partition says so.
                 Destination::Partition(path.map_or(FIRST, |path| self.recent.of(placement, path)))
@@ -176,10 +194,10 @@ impl Route {
     /// Whether a request may go where it has to without overtaking any.
     pub(crate) fn is_free_for(&self, destination: Destination, placed: u64) -> bool {
         match destination {
-            _ if self.needs > placed => false,
-            _ if self.under_way == 0 => true,
+            _ if self.requests.needs > placed => false,
+            _ if self.requests.under_way == 0 => true,
             Destination::Partition(partition) => {
-                self.at == partition && self.placed == placed && self.gather.is_none()
+                self.requests.at == partition && self.requests.placed == placed && self.gather.is_none()
             }
             _ => false,
         }
@@ -187,7 +205,7 @@ impl Route {
 
     /// Whether requests to a partition may go there as they come, and nothing has to be told with them.
     pub(crate) fn has_only_to_ask(&self, partition: u8, placed: u64) -> bool {
-        let is_informed = self.informed & (1 << partition) != 0;
+        let is_informed = self.seen.informed & (1 << partition) != 0;
         self.is_heard
             && is_informed
             && self.pipeline.is_none()
@@ -198,18 +216,20 @@ impl Route {
     #[inline]
     pub(crate) fn asks(&mut self, partition: u8, placed: u64, watches: bool) -> bool {
         let bit = 1 << partition;
-        (self.at, self.placed) = (partition, placed);
-        self.watched |= if watches { bit } else { 0 };
-        let has_news = self.informed & bit == 0;
-        self.informed |= bit;
+        (self.requests.at, self.requests.placed) = (partition, placed);
+        self.partitions.watched |= if watches { bit } else { 0 };
+        let has_news = self.seen.informed & bit == 0;
+        self.seen.informed |= bit;
         has_news
     }
 
     /// The partitions of which something may have to come before what another one has for the client: events, and
     /// before an event also answers. `parts`: those that have to have come as far.
     pub(crate) fn concerned(&self, from: u8, stamp: &Timestamp, answers: u32, parts: u64) -> u64 {
-        let is_unmet = self.met & (1 << from) == 0 && self.may_have_ended(stamp);
-        self.watched | u64::from(is_unmet) << FIRST | if answers > 0 { parts } else { self.awaits() }
+        let is_unmet = self.partitions.met & (1 << from) == 0 && self.may_have_ended(stamp);
+        self.partitions.watched
+            | u64::from(is_unmet) << FIRST
+            | if answers > 0 { parts } else { self.awaits() }
     }
 
     /// Whether a partition that has told the client nothing may have come past the end of its session before it knew of
@@ -236,13 +256,13 @@ impl Route {
     /// for whose sake that was done. `clocks` is how far what each partition had for clients here has
     /// arrived.
     pub(crate) fn mark(&mut self, from: u8, clocks: &[i64], bytes: &mut [u8]) -> u64 {
-        if self.watched == 0 {
+        if self.partitions.watched == 0 {
             return 0;
         }
         let Some(newest) = delivered_zxid::last_answer(bytes) else { return 0 };
-        let is_here = self.watched & (1 << from) != 0;
+        let is_here = self.partitions.watched & (1 << from) != 0;
         let (mut least, mut behind) = (i64::MAX, 0);
-        for of in bits(self.watched & !(1 << from)) {
+        for of in bits(self.partitions.watched & !(1 << from)) {
             let delivered = self.delivered(of, clocks);
             least = least.min(delivered);
             behind |= u64::from(delivered < newest) << of;
@@ -251,8 +271,8 @@ impl Route {
             delivered_zxid::lower(bytes, least);
         }
         if is_here {
-            self.answered.resize(clocks.len(), 0);
-            if let Some(answered) = self.answered.get_mut(usize::from(from)) {
+            self.partitions.answered.resize(clocks.len(), 0);
+            if let Some(answered) = self.partitions.answered.get_mut(usize::from(from)) {
                 *answered = newest.max(*answered);
             }
         }
@@ -261,11 +281,11 @@ impl Route {
 
     /// Up to which zxid the client has been given everything that a partition had for it.
     pub(crate) fn delivered(&self, of: u8, clocks: &[i64]) -> i64 {
-        if let Some(late) = self.undelivered.iter().find(|late| late.from == of) {
+        if let Some(late) = self.delivery.undelivered.iter().find(|late| late.from == of) {
             return delivered_zxid::before(&late.bytes);
         }
         let by_number = |zxids: &[i64]| zxids.get(usize::from(of)).copied().unwrap_or(0);
-        by_number(clocks).max(by_number(&self.answered))
+        by_number(clocks).max(by_number(&self.partitions.answered))
     }
 }
 
@@ -371,7 +391,7 @@ mod tests {
                         RequestHeader { xid: 1, opcode: opcode as i32 }.encode(&mut bytes);
                         encode::path_watch(&mut bytes, path, watch);
                         let frame = Frame::read(&bytes).expect("it has a header");
-                        route.at = 1;
+                        route.requests.at = 1;
                         let watches = route.goes_to(1, &placement, &frame);
                         let asks_last = *path == FAILURE_PATH && looked_up.contains(&opcode);
                         let destination = if asks_last {

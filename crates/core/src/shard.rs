@@ -144,7 +144,7 @@ impl Shard {
 
     /// What this thread says to another one, once everything is settled.
     pub fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
-        self.front.as_mut()?.outbox.pop_front()
+        self.front.as_mut()?.mail.outbox.pop_front()
     }
 
     /// What is to be done with clients' connections.
@@ -237,7 +237,7 @@ impl Shard {
     pub fn reset_connection_stats(&mut self) {
         match &mut self.front {
             None => self.replica.reset_connection_stats(),
-            Some(front) => front.connections.iter_mut().for_each(Connection::reset_stats),
+            Some(front) => front.connections.iter_mut().for_each(|it| it.traffic.reset()),
         }
     }
 }

@@ -217,14 +217,14 @@ fn connection(of: &Connection, partition: Option<u8>) -> view::Connection {
     let session = (of.session != 0).then(|| view::ConnectionSession {
         id: of.session,
         timeout_ms: u32::try_from(of.timeout_ms).unwrap_or(0),
-        last_op: of.last_op,
-        last_xid: of.last_op.map(|_| of.last_xid),
-        last_zxid: of.last_zxid,
-        last_reply_ms: of.last_reply_us / 1000,
-        latency_last_us: of.latency_last_us,
-        latency_min_us: if of.latency_min_us == u64::MAX { 0 } else { of.latency_min_us },
-        latency_avg_us: of.latency_sum_us.checked_div(of.sent).unwrap_or(0),
-        latency_max_us: of.latency_max_us,
+        last_op: of.traffic.last_op,
+        last_xid: of.traffic.last_op.map(|_| of.traffic.last_xid),
+        last_zxid: of.traffic.last_zxid,
+        last_reply_ms: of.traffic.last_reply_us / 1000,
+        latency_last_us: of.traffic.latency_last_us,
+        latency_min_us: if of.traffic.latency_min_us == u64::MAX { 0 } else { of.traffic.latency_min_us },
+        latency_avg_us: of.traffic.latency_sum_us.checked_div(of.traffic.sent).unwrap_or(0),
+        latency_max_us: of.traffic.latency_max_us,
     });
     view::Connection {
         peer: of.peer,
@@ -232,9 +232,9 @@ fn connection(of: &Connection, partition: Option<u8>) -> view::Connection {
         reading: !of.is_paused(),
         writing: of.output_bytes() > 0,
         outstanding: of.outstanding() as u64,
-        packets_received: of.received,
-        packets_sent: of.sent,
-        established_ms: of.established.wall_ms,
+        packets_received: of.traffic.received,
+        packets_sent: of.traffic.sent,
+        established_ms: of.traffic.established.wall_ms,
         session,
     }
 }

@@ -166,22 +166,34 @@ pub(crate) struct SharedLog {
     term: u64,
     leads: bool,
     partitions: Vec<Queue>,
+    next: NextBatch,
+    /// Batches that were made, and their bytes.
+    batches: Batches,
+    reads: Reads,
+    /// Up to here the log was divided among the partitions.
+    divided: u64,
+}
+
+/// What was handed over and is not proposed.
+#[derive(Debug, Default)]
+struct NextBatch {
     /// A batch that the group could not take yet.
     held_up: Option<Bytes>,
     /// Bytes that were handed over and are not in a batch.
     handed_bytes: usize,
-    /// Batches that were made, and their bytes.
-    batches: Batches,
     /// Something was handed over since it was looked at last.
     is_fresh: bool,
     /// Some of that should not wait for more to go with it.
     is_urgent: bool,
+}
+
+/// Questions of linearizable reads, and answers that have to wait.
+#[derive(Debug, Default)]
+struct Reads {
     /// Who has asked which question.
     questions: BTreeMap<u64, u8>,
     /// Answers that are good behind this position.
     answers: Vec<(u64, u64)>,
-    /// Up to here the log was divided among the partitions.
-    divided: u64,
 }
 
 /// One partition of several.
@@ -213,13 +225,9 @@ impl SharedLog {
             term: restored.vote.term,
             leads: false,
             partitions: positions.iter().map(queue).collect(),
-            held_up: None,
-            handed_bytes: 0,
+            next: NextBatch::default(),
             batches: Batches::default(),
-            is_fresh: false,
-            is_urgent: false,
-            questions: BTreeMap::new(),
-            answers: Vec::new(),
+            reads: Reads::default(),
             divided: restored.base.position,
             group,
         };
@@ -305,9 +313,9 @@ impl SharedLog {
             && handed.term == self.term
             && let Some(queue) = self.partitions.get_mut(usize::from(partition))
         {
-            self.handed_bytes += handed.payload.len();
-            self.is_fresh = true;
-            self.is_urgent |= !handed.follows.is_empty();
+            self.next.handed_bytes += handed.payload.len();
+            self.next.is_fresh = true;
+            self.next.is_urgent |= !handed.follows.is_empty();
             queue.handed.push_back(handed);
         }
     }
@@ -315,15 +323,15 @@ impl SharedLog {
     /// Bytes that were handed over and may be proposed now. What waits for others is looked at when there is more.
     #[inline]
     pub(crate) fn handed_bytes(&self) -> usize {
-        let handed = if self.is_fresh { self.handed_bytes } else { 0 };
-        handed + self.held_up.as_ref().map_or(0, Bytes::len)
+        let handed = if self.next.is_fresh { self.next.handed_bytes } else { 0 };
+        handed + self.next.held_up.as_ref().map_or(0, Bytes::len)
     }
 
     /// Whether something that was handed over should not wait for more to go with it: whole partitions stand still
     /// for the parts of an operation.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
-        self.is_urgent
+        self.next.is_urgent
     }
 
     /// Proposes what was handed over, as one entry, as far as all is there that it follows.
@@ -331,14 +339,14 @@ impl SharedLog {
         if !self.leads {
             return;
         }
-        (self.is_fresh, self.is_urgent) = (false, false);
-        if self.held_up.is_none() {
-            self.held_up = self.take_batch();
+        (self.next.is_fresh, self.next.is_urgent) = (false, false);
+        if self.next.held_up.is_none() {
+            self.next.held_up = self.take_batch();
         }
-        if let Some(batch) = self.held_up.take()
+        if let Some(batch) = self.next.held_up.take()
             && self.group.propose(batch.clone()) == Err(ProposeError::Busy)
         {
-            self.held_up = Some(batch);
+            self.next.held_up = Some(batch);
         }
     }
 
@@ -386,7 +394,7 @@ impl SharedLog {
             for handed in queue.handed.drain(..(*count).min(left)) {
                 left -= 1;
                 queue.proposed = handed.position;
-                self.handed_bytes -= handed.payload.len();
+                self.next.handed_bytes -= handed.payload.len();
                 batch.put_u8(partition);
                 batch.put_u64_le(handed.position);
                 batch.put_u32_le(u32::try_from(handed.payload.len()).unwrap_or(u32::MAX));
@@ -406,21 +414,21 @@ impl SharedLog {
     /// A partition asks where the log ends.
     pub(crate) fn ask(&mut self, partition: u8, question: u64) {
         if !self.partitions.is_empty() {
-            self.questions.insert(question, partition);
+            self.reads.questions.insert(question, partition);
         }
         self.group.read(question);
     }
 
     /// The answer to a question: it is good for whoever has what is divided up to there.
     pub(crate) fn answered(&mut self, question: u64, position: u64) {
-        self.answers.push((position, question));
+        self.reads.answers.push((position, question));
     }
 
     /// Answers that are good now: who has asked, and what.
     pub(crate) fn take_answers(&mut self) -> Vec<(u8, u64)> {
         let divided = self.divided;
-        let good = self.answers.extract_if(.., |(position, _)| *position <= divided);
-        let questions = &mut self.questions;
+        let good = self.reads.answers.extract_if(.., |(position, _)| *position <= divided);
+        let questions = &mut self.reads.questions;
         good.filter_map(|(_, question)| Some((questions.remove(&question)?, question))).collect()
     }
 
@@ -448,8 +456,8 @@ impl SharedLog {
     }
 
     fn forget_handed(&mut self) {
-        self.held_up = None;
-        (self.handed_bytes, self.is_fresh, self.is_urgent) = (0, false, false);
+        self.next.held_up = None;
+        (self.next.handed_bytes, self.next.is_fresh, self.next.is_urgent) = (0, false, false);
         for queue in &mut self.partitions {
             queue.handed.clear();
             queue.proposed = queue.delivered;

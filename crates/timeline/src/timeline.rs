@@ -70,6 +70,16 @@ pub struct Timeline<C> {
     peers: Peers,
     /// At the leader: what it has taken of each contact server's requests.
     streams: BTreeMap<u8, Stream>,
+    election: Election,
+    tick_at_us: u64,
+    now_us: u64,
+    to_peers: VecDeque<PeerOutput>,
+    to_partitions: VecDeque<(u8, PartitionMessage)>,
+}
+
+/// What becomes of leaders.
+#[derive(Debug, Default)]
+struct Election {
     /// The term whose leader has been given what this server had asked before.
     settled_in: u64,
     /// The term in which the first partition prepares requests here, as far as the others were told; 0 when it does
@@ -79,10 +89,6 @@ pub struct Timeline<C> {
     handing_over_until_us: Option<u64>,
     /// When to try to lead, because the leader is gone.
     campaign: Option<Campaign>,
-    tick_at_us: u64,
-    now_us: u64,
-    to_peers: VecDeque<PeerOutput>,
-    to_partitions: VecDeque<(u8, PartitionMessage)>,
 }
 
 impl<C> core::fmt::Debug for Timeline<C> {
@@ -129,10 +135,7 @@ impl<C: Copy + Ord> Timeline<C> {
             heartbeat_us,
             peers: Peers::default(),
             streams: BTreeMap::new(),
-            settled_in: 0,
-            prepares_in: 0,
-            handing_over_until_us: None,
-            campaign: None,
+            election: Election::default(),
             tick_at_us: now_us + heartbeat_us,
             now_us,
             to_peers: VecDeque::new(),
@@ -176,8 +179,8 @@ impl<C: Copy + Ord> Timeline<C> {
     /// being handed over.
     #[must_use]
     pub fn leads(&self) -> bool {
-        let may_prepare = self.config.partition == FIRST || self.prepares_in == self.progress.term;
-        self.progress.lead == Lead::Active && self.handing_over_until_us.is_none() && may_prepare
+        let may_prepare = self.config.partition == FIRST || self.election.prepares_in == self.progress.term;
+        self.progress.lead == Lead::Active && self.election.handing_over_until_us.is_none() && may_prepare
     }
 
     /// Whether a leader is known, and everything is applied that was committed before its time: then
@@ -190,13 +193,13 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Whether everything is applied that was committed before the present leader's time.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.settled_in == self.progress.term
+        self.election.settled_in == self.progress.term
     }
 
     /// Whether another server is about to take the lead from this one.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {
-        self.handing_over_until_us.is_some()
+        self.election.handing_over_until_us.is_some()
     }
 
     /// Whether this server alone decides what is committed. (There may be others that listen.)
@@ -400,7 +403,7 @@ impl<C: Copy + Ord> Timeline<C> {
         self.progress.leader_is(term, leader, leads);
         // That the leader is lost is no reason not to follow it up.
         if leader != 0 {
-            self.campaign = None;
+            self.election.campaign = None;
         }
         if !leads {
             self.stop_leading();
@@ -408,7 +411,7 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     fn stop_leading(&mut self) {
-        self.handing_over_until_us = None;
+        self.election.handing_over_until_us = None;
         self.streams.clear();
     }
 
@@ -423,7 +426,7 @@ impl<C: Copy + Ord> Timeline<C> {
     #[inline]
     pub fn settle(&mut self) -> Option<Settled<C>> {
         let Progress { term, applied, leader, lead, .. } = self.progress;
-        let is_news = self.settled_in != term || lead == Lead::Elected;
+        let is_news = self.election.settled_in != term || lead == Lead::Elected;
         let is_there = applied.1 == term;
         (is_news && is_there && leader != 0).then(|| self.settle_term())
     }
@@ -431,8 +434,8 @@ impl<C: Copy + Ord> Timeline<C> {
     fn settle_term(&mut self) -> Settled<C> {
         let term = self.progress.term;
         let mut lost = Vec::new();
-        if self.settled_in != term {
-            self.settled_in = term;
+        if self.election.settled_in != term {
+            self.election.settled_in = term;
             self.accept_leader();
             self.tell_members();
             self.requests.ask_again(|who| lost.push(who));
@@ -474,12 +477,12 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn prepares_in(&mut self) -> Option<u64> {
         let prepares = self.progress.lead == Lead::Active && !self.is_handing_over();
         let term = if prepares { self.progress.term } else { 0 };
-        (core::mem::replace(&mut self.prepares_in, term) != term).then_some(term)
+        (core::mem::replace(&mut self.election.prepares_in, term) != term).then_some(term)
     }
 
     /// At the other partitions: what the first one says of that.
     pub fn may_prepare_in(&mut self, term: u64) {
-        self.prepares_in = term;
+        self.election.prepares_in = term;
     }
 
     /// The log need not be kept in memory up to what is applied, but for those who lag behind.

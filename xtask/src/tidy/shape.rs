@@ -1,13 +1,14 @@
 //! Rules on the shape of the code: how long functions are, which files use each other in a circle, which types share
-//! a name. What is there already is in [`LISTED`], which can only become shorter.
+//! a name, how many fields a type has that decides. What is there already is in [`LISTED`], which can only become shorter.
 
 mod circles;
+mod fields;
 mod functions;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Violation;
+use super::{Violation, text};
 
 /// What is there already. A line is a rule, what it is about, and how large that is.
 const LISTED: &str = "xtask/src/tidy/shape.txt";
@@ -36,6 +37,9 @@ pub(super) fn check(files: &BTreeMap<String, String>) -> Vec<Violation> {
     for code in crates(files) {
         for (path, content) in &code.files {
             findings.extend(functions::check(path, content));
+            if text::pure_file(path).is_some() {
+                findings.extend(fields::check(path, content));
+            }
         }
         findings.extend(circles::check(&code));
         findings.extend(types::check(&code));

@@ -71,7 +71,7 @@ pub(super) fn check(path: &str, content: &str) -> Vec<Violation> {
 }
 
 /// The path below `src` for a file of a pure crate.
-fn pure_file(path: &str) -> Option<&str> {
+pub(super) fn pure_file(path: &str) -> Option<&str> {
     let (room, file) = path.strip_prefix("crates/")?.split_once("/src/")?;
     (PURE.contains(&room) && file.ends_with(".rs")).then_some(file)
 }

@@ -176,9 +176,9 @@ impl Front {
         let id = self.connect(peer, now)?;
         let partitions = self.placement.partitions();
         if let Some(connection) = self.connections.get_mut(id) {
-            let mut route = Route::new(&self.placed_stamp);
+            let mut route = Route::new(&self.progress.placed);
             route.direct = Some(Box::new(Direct::new(true, partitions)));
-            (route.joined, route.at) = (0, self.config.partition);
+            (route.partitions.joined, route.requests.at) = (0, self.config.partition);
             // It does not keep the session alive: the main connection does.
             route.is_heard = true;
             connection.route = Some(Box::new(route));
@@ -222,8 +222,8 @@ impl Front {
         if is_side {
             direct.is_greeted = true;
         }
-        if route.joined & (1 << own) == 0 {
-            route.joined |= 1 << own;
+        if route.partitions.joined & (1 << own) == 0 {
+            route.partitions.joined |= 1 << own;
             self.send(own, id, ToPartition::Join { peer, session });
         }
         if is_side {
@@ -319,8 +319,8 @@ impl Front {
     /// What a client asks from now on is asked by somebody who has seen this.
     fn sees(&mut self, id: ConnectionId, seen: &Timestamp) {
         if let Some(route) = self.route(id) {
-            route.seen.merge(seen);
-            route.informed = 0;
+            route.seen.stamp.merge(seen);
+            route.seen.informed = 0;
         }
     }
 
@@ -336,7 +336,7 @@ impl Front {
         self.say_what_is_reached(id);
         // Those before it are waited for already.
         if self.direct(id)?.reach.len() == 1 {
-            self.reaching.push(id);
+            self.pending.reaching.push(id);
         }
         Some(())
     }
@@ -364,22 +364,23 @@ impl Front {
     fn lacks_to_reach(&self, id: ConnectionId) -> Option<(Vec<(u8, u64)>, bool)> {
         let route = self.connections.get(id)?.route.as_ref()?;
         let stamp = route.direct.as_ref()?.reach.front()?;
-        let concerned = route.watched | 1 << self.config.partition | 1 << route.at;
-        let missing = bits(concerned).filter(|of| stamp.at(*of) > self.reached.at(*of));
+        let concerned = route.partitions.watched | 1 << self.config.partition | 1 << route.requests.at;
+        let missing = bits(concerned).filter(|of| stamp.at(*of) > self.progress.reached.at(*of));
         let missing = missing.map(|of| (of, stamp.at(of))).collect();
-        let waits = route.undelivered.iter().any(|late| late.stamp.at(late.from) <= stamp.at(late.from));
+        let waits =
+            route.delivery.undelivered.iter().any(|late| late.stamp.at(late.from) <= stamp.at(late.from));
         Some((missing, waits))
     }
 
     /// A partition has come further.
     pub(super) fn say_to_all_what_is_reached(&mut self) {
-        let mut asking = core::mem::take(&mut self.reaching);
+        let mut asking = core::mem::take(&mut self.pending.reaching);
         asking.retain(|id| {
             self.say_what_is_reached(*id);
             self.direct(*id).is_some_and(|direct| !direct.reach.is_empty())
         });
-        asking.append(&mut self.reaching);
-        self.reaching = asking;
+        asking.append(&mut self.pending.reaching);
+        self.pending.reaching = asking;
     }
 
     /// Frames that rest on a stamp go into a client's output; returns how much is there.
@@ -425,11 +426,11 @@ impl Front {
             return Taken::Done;
         };
         let Some(remote) = route.remote else { return Taken::Done };
-        Self::count(&mut self.under_way, route, 1, frame.bytes.len());
+        self.under_way.count(route, 1, frame.bytes.len());
         self.stats.kept += 1;
         let xid = frame.header.xid;
         if is_here {
-            route.watched |= u64::from(watches) << own;
+            route.partitions.watched |= u64::from(watches) << own;
             Taken::Fast { remote, xid, frame: bytes }
         } else {
             Taken::Elsewhere { remote, xid }
@@ -471,7 +472,7 @@ impl Front {
         let knows = if sets { direct.routed == placed } else { direct.routed >= placed };
         let is_current = is_proof || knows && !direct.gives_back;
         direct.gives_back |= !is_here || !is_current;
-        Self::count(&mut self.under_way, route, 1, frame.bytes.len());
+        self.under_way.count(route, 1, frame.bytes.len());
         self.stats.kept += 1;
         if !is_here || !is_current {
             return Taken::Elsewhere { remote, xid: header.xid };
@@ -588,14 +589,14 @@ mod tests {
         for _ in 0..REACH_MAX {
             front.take_frame(id, &mut reach.as_slice(), Now::default());
         }
-        assert_eq!(front.reaching, [id]);
+        assert_eq!(front.pending.reaching, [id]);
         front.reached(1, 1, 0);
-        assert_eq!(front.reaching, []);
+        assert_eq!(front.pending.reaching, []);
         let answers = front.connections.get(id).unwrap().unsent().len();
         assert_eq!(answers, REACH_MAX * (4 + ReplyHeader::LEN));
         // What is so already needs no waiting.
         front.take_frame(id, &mut reach.as_slice(), Now::default());
-        assert_eq!(front.reaching, []);
+        assert_eq!(front.pending.reaching, []);
         stamp.raise(1, 2);
         let token = front.seal.token(&stamp);
         let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
@@ -679,6 +680,6 @@ mod tests {
         let reach = frame(direct_op::REACH, |out| out.extend_from_slice(&token));
         front.take_frame(id, &mut reach.as_slice(), Now::default());
         assert!(front.seen(id).unwrap().covers(&ahead));
-        assert_eq!(front.route(id).unwrap().informed, 0);
+        assert_eq!(front.route(id).unwrap().seen.informed, 0);
     }
 }

@@ -221,36 +221,39 @@ impl Route {
 
     fn way_pipelined(&mut self, destination: Destination, frame: &Frame<'_>, by: &RoutedBy) -> Way {
         let placed = by.placed;
-        if self.needs > placed {
+        if self.requests.needs > placed {
             return Way::Waits;
         }
         let kind = Kind::of(frame).filter(|kind| *kind == Kind::Read || by.prepares);
         let kind = kind.filter(|_| !self.has_programs());
         let (partition, kind) = match (destination, kind) {
             (Destination::Partition(partition), Some(kind)) => (partition, kind),
-            _ if self.under_way > 0 => return Way::Waits,
+            _ if self.requests.under_way > 0 => return Way::Waits,
             _ => {
                 self.pipeline = None;
                 return Way::InTurn;
             }
         };
         match &mut self.pipeline {
-            Some(pipeline) if self.under_way == 0 => {
-                if pipeline.begin(kind, &self.seen) {
+            Some(pipeline) if self.requests.under_way == 0 => {
+                if pipeline.begin(kind, &self.seen.stamp) {
                     return Way::Pipelined(kind);
                 }
                 self.pipeline = None;
                 Way::InTurn
             }
             Some(pipeline)
-                if self.placed == placed && self.back.is_empty() && pipeline.takes(partition, kind) =>
+                if self.requests.placed == placed
+                    && self.requests.back.is_empty()
+                    && pipeline.takes(partition, kind) =>
             {
                 Way::Pipelined(kind)
             }
             Some(_) => Way::Waits,
             None => {
                 let is_lent = self.session.is_none_or(|session| session.read_only);
-                if !is_lent && self.direct.is_none() && self.gather.is_none() && self.back.is_empty() {
+                if !is_lent && self.direct.is_none() && self.gather.is_none() && self.requests.back.is_empty()
+                {
                     self.pipeline = Some(Box::default());
                 }
                 Way::Waits
@@ -263,7 +266,7 @@ impl Route {
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.told(answers);
             // What comes next must be as new as that, and not as what this thread's partition has come to.
-            self.seen.merge(stamp);
+            self.seen.stamp.merge(stamp);
         }
     }
 
@@ -277,7 +280,7 @@ impl Route {
     /// Whether a read that was pipelined shows at least what its client has seen.
     fn is_new_enough(&self, from: u8, stamp: &Timestamp) -> bool {
         let reads = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.kind == Some(Kind::Read));
-        !reads || stamp.at(from) >= self.seen.at(from)
+        !reads || stamp.at(from) >= self.seen.stamp.at(from)
     }
 
     /// The last of what was asked has come back.
@@ -290,7 +293,7 @@ impl Route {
     /// Whether a write may follow the last one from its partition to this one. That one must know the client by then,
     /// and all that it has proved to be: messages of different threads overtake each other.
     fn may_be_handed_on(&self, partition: u8) -> bool {
-        let knows_all = self.met & (1 << partition) != 0 && self.proofs.is_empty();
+        let knows_all = self.partitions.met & (1 << partition) != 0 && self.proofs.is_empty();
         knows_all
             && !self.has_programs()
             && self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.is_better_in_turn(partition))
@@ -298,7 +301,7 @@ impl Route {
 
     /// Whether this answers something, as far as that can be told from where it comes.
     pub(crate) fn is_answer(&self, late: &Undelivered) -> bool {
-        late.answers > 0 && (self.pipeline.is_some() || late.from == self.at)
+        late.answers > 0 && (self.pipeline.is_some() || late.from == self.requests.at)
     }
 
     /// Whether this is the answer to a read which shows less than its client has seen meanwhile.
@@ -327,7 +330,7 @@ impl Route {
     pub(crate) fn awaits(&self) -> u64 {
         match self.pipeline.as_ref().and_then(|pipeline| Some((pipeline.kind?, &pipeline.runs))) {
             Some((Kind::Write, runs)) => runs.iter().fold(0, |set, run| set | 1 << run.partition),
-            None if self.under_way > 0 => 1 << self.at,
+            None if self.requests.under_way > 0 => 1 << self.requests.at,
             _ => 0,
         }
     }
@@ -337,10 +340,10 @@ impl Front {
     /// Asks a partition before all is answered that others were asked.
     pub(super) fn pipeline(&mut self, id: ConnectionId, partition: u8, frame: Box<[u8]>, kind: Kind) {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
-        if core::mem::take(&mut route.sees_own) {
-            route.seen.merge(&self.own_stamp);
+        if core::mem::take(&mut route.seen.own) {
+            route.seen.stamp.merge(&self.progress.own);
         }
-        let seen = route.asks(partition, self.placement.version(), false).then(|| route.seen.clone());
+        let seen = route.asks(partition, self.placement.version(), false).then(|| route.seen.stamp.clone());
         let Some(asked) = &mut route.pipeline else { return };
         let is_write = kind == Kind::Write;
         asked.add(partition, (!is_write).then(|| frame.clone()));
@@ -353,23 +356,23 @@ impl Front {
     fn pipelined_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Pipelined>> {
         let then = self.those_behind(id);
         let is_handed_on = !then.is_empty();
-        self.pipelined += 1;
-        let number = self.pipelined;
+        self.stats.pipelined += 1;
+        let number = self.stats.pipelined;
         let route = self.route(id)?;
         let asked = route.pipeline.as_mut()?;
         (asked.number, asked.is_put, asked.is_handed_on) = (number, false, is_handed_on);
         let (after, rests_on) = (asked.last, asked.rests_on.clone());
-        Some(Box::new(Pipelined { number, after, rests_on, then, seen: route.seen.clone() }))
+        Some(Box::new(Pipelined { number, after, rests_on, then, seen: route.seen.stamp.clone() }))
     }
 
     /// Takes the writes that wait behind one that is pipelined, and can follow it.
     fn those_behind(&mut self, id: ConnectionId) -> Vec<Next> {
         let placed = self.placement.version();
-        let waiting = self.connections.get(id).map_or(0, |connection| connection.queue.len());
+        let waiting = self.connections.get(id).map_or(0, |connection| connection.queue.slots.len());
         let mut then = Vec::with_capacity(waiting.min(TOGETHER_MAX));
         while then.len() < TOGETHER_MAX
             && let Some(connection) = self.connections.get_mut(id)
-            && let Some(Slot::Request { frame, .. }) = connection.queue.front()
+            && let Some(Slot::Request { frame, .. }) = connection.queue.slots.front()
             && let (Some(frame), Some(route)) = (Frame::read(frame), connection.route.as_deref_mut())
             && Kind::of(&frame) == Some(Kind::Write)
             && let Destination::Partition(partition) = route.destination(&self.placement, &frame)
@@ -379,7 +382,7 @@ impl Front {
             if let Some(asked) = &mut route.pipeline {
                 asked.add(partition, None);
             }
-            Self::count(&mut self.under_way, route, 1, frame.bytes.len());
+            self.under_way.count(route, 1, frame.bytes.len());
             self.count_one(partition);
             let Some(Slot::Request { frame, .. }) = self.connections.pop_slot(id) else { break };
             then.push(Next { partition, has_news, frame });
@@ -392,7 +395,7 @@ impl Front {
     pub(super) fn hold(&mut self, id: ConnectionId, bytes: &mut Vec<u8>) -> usize {
         if self.connections.get(id).is_some_and(|it| it.output_bytes() == 0) {
             let until_us = self.now_us + HELD_US;
-            self.held.push_back(HeldBack { until_us, client: id });
+            self.pending.held.push_back(HeldBack { until_us, client: id });
             if let Some(pipeline) = self.route(id).and_then(|route| route.pipeline.as_mut()) {
                 pipeline.held_until_us = until_us;
             }
@@ -408,7 +411,7 @@ impl Front {
     /// Lets go what was held back for long enough.
     pub(crate) fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
-        while let Some(held) = self.held.pop_front_if(|held| held.until_us <= now.mono_us) {
+        while let Some(held) = self.pending.held.pop_front_if(|held| held.until_us <= now.mono_us) {
             if let Some(pipeline) = self.route(held.client).and_then(|route| route.pipeline.as_mut()) {
                 if pipeline.held_until_us > held.until_us {
                     // Those were sent in time, and what is held back now may still wait.
@@ -443,11 +446,11 @@ impl Front {
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else {
             return false;
         };
-        let parts = if answers > 0 { core::mem::take(&mut route.parts) } else { 0 };
+        let parts = if answers > 0 { core::mem::take(&mut route.delivery.parts) } else { 0 };
         let Some(pipeline) =
             route.pipeline.as_ref().filter(|pipeline| answers > 0 && pipeline.kind.is_some())
         else {
-            route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
+            route.delivery.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             return true;
         };
         let begins_again = pipeline.begins_again;
@@ -462,13 +465,13 @@ impl Front {
             let is_asked = !matches!(xid, xid::NOTIFICATION | xid::AUTH);
             is_held_back &= is_asked;
             if xid == xid::AUTH || (is_asked && begins_again) {
-                Self::uncount(&mut self.under_way, route, 1);
+                self.under_way.uncount(route, 1);
             }
             if !(is_asked && begins_again) {
                 let is_all = end - start == bytes.len();
                 let bytes = if is_all { core::mem::take(&mut bytes) } else { bytes[start..end].to_vec() };
                 let (answers, stamp) = (u32::from(is_asked), stamp.clone());
-                route.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
+                route.delivery.undelivered.push_back(Undelivered { from, answers, parts, bytes, stamp });
             }
         }
         self.connections.recycle(bytes);
@@ -488,11 +491,11 @@ impl Front {
         // The first of them is asked in turn, and told whatever it shows: so there is no going round in circles.
         pipeline.streak = STREAK_MAX;
         for run in pipeline.runs.drain(..) {
-            route.back.extend(run.frames);
+            route.requests.back.extend(run.frames);
         }
-        let dropped = route.undelivered.iter().map(|late| late.answers).sum();
-        route.undelivered.retain(|late| late.answers == 0);
-        Self::uncount(&mut self.under_way, route, dropped);
+        let dropped = route.delivery.undelivered.iter().map(|late| late.answers).sum();
+        route.delivery.undelivered.retain(|late| late.answers == 0);
+        self.under_way.uncount(route, dropped);
         true
     }
 }

@@ -17,11 +17,11 @@ impl Front {
         mut ask: impl FnMut(ConnectionId, &Frame<'a>),
     ) {
         let limits = &self.config.limits;
-        let room = limits.outstanding.saturating_sub(self.under_way.0 + self.connections.outstanding);
-        let bytes_room = self.bytes_max.saturating_sub(self.under_way.1);
+        let room = limits.outstanding.saturating_sub(self.under_way.requests + self.connections.outstanding);
+        let bytes_room = self.under_way.bytes_max.saturating_sub(self.under_way.bytes);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let room = room.min(limits.outstanding_per_connection.saturating_sub(connection.outstanding()));
-        let is_next = connection.queue.is_empty() && connection.skip == 0;
+        let is_next = connection.queue.slots.is_empty() && connection.input.skip == 0;
         if !is_next || connection.phase != Phase::Remote || is_saturated(connection, &self.config) {
             return;
         }
@@ -49,9 +49,9 @@ impl Front {
         }
         let Some((opcode, xid)) = last else { return };
         route.asks(own, placed, watches);
-        Self::count(&mut self.under_way, route, count, count_bytes);
-        (connection.last_op, connection.last_xid) = (opcode, xid);
-        connection.received += count as u64;
+        self.under_way.count(route, count, count_bytes);
+        (connection.traffic.last_op, connection.traffic.last_xid) = (opcode, xid);
+        connection.traffic.received += count as u64;
         self.stats.packets_received += count as u64;
         self.stats.kept += count as u64;
     }

@@ -85,7 +85,7 @@ impl Front {
             }
             ShardMessage::WatermarkWanted { position, clock } => {
                 let comes = replica.come_to(clock);
-                self.tell.push_back((from, comes.max(position)));
+                self.mail.tell.push_back((from, comes.max(position)));
             }
             ShardMessage::Watermark { position, clock } => {
                 if from == FIRST {
@@ -119,7 +119,7 @@ impl Front {
         replica.tell_leader();
         replica.tell_servers();
         if replica.has_news_of_sessions() {
-            self.outbox.extend(replica.poll_sessions_changed());
+            self.mail.outbox.extend(replica.poll_sessions_changed());
         }
         while let Some((to, message)) = replica.poll_message() {
             if matches!(message, ShardMessage::Forwarded(..)) {
@@ -133,14 +133,14 @@ impl Front {
         if to == self.config.partition {
             self.listen(replica, to, message, now);
         } else {
-            self.outbox.push_back((to, message));
+            self.mail.outbox.push_back((to, message));
         }
     }
 
     /// Gives the own partition what there is for it.
     pub(crate) fn serve_own(&mut self, replica: &mut Replica, now: Now) {
         let own = self.config.partition;
-        while let Some((client, what)) = self.own.pop_front() {
+        while let Some((client, what)) = self.mail.own.pop_front() {
             let comes = matches!(what, ToPartition::Open { .. } | ToPartition::Join { .. });
             replica.receive_from_front(own, client, what, now);
             if comes {
@@ -166,15 +166,15 @@ impl Front {
             if self.is_settled(replica) {
                 break;
             }
-            while let Some((to, message)) = self.messages.pop_front() {
+            while let Some((to, message)) = self.mail.messages.pop_front() {
                 self.pass_message_on(replica, to, message, now);
             }
         }
         let (position, clock) = (end_of(replica.applied()), replica.clock());
-        self.tell.retain(|(front, until)| {
+        self.mail.tell.retain(|(front, until)| {
             let is_there = *until <= position;
             if is_there && *front != own {
-                self.outbox.push_back((*front, ShardMessage::Watermark { position, clock }));
+                self.mail.outbox.push_back((*front, ShardMessage::Watermark { position, clock }));
             }
             !is_there
         });
@@ -193,7 +193,7 @@ impl Front {
                     self.told(front, client, what);
                 }
                 ForClient::Message(front, client, what) => {
-                    self.outbox.push_back((front, ShardMessage::Answer(client, what)));
+                    self.mail.outbox.push_back((front, ShardMessage::Answer(client, what)));
                 }
             }
         }

@@ -11,10 +11,10 @@ use crate::shard_message::{ShardMessage, ToPartition};
 impl Front {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Now) {
-        while let Some(&(deadline, id)) = self.handshakes.front()
+        while let Some(&(deadline, id)) = self.pending.handshakes.front()
             && deadline <= now.mono_us
         {
-            self.handshakes.pop_front();
+            self.pending.handshakes.pop_front();
             if self.connections.get(id).is_some_and(|connection| connection.phase == Phase::Handshake) {
                 self.close(id, CloseReason::HandshakeTimeout);
             }
@@ -27,23 +27,25 @@ impl Front {
     /// Asks partitions that clients watch, and for whose sake they were told small zxids, how far they have
     /// come; who has nothing to do comes as far as the others.
     fn ask_how_far(&mut self) {
-        for partition in bits(core::mem::take(&mut self.behind)) {
-            self.messages
-                .push_back((partition, ShardMessage::WatermarkWanted { position: 0, clock: self.newest }));
+        for partition in bits(core::mem::take(&mut self.progress.behind)) {
+            self.mail.messages.push_back((
+                partition,
+                ShardMessage::WatermarkWanted { position: 0, clock: self.progress.newest },
+            ));
         }
     }
 
     /// What a read-only client waits for may never come here: then it looks for a server that has it.
     fn send_away_who_waits(&mut self, now: Now) {
         let patience_ms = u64::from(self.config.heartbeat_ms) * u64::from(self.config.election_heartbeats);
-        for id in core::mem::take(&mut self.read_only) {
+        for id in core::mem::take(&mut self.pending.read_only) {
             let Some(route) = self.route(id) else { continue };
-            let waits = route.under_way > 0 || !route.undelivered.is_empty();
+            let waits = route.requests.under_way > 0 || !route.delivery.undelivered.is_empty();
             let since_us = if waits { *route.waits_us.get_or_insert(now.mono_us) } else { now.mono_us };
             if since_us + patience_ms * 1000 <= now.mono_us {
                 self.close(id, CloseReason::NoQuorum);
             } else {
-                self.read_only.push(id);
+                self.pending.read_only.push(id);
             }
         }
     }
@@ -53,17 +55,16 @@ impl Front {
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
         let Config { tick_ms, session_timeout_min_ms, .. } = self.config;
         let tell_ms = tick_ms.min(session_timeout_min_ms.unsigned_abs() / 2) / 2;
-        let tell = self.heard_us.map(|since| since + u64::from(tell_ms) * 1000);
-        let handshake = self.handshakes.front().map(|(deadline, _)| *deadline);
-        let held = self.held.front().map(|held| held.until_us);
+        let tell = self.heard.since_us.map(|since| since + u64::from(tell_ms) * 1000);
+        let handshake = self.pending.handshakes.front().map(|(deadline, _)| *deadline);
+        let held = self.pending.held.front().map(|held| held.until_us);
         [tell, handshake, held].into_iter().flatten().min()
     }
 
     /// Tells the first partition whom this thread has heard of since the last time. A client that is not
     /// read from for the server's sake may have said something.
     fn tell_whom_we_heard(&mut self, now: Now) {
-        self.heard_us = None;
-        for id in core::mem::take(&mut self.heard) {
+        for id in core::mem::take(&mut self.heard).clients {
             if let Some(route) = self.route(id) {
                 route.is_heard = false;
                 self.send(FIRST, id, ToPartition::Heard);

@@ -303,7 +303,7 @@ impl Replica {
 
     /// The oldest write of a connection: outcomes come in the order of requests.
     fn writer(&self, connection: ConnectionId) -> Option<Writer> {
-        let queue = &self.clients.connections.get(connection)?.queue;
+        let queue = &self.clients.connections.get(connection)?.queue.slots;
         queue.iter().enumerate().find_map(|(at, slot)| match *slot {
             Slot::Write { xid, opcode, arrived_us, .. } => {
                 Some(Writer { connection, xid, opcode, arrived_us, is_next: at == 0 })
@@ -540,6 +540,6 @@ pub(crate) fn notify(
     stats.watch_events += 1;
     stats.watch_bytes += (bytes - size_of::<i32>()) as u64;
     if let Some(connection) = connections.get_mut(id) {
-        connection.sent += 1;
+        connection.traffic.sent += 1;
     }
 }

@@ -142,8 +142,8 @@ impl Replica {
         let told = request.read_only.map(|_| self.is_read_only());
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms, read_only: told };
-        connection.takes_read_only = request.read_only == Some(true);
-        connection.opening = opening;
+        connection.mode.takes_read_only = request.read_only == Some(true);
+        connection.mode.opening = opening;
     }
 
     /// A session was created, or came to another connection, here or at another server: that is
@@ -200,7 +200,7 @@ impl Replica {
         let password = self.sessions.live.new_password(session);
         let opening = self.timeline.next_request().request;
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.opening = opening;
+            connection.mode.opening = opening;
         }
         self.ask_for_session(id, true, session, timeout_ms, &password);
     }
@@ -222,7 +222,7 @@ impl Replica {
             connection.phase = Phase::Live(key);
             connection.session = response.session_id;
             connection.timeout_ms = response.timeout_ms;
-            connection.last_reply_us = mono_us;
+            connection.traffic.last_reply_us = mono_us;
         }
         if let Some(previous) = self.sessions.live.attach(key, Some(id))
             && previous != id
@@ -241,7 +241,7 @@ impl Replica {
         let bytes = output.len() - start;
         self.stats.sent(bytes);
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.sent += 1;
+            connection.traffic.sent += 1;
         }
     }
 }

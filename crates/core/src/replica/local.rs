@@ -78,7 +78,7 @@ impl Replica {
         }
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.session = session;
-            self.sessions.local.returning.insert((connection.opening, id));
+            self.sessions.local.returning.insert((connection.mode.opening, id));
         }
         self.let_local_return();
         true
@@ -101,7 +101,7 @@ impl Replica {
                 }
                 None => {
                     connection.session = 0;
-                    connection.opening = self.timeline.next_request().request;
+                    connection.mode.opening = self.timeline.next_request().request;
                     let password = self.sessions.live.new_password(session);
                     self.ask_for_session(id, false, session, timeout_ms, &password);
                 }
@@ -194,7 +194,7 @@ impl Replica {
         self.sessions.live.set_scope(key, Scope::Upgrading);
         let opening = self.timeline.next_request().request;
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.opening = opening;
+            connection.mode.opening = opening;
         }
         self.ask_for_new_session(id, session, timeout_ms);
     }
@@ -205,7 +205,7 @@ impl Replica {
             && self.clients.connections.get(id).is_some_and(|connection| {
                 let Phase::Live(key) = connection.phase else { return false };
                 let session = self.sessions.live.get(key);
-                connection.opening == origin.request
+                connection.mode.opening == origin.request
                     && session.is_some_and(|session| session.scope() == Scope::Upgrading)
             })
     }

@@ -81,7 +81,7 @@ impl Replica {
 
     /// The leader has not taken a write because of where it was sent.
     pub(crate) fn write_comes_back(&mut self, id: ConnectionId, asked: &[u8]) {
-        let queue = self.clients.connections.get(id).map(|connection| &connection.queue);
+        let queue = self.clients.connections.get(id).map(|connection| &connection.queue.slots);
         let is_write = |slot: &Slot| matches!(slot, Slot::Write { .. });
         let Some(at) = queue.and_then(|queue| queue.iter().position(is_write)) else { return };
         let Some(Slot::Write { xid, .. }) = self.clients.connections.remove_slot(id, at) else { return };

@@ -74,7 +74,7 @@ impl Replica {
             return false;
         }
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.received += 1;
+            connection.traffic.received += 1;
         }
         self.leader.load.request(frame.opcode, frame.body(), self.now);
         // Also when it is refused: where it stands says when its client is told.
@@ -113,7 +113,7 @@ impl Replica {
             return false;
         };
         let is_open = matches!(connection.phase, Phase::Remote | Phase::Live(_));
-        let is_next = is_open && connection.bars == 0 && !self.is_misplaced(id);
+        let is_next = is_open && connection.queue.bars == 0 && !self.is_misplaced(id);
         let has_seen_more = entry_of(remote.seen.at(self.config.partition)) > self.timeline.applied_at().0;
         let is_full = self.leader.no_room_until_us.is_some();
         if !is_next || has_seen_more || is_full || !is_plain_write(opcode) {

@@ -65,7 +65,7 @@ impl Replica {
     fn watch_as(&mut self, id: ConnectionId, path: &str, known_as: &str, mode: stoa_tree::WatchMode) {
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if path != known_as {
-            let aliases = connection.aliases.get_or_insert_default();
+            let aliases = connection.programs.aliases.get_or_insert_default();
             aliases.entry(path.into()).or_default().insert(known_as.into());
         }
         self.applied.partition.watches.add(path, WatcherId(id.0), mode);
@@ -82,7 +82,7 @@ impl Replica {
     /// Why the last request of a connection failed can be read there.
     pub(crate) fn tell_failure(&mut self, id: ConnectionId, text: String) {
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.failure = Some(text.into());
+            connection.programs.failure = Some(text.into());
         }
     }
 
@@ -94,7 +94,7 @@ impl Replica {
             // It was taken because the session is known to have come here.
             remote.is_known = true;
         }
-        let write = connection.queue.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
+        let write = connection.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         let Some(slot) = write else { return };
         // A read bars nothing, neither as the write that it was taken for nor as a request.
         let Slot::Write { xid, arrived_us, .. } = *slot else { return };
@@ -105,7 +105,7 @@ impl Replica {
             return self.answer_own(Some(id), 0, body);
         }
         let frame = frame(RequestHeader { xid, opcode: opcode as i32 }, body);
-        connection.queued_bytes += frame.len();
+        connection.queue.bytes += frame.len();
         *slot = Slot::Request { frame, arrived_us, may_write: false };
         self.drain(id);
     }

@@ -85,11 +85,11 @@ impl Replica {
         let waited_us = arrived_us.map(|arrived| now_us.saturating_sub(arrived));
         let limit = self.config.limits.output_close_bytes;
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        connection.output = output;
-        connection.sent += 1;
-        connection.answers += 1;
-        connection.last_zxid = zxid;
-        connection.replied(waited_us.unwrap_or(0), 1, now_us);
+        connection.output.bytes = output;
+        connection.traffic.sent += 1;
+        connection.output.answers += 1;
+        connection.traffic.last_zxid = zxid;
+        connection.traffic.replied(waited_us.unwrap_or(0), 1, now_us);
         let too_much = connection.output_bytes() > limit;
         match waited_us {
             Some(us) => self.stats.latency(opcode, us, 1),
@@ -259,7 +259,7 @@ impl Read<'_> {
     /// Why the last call of a program has failed, if that is what is asked for: it is no znode.
     #[cold]
     fn failure(&self, path: &str, out: &mut Vec<u8>, in_multi: bool) -> Answer {
-        let text = failure_of(path, self.connection.failure.as_deref()).ok_or(ErrorCode::NoNode)?;
+        let text = failure_of(path, self.connection.programs.failure.as_deref()).ok_or(ErrorCode::NoNode)?;
         let data_length = i32::try_from(text.len()).unwrap_or(i32::MAX);
         let stat = Stat { data_length, ..Stat::default() };
         if in_multi {

@@ -70,7 +70,8 @@ impl Replica {
         // What their new connections tell them is how they learn of it. The others may still be better off
         // where they are, should a leader be found soon.
         let content = self.clients.connections.iter().filter(|(_, connection)| {
-            connection.takes_read_only && matches!(connection.phase, Phase::Live(_) | Phase::Opening { .. })
+            connection.mode.takes_read_only
+                && matches!(connection.phase, Phase::Live(_) | Phase::Opening { .. })
         });
         let content: Vec<_> = content.map(|(id, _)| id).collect();
         for id in content {
@@ -174,7 +175,7 @@ impl Replica {
             connection.phase = Phase::ReadOnly;
             connection.session = session;
             connection.timeout_ms = response.timeout_ms;
-            connection.last_reply_us = now_us;
+            connection.traffic.last_reply_us = now_us;
         }
         let timeout_us = u64::try_from(response.timeout_ms).unwrap_or(0) * 1000;
         let new = ReadOnlySession { connection: id, timeout_us, heard_us: now_us, until_us };
@@ -204,7 +205,7 @@ impl Replica {
         arrived_us: u64,
     ) {
         let Some(connection) = self.clients.connections.get(id) else { return };
-        let (session, reads_newest) = (connection.session, connection.reads_newest);
+        let (session, reads_newest) = (connection.session, connection.mode.reads_newest);
         let code = match opcode {
             Opcode::Ping => ErrorCode::Ok,
             Opcode::Auth => {

@@ -102,7 +102,7 @@ impl Replica {
             connection.phase = if session.read_only { Phase::ReadOnly } else { Phase::Remote };
             connection.session = session.session;
             connection.timeout_ms = session.timeout_ms;
-            connection.opening = session.opening;
+            connection.mode.opening = session.opening;
             if let Some(remote) = &mut connection.remote {
                 remote.since = session.since;
                 remote.is_told = true;
@@ -162,7 +162,7 @@ impl Replica {
         if connection.phase == Phase::Closing {
             return;
         }
-        connection.received += 1;
+        connection.traffic.received += 1;
         let Some(remote) = &mut connection.remote else { return };
         // What is proved comes whatever is under way, and says nothing of that.
         if frame.opcode != Some(Opcode::Auth) {
@@ -266,13 +266,14 @@ impl Replica {
     fn newly_attached(&mut self, id: ConnectionId) -> Option<Attached> {
         let clock = self.clock();
         let connection = self.clients.connections.get_mut(id)?;
-        let Connection { session, timeout_ms, opening, .. } = *connection;
+        let Connection { session, timeout_ms, .. } = *connection;
+        let opening = connection.mode.opening;
         let read_only = connection.phase == Phase::ReadOnly;
         let is_live = read_only || matches!(connection.phase, Phase::Live(_));
         let remote = connection.remote.as_mut().filter(|_| is_live)?;
         if remote.last_zxid > clock && !read_only {
             // Everything is here that anybody was shown before it came; what it has seen is nowhere.
-            connection.output.clear();
+            connection.output.bytes.clear();
             self.close(id, CloseReason::ClientAhead);
             return None;
         }
@@ -285,8 +286,8 @@ impl Replica {
     /// What has been written for a remote client, and how many answers are in it.
     pub(crate) fn take_output(&mut self, id: ConnectionId) -> Option<(u32, Vec<u8>)> {
         let connection = self.clients.connections.get_mut(id)?;
-        let bytes = core::mem::take(&mut connection.output);
-        let answers = core::mem::take(&mut connection.answers);
+        let bytes = core::mem::take(&mut connection.output.bytes);
+        let answers = core::mem::take(&mut connection.output.answers);
         Some((answers, bytes)).filter(|(_, bytes)| !bytes.is_empty())
     }
 

@@ -25,10 +25,10 @@ impl Replica {
         let remote = connection.remote.as_ref();
         let is_misplaced = remote.is_some_and(|remote| remote.placed < placed)
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
-        connection.last_op = Some(opcode);
-        connection.last_xid = header.xid;
+        connection.traffic.last_op = Some(opcode);
+        connection.traffic.last_xid = header.xid;
         if is_misplaced {
-            if connection.queue.is_empty() {
+            if connection.queue.slots.is_empty() {
                 self.send_back(id, frame.bytes.into());
             } else {
                 self.keep_request(id, frame, arrived_us, false);
@@ -36,17 +36,17 @@ impl Replica {
             return;
         }
         if connection.phase == Phase::ReadOnly {
-            if connection.queue.is_empty() {
+            if connection.queue.slots.is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             } else {
                 self.keep_request(id, frame, arrived_us, false);
             }
             return;
         }
-        let is_next = connection.queue.is_empty();
-        let is_barred = connection.bars > 0;
+        let is_next = connection.queue.slots.is_empty();
+        let is_barred = connection.queue.bars > 0;
         let (session, is_read) = (connection.session, is_read(opcode));
-        let reads_newest = connection.reads_newest && is_read;
+        let reads_newest = connection.mode.reads_newest && is_read;
         let is_introduction = reads_newest && self.is_stranger(id);
         match opcode {
             // Heartbeats wait behind nothing; clients match the answer by its xid alone.
@@ -128,7 +128,7 @@ impl Replica {
             return;
         }
         let Some(connection) = self.clients.connections.get(id) else { return };
-        let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
+        let (session, opening) = (self.writes_as(id, connection.session), connection.mode.opening);
         let bars = changes_programs(&request);
         if !self.admits_at_once(id, session, &request) {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
@@ -178,7 +178,7 @@ impl Replica {
         bars: bool,
     ) {
         let Some(connection) = self.clients.connections.get(id) else { return };
-        let (session, opening) = (self.writes_as(id, connection.session), connection.opening);
+        let (session, opening) = (self.writes_as(id, connection.session), connection.mode.opening);
         let mut asked = Vec::with_capacity(body.len() + 64);
         let after = connection.after();
         Asked::put_write(&mut asked, (session, opening), &after, opcode, &connection.identities, body);
@@ -189,7 +189,8 @@ impl Replica {
     /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
     /// back to its front: then so must it. It waits as a request.
     fn has_to_wait(&mut self, id: ConnectionId, header: RequestHeader, body: &[u8], arrived_us: u64) -> bool {
-        let waits = |connection: &Connection| connection.remote.is_some() && !connection.queue.is_empty();
+        let waits =
+            |connection: &Connection| connection.remote.is_some() && !connection.queue.slots.is_empty();
         let has_to_wait = self.clients.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);
@@ -288,7 +289,7 @@ impl Replica {
         let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else { return None };
         let connection = self.clients.connections.get_mut(id)?;
         if scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL) {
-            connection.reads_newest = auth == LINEARIZABLE;
+            connection.mode.reads_newest = auth == LINEARIZABLE;
             return Some(true);
         }
         let super_digest = self.config.super_digest.as_deref();
@@ -337,7 +338,8 @@ impl Replica {
     ) {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
-        let nothing_before = connection.queue.is_empty() && after <= self.applied.partition.tree.last_zxid();
+        let nothing_before =
+            connection.queue.slots.is_empty() && after <= self.applied.partition.tree.last_zxid();
         if nothing_before {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
@@ -353,7 +355,7 @@ impl Replica {
     pub(crate) fn drain(&mut self, id: ConnectionId) {
         let applied = self.applied.partition.tree.last_zxid();
         while let Some(connection) = self.clients.connections.get(id) {
-            let ready = match connection.queue.front() {
+            let ready = match connection.queue.slots.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
                 Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
                 Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
@@ -405,7 +407,7 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, is_read) = (connection.session, is_read(opcode));
         let may_write = is_read && may_write;
-        let is_introduction = may_write && connection.reads_newest && self.is_stranger(id);
+        let is_introduction = may_write && connection.mode.reads_newest && self.is_stranger(id);
         let is_for_program = may_write && self.applied.partition.runs_for(session, opcode, &reader);
         if is_read && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));
@@ -413,7 +415,7 @@ impl Replica {
         }
         // A barrier has held it back; what it waits for now stands before all that waits already.
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        let rest = core::mem::take(&mut connection.queue);
+        let rest = core::mem::take(&mut connection.queue.slots);
         // Outcomes come in the order in which they are asked for.
         debug_assert!(
             !rest.iter().any(|slot| matches!(slot, Slot::Write { .. })),
@@ -426,8 +428,8 @@ impl Replica {
         }
         if let Some(connection) = self.clients.connections.get_mut(id) {
             // What waits may be much, and what it waits for now is little.
-            let first = core::mem::replace(&mut connection.queue, rest);
-            first.into_iter().rev().for_each(|slot| connection.queue.push_front(slot));
+            let first = core::mem::replace(&mut connection.queue.slots, rest);
+            first.into_iter().rev().for_each(|slot| connection.queue.slots.push_front(slot));
         }
     }
 }

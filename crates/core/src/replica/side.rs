@@ -43,7 +43,7 @@ impl Replica {
         let connection = self.clients.connections.get(main).ok_or(CloseReason::SessionMoved)?;
         match (&connection.phase, &connection.remote) {
             (Phase::Live(_), Some(remote)) => {
-                let (timeout_ms, opening) = (connection.timeout_ms, connection.opening);
+                let (timeout_ms, opening) = (connection.timeout_ms, connection.mode.opening);
                 let since = remote.since;
                 Ok((main, Attached { session, timeout_ms, opening, since, read_only: false, programs: true }))
             }
@@ -72,7 +72,7 @@ impl Replica {
         if connection.phase == Phase::Closing {
             return;
         }
-        connection.received += 1;
+        connection.traffic.received += 1;
         self.stats.packets_received += 1;
         let mut reader = Reader::new(frame);
         let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
@@ -88,7 +88,7 @@ impl Replica {
         if connection.phase == Phase::Closing {
             return;
         }
-        connection.received += 1;
+        connection.traffic.received += 1;
         self.stats.packets_received += 1;
         self.answer(id, xid, Opcode::Ping, ELSEWHERE, Vec::new(), now.mono_us);
     }

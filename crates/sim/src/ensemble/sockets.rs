@@ -96,7 +96,7 @@ impl Process {
         socket.inbox = inbox[consumed..].to_vec();
         socket.paused = core.is_paused(socket.id);
         let Some(checker) = &mut scene.judges.checker else { return Ok(()) };
-        let received = core.connection(socket.id).map_or(0, |connection| connection.received);
+        let received = core.connection(socket.id).map_or(0, |connection| connection.traffic.received);
         let limits = checker.limits();
         let frames = socket.inlet.take(&inbox[..consumed], &limits);
         let handled = (received - socket.received) as usize;

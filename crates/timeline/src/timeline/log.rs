@@ -195,7 +195,7 @@ impl<C: Copy + Ord> Timeline<C> {
         self.requests.forget(|_| ());
         self.barriers.forget();
         self.progress.replaced((position, term));
-        self.settled_in = 0;
+        self.election.settled_in = 0;
     }
 
     /// Up to which position of the log everything is divided among the partitions, at the first one; with one

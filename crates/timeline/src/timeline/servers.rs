@@ -207,7 +207,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let rank = members.voters.iter().filter(|voter| Some(**voter) != lost && **voter < id).count();
         if members.voters.contains(&id) {
             let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
-            self.campaign = Some(Campaign { at_us, again_us: self.heartbeat_us / 2 });
+            self.election.campaign = Some(Campaign { at_us, again_us: self.heartbeat_us / 2 });
         }
     }
 
@@ -216,11 +216,13 @@ impl<C: Copy + Ord> Timeline<C> {
     /// So an attempt is repeated, more and more seldom until the election timeout has its turn.
     fn campaign(&mut self) {
         let now_us = self.now_us;
-        let Some(Campaign { at_us, again_us }) = self.campaign.filter(|due| due.at_us <= now_us) else {
+        let Some(Campaign { at_us, again_us }) = self.election.campaign.filter(|due| due.at_us <= now_us)
+        else {
             return;
         };
         let again = Campaign { at_us: at_us.max(now_us) + again_us, again_us: again_us * 2 };
-        self.campaign = Some(again).filter(|_| again_us < self.election_us() && self.progress.leader == 0);
+        self.election.campaign =
+            Some(again).filter(|_| again_us < self.election_us() && self.progress.leader == 0);
         if let Some(log) = self.log.as_mut().filter(|_| self.progress.leader == 0) {
             log.group().campaign();
         }
@@ -263,7 +265,7 @@ impl<C: Copy + Ord> Timeline<C> {
         self.propose_batch();
         let Some(log) = &mut self.log else { return };
         log.group().transfer(member_of(to));
-        self.handing_over_until_us = Some(self.now_us + self.election_us());
+        self.election.handing_over_until_us = Some(self.now_us + self.election_us());
     }
 
     // ---- time ----
@@ -278,7 +280,8 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn tick(&mut self) -> bool {
         let now_us = self.now_us;
         self.campaign();
-        self.handing_over_until_us = self.handing_over_until_us.filter(|until| *until > now_us);
+        self.election.handing_over_until_us =
+            self.election.handing_over_until_us.filter(|until| *until > now_us);
         if !self.is_ensemble() || self.tick_at_us > now_us {
             return false;
         }
@@ -308,6 +311,6 @@ impl<C: Copy + Ord> Timeline<C> {
     #[must_use]
     pub fn next_wake_us(&self) -> Option<u64> {
         let tick = self.is_ensemble().then_some(self.tick_at_us);
-        [tick, self.campaign.map(|due| due.at_us)].into_iter().flatten().min()
+        [tick, self.election.campaign.map(|due| due.at_us)].into_iter().flatten().min()
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn check(code: &Crate<'_>) -> Vec<Finding> {
 }
 
 /// The name of the type that a line defines; what only stands for another type is none.
-fn name(line: &str) -> Option<&str> {
+pub(super) fn name(line: &str) -> Option<&str> {
     let mut words = line.split(' ').skip_while(|word| *word == "pub" || word.starts_with("pub("));
     words.next().filter(|word| ["struct", "enum", "trait", "union"].contains(word))?;
     let name = words.next()?;

@@ -20,20 +20,20 @@ impl Front {
     /// Whom a client asks by this table must have come as far.
     pub(crate) fn place(&mut self, placement: Placement, stamp: &Timestamp) {
         self.placement = placement;
-        self.placed_stamp.clone_from(stamp);
+        self.progress.placed.clone_from(stamp);
         for connection in self.connections.iter_mut() {
             if let Some(route) = &mut connection.route {
-                route.seen.merge(stamp);
-                route.informed = 0;
+                route.seen.stamp.merge(stamp);
+                route.seen.informed = 0;
                 // What was asked by the old table may come back, and nothing may overtake it.
-                let is_under_way = route.under_way > 0;
+                let is_under_way = route.requests.under_way > 0;
                 route.direct.iter_mut().for_each(|direct| direct.gives_back |= is_under_way);
             }
         }
-        for id in core::mem::take(&mut self.rerouted) {
-            let needs = self.route(id).map_or(0, |route| route.needs);
+        for id in core::mem::take(&mut self.pending.rerouted) {
+            let needs = self.route(id).map_or(0, |route| route.requests.needs);
             if needs > self.placement.version() {
-                self.rerouted.push(id);
+                self.pending.rerouted.push(id);
             } else {
                 self.go_on_again(id);
             }
@@ -59,16 +59,16 @@ impl Front {
         // What comes back of reads that were pipelined is known here.
         let is_kept = self.begin_again(id);
         let Some(route) = self.connections.get_mut(id).and_then(|it| it.route.as_deref_mut()) else { return };
-        Self::uncount(&mut self.under_way, route, 1);
+        self.under_way.uncount(route, 1);
         route.came_back();
-        route.seen.merge(stamp);
-        route.informed &= 1 << from;
-        route.needs = route.needs.max(version);
+        route.seen.stamp.merge(stamp);
+        route.seen.informed &= 1 << from;
+        route.requests.needs = route.requests.needs.max(version);
         if route.gather.is_none() && !is_kept {
-            route.back.push(frame);
+            route.requests.back.push(frame);
         }
         if version > self.placement.version() {
-            self.rerouted.push(id);
+            self.pending.rerouted.push(id);
         } else {
             self.go_on_again(id);
         }
@@ -84,8 +84,8 @@ impl Front {
 
     /// Puts what has come back before what waits, if nothing else is under way.
     pub(crate) fn queue_what_came_back(&mut self, id: ConnectionId) {
-        let Some(route) = self.route(id).filter(|route| route.under_way == 0) else { return };
-        for frame in core::mem::take(&mut route.back).into_iter().rev() {
+        let Some(route) = self.route(id).filter(|route| route.requests.under_way == 0) else { return };
+        for frame in core::mem::take(&mut route.requests.back).into_iter().rev() {
             self.connections.push_slot_first(id, Slot::Request { frame, arrived_us: 0, may_write: false });
         }
     }
@@ -101,14 +101,14 @@ impl Front {
         }
         // A direct client sets those of a side connection anew.
         watches.retain(|(client, ..)| !self.is_side(*client) && self.joins(*client, taken.partition));
-        self.messages.push_back((taken.partition, ShardMessage::Comes { taken, watches }));
+        self.mail.messages.push_back((taken.partition, ShardMessage::Comes { taken, watches }));
     }
 
     /// Makes a client known to a partition where it has watches from now on; false when it has gone.
     fn joins(&mut self, id: ConnectionId, partition: u8) -> bool {
         self.join(id, partition);
         let Some(route) = self.route(id).filter(|route| route.session.is_some()) else { return false };
-        route.watched |= 1 << partition;
+        route.partitions.watched |= 1 << partition;
         true
     }
 
