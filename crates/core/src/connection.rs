@@ -1,11 +1,13 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
+use crate::auth::{IDENTITIES_BYTES_MAX, IDENTITIES_MAX};
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
 use crate::frame::is_read;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
 use crate::session::SessionKey;
+use crate::shard_message::Introduction;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -323,6 +325,24 @@ impl Connection {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.phase == Phase::ReadOnly
+    }
+
+    /// Who it is, for partitions that do not know it.
+    pub(crate) fn introduction(&self) -> Introduction {
+        Introduction { address: self.peer, identities: self.identities.clone() }
+    }
+
+    /// Its client has proved to be all of this as well. False, and nothing is kept, when it is more than one
+    /// connection can hold.
+    pub(crate) fn prove(&mut self, identities: Vec<Identity>) -> bool {
+        let new: Vec<_> = identities.into_iter().filter(|new| !self.identities.contains(new)).collect();
+        let bytes = |identity: &Identity| identity.scheme.len() + identity.id.len();
+        let all_bytes: usize = self.identities.iter().chain(&new).map(bytes).sum();
+        let fits = self.identities.len() + new.len() <= IDENTITIES_MAX && all_bytes <= IDENTITIES_BYTES_MAX;
+        if fits {
+            self.identities.extend(new);
+        }
+        fits
     }
 
     /// Why the server closes it, once it does.

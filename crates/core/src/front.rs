@@ -30,6 +30,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use stoa_tree::Identity;
 use stoa_wire::{
     Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,
 };
@@ -129,6 +130,18 @@ impl Front {
         Ok(id)
     }
 
+    /// A client has proved to be all of this. The partitions that know it learn it now, others when it comes there.
+    pub(crate) fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let joined = connection.route.as_ref().map_or(0, |route| route.partitions.joined);
+        if !connection.prove(identities.clone()) {
+            return self.close(id, CloseReason::AuthFailed);
+        }
+        for partition in bits(joined) {
+            self.send(partition, id, ToPartition::Proven(identities.clone()));
+        }
+    }
+
     /// Takes the next frame of what has arrived and sends it where it has to go; `None` when there is none
     /// that could be taken now. What was taken is cut off `rest`.
     #[inline]
@@ -222,11 +235,11 @@ impl Front {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.phase = Phase::Opening { timeout_ms: 0, read_only: None };
         connection.route = Some(Box::new(Route::new(&self.progress.placed)));
-        let peer = connection.peer;
+        let who = connection.introduction();
         if asks_direct(frame) {
             self.offer_direct(id);
         }
-        self.send(FIRST, id, ToPartition::Open { peer, frame: frame.into() });
+        self.send(FIRST, id, ToPartition::Open { who, frame: frame.into() });
     }
 
     /// The first partition judges sessions by what it hears of them.
@@ -354,14 +367,14 @@ impl Front {
     /// Makes a client known to a partition, if it is not.
     pub(crate) fn join(&mut self, id: ConnectionId, partition: u8) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let peer = connection.peer;
+        let who = connection.introduction();
         let Some(route) = &mut connection.route else { return };
         let Some(session) = route.session.filter(|_| route.partitions.joined & (1 << partition) == 0) else {
             return;
         };
         route.partitions.joined |= 1 << partition;
         let proofs = route.proofs.clone();
-        self.send(partition, id, ToPartition::Join { peer, session });
+        self.send(partition, id, ToPartition::Join { who, session });
         for proof in proofs {
             self.send(partition, id, ToPartition::Identify(proof));
         }

@@ -8,8 +8,10 @@ use crate::replica::Replica;
 use crate::restore::Recovered;
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
+use stoa_tree::Identity;
 
 /// A thread's clients and its partition, and the one door to both. What it says to the server's other threads
 /// comes out of [`Shard::poll_message`] and goes into their [`Shard::hear`].
@@ -62,6 +64,14 @@ impl Shard {
         match &mut self.front {
             None => self.replica.connect(peer, now),
             Some(front) => front.connect(peer, now),
+        }
+    }
+
+    /// A client has proved, before it has said anything, that it is all of this: by its certificate.
+    pub fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
+        match &mut self.front {
+            None => self.replica.identify(id, identities),
+            Some(front) => front.identify(id, identities),
         }
     }
 

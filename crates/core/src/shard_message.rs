@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use stoa_timeline::{EntryId, PartitionMessage};
-use stoa_tree::{Contact, WatchMode};
+use stoa_tree::{Contact, Identity, WatchMode};
 
 /// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
 /// in a box.
@@ -155,25 +155,36 @@ impl ShardMessage {
     }
 }
 
+/// Who a client is, as far as its front knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduction {
+    /// Where it connects from.
+    pub(crate) address: SocketAddr,
+    /// What it has proved to its front: by its certificate, or as a SASL client.
+    pub(crate) identities: Vec<Identity>,
+}
+
 /// From a client's front to a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToPartition {
     /// Its first frame: to the first partition, which has the sessions.
     Open {
-        /// Where the client connects from.
-        peer: SocketAddr,
+        /// Who it is.
+        who: Introduction,
         /// The frame.
         frame: Box<[u8]>,
     },
     /// It has a session, and what it proves follows.
     Join {
-        /// Where the client connects from.
-        peer: SocketAddr,
+        /// Who it is.
+        who: Introduction,
         /// The session.
         session: Attached,
     },
     /// A frame with what it proves to be, which somebody else answers.
     Identify(Box<[u8]>),
+    /// What it has proved to its front.
+    Proven(Vec<Identity>),
     /// A request, and what the client has seen.
     Request {
         /// What it has seen, if the partition may not know it.

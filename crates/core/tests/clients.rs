@@ -5,6 +5,7 @@
 mod threads;
 
 use stoa_core::CloseReason;
+use stoa_tree::Identity;
 use stoa_wire::{Acl, ConnectResponse, ErrorCode, Opcode, Reader, WatcherEvent, perms, request::encode, xid};
 use threads::*;
 
@@ -250,4 +251,31 @@ fn what_is_proved_again_and_again_takes_no_room_from_what_is_proved_once() {
     let told = threads.take(client);
     assert_eq!(told.last().map(|frame| frame.err), Some(ErrorCode::AuthFailed as i32));
     assert_eq!(threads.closed.last(), Some(&(client, CloseReason::AuthFailed)));
+}
+
+/// What a certificate proves is known to the thread that has the client, and goes with it to every partition: to those
+/// that it asks later, and to those that know it already.
+#[test]
+fn who_was_proved_to_a_front_is_known_to_all_partitions() {
+    let mut threads = Threads::new(3);
+    let tops = tops(3);
+    let (_, _, maker) = begin(&mut threads, &tops);
+    let anna = Identity { scheme: "x509".into(), id: "CN=anna".into() };
+    let (early, late, nobody) = (threads.open(0), threads.open(0), threads.open(0));
+    threads.shard(early.0).identify(early.1, vec![anna.clone()]);
+    for top in &tops {
+        let path = format!("{top}/hers");
+        let acl = [Acl { perms: perms::ALL, scheme: "x509", id: "CN=anna" }];
+        let create = request(1, Opcode::Create, |out| encode::create(out, &path, Some(b"x"), &acl, 0, None));
+        assert_eq!(threads.ask(maker, &create).err, 0);
+        // All of them are known everywhere when the late one proves who it is.
+        assert_eq!(threads.ask(late, &get(2, &path, false)).err, ErrorCode::NoAuth as i32);
+    }
+    threads.shard(late.0).identify(late.1, vec![anna]);
+    threads.settle();
+    for path in tops.iter().map(|top| format!("{top}/hers")) {
+        assert_eq!(data(&threads.ask(early, &get(3, &path, false))), b"x");
+        assert_eq!(data(&threads.ask(late, &get(3, &path, false))), b"x");
+        assert_eq!(threads.ask(nobody, &get(3, &path, false)).err, ErrorCode::NoAuth as i32);
+    }
 }

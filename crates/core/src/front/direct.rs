@@ -215,7 +215,7 @@ impl Front {
     pub(super) fn attached(&mut self, id: ConnectionId, session: Attached) {
         let own = self.config.partition;
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let peer = connection.peer;
+        let who = connection.introduction();
         let Some(route) = connection.route.as_deref_mut() else { return };
         let Some(direct) = &mut route.direct else { return };
         let is_side = direct.is_side;
@@ -224,7 +224,7 @@ impl Front {
         }
         if route.partitions.joined & (1 << own) == 0 {
             route.partitions.joined |= 1 << own;
-            self.send(own, id, ToPartition::Join { peer, session });
+            self.send(own, id, ToPartition::Join { who, session });
         }
         if is_side {
             self.answer_side(id, 0);

@@ -13,13 +13,12 @@ use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::frame::Frame;
 use crate::remote_client::{ForClient, RemoteClient};
 use crate::replica::Replica;
-use crate::shard_message::{Attached, ToClient, ToPartition};
+use crate::shard_message::{Attached, Introduction, ToClient, ToPartition};
 use crate::step::{end_of, entry_of};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
-use stoa_tree::WatcherId;
+use stoa_tree::{Identity, WatcherId};
 use stoa_wire::{Opcode, Reader, RequestHeader};
 
 impl Replica {
@@ -33,14 +32,15 @@ impl Replica {
     ) {
         self.now = now;
         match message {
-            ToPartition::Open { peer, frame } => self.open_remote(front, client, peer, &frame),
-            ToPartition::Join { peer, session } => drop(self.join_remote(front, client, peer, session)),
+            ToPartition::Open { who, frame } => self.open_remote(front, client, who, &frame),
+            ToPartition::Join { who, session } => drop(self.join_remote(front, client, who, session)),
             ToPartition::Attach { session, password } => self.attach_side(front, client, session, &password),
             ToPartition::Detach => self.detach_side(front, client),
             message => {
                 let Some(id) = self.remote(front, client) else { return };
                 match message {
                     ToPartition::Identify(frame) => self.identify_remote(id, &frame),
+                    ToPartition::Proven(identities) => self.identify(id, identities),
                     ToPartition::Request { seen, placed, frame, pipelined: Some(pipelined) } => {
                         self.remote_pipelined(id, seen, placed, pipelined, frame, now);
                     }
@@ -56,12 +56,14 @@ impl Replica {
         }
     }
 
-    fn insert_remote(&mut self, front: u8, client: ConnectionId, peer: SocketAddr) -> ConnectionId {
+    fn insert_remote(&mut self, front: u8, client: ConnectionId, who: Introduction) -> ConnectionId {
+        let Introduction { address: peer, identities } = who;
         let id = self.clients.connections.insert(peer, self.now);
         self.clients.remote.by_name.insert((front, client), id);
         let seen = Timestamp::new(self.applied.placement.partitions());
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.identities.push(auth::by_address(peer.ip()));
+            connection.identities.extend(identities);
             let remote = RemoteClient {
                 front,
                 client,
@@ -83,8 +85,8 @@ impl Replica {
     }
 
     /// A client wants a session.
-    pub(crate) fn open_remote(&mut self, front: u8, client: ConnectionId, peer: SocketAddr, frame: &[u8]) {
-        let id = self.insert_remote(front, client, peer);
+    pub(crate) fn open_remote(&mut self, front: u8, client: ConnectionId, who: Introduction, frame: &[u8]) {
+        let id = self.insert_remote(front, client, who);
         self.handshake(id, frame);
     }
 
@@ -93,10 +95,10 @@ impl Replica {
         &mut self,
         front: u8,
         client: ConnectionId,
-        peer: SocketAddr,
+        who: Introduction,
         session: Attached,
     ) -> ConnectionId {
-        let id = self.insert_remote(front, client, peer);
+        let id = self.insert_remote(front, client, who);
         self.clients.remote.by_session.insert((session.session, id));
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.phase = if session.read_only { Phase::ReadOnly } else { Phase::Remote };
@@ -109,6 +111,16 @@ impl Replica {
             }
         }
         id
+    }
+
+    /// A client has proved to be all of this as well.
+    pub(crate) fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
+        if let Some(connection) = self.clients.connections.get_mut(id)
+            && !connection.prove(identities)
+        {
+            self.stats.auth_failed += 1;
+            self.close(id, CloseReason::AuthFailed);
+        }
     }
 
     pub(crate) fn identify_remote(&mut self, id: ConnectionId, frame: &[u8]) {

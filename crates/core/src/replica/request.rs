@@ -1,13 +1,13 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::auth::{self, CONSISTENCY, IDENTITIES_BYTES_MAX, IDENTITIES_MAX, LINEARIZABLE, SEQUENTIAL};
+use crate::auth::{self, CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::frame::{Frame, frame, is_read};
 use crate::peer::Asked;
 use crate::replica::{Replica, Waiter};
 use alloc::vec::Vec;
-use stoa_tree::{Caller, Contact, Identity, Refusal};
+use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
 impl Replica {
@@ -295,15 +295,7 @@ impl Replica {
         let super_digest = self.config.super_digest.as_deref();
         let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
         let Some((rank, identity)) = proved else { return Some(false) };
-        let proved = rank.into_iter().chain([identity]);
-        let new: Vec<_> = proved.filter(|identity| !connection.identities.contains(identity)).collect();
-        let bytes = |identity: &Identity| identity.scheme.len() + identity.id.len();
-        let all_bytes: usize = connection.identities.iter().chain(&new).map(bytes).sum();
-        if connection.identities.len() + new.len() > IDENTITIES_MAX || all_bytes > IDENTITIES_BYTES_MAX {
-            return Some(false);
-        }
-        connection.identities.extend(new);
-        Some(true)
+        Some(connection.prove(rank.into_iter().chain([identity]).collect()))
     }
 
     /// A frame over the limit, of which only the start was read.

@@ -73,7 +73,7 @@ impl Threads {
         let partitions = config.partitions;
         let shard = |partition: u8| {
             let config = Config { partition, ..config.clone() };
-            let options = Options::default();
+            let options = Options { x509_scheme: true, ..Options::default() };
             let tree = if partition == 0 { Tree::new(options) } else { Tree::new_part(options) };
             let recovered = Recovered::new(tree, voters);
             Shard::new(config.clone(), recovered, [16 * config.server_id + partition; 32], now).unwrap()
@@ -102,7 +102,7 @@ impl Threads {
         let (now, partitions) = (self.now, self.shards.len() as u8);
         self.messages.clear();
         self.stored = self.records.len();
-        let mut restore = Restore::new(Options::default(), &[1], partitions);
+        let mut restore = Restore::new(Options { x509_scheme: true, ..Options::default() }, &[1], partitions);
         for (position, payload) in &self.records {
             restore.record(*position, payload).unwrap();
         }
