@@ -2,6 +2,8 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
 use base64::Engine;
 use core::net::IpAddr;
 use sha1::{Digest, Sha1};
@@ -38,6 +40,81 @@ pub enum DigestAlgorithm {
     Sha384,
     /// SHA-2 with 512 bits.
     Sha512,
+    /// SHA-3 with 224 bits.
+    Sha3With224,
+    /// SHA-3 with 256 bits.
+    Sha3With256,
+    /// SHA-3 with 384 bits.
+    Sha3With384,
+    /// SHA-3 with 512 bits.
+    Sha3With512,
+}
+
+/// How clients prove who they are, and whether they have to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentication {
+    /// Whether there is the digest scheme.
+    pub has_digest: bool,
+    /// The hash behind it.
+    pub digest: DigestAlgorithm,
+    /// `user:base64(hash(user:password))` of the super user.
+    pub super_digest: Option<String>,
+    /// What the ensemble is called: a client that names another one is turned away. Empty where nobody asks.
+    pub ensemble_names: Vec<String>,
+    /// Whether the driver answers tokens of SASL.
+    pub has_sasl: bool,
+    /// Whether a client is kept that has failed to prove who it is by SASL.
+    pub allows_failed_sasl: bool,
+    /// With an identity of one of these schemes a client is served; all are where there are none here.
+    pub demands: Vec<String>,
+}
+
+impl Default for Authentication {
+    fn default() -> Self {
+        Self {
+            has_digest: true,
+            digest: DigestAlgorithm::default(),
+            super_digest: None,
+            ensemble_names: Vec::new(),
+            has_sasl: false,
+            allows_failed_sasl: false,
+            demands: Vec::new(),
+        }
+    }
+}
+
+impl Authentication {
+    /// Whether nobody is served but by SASL.
+    pub(crate) fn demands_sasl(&self) -> bool {
+        self.demands.iter().any(|scheme| scheme == "sasl")
+    }
+
+    /// Whether a client of these identities is served.
+    pub(crate) fn is_met_by(&self, identities: &[Identity]) -> bool {
+        self.demands.is_empty() || identities.iter().any(|identity| self.demands.contains(&identity.scheme))
+    }
+
+    /// Checks an auth packet: the identities it proves, or `None` when it proves nothing. The digest of
+    /// the super user proves `super` as well.
+    pub(crate) fn check(&self, scheme: &str, auth: &[u8], address: IpAddr) -> Option<Vec<Identity>> {
+        match scheme {
+            _ if auth.len() > AUTH_BYTES_MAX => None,
+            "digest" if self.has_digest => {
+                let id = self.digest.id(core::str::from_utf8(auth).ok()?);
+                let is_super = self.super_digest.as_ref().is_some_and(|digest| *digest == id);
+                let rank = is_super.then(|| Identity { scheme: "super".into(), id: String::new() });
+                Some(rank.into_iter().chain([Identity { scheme: "digest".into(), id }]).collect())
+            }
+            "ip" => Some(vec![by_address(address)]),
+            // Who names nothing is asked nothing, as in ZooKeeper (`EnsembleAuthenticationProvider`).
+            "ensemble" if !self.ensemble_names.is_empty() => {
+                let is_ours =
+                    auth.is_empty() || self.ensemble_names.iter().any(|name| name.as_bytes() == auth);
+                is_ours.then(Vec::new)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl DigestAlgorithm {
@@ -55,6 +132,10 @@ impl DigestAlgorithm {
             Self::Sha256 => base64_of::<sha2::Sha256>(user_password),
             Self::Sha384 => base64_of::<sha2::Sha384>(user_password),
             Self::Sha512 => base64_of::<sha2::Sha512>(user_password),
+            Self::Sha3With224 => base64_of::<sha3::Sha3_224>(user_password),
+            Self::Sha3With256 => base64_of::<sha3::Sha3_256>(user_password),
+            Self::Sha3With384 => base64_of::<sha3::Sha3_384>(user_password),
+            Self::Sha3With512 => base64_of::<sha3::Sha3_512>(user_password),
         };
         format!("{user}:{hash}")
     }
@@ -83,28 +164,6 @@ pub(crate) fn by_address(address: IpAddr) -> Identity {
     Identity { scheme: "ip".into(), id: address.to_canonical().to_string() }
 }
 
-/// Checks an auth packet: the identities it proves, or `None` when it proves nothing. The digest of
-/// the super user proves `super` as well.
-pub(crate) fn authenticate(
-    scheme: &str,
-    auth: &[u8],
-    address: IpAddr,
-    algorithm: DigestAlgorithm,
-    super_digest: Option<&str>,
-) -> Option<(Option<Identity>, Identity)> {
-    match scheme {
-        _ if auth.len() > AUTH_BYTES_MAX => None,
-        "digest" => {
-            let id = algorithm.id(core::str::from_utf8(auth).ok()?);
-            let is_super = super_digest.is_some_and(|digest| digest == id);
-            let rank = is_super.then(|| Identity { scheme: "super".into(), id: String::new() });
-            Some((rank, Identity { scheme: "digest".into(), id }))
-        }
-        "ip" => Some((None, by_address(address))),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,18 +180,31 @@ mod tests {
         let sha256 = "super:wjySwxg860UATFtciuZ1lpzrCHrPeov6SPu/ZD56uig=";
         assert_eq!(DigestAlgorithm::Sha256.id("super:test"), sha256);
         let address = "127.0.0.1".parse().unwrap();
-        let proves_super = |algorithm| {
-            let (rank, _) = authenticate("digest", b"super:test", address, algorithm, Some(sha256)).unwrap();
-            rank.is_some()
+        let proves_super = |digest| {
+            let of =
+                Authentication { digest, super_digest: Some(sha256.into()), ..Authentication::default() };
+            of.check("digest", b"super:test", address).unwrap().len() == 2
         };
         assert!(proves_super(DigestAlgorithm::Sha256));
         assert!(!proves_super(DigestAlgorithm::Sha1));
+        // As Java's MessageDigest computes it.
+        assert_eq!(
+            DigestAlgorithm::Sha3With256.id("super:test"),
+            "super:cRy/KPYuDpW/dtsepniTMpuiuupnWgdU9txltIfv3hA="
+        );
     }
 
     #[test]
     fn unknown_schemes_prove_nothing() {
         let address = "127.0.0.1".parse().unwrap();
-        assert!(authenticate("kerberos", b"x", address, DigestAlgorithm::Sha1, None).is_none());
-        assert!(authenticate("digest", b"\xff", address, DigestAlgorithm::Sha1, None).is_none());
+        let of = Authentication::default();
+        assert!(of.check("kerberos", b"x", address).is_none());
+        assert!(of.check("digest", b"\xff", address).is_none());
+        assert!(of.check("ensemble", b"ours", address).is_none());
+        let of = Authentication { has_digest: false, ensemble_names: vec!["ours".into()], ..of };
+        assert!(of.check("digest", b"a:b", address).is_none());
+        assert_eq!(of.check("ensemble", b"ours", address), Some(vec![]));
+        assert_eq!(of.check("ensemble", b"", address), Some(vec![]));
+        assert!(of.check("ensemble", b"theirs", address).is_none());
     }
 }

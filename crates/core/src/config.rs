@@ -1,6 +1,6 @@
 //! What the driver decides once.
 
-use crate::auth::DigestAlgorithm;
+use crate::auth::Authentication;
 use crate::extensions::ProgramLimits;
 use crate::membership::Membership;
 use alloc::collections::BTreeSet;
@@ -31,10 +31,8 @@ pub struct Config {
     pub session_timeout_min_ms: i32,
     /// Largest session timeout that is granted, milliseconds.
     pub session_timeout_max_ms: i32,
-    /// The hash behind the digest scheme.
-    pub digest: DigestAlgorithm,
-    /// `user:base64(hash(user:password))` of the super user.
-    pub super_digest: Option<String>,
+    /// How clients prove who they are.
+    pub authentication: Authentication,
     /// Time between two looks for containers and TTL znodes to delete, milliseconds.
     pub reap_interval_ms: u32,
     /// Most of them that one look deletes.
@@ -161,8 +159,7 @@ impl Default for Config {
             tick_ms: 3000,
             session_timeout_min_ms: 6000,
             session_timeout_max_ms: 60_000,
-            digest: DigestAlgorithm::Sha1,
-            super_digest: None,
+            authentication: Authentication::default(),
             reap_interval_ms: 60_000,
             reap_max: 10_000,
             snapshot_updates: 100_000,

@@ -6,6 +6,7 @@ use crate::extensions::Aliases;
 use crate::frame::is_read;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
+use crate::sasl::SaslToken;
 use crate::session::SessionKey;
 use crate::shard_message::Introduction;
 use alloc::boxed::Box;
@@ -42,6 +43,8 @@ pub enum CloseReason {
     ClientAhead,
     /// Authentication failed.
     AuthFailed,
+    /// The client asked for something before it had proved who it is, as all have to.
+    AuthRequired,
     /// The handshake took too long.
     HandshakeTimeout,
     /// A frame was announced that is far too long, or negative.
@@ -79,6 +82,9 @@ impl fmt::Display for CloseReason {
             Self::SessionMoved => "the session moved to another connection",
             Self::ClientAhead => "the client has seen a later zxid than this server's",
             Self::AuthFailed => "authentication failed",
+            Self::AuthRequired => {
+                "the client has not proved who it is, which the settings demand (require-schemes)"
+            }
             Self::HandshakeTimeout => "no handshake in time",
             Self::BadFrame => "a frame's length is out of range",
             Self::Malformed => "malformed bytes",
@@ -377,6 +383,8 @@ pub(crate) struct Connections {
     pub(crate) outstanding: usize,
     /// Connections that are not read from because the server has too much under way, in order.
     pub(crate) congested: VecDeque<ConnectionId>,
+    /// Tokens that the driver has to look at.
+    pub(crate) sasl: VecDeque<SaslToken>,
 }
 
 const SPARE_BUFFERS: usize = 64;

@@ -24,6 +24,7 @@ use crate::gather::Gather;
 use crate::pipelined::Pipelined;
 use crate::placement::{FIRST, Placement};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
+use crate::sasl::{self, SaslStep};
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
@@ -262,6 +263,12 @@ impl Front {
         let xid = frame.header.xid;
         connection.traffic.last_op = frame.opcode;
         connection.traffic.last_xid = xid;
+        if frame.opcode == Some(Opcode::Sasl) && self.config.authentication.has_sasl {
+            if !sasl::take(&mut self.connections, id, xid, frame.body()) {
+                self.close(id, CloseReason::Malformed);
+            }
+            return Taken::Done;
+        }
         let placed = self.placement.version();
         let is_direct = connection.route.as_ref().is_some_and(|route| route.direct.is_some());
         if is_direct && let Some(taken) = self.direct_request(id, &frame, now) {
@@ -303,6 +310,14 @@ impl Front {
             }
         }
         Taken::Done
+    }
+
+    /// The driver has looked at a token.
+    pub(crate) fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep) {
+        match sasl::answer(&mut self.connections, &self.config.authentication, (id, xid), step) {
+            Ok(identities) => self.identify(id, identities),
+            Err(reason) => self.close(id, reason),
+        }
     }
 
     /// What a client has seen, for its connection at this thread's own partition.

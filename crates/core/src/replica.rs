@@ -36,6 +36,7 @@ use crate::connection::{
 };
 use crate::frame::Frame;
 use crate::restore::Recovered;
+use crate::sasl::SaslToken;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
 use crate::state::State;
@@ -301,6 +302,10 @@ impl Replica {
     /// What is to be done with connections, oldest first.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.clients.connections.poll_announced().or_else(|| self.clients.outputs.pop_front())
+    }
+
+    pub(crate) fn poll_sasl(&mut self) -> Option<SaslToken> {
+        self.clients.connections.sasl.pop_front()
     }
 
     /// Something that an operator should know: a soft quota that is exceeded, a call of a program that failed.

@@ -6,6 +6,7 @@ use crate::connection::{Connection, ConnectionId};
 use crate::front::{Front, FrontStats};
 use crate::replica::Replica;
 use crate::restore::Recovered;
+use crate::sasl::{SaslStep, SaslToken};
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -72,6 +73,25 @@ impl Shard {
         match &mut self.front {
             None => self.replica.identify(id, identities),
             Some(front) => front.identify(id, identities),
+        }
+    }
+
+    /// A token of SASL that the driver has to look at, see [`Shard::sasl_answered`].
+    pub fn poll_sasl(&mut self) -> Option<SaslToken> {
+        match &mut self.front {
+            None => self.replica.poll_sasl(),
+            Some(front) => front.connections.sasl.pop_front(),
+        }
+    }
+
+    /// What became of it.
+    pub fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep, now: Now) {
+        match &mut self.front {
+            None => self.replica.sasl_answered(id, xid, step, now),
+            Some(front) => {
+                front.sasl_answered(id, xid, step);
+                front.settle(&mut self.replica, now);
+            }
         }
     }
 

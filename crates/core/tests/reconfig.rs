@@ -25,7 +25,10 @@ impl Alone {
         let config = Config {
             servers: LIST.into(),
             reconfig_enabled: true,
-            super_digest: Some(digest_id("super:man")),
+            authentication: stoa_core::Authentication {
+                super_digest: Some(digest_id("super:man")),
+                ..Default::default()
+            },
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), &[1]);

@@ -71,7 +71,10 @@ impl Servers {
                 kept_bytes,
                 servers: ids.iter().map(line).collect(),
                 reconfig_enabled: true,
-                super_digest: Some(digest_id(SUPER)),
+                authentication: stoa_core::Authentication {
+                    super_digest: Some(digest_id(SUPER)),
+                    ..Default::default()
+                },
                 ..Config::default()
             };
             let tree = Share { partition, partitions }.empty_tree(Options::default());

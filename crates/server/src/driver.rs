@@ -9,12 +9,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use stoa_core::{
     Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, Shard, SnapshotOutput,
@@ -29,6 +30,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::alarm::Alarm;
 use crate::availability::Seen;
 use crate::clock::Clock;
+use crate::config::TlsOnPort;
 use crate::ensemble::{Ensemble, StoredSnapshot};
 use crate::foreign::Foreign;
 use crate::log_thread::{DiskEvent, FIRST, LogRequest, Reports};
@@ -39,11 +41,14 @@ use crate::process::{Process, Serves};
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
+use crate::tls::{Accepted, Channel};
 use crate::view::{Mode, SnapshotDone, Startup};
 use crate::words::{self, Word};
 
 /// The read buffer that all connections of a thread share.
 const READ_BUFFER_BYTES: usize = 256 << 10;
+/// So much of a client with TLS is read at a time: two records of the largest kind.
+const RECORDS_BYTES: usize = 32 << 10;
 /// Up to this much of an unfinished frame is moved into the shared buffer before reading on.
 const CARRY_BYTES_MAX: usize = 64 << 10;
 /// With so much to store the log need not wait for more: a few hundred small writes.
@@ -54,6 +59,8 @@ const OCCUPIED_US: u64 = 10_000;
 /// One connection's socket and what its task must know.
 pub(crate) struct Peer {
     writer: OwnedWriteHalf,
+    /// Where it is not in the clear.
+    channel: Option<RefCell<Channel>>,
     /// Bytes received that the core did not consume yet.
     carry: RefCell<Vec<u8>>,
     /// Output could not be written at once: the task waits for the socket.
@@ -185,25 +192,40 @@ impl Driver {
         now
     }
 
-    /// Takes over an accepted socket; ends when the connection does. Returns the socket, and for which
-    /// partition it is, if it turns out to be a side connection.
-    pub(crate) async fn connection(
-        self: Rc<Self>,
+    /// Lets somebody in who has connected to a port with or without TLS; `None` when it is over with him.
+    pub(crate) async fn admit(
+        &self,
         socket: TcpStream,
         address: SocketAddr,
-    ) -> Option<(u8, TcpStream)> {
+        port: TlsOnPort,
+    ) -> Option<Accepted> {
+        match (&self.process.tls, port) {
+            (Some(tls), TlsOnPort::Also | TlsOnPort::Only) => {
+                tls.admit(socket, address, port, &self.process.complaints).await
+            }
+            _ => Some(Accepted::plain(socket, address)),
+        }
+    }
+
+    /// Takes over an accepted socket; ends when the connection does. Returns the socket, and for which
+    /// partition it is, if it turns out to be a side connection.
+    pub(crate) async fn connection(self: Rc<Self>, accepted: Accepted) -> Option<(u8, Accepted)> {
+        let (address, identities) = (accepted.address, accepted.identities.clone());
         let connected = self.server.borrow_mut().connect(address, self.now());
-        let (id, peer, mut reader) = self.connected(connected, socket, address)?;
+        let (id, peer, mut reader) = self.connected(connected, accepted)?;
         let mut first = [0; 4];
         let end = match self.read_exactly(&peer, &mut reader, &mut first).await {
             4 => self.begin_connection(id, &peer, &mut reader, first, address).await,
             _ => End::Gone,
         };
         self.disconnected(id);
-        match (end, reunite(peer, reader)?) {
-            (End::Side(partition), socket) => return Some((partition, socket)),
-            (End::Farewell(output), socket) => self.say_farewell(socket, output),
-            (End::Gone, _) => {}
+        let (socket, channel) = reunite(peer, reader)?;
+        match end {
+            End::Side(partition) => {
+                return Some((partition, Accepted { socket, address, channel, identities }));
+            }
+            End::Farewell(output) => self.say_farewell(socket, channel, output),
+            End::Gone => {}
         }
         None
     }
@@ -248,20 +270,24 @@ impl Driver {
     }
 
     /// What a connection that is over here still has to say, it says by itself.
-    fn say_farewell(&self, socket: TcpStream, output: Vec<u8>) {
+    fn say_farewell(&self, socket: TcpStream, channel: Option<Channel>, output: Vec<u8>) {
+        let output = match channel {
+            Some(channel) => channel.finish(&output),
+            None => output,
+        };
         let farewell = self.process.farewells.begin(output.len(), Arc::default());
         tokio::task::spawn_local(async move { farewell.say(&socket, &output).await });
     }
 
     /// Takes over the socket of a side connection for this thread's partition.
-    pub(crate) async fn side_connection(self: Rc<Self>, socket: TcpStream, address: SocketAddr) {
-        let connected = self.server.borrow_mut().connect_side(address, self.now());
-        let connected = connected.and_then(|connected| self.connected(connected, socket, address));
+    pub(crate) async fn side_connection(self: Rc<Self>, accepted: Accepted) {
+        let connected = self.server.borrow_mut().connect_side(accepted.address, self.now());
+        let connected = connected.and_then(|connected| self.connected(connected, accepted));
         if let Some((id, peer, mut reader)) = connected {
             let end = self.serve(id, &peer, &mut reader).await;
             self.disconnected(id);
-            if let (End::Farewell(output), Some(socket)) = (end, reunite(peer, reader)) {
-                self.say_farewell(socket, output);
+            if let (End::Farewell(output), Some((socket, channel))) = (end, reunite(peer, reader)) {
+                self.say_farewell(socket, channel, output);
             }
         }
     }
@@ -269,14 +295,18 @@ impl Driver {
     fn connected(
         &self,
         connected: Result<ConnectionId, ConnectError>,
-        socket: TcpStream,
-        address: SocketAddr,
+        accepted: Accepted,
     ) -> Option<(ConnectionId, Rc<Peer>, OwnedReadHalf)> {
+        let Accepted { socket, address, channel, identities } = accepted;
         let refuse = |refused: &ConnectError| self.refuse_client(address, refused);
         let id = connected.inspect_err(refuse).ok()?;
+        if !identities.is_empty() {
+            self.server.borrow_mut().identify(id, identities);
+        }
         let (reader, writer) = socket.into_split();
         let peer = Rc::new(Peer {
             writer,
+            channel: channel.map(RefCell::new),
             carry: RefCell::new(Vec::new()),
             blocked: Cell::new(false),
             paused: Cell::new(false),
@@ -524,6 +554,9 @@ impl Driver {
 
     /// Writes what there is for a connection, as much as its socket takes.
     fn send(&self, id: ConnectionId, peer: &Peer) {
+        if let Some(channel) = &peer.channel {
+            return self.send_enciphered(id, peer, &mut channel.borrow_mut());
+        }
         let mut server = self.server.borrow_mut();
         loop {
             let output = server.output(id);
@@ -547,6 +580,32 @@ impl Driver {
                     return;
                 }
             }
+        }
+    }
+
+    /// The same for who has TLS. What is enciphered counts as sent, and is no more than the channel holds.
+    fn send_enciphered(&self, id: ConnectionId, peer: &Peer, channel: &mut Channel) {
+        let mut server = self.server.borrow_mut();
+        loop {
+            match channel.flush(&peer.writer) {
+                Ok(true) => {}
+                Ok(false) => {
+                    peer.blocked.set(true);
+                    return peer.wake();
+                }
+                Err(_) => {
+                    let len = server.output(id).len();
+                    server.sent(id, len, self.now.get());
+                    peer.closing.set(true);
+                    return peer.wake();
+                }
+            }
+            let output = server.output(id);
+            if output.is_empty() {
+                return peer.blocked.set(false);
+            }
+            let taken = channel.put(output);
+            server.sent(id, taken, self.now.get());
         }
     }
 
@@ -831,9 +890,12 @@ fn poll_read(
         return Poll::Ready(Woken::Other);
     }
     if !peer.paused.get() && !peer.leaving.get() {
-        let mut buffer = ReadBuf::new(into);
-        if let Poll::Ready(result) = Pin::new(reader).poll_read(context, &mut buffer) {
-            return Poll::Ready(Woken::Read(result.map(|()| buffer.filled().len())));
+        let read = match &peer.channel {
+            Some(channel) => poll_deciphered(context, peer, &mut channel.borrow_mut(), reader, into),
+            None => poll_socket(context, reader, into),
+        };
+        if let Poll::Ready(result) = read {
+            return Poll::Ready(Woken::Read(result));
         }
     }
     let mut waker = peer.waker.borrow_mut();
@@ -843,8 +905,48 @@ fn poll_read(
     Poll::Pending
 }
 
-/// The socket of a connection that is not used any more.
-fn reunite(peer: Rc<Peer>, reader: OwnedReadHalf) -> Option<TcpStream> {
-    let writer = Rc::try_unwrap(peer).ok()?.writer;
-    reader.reunite(writer).ok()
+fn poll_socket(
+    context: &mut Context<'_>,
+    reader: &mut OwnedReadHalf,
+    into: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(into);
+    Pin::new(reader).poll_read(context, &mut buffer).map_ok(|()| buffer.filled().len())
+}
+
+/// Reads what is in the records of a client with TLS. An end of the socket is taken for his end: every request and
+/// answer says itself where it ends.
+fn poll_deciphered(
+    context: &mut Context<'_>,
+    peer: &Peer,
+    channel: &mut Channel,
+    reader: &mut OwnedReadHalf,
+    into: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut space = [MaybeUninit::uninit(); RECORDS_BYTES];
+    loop {
+        match channel.take(into) {
+            Ok(None) => {}
+            Ok(Some(len)) => return Poll::Ready(Ok(len)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+        let mut records = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut *reader).poll_read(context, &mut records))?;
+        if records.filled().is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let fed = channel.feed(records.filled());
+        if channel.has_records() {
+            // Why it ends, or an answer of TLS's own. Where the socket takes nothing the next output brings it along.
+            let _ = channel.flush(&peer.writer);
+        }
+        fed?;
+    }
+}
+
+/// The socket of a connection that is not used any more, and its TLS.
+fn reunite(peer: Rc<Peer>, reader: OwnedReadHalf) -> Option<(TcpStream, Option<Channel>)> {
+    let Peer { writer, channel, .. } = Rc::try_unwrap(peer).ok()?;
+    Some((reader.reunite(writer).ok()?, channel.map(RefCell::into_inner)))
 }

@@ -5,12 +5,13 @@
 //! them. So there are two channels: what is urgent is heard before all else that waits, and never after what
 //! was said later.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use stoa_core::ShardMessage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::threads::Pass;
+use crate::tls::Accepted;
 use crate::view::Question;
 
 /// What a thread is told.
@@ -21,9 +22,9 @@ pub(crate) enum Message {
     /// What one of them says in a turn, if nothing of it is urgent.
     Batch(u8, Vec<ShardMessage>),
     /// A client that has connected: it is this thread's from now on.
-    Client(TcpStream, SocketAddr, Pass),
+    Client(Accepted<TcpStream>, Pass),
     /// A side connection of a direct client, for this thread's partition.
-    Side(TcpStream, SocketAddr, Pass),
+    Side(Accepted<TcpStream>, Pass),
     /// Somebody wants to know something.
     Question(Question),
 }

@@ -44,6 +44,7 @@ mod source;
 mod standstill;
 mod starts_file;
 mod threads;
+mod tls;
 mod together;
 pub mod view;
 mod whole_file;

@@ -11,6 +11,7 @@ use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
 use crate::farewell::Farewells;
+use crate::tls::ClientTls;
 
 /// The version in the form of a ZooKeeper version.
 ///
@@ -77,6 +78,8 @@ pub struct Process {
     pub(crate) pages: Arc<Farewells>,
     /// About those who come to the client port.
     pub(crate) complaints: Complaints,
+    /// TLS of clients, where they have it.
+    pub(crate) tls: Option<Arc<ClientTls>>,
 }
 
 impl Process {
@@ -99,7 +102,13 @@ impl Process {
             farewells,
             pages,
             complaints,
+            tls: None,
         }
+    }
+
+    /// The same with TLS for clients.
+    pub(crate) fn with_tls(self, tls: Option<Arc<ClientTls>>) -> Process {
+        Process { tls, ..self }
     }
 
     /// The port that clients connect to.

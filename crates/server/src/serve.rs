@@ -1,13 +1,14 @@
 //! Starting and stopping: recovery, threads, signals.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
+use stoa_core::{Authentication, CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -15,12 +16,12 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::clock::{self, Clock};
-use crate::config::{FixedPorts, Partitions, Settings};
+use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
 use crate::inbox::inbox;
-use crate::listen::Listener;
+use crate::listen::{Bound, Listener};
 use crate::log_thread::{LogRequest, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::own_ports::{Listeners, OwnPorts, Sockets};
@@ -29,6 +30,7 @@ use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
 use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
+use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
 use crate::{admin, listen, lists, partitions_file, random, standstill, starts_file, threads};
@@ -53,8 +55,10 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     // accepted until the state is there.
     let ports = OwnPorts::new(&settings, fixed);
     let sockets = ports.bind()?;
+    let secure = secure_socket(&settings)?;
     let port = sockets.client_port().unwrap_or(settings.port);
-    let process = Arc::new(Process::new(settings, port));
+    let tls = ClientTls::begin(&settings)?;
+    let process = Arc::new(Process::new(settings, port).with_tls(tls));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     admin::start(&process, questions_in.clone());
@@ -83,7 +87,21 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    run(process, (ports, sockets), recovered, clock, startup, (questions_in, questions))
+    run(process, (ports, sockets, secure), recovered, clock, startup, (questions_in, questions))
+}
+
+/// The port where all clients have TLS, if it is another one than `port`.
+fn secure_socket(settings: &Settings) -> Result<Option<Bound>, String> {
+    if settings.secure_port == 0 {
+        return Ok(None);
+    }
+    let (ip, port) = (settings.secure_bind.unwrap_or(settings.bind), settings.secure_port);
+    let bound = Bound::new(SocketAddr::new(ip, port), settings.listen_backlog);
+    bound.map(Some).map_err(|error| {
+        format!(
+            "cannot listen for clients with TLS on {ip} port {port}: {error} (settings secure-bind and secure-port)"
+        )
+    })
 }
 
 /// How many partitions this server has, and from now on the settings say so too.
@@ -139,6 +157,7 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
         enforce_quota: settings.enforce_quota,
         skip_acl: settings.skip_acl,
         extended_types: settings.extended_types,
+        x509_scheme: settings.has_client_tls(),
         unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
         hash_seed: u64::from_ne_bytes(random::bytes()?),
         ..TreeOptions::default()
@@ -221,8 +240,11 @@ fn core_config(settings: &Settings) -> Config {
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
-        digest: settings.digest_algorithm,
-        super_digest: settings.super_digest.clone(),
+        authentication: Authentication {
+            digest: settings.digest_algorithm,
+            super_digest: settings.super_digest.clone(),
+            ..Authentication::default()
+        },
         reap_interval_ms,
         // At least one each time, unless there are to be none.
         reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(per_minute.min(1)))
@@ -274,7 +296,7 @@ const EXPIRY_GRAIN_MS: u32 = 500;
 
 fn run(
     process: Arc<Process>,
-    (ports, sockets): (OwnPorts, Sockets),
+    (ports, sockets, secure): (OwnPorts, Sockets, Option<Bound>),
     mut recovered: Recovered,
     clock: Clock,
     startup: Startup,
@@ -322,7 +344,9 @@ fn run(
     let backlog = settings.listen_backlog;
     let serving = async {
         let listeners = sockets.listeners(backlog).map_err(failed("the ports"))?;
-        partition(first, (ports, listeners), questions, port, others).await
+        let secure = secure.map(|bound| Listener::new(bound, backlog)).transpose();
+        let secure = secure.map_err(failed("the ports"))?;
+        partition(first, (ports, listeners, secure), questions, port, others).await
     };
     let result = tasks.block_on(&runtime, serving);
     // The drivers are gone with their threads' futures, and with them their senders.
@@ -390,7 +414,7 @@ impl DiskThreads {
 
 async fn partition(
     beginning: Beginning,
-    (ports, listeners): (OwnPorts, Listeners),
+    (ports, listeners, secure): (OwnPorts, Listeners, Option<Rc<Listener>>),
     mut questions: UnboundedReceiver<Question>,
     port: Option<PeerPort>,
     others: Others,
@@ -403,11 +427,16 @@ async fn partition(
     }
     let clients = Rc::clone(&listeners.clients);
     let following = tokio::task::spawn_local(ports.follow(listeners, Rc::clone(&driver)));
-    let mut accepting = Some(accept_clients(&driver, Rc::clone(&clients), stopped));
-    let mut acceptor = None;
+    let on_port = process.settings.tls_on_port;
+    let mut accepting = Some(vec![accept_clients(&driver, Rc::clone(&clients), on_port, stopped.clone())]);
+    if let (Some(secure), Some(accepting)) = (&secure, &mut accepting) {
+        accepting.push(accept_clients(&driver, Rc::clone(secure), TlsOnPort::Only, stopped));
+    }
+    let mut acceptors = Vec::new();
 
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
+    let mut hangup = signal(tokio::signal::unix::SignalKind::hangup())?;
     let (began, mut stopping) = (tokio::time::Instant::now(), None::<Stop>);
     let mut announced = false;
     loop {
@@ -415,11 +444,11 @@ async fn partition(
         let is_ready = driver.server.borrow().serves() && process.is_serving();
         // One of several may wait long for the others.
         if is_ready || driver.ensemble.get().is_some() || began.elapsed() >= ACCEPT_TIME {
-            acceptor = acceptor.or_else(|| accepting.take().map(tokio::task::spawn_local));
+            acceptors.extend(accepting.take().into_iter().flatten().map(tokio::task::spawn_local));
         }
         if !announced && is_ready {
             announced = true;
-            announce(&clients);
+            announce(&clients, secure.as_deref());
         }
         tokio::select! {
             biased;
@@ -428,6 +457,7 @@ async fn partition(
             Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
             _ = interrupt.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
+            _ = hangup.recv() => reload(&process),
             () = tokio::time::sleep(END_CHECK), if stopping.is_some() => {}
             () = tokio::time::sleep_until(began + ACCEPT_TIME), if accepting.is_some() => {}
         }
@@ -439,9 +469,10 @@ async fn partition(
                 accepting = None;
                 following.abort();
                 clients.close();
-                if let Some(acceptor) = &acceptor {
-                    acceptor.abort();
+                if let Some(secure) = &secure {
+                    secure.close();
                 }
+                acceptors.iter().for_each(tokio::task::JoinHandle::abort);
                 others.settle();
             }
             if stopping.may_end(&driver, &others) {
@@ -487,19 +518,29 @@ impl Stop {
 fn accept_clients(
     driver: &Rc<Driver>,
     listener: Rc<Listener>,
+    tls: TlsOnPort,
     stopped: watch::Receiver<bool>,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     let driver = Rc::clone(driver);
-    if driver.surroundings.neighbours.is_none() {
-        Box::pin(listen::accept(listener, stopped, move |socket, address| {
-            let driver = Rc::clone(&driver);
-            // With one partition there are no others that a side connection could be for.
-            async move { drop(driver.connection(socket, address).await) }
-        }))
-    } else {
-        Box::pin(listen::accept(listener, stopped, move |socket, address| {
-            Rc::clone(&driver).greet(socket, address)
-        }))
+    Box::pin(listen::accept(listener, stopped, move |socket, address| {
+        let driver = Rc::clone(&driver);
+        async move {
+            let Some(accepted) = driver.admit(socket, address, tls).await else { return };
+            if driver.surroundings.neighbours.is_none() {
+                // With one partition there are no others that a side connection could be for.
+                drop(driver.connection(accepted).await);
+            } else {
+                driver.greet(accepted);
+            }
+        }
+    }))
+}
+
+/// The files of certificates may have changed.
+fn reload(process: &Process) {
+    match &process.tls {
+        Some(tls) => tls.reload(),
+        None => tracing::info!("nothing is read anew on HUP: no client has TLS"),
     }
 }
 
@@ -508,11 +549,13 @@ fn signal(kind: tokio::signal::unix::SignalKind) -> Result<tokio::signal::unix::
 }
 
 /// The one line on standard output: clients are accepted now.
-fn announce(clients: &Listener) {
+fn announce(clients: &Listener, secure: Option<&Listener>) {
     let Some(address) = clients.address() else { return };
+    let secure = secure.and_then(Listener::address);
+    let secure = secure.map(|address| format!(", and with TLS on {address}")).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     // Whoever started us may not listen; the server runs all the same.
-    let _ = writeln!(out, "stoa is ready for clients on {address}");
+    let _ = writeln!(out, "stoa is ready for clients on {address}{secure}");
     let _ = out.flush();
 }
 

@@ -285,6 +285,7 @@ impl Source for &Driver {
             handshakes_expired: self.handshakes_expired.get(),
             sessions_expired: stats.sessions_expired,
             auth_failed: stats.auth_failed,
+            tls: self.process.tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
             watch_bytes: stats.watch_bytes,

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,7 @@ use crate::inbox::{Inbox, InboxSender, Message};
 use crate::log_thread::{DiskEvent, FIRST};
 use crate::peers::PeerEvent;
 use crate::process::Process;
+use crate::tls::Accepted;
 use crate::together::Together;
 
 /// How often threads that are to end look whether they can.
@@ -163,8 +164,8 @@ impl Driver {
                     let mut server = self.server.borrow_mut();
                     messages.into_iter().for_each(|message| server.hear(from, message, now));
                 }
-                Message::Client(socket, address, pass) => self.take_client(socket, address, pass),
-                Message::Side(socket, address, pass) => self.take_side(socket, address, pass),
+                Message::Client(accepted, pass) => self.take_client(accepted, pass),
+                Message::Side(accepted, pass) => self.take_side(accepted, pass),
                 Message::Question(question) => question.answer(&mut &**self),
             }
             if is_urgent {
@@ -193,13 +194,14 @@ impl Driver {
         }
     }
 
-    fn take_client(self: &Rc<Self>, socket: TcpStream, address: SocketAddr, pass: Pass) {
-        match tokio::net::TcpStream::from_std(socket) {
-            Ok(socket) => {
+    fn take_client(self: &Rc<Self>, accepted: Accepted<TcpStream>, pass: Pass) {
+        let address = accepted.address;
+        match accepted.attach() {
+            Ok(accepted) => {
                 let driver = Rc::clone(self);
                 tokio::task::spawn_local(async move {
-                    if let Some((partition, socket)) = Rc::clone(&driver).connection(socket, address).await {
-                        driver.pass_side(partition, socket, address, pass);
+                    if let Some((partition, accepted)) = Rc::clone(&driver).connection(accepted).await {
+                        driver.pass_side(partition, accepted, pass);
                     }
                 });
             }
@@ -207,12 +209,13 @@ impl Driver {
         }
     }
 
-    fn take_side(self: &Rc<Self>, socket: TcpStream, address: SocketAddr, pass: Pass) {
-        match tokio::net::TcpStream::from_std(socket) {
-            Ok(socket) => {
+    fn take_side(self: &Rc<Self>, accepted: Accepted<TcpStream>, pass: Pass) {
+        let address = accepted.address;
+        match accepted.attach() {
+            Ok(accepted) => {
                 let driver = Rc::clone(self);
                 tokio::task::spawn_local(async move {
-                    driver.side_connection(socket, address).await;
+                    driver.side_connection(accepted).await;
                     drop(pass);
                 });
             }
@@ -221,11 +224,12 @@ impl Driver {
     }
 
     /// A side connection goes to the thread of its partition. One that is for none is closed.
-    fn pass_side(&self, partition: u8, socket: tokio::net::TcpStream, address: SocketAddr, pass: Pass) {
+    fn pass_side(&self, partition: u8, accepted: Accepted, pass: Pass) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         neighbours.is_no_client();
-        match (neighbours.together.inboxes.get(usize::from(partition)), socket.into_std()) {
-            (Some(inbox), Ok(socket)) => inbox.tell(Message::Side(socket, address, pass)),
+        let address = accepted.address;
+        match (neighbours.together.inboxes.get(usize::from(partition)), accepted.detach()) {
+            (Some(inbox), Ok(accepted)) => inbox.tell(Message::Side(accepted, pass)),
             (None, _) => {
                 tracing::info!("connection from {address} closed: there is no partition {partition}");
             }
@@ -235,15 +239,14 @@ impl Driver {
 
     /// Lets a client in that has connected to a server with several threads: it belongs to the one whose
     /// turn it is.
-    pub(crate) async fn greet(self: Rc<Self>, socket: tokio::net::TcpStream, address: SocketAddr) {
+    pub(crate) fn greet(self: &Rc<Self>, accepted: Accepted) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
+        let address = accepted.address;
         match neighbours.together.door.admit(address.ip()) {
             Err(refused) => self.refuse_client(address, &refused),
-            Ok(pass) => match (neighbours.next(), socket.into_std()) {
-                (None, Ok(socket)) => self.take_client(socket, address, pass),
-                (Some(inbox), Ok(socket)) => {
-                    inbox.tell(Message::Client(socket, address, pass));
-                }
+            Ok(pass) => match (neighbours.next(), accepted.detach()) {
+                (None, Ok(accepted)) => self.take_client(accepted, pass),
+                (Some(inbox), Ok(accepted)) => inbox.tell(Message::Client(accepted, pass)),
                 (_, Err(error)) => tracing::warn!("connection from {address} is lost: {error}"),
             },
         }

@@ -1,11 +1,13 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::auth::{self, CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
+use crate::auth::{CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
+use crate::config::Now;
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
 use crate::frame::{Frame, frame, is_read};
 use crate::peer::Asked;
 use crate::replica::{Replica, Waiter};
+use crate::sasl::{self, SaslStep};
 use alloc::vec::Vec;
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
@@ -27,6 +29,16 @@ impl Replica {
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         connection.traffic.last_op = Some(opcode);
         connection.traffic.last_xid = header.xid;
+        if opcode == Opcode::Sasl && self.config.authentication.has_sasl {
+            if !sasl::take(&mut self.clients.connections, id, header.xid, reader) {
+                self.close(id, CloseReason::Malformed);
+            }
+            return;
+        }
+        let is_free = matches!(opcode, Opcode::Ping | Opcode::Auth);
+        if !is_free && !self.config.authentication.is_met_by(&connection.identities) {
+            return self.keep_out(id, header.xid, arrived_us);
+        }
         if is_misplaced {
             if connection.queue.slots.is_empty() {
                 self.send_back(id, frame.bytes.into());
@@ -74,6 +86,29 @@ impl Replica {
             }
             _ if is_read => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
+        }
+    }
+
+    /// A client asks for something that has not proved who it is, as all have to here: an answer, then the end, as in
+    /// ZooKeeper (`AuthenticationHelper.enforceAuthentication`).
+    fn keep_out(&mut self, id: ConnectionId, xid: i32, arrived_us: u64) {
+        let code = ErrorCode::SessionClosedRequireSaslAuth;
+        self.stats.auth_failed += 1;
+        self.reply(id, xid, Opcode::Ping, code as i32, &[], arrived_us);
+        self.close(id, CloseReason::AuthRequired);
+    }
+
+    /// The driver has looked at a token.
+    pub(crate) fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep, now: Now) {
+        self.now = now;
+        let outcome =
+            sasl::answer(&mut self.clients.connections, &self.config.authentication, (id, xid), step);
+        match outcome {
+            Ok(identities) => self.identify(id, identities),
+            Err(reason) => {
+                self.stats.auth_failed += 1;
+                self.close(id, reason);
+            }
         }
     }
 
@@ -292,10 +327,8 @@ impl Replica {
             connection.mode.reads_newest = auth == LINEARIZABLE;
             return Some(true);
         }
-        let super_digest = self.config.super_digest.as_deref();
-        let proved = auth::authenticate(scheme, auth, connection.peer.ip(), self.config.digest, super_digest);
-        let Some((rank, identity)) = proved else { return Some(false) };
-        Some(connection.prove(rank.into_iter().chain([identity]).collect()))
+        let proved = self.config.authentication.check(scheme, auth, connection.peer.ip());
+        Some(proved.is_some_and(|identities| connection.prove(identities)))
     }
 
     /// A frame over the limit, of which only the start was read.

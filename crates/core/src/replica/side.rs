@@ -74,6 +74,9 @@ impl Replica {
         }
         connection.traffic.received += 1;
         self.stats.packets_received += 1;
+        if !self.config.authentication.is_met_by(&connection.identities) {
+            return self.close(id, CloseReason::AuthRequired);
+        }
         let mut reader = Reader::new(frame);
         let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
         let Some(known) = Opcode::from_i32(opcode) else { return };

@@ -32,29 +32,31 @@ impl EnsembleSettings<'_> {
         self.check_tls()?;
         self.check_times()?;
         self.check_ttl()?;
+        let warning = self.complete_client_tls()?;
         if self.settings.servers.is_empty() {
             let alone = "server-id has no effect: there are no servers, so that this one stands alone";
-            return Ok(self.settings.server_id.map(|_| alone.to_owned()).into_iter().collect());
+            let alone = self.settings.server_id.map(|_| alone.to_owned());
+            return Ok(warning.into_iter().chain(alone).collect());
         }
         self.check_servers()?;
         self.find_id()?;
         self.take_client_address()?;
-        Ok(self.warnings())
+        Ok(warning.into_iter().chain(self.warnings()).collect())
     }
 
-    fn place(&self, key: &str) -> &Place {
+    pub(super) fn place(&self, key: &str) -> &Place {
         &self.places[by_key(key).expect("the key is in the table")]
     }
 
-    fn is_set(&self, key: &str) -> bool {
+    pub(super) fn is_set(&self, key: &str) -> bool {
         !matches!(self.place(key), Place::Default(_))
     }
 
-    fn refuse<T>(&self, key: &str, why: impl Into<String>) -> Result<T, ConfigError> {
+    pub(super) fn refuse<T>(&self, key: &str, why: impl Into<String>) -> Result<T, ConfigError> {
         Err(Problem::Refused { place: self.place(key).clone(), why: why.into() }.into())
     }
 
-    fn set_place(&mut self, key: &str, place: Place) {
+    pub(super) fn set_place(&mut self, key: &str, place: Place) {
         self.places[by_key(key).expect("the key is in the table")] = place;
     }
 
@@ -265,7 +267,7 @@ pub(crate) fn client_ip(host: &str) -> Option<IpAddr> {
     Address::parse(host).or_else(|| java::address(host))
 }
 
-fn unreadable(file: &Path, source: io::Error) -> ConfigError {
+pub(super) fn unreadable(file: &Path, source: io::Error) -> ConfigError {
     Problem::Read { file: file.to_owned(), source }.into()
 }
 

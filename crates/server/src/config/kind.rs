@@ -220,6 +220,38 @@ impl Kind for Secret {
     }
 }
 
+/// Some text on one line.
+pub(super) struct Text;
+/// Longer than what anybody is called.
+const TEXT_BYTES_MAX: usize = 4096;
+impl Kind for Text {
+    type Value = String;
+    const PLACEHOLDER: &'static str = "TEXT";
+    const EXPECTED: &'static str = "a text of up to 4096 bytes on one line";
+    fn parse(text: &str) -> Option<String> {
+        (text.len() <= TEXT_BYTES_MAX && !text.contains(['\n', '\r'])).then(|| text.to_owned())
+    }
+    fn show(value: &String) -> String {
+        value.clone()
+    }
+}
+
+/// Names with commas between them.
+pub(super) struct Names;
+impl Kind for Names {
+    type Value = Vec<String>;
+    const PLACEHOLDER: &'static str = "NAMES";
+    const EXPECTED: &'static str = "names with commas between them";
+    fn parse(text: &str) -> Option<Vec<String>> {
+        let names = Text::parse(text)?;
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Some(names.map(str::to_owned).collect())
+    }
+    fn show(value: &Vec<String>) -> String {
+        value.join(",")
+    }
+}
+
 /// Which four-letter words are answered: names with commas between them, or `*` for all.
 pub(super) struct Words;
 impl Kind for Words {
@@ -334,5 +366,29 @@ choice! {
         Debug = "debug",
         /// Also each request.
         Trace = "trace",
+    }
+}
+
+choice! {
+    /// Whether clients connect to a port with TLS.
+    TlsOnPort, "WHETHER" {
+        /// None do.
+        No = "no",
+        /// Those who begin with it, beside those who do not.
+        Also = "also",
+        /// All do.
+        Only = "only",
+    }
+}
+
+choice! {
+    /// Whether clients with TLS show certificates.
+    ClientCertificates, "WHETHER" {
+        /// They are not asked for one.
+        None = "none",
+        /// They may.
+        Want = "want",
+        /// They have to.
+        Need = "need",
     }
 }

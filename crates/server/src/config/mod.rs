@@ -15,6 +15,7 @@ mod partitions;
 mod properties;
 mod reading;
 mod settings;
+mod tls;
 mod toml_file;
 mod zoo;
 
@@ -24,7 +25,7 @@ pub(crate) use load::FixedPorts;
 
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
-pub use kind::{LogFormat, LogLevel};
+pub use kind::{ClientCertificates, LogFormat, LogLevel, TlsOnPort};
 pub use load::{Loaded, Origin, ReadFile, of_file};
 pub use member::{Member, MemberRole};
 pub use partitions::{PARTITIONS_MAX, Partitions};

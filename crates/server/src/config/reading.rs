@@ -42,6 +42,8 @@ pub(super) enum Reading {
     Server,
     /// As the setting itself: the key is not one of ZooKeeper's.
     Own,
+    /// `none`, `want` or `need` in any case; nothing is as good as not set, and another word an error.
+    ClientAuth,
 }
 
 /// A number, and what becomes of those that do not stand for themselves.
@@ -105,6 +107,11 @@ impl Reading {
     /// A port that is out of range cannot be listened on: that is found out when the setting is set.
     pub(super) const PORT: Reading = Reading::parse_int(&[]);
     pub(super) const PORT_PROPERTY: Reading = Reading::get_integer("", &[]);
+    /// Only `true` says that clients with TLS are taken beside others.
+    pub(super) const ALSO: Reading = Reading::Word { word: "true", means: "also", opposite: "false" };
+    pub(super) const HANDSHAKES: Reading = Reading::get_integer("", &[(BELOW_ZERO, Instead::Means("0"))]);
+    /// Says yes where a store is in the format that cannot be read.
+    pub(super) const BCFKS: Reading = Reading::Word { word: "BCFKS", means: "true", opposite: "" };
     pub(super) const BACKLOG: Reading = Reading::parse_int(&[(UP_TO_ZERO, Instead::MeansDefault)]);
     pub(super) const TICK: Reading =
         Reading::parse_int(&[(0..=0, Instead::Refused("a time above zero")), (BELOW_ZERO, Instead::Default)]);
@@ -180,6 +187,11 @@ impl Reading {
             Reading::Digest if Credential::parse(value).is_none() => {
                 Meaning::Instead(None, "it is not user:base64(hash(user:password)), so that it is nobody's")
             }
+            Reading::ClientAuth => match value.to_ascii_lowercase().as_str() {
+                "" => Meaning::Nothing,
+                asked @ ("none" | "want" | "need") => Meaning::Text(asked.to_owned()),
+                _ => Meaning::Expected("none, want or need".to_owned()),
+            },
             Reading::Path | Reading::Digest | Reading::Hash | Reading::Server | Reading::Own => {
                 Meaning::Text(value.to_owned())
             }
@@ -200,6 +212,7 @@ impl Reading {
             Reading::Hash => "a name, another one is an error".to_owned(),
             Reading::Server => "a server".to_owned(),
             Reading::Own => "as the setting".to_owned(),
+            Reading::ClientAuth => "`none`, `want` or `need`, another one is an error".to_owned(),
         }
     }
 }

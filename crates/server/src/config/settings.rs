@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kind::{
-    Address, Bytes, Count, Credential, DigestHash, File, Flag, Folder, Kind, LogFormat, LogLevel, Maybe,
-    Port, Secret, Time, Words,
+    Address, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Kind, LogFormat,
+    LogLevel, Maybe, Names, Port, Secret, Text, Time, TlsOnPort, Words,
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
@@ -120,6 +120,40 @@ settings! {
     port: u16 = "port" "STOA_PORT" Port, "2181", zoo ["clientPort" Reading::PORT];
     /// The address to listen on for clients; `::` is every address of the machine, IPv4 and IPv6.
     bind: IpAddr = "bind" "STOA_BIND" Address, "::", zoo ["clientPortAddress" Reading::Address];
+    /// Whether clients connect to `port` with TLS: `no`, `also` beside those without, by the first byte that each sends, or `only`.
+    tls_on_port: TlsOnPort = "tls-on-port" "STOA_TLS_ON_PORT" TlsOnPort, "no", zoo ["client.portUnification" Reading::ALSO];
+    /// A second port for clients, where all have TLS; 0 is none.
+    secure_port: u16 = "secure-port" "STOA_SECURE_PORT" Port, "0", zoo ["secureClientPort" Reading::PORT];
+    /// The address to listen on at `secure-port`; by default that of `bind`.
+    secure_bind: Option<IpAddr> = "secure-bind" "STOA_SECURE_BIND" Maybe<Address>, "", zoo ["secureClientPortAddress" Reading::Address];
+    /// The certificate that is shown to clients, with those that lead to its authority, and its key: a file in PEM, PKCS12 or JKS.
+    tls_certificate: Option<PathBuf> = "tls-certificate" "STOA_TLS_CERTIFICATE" Maybe<File>, "", zoo ["ssl.keyStore.location" Reading::Path];
+    /// The private key of that certificate in PEM, where it has a file of its own.
+    tls_key: Option<PathBuf> = "tls-key" "STOA_TLS_KEY" Maybe<File>, "", zoo [];
+    /// The password of the key, or of the store that it is in.
+    tls_password: Option<String> = "tls-password" "STOA_TLS_PASSWORD" Maybe<Secret>, "", zoo ["ssl.keyStore.password" Reading::Own];
+    /// A file with that password on its one line, in place of `tls-password`.
+    tls_password_file: Option<PathBuf> = "tls-password-file" "STOA_TLS_PASSWORD_FILE" Maybe<File>, "", zoo ["ssl.keyStore.passwordPath" Reading::Path];
+    /// The certificates of the authorities that clients' certificates come from, or those certificates themselves: a file in PEM, PKCS12 or JKS.
+    tls_authority: Option<PathBuf> = "tls-authority" "STOA_TLS_AUTHORITY" Maybe<File>, "", zoo ["ssl.trustStore.location" Reading::Path];
+    /// The password of the store with the authorities.
+    tls_authority_password: Option<String> = "tls-authority-password" "STOA_TLS_AUTHORITY_PASSWORD" Maybe<Secret>, "", zoo ["ssl.trustStore.password" Reading::Own];
+    /// A file with that password on its one line, in place of `tls-authority-password`.
+    tls_authority_password_file: Option<PathBuf> = "tls-authority-password-file" "STOA_TLS_AUTHORITY_PASSWORD_FILE" Maybe<File>, "", zoo ["ssl.trustStore.passwordPath" Reading::Path];
+    /// Whether a client with TLS has to show a certificate: `need`; may: `want`; or is not asked: `none`.
+    tls_client_certificates: ClientCertificates = "tls-client-certificates" "STOA_TLS_CLIENT_CERTIFICATES" ClientCertificates, "need", zoo ["ssl.clientAuth" Reading::ClientAuth];
+    /// A file in PEM with the lists of certificates that the authorities have revoked.
+    tls_revoked: Option<PathBuf> = "tls-revoked" "STOA_TLS_REVOKED" Maybe<File>, "", zoo [];
+    /// The versions of TLS that clients may have, with commas between them.
+    tls_protocols: Vec<String> = "tls-protocols" "STOA_TLS_PROTOCOLS" Names, "TLSv1.3,TLSv1.2", zoo ["ssl.enabledProtocols" Reading::Own];
+    /// The cipher suites that clients may have, by the names of the standard with commas between them; by default all that are safe.
+    tls_ciphers: Vec<String> = "tls-ciphers" "STOA_TLS_CIPHERS" Names, "", zoo ["ssl.ciphersuites" Reading::Own];
+    /// How many TLS handshakes may be under way; whoever comes beyond that is turned away. 0 is no limit.
+    tls_max_handshakes: u32 = "tls-max-handshakes" "STOA_TLS_MAX_HANDSHAKES" Count, "4096", zoo ["netty.server.outstandingHandshake.limit" Reading::HANDSHAKES];
+    /// Whether changed files of certificates count without a restart; they are looked at every ten seconds, and on the signal HUP.
+    tls_reload: bool = "tls-reload" "STOA_TLS_RELOAD" Flag, "true", zoo ["client.certReload" Reading::True];
+    /// The subject of the certificate whose owner passes every ACL.
+    super_certificate: Option<String> = "super-certificate" "STOA_SUPER_CERTIFICATE" Maybe<Text>, "", zoo ["X509AuthenticationProvider.superUser" Reading::Own];
     /// How many connections may wait to be accepted.
     listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.

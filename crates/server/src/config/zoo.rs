@@ -57,9 +57,13 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("sslQuorumReloadCertFiles", "a change of certificates takes a restart"),
     ("ssl.quorum.*", "of TLS between servers, certificate, key and authority are set"),
     ("portUnification", "the peer port speaks TLS or it does not"),
-    ("client.portUnification", NO_TLS),
-    ("ssl.*", NO_TLS),
-    ("secureClientPortAddress", NO_TLS),
+    ("ssl.protocol", "ssl.enabledProtocols says which versions there are"),
+    ("ssl.keyStore.type", "a store is known by what is in it"),
+    ("ssl.trustStore.type", "a store is known by what is in it"),
+    ("ssl.handshakeDetectionTimeoutMillis", "handshake-timeout bounds handshakes"),
+    ("ssl.hostnameVerification", "names are looked at by who connects"),
+    ("ssl.*", "keys, certificates, versions and ciphers of TLS are set, nothing else of it"),
+    ("fips-mode", "TLS has no ciphers that are not safe"),
     ("serverCnxnFactory", "there is one way to serve connections"),
     ("nio.*", "threads and buffers are not set by hand"),
     ("netty.*", "threads and buffers are not set by hand"),
@@ -95,8 +99,8 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("metricsProvider.*", "metrics are in Prometheus's format, at /metrics of the admin port"),
     ("jvm.pause.*", "there is no JVM"),
     ("jmx.*", "there is no JVM"),
-    ("authProvider.*", "the schemes are world, auth, digest and ip"),
-    ("X509AuthenticationProvider.*", NO_TLS),
+    ("authProvider.*", "the schemes are world, auth, digest, ip and, where clients have TLS, x509"),
+    ("X509AuthenticationProvider.*", "of certificates of clients, only who is the super user is set"),
     ("SASLAuthenticationProvider.*", "there is no SASL in this release"),
     ("sasl.*", "there is no SASL in this release"),
     ("allowSaslFailedClients", "there is no SASL in this release"),
@@ -143,6 +147,21 @@ pub(super) const REFUSED: &[(&str, Option<Reading>, &str)] = &[
     ),
     ("quorum.auth.serverRequireSasl", Some(Reading::Strict), NO_QUORUM_SASL),
     ("quorum.auth.learnerRequireSasl", Some(Reading::Strict), NO_QUORUM_SASL),
+    (
+        "ssl.crl",
+        Some(Reading::True),
+        "lists of revoked certificates are not fetched; name a file with them in tls-revoked (STOA_TLS_REVOKED), and \
+         remove the line",
+    ),
+    ("ssl.ocsp", Some(Reading::True), NO_REVOCATION),
+    (
+        "ssl.clientHostnameVerification",
+        Some(Reading::True),
+        "names in certificates of clients are not compared with where they connect from; remove the line to go without",
+    ),
+    ("ssl.keyStore.type", Some(Reading::BCFKS), NO_BCFKS),
+    ("ssl.trustStore.type", Some(Reading::BCFKS), NO_BCFKS),
+    ("ssl.context.supplier.class", None, "no code of a JVM runs here; remove the line"),
     ("ssl.quorum.crl", Some(Reading::True), NO_REVOCATION),
     ("ssl.quorum.ocsp", Some(Reading::True), NO_REVOCATION),
     ("group.*", None, MAJORITY),
@@ -159,6 +178,7 @@ const METRICS_PORT: &str = "metricsProvider.httpPort";
 const PROMETHEUS: &str = "PrometheusMetricsProvider";
 const DYNAMIC_FILE: &str = "dynamicConfigFile";
 const SECURE_PORT: &str = "secureClientPort";
+const SECURE_ADDRESS: &str = "secureClientPortAddress";
 const ADMIN_ENABLED: &str = "admin.enableServer";
 const KEY_STORE: &str = "ssl.quorum.keyStore.location";
 const KEY_STORE_TYPE: &str = "ssl.quorum.keyStore.type";
@@ -169,7 +189,8 @@ const TRUST_STORE_PASSWORD: &str = "ssl.quorum.trustStore.password";
 
 const RAFT: &str = "servers replicate by Raft, not by ZooKeeper's protocol";
 const ELECTION_TIMEOUT: &str = "the election timeout is a setting of its own: election-timeout";
-const NO_TLS: &str = "there is no TLS for clients in this release";
+const NO_BCFKS: &str =
+    "a store in this format cannot be read: convert it to PKCS12 with keytool -importkeystore";
 const NO_QUORUM_SASL: &str =
     "this release has no SASL; set peer-secret on every server instead, and remove the line";
 const NO_REVOCATION: &str =
@@ -210,6 +231,7 @@ pub(super) fn read(path: &Path, text: &str, read: &ReadFile) -> Result<FileEntri
 }
 
 /// A line, with its key as ZooKeeper's guide has it.
+#[derive(Clone)]
 struct Line {
     name: String,
     value: String,
@@ -315,20 +337,33 @@ fn ports(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
         found.entries.push(entry("admin-port", "0", line.place.clone()));
     }
     if let Some(secure) = find(lines, SECURE_PORT) {
-        // Which line is this server's own is not known yet.
-        let mut servers = lines.iter().filter(|line| line.name.starts_with(SERVER)).peekable();
-        let in_every_line = servers.peek().is_some() && servers.all(|line| line.value.contains(';'));
-        if find(lines, "clientPort").is_none() && !in_every_line {
-            let why = format!("{NO_TLS}, and no clientPort to serve without it");
-            return Err(Problem::Refused { place: secure.place.clone(), why }.into());
-        }
-        found.warnings.push(format!("{}: has no effect: {NO_TLS}", secure.place));
+        secure_port(secure, lines, found)?;
+    }
+    Ok(())
+}
+
+/// Without a `clientPort` there is no port in the clear: then the one port is the secure one.
+fn secure_port(secure: &Line, lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
+    // Which line is this server's own is not known yet.
+    let mut servers = lines.iter().filter(|line| line.name.starts_with(SERVER));
+    if find(lines, "clientPort").is_some() || servers.any(|line| line.value.contains(';')) {
+        return plain(secure, found);
+    }
+    let address = find(lines, SECURE_ADDRESS);
+    found.entries.push(entry("port", &secure.value, secure.place.clone()));
+    found.entries.push(entry("tls-on-port", "only", secure.place.clone()));
+    if let Some(address) = address {
+        let line = Line { name: "clientPortAddress".to_owned(), ..address.clone() };
+        plain(&line, found)?;
     }
     Ok(())
 }
 
 fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
     match (line.name.as_str(), line.value.as_str()) {
+        ("ssl.authProvider", provider) if provider != "x509" => {
+            refuse(line, "the owner of a certificate is known by its subject alone (x509); remove the line")
+        }
         (SECURE_PORT | METRICS_PORT, _) | (ADMIN_ENABLED, "false") => Ok(()),
         (METRICS_CLASS, class) if class.ends_with(PROMETHEUS) => Ok(()),
         // The folder may be made only if both of the keys allow it, and both do by themselves.

@@ -70,15 +70,12 @@ pub const ABSENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "There is no TLS for clients and for admin HTTP.",
+        "There is no TLS for admin HTTP, and connections are not counted by their certificates.",
         &[
             "cnxn_closed_without_zk_server_running",
             "insecure_admin_count",
             "non_mtls_local_conn_count",
             "non_mtls_remote_conn_count",
-            "outstanding_tls_handshake",
-            "tls_handshake_exceeded",
-            "unsuccessful_handshake",
         ],
     ),
     (

@@ -58,7 +58,10 @@ metrics! {
         |f| size(f.stats.reply_bytes, |bytes| bytes.max);
     "min_client_response_size", Gauge, "Bytes of the smallest reply; -1 before the first.",
         |f| size(f.stats.reply_bytes, |bytes| bytes.min);
-    "auth_failed_count", Gauge, "Authentications that failed. ZooKeeper counts those with certificates alone.", |f| Value::Whole(f.stats.auth_failed);
+    "auth_failed_count", Gauge, "Authentications that failed. ZooKeeper counts those with certificates alone.",
+        |f| Value::Whole(f.stats.auth_failed + f.stats.tls.refused);
+    "outstanding_tls_handshake", Gauge, "TLS handshakes of clients under way.",
+        |f| Value::Whole(f.stats.tls.under_way);
     "quorum_size", Gauge, "Servers of the ensemble that have a vote; absent on a server that stands alone.",
         |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.voters()));
     "learners", Gauge, "At the leader: servers that are connected to it, voters and observers.",
@@ -109,6 +112,10 @@ metrics! {
     "response_bytes", Counter, "Bytes sent to clients, watch events included.",
         |f| Value::Whole(f.stats.bytes_sent);
     "watch_bytes", Counter, "Bytes of watch events, the lengths before them left out.", |f| Value::Whole(f.stats.watch_bytes);
+    "tls_handshake_exceeded", Counter, "Connections turned away because too many TLS handshakes were under way.",
+        |f| Value::Whole(f.stats.tls.exceeded);
+    "unsuccessful_handshake", Counter, "TLS handshakes of clients that failed.",
+        |f| Value::Whole(f.stats.tls.failed);
     "large_requests_rejected", Counter, "Requests longer than max-request-bytes.",
         |f| Value::Whole(f.stats.frames_too_large);
     "looking_count", Counter, "Times that the server, or one of its partitions, has begun to look for a leader.",
@@ -175,6 +182,12 @@ metrics! {
     "jvm_pause_time_ms", Quantiles, "Always empty: there is no JVM that could pause.",
         |_| Value::Spread(Histogram::default(), COUNT);
 
+    "stoa_tls_handshakes_total", Counter, "TLS handshakes of clients that were done.",
+        |f| Value::Whole(f.stats.tls.done);
+    "stoa_tls_reloads_total", Counter, "Changed certificates of TLS for clients that were taken without a restart.",
+        |f| Value::Whole(f.stats.tls.reloads);
+    "stoa_tls_failed_reloads_total", Counter, "Changed certificates of TLS for clients that could not be used; those before went on.",
+        |f| Value::Whole(f.stats.tls.failed_reloads);
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);

@@ -140,6 +140,25 @@ pub struct SnapshotDone {
     pub bytes: u64,
 }
 
+/// What has been counted of TLS of clients since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Handshakes under way.
+    pub under_way: u64,
+    /// Handshakes that were done.
+    pub done: u64,
+    /// Handshakes that failed.
+    pub failed: u64,
+    /// Of these, those in which the client's certificate was refused, or missing.
+    pub refused: u64,
+    /// Connections turned away because too many handshakes were under way.
+    pub exceeded: u64,
+    /// Changed certificates that were taken.
+    pub reloads: u64,
+    /// Changed certificates that could not be used.
+    pub failed_reloads: u64,
+}
+
 /// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
 /// from the start of the server; those that `srst` begins anew are marked.
 #[derive(Clone, Debug, Default)]
@@ -216,6 +235,8 @@ pub struct Stats {
     pub sessions_expired: u64,
     /// Authentications that failed.
     pub auth_failed: u64,
+    /// TLS of clients, of the whole process.
+    pub tls: Tls,
     /// Frames over the limit.
     pub frames_too_large: u64,
     /// The extensions that are registered.

@@ -244,7 +244,7 @@ impl Checker {
         let proved: Vec<Identity> = match Request::decode(Opcode::Auth, reader) {
             Ok(Request::Auth { scheme: "digest", auth }) if std::str::from_utf8(auth).is_ok() => {
                 let id = stoa_core::digest_id(&String::from_utf8_lossy(auth));
-                let is_super = self.config.super_digest.as_ref() == Some(&id);
+                let is_super = self.config.authentication.super_digest.as_ref() == Some(&id);
                 let rank = is_super.then(|| ("super".to_owned(), String::new()));
                 rank.into_iter().chain([("digest".to_owned(), id)]).collect()
             }

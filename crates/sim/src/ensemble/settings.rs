@@ -250,7 +250,10 @@ pub(crate) fn config() -> Config {
         heartbeat_ms: 20,
         election_heartbeats: 8,
         kept_bytes: 4 << 10,
-        super_digest: Some(digest_id(SUPER)),
+        authentication: stoa_core::Authentication {
+            super_digest: Some(digest_id(SUPER)),
+            ..Default::default()
+        },
         reconfig_enabled: true,
         limits: Limits { handshake_ms: 2000, connections_per_address: 0, ..Limits::default() },
         ..Config::default()

@@ -49,7 +49,10 @@ fn config() -> Config {
         tick_ms: 100,
         session_timeout_min_ms: 400,
         session_timeout_max_ms: 4000,
-        super_digest: Some(stoa_core::digest_id(SUPER_USER)),
+        authentication: stoa_core::Authentication {
+            super_digest: Some(stoa_core::digest_id(SUPER_USER)),
+            ..Default::default()
+        },
         reap_interval_ms: 700,
         reap_max: 8,
         snapshot_updates: 150,

@@ -1,5 +1,7 @@
 use std::io;
+use std::net::IpAddr;
 
+use super::super::kind::TlsOnPort;
 use super::super::load::{Loaded, Machine, resolve};
 use super::*;
 
@@ -205,17 +207,58 @@ fn what_would_open_the_server_is_refused() {
         "sessionRequireClientSASLAuth=true",
         "enforce.auth.enabled=true",
         "secureClientPort=2281",
+        "ssl.crl=true",
+        "ssl.ocsp=true",
+        "ssl.keyStore.type=BCFKS",
+        "ssl.authProvider=own",
+        "ssl.clientAuth=maybe",
+        "ssl.clientHostnameVerification=true",
         "quorum.auth.learnerRequireSasl=true",
         "quorum.auth.learnerRequireSasl=yes",
         "ssl.quorum.crl=True",
     ] {
         assert!(load(text).is_err(), "{text}");
     }
-    let servers = "secureClientPort=2281\nserver.1=a:1:2;2181\n";
-    assert!(load(servers).is_ok());
-    assert!(load(&format!("{servers}server.2=b:1:2\n")).is_err());
     assert_eq!(load("enforce.auth.enabled=false").unwrap().warnings.len(), 1);
-    assert_eq!(load("clientPort=1\nsecureClientPort=2281").unwrap().warnings.len(), 1);
+}
+
+const STORES: &str =
+    "ssl.keyStore.location=/k.jks\nssl.trustStore.location=/t.jks\nssl.trustStore.password=x\n";
+
+/// A port that is to be secure is never one in the clear.
+#[test]
+fn a_secure_port_is_a_second_one_or_the_only_one() {
+    let ports = |text: &str| {
+        let loaded = load(&format!("{STORES}{text}")).unwrap();
+        assert_eq!(loaded.warnings, [""; 0]);
+        let settings = loaded.settings;
+        (settings.port, settings.tls_on_port, settings.secure_port, settings.bind, settings.secure_bind)
+    };
+    let (any, one) = (IpAddr::from([0; 16]), IpAddr::from([127, 0, 0, 1]));
+    let alone = "secureClientPort=2281\nsecureClientPortAddress=127.0.0.1\n";
+    assert_eq!(ports(alone), (2281, TlsOnPort::Only, 0, one, Some(one)));
+    let both = format!("clientPort=2181\n{alone}");
+    assert_eq!(ports(&both), (2181, TlsOnPort::No, 2281, any, Some(one)));
+    assert_eq!(ports("client.portUnification=true\n"), (2181, TlsOnPort::Also, 0, any, None));
+    let servers = load(&format!("{STORES}secureClientPort=2281\nserver.1=a:1:2;2181\n")).unwrap().settings;
+    assert_eq!((servers.port, servers.secure_port), (2181, 2281));
+}
+
+#[test]
+fn tls_is_not_begun_with_half_of_what_it_needs() {
+    let no_certificate = load("clientPort=1\nsecureClientPort=2").unwrap_err().to_string();
+    assert!(no_certificate.contains("TLS for clients needs a certificate"), "{no_certificate}");
+    let store = "clientPort=1\nsecureClientPort=2\nssl.keyStore.location=/k\n";
+    let no_authority = load(store).unwrap_err().to_string();
+    assert!(no_authority.contains("none can be believed"), "{no_authority}");
+    assert!(load(&format!("{store}ssl.clientAuth=NONE")).is_ok());
+    let twice = format!("{store}ssl.clientAuth=none\nssl.keyStore.password=x\nssl.keyStore.passwordPath=/p");
+    assert!(load_beside(&twice, &[("/p", "y\n")]).unwrap_err().to_string().contains("leave one of them out"));
+    let by_file = format!("{store}ssl.clientAuth=none\nssl.keyStore.passwordPath=/p");
+    let settings = load_beside(&by_file, &[("/p", "secret\n")]).unwrap().settings;
+    assert_eq!(settings.tls_password.as_deref(), Some("secret"));
+    let unused = load("ssl.keyStore.location=/k\n").unwrap().warnings;
+    assert_eq!(unused.len(), 1, "{unused:?}");
 }
 
 #[test]
