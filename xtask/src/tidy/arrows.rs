@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     (
         "stoa",
         &[
@@ -41,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("stoa-timeline", &["stoa-group", "stoa-wire"]),
     ("stoa-model", &[]),
     ("stoa-proxy", &[]),
+    ("stoa-sasl", &[]),
     ("stoa-storage", &[]),
     ("stoa-wire", &[]),
 ];
