@@ -253,12 +253,20 @@ fn is_principal(id: &str) -> bool {
     !realm.contains(['@', '/']) && name.split('/').count() <= 2
 }
 
-/// `attribute=value` parts, separated by commas. The empty name is valid.
+/// `attribute=value` parts, separated by commas, semicolons or plus signs, none of which stands behind a backslash or
+/// between quotes (RFC 2253). The empty name is valid.
 fn is_distinguished_name(id: &str) -> bool {
-    id.is_empty()
-        || id
-            .split(',')
-            .all(|part| part.split_once('=').is_some_and(|(attribute, _)| !attribute.trim().is_empty()))
+    let (mut is_escaped, mut is_quoted) = (false, false);
+    let mut parts = id.split(|character: char| {
+        let is_plain = !core::mem::replace(&mut is_escaped, false);
+        is_escaped = is_plain && character == '\\';
+        is_quoted ^= is_plain && character == '"';
+        is_plain && !is_quoted && matches!(character, ',' | ';' | '+')
+    });
+    let is_part =
+        |part: &str| part.split_once('=').is_some_and(|(attribute, _)| !attribute.trim().is_empty());
+    let are_parts = id.is_empty() || parts.all(is_part);
+    are_parts && !is_escaped && !is_quoted
 }
 
 /// So many bytes the identities may have, at most, for which `auth` stands in an ACL: each time it stands there
@@ -324,6 +332,18 @@ mod tests {
 
     fn identity(scheme: &str, id: &str) -> Identity {
         Identity { scheme: scheme.into(), id: id.into() }
+    }
+
+    #[test]
+    fn names_of_subjects_are_told_from_other_text() {
+        for name in
+            ["", "CN=a", "CN=a,O=b", "CN=a+OU=b, C=DE", r"O=Acme\, Inc,C=DE", r#"O="Acme, Inc";C=DE"#, "O="]
+        {
+            assert!(is_distinguished_name(name), "{name}");
+        }
+        for other in ["anna", "CN=a,b", "=a", "CN=a,", r"CN=a\", r#"CN="a"#, r"O=Acme\\, Inc"] {
+            assert!(!is_distinguished_name(other), "{other}");
+        }
     }
 
     fn encoded(entries: &[Acl<'_>]) -> Vec<u8> {

@@ -42,6 +42,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("stoa-timeline", &["stoa-group", "stoa-wire"]),
     ("stoa-model", &[]),
     ("stoa-proxy", &[]),
+    ("stoa-sasl", &[]),
     ("stoa-storage", &[]),
     ("stoa-wire", &[]),
 ];

@@ -1,0 +1,64 @@
+use super::*;
+
+fn acceptor() -> Acceptor {
+    Acceptor::new(Config::new().user("bob", Secret::new("secret"))).unwrap()
+}
+
+fn failure(step: Step) -> String {
+    match step {
+        Step::Failed(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Said by pure-sasl 0.6.2 to the challenge with the nonce of 32 sevens, with its random cnonce.
+const PURE_SASL: &[u8] = include_bytes!("../../tests/recorded/pure-sasl-response");
+
+/// Said by the SaslClient of Java 17 to the same.
+const JDK: &[u8] = include_bytes!("../../tests/recorded/jdk-response");
+
+#[test]
+fn recorded_clients_are_let_in() {
+    for (response, rspauth) in [
+        (PURE_SASL, &include_bytes!("../../tests/recorded/pure-sasl-rspauth")[..]),
+        (JDK, &include_bytes!("../../tests/recorded/jdk-rspauth")[..]),
+    ] {
+        let mut exchange = acceptor().begin();
+        assert!(matches!(exchange.step(b"", 0, [7; 32]), Step::Challenge(_)));
+        let done = Step::Done { token: Some(rspauth.to_vec()), name: "bob".to_owned() };
+        assert_eq!(exchange.step(response, 0, [0; 32]), done);
+        assert_eq!(failure(exchange.step(response, 0, [0; 32])), "the exchange is over");
+        // The nonce is another one the next time.
+        let mut exchange = acceptor().begin();
+        exchange.step(b"", 0, [8; 32]);
+        assert!(failure(exchange.step(response, 0, [0; 32])).contains("nonce"));
+    }
+}
+
+#[test]
+fn the_first_token_tells_the_mechanism() {
+    let mut exchange = acceptor().begin();
+    assert!(failure(exchange.step(&[0x60, 3, 1, 2, 3], 0, [0; 32])).contains("GSSAPI, which has no keytab"));
+    assert_eq!(failure(exchange.step(b"", 0, [0; 32])), "the exchange is over");
+    assert!(failure(acceptor().begin().step(b"x", 0, [0; 32])).contains("0x78 is of neither"));
+}
+
+#[test]
+fn tokens_are_bounded() {
+    let long = vec![0; TOKEN_BYTES_MAX + 1];
+    assert!(failure(acceptor().begin().step(&long, 0, [0; 32])).contains("more than 65536"));
+}
+
+#[test]
+fn nothing_that_is_printed_has_a_password() {
+    let config = Config::new().user("bob", Secret::new("hunter2"));
+    assert!(!format!("{config:?}").contains("hunter2"));
+    assert!(!format!("{:?}", Acceptor::new(config).unwrap()).contains("hunter2"));
+}
+
+#[test]
+fn a_configuration_is_checked() {
+    assert_eq!(Acceptor::new(Config::new()).unwrap_err().to_string(), "SASL has no users");
+    let config = Config::new().user("bob", Secret::new("x")).rules("NONE");
+    assert!(Acceptor::new(config).unwrap_err().to_string().contains("rule 1"));
+}
