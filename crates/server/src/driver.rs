@@ -18,8 +18,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use stoa_core::{
-    Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, Shard, SnapshotOutput,
+    Append, CloseReason, ConnectError, Connection, ConnectionId, Now, Output, SaslToken, Shard,
+    SnapshotOutput,
 };
+use stoa_sasl::Exchange;
 use stoa_wire::PREAMBLE;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -38,6 +40,7 @@ use crate::meter::LogMeter;
 use crate::occupied::Occupied;
 use crate::peers::PeerEvent;
 use crate::process::{Process, Serves};
+use crate::sasl::ClientSasl;
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
@@ -61,6 +64,8 @@ pub(crate) struct Peer {
     writer: OwnedWriteHalf,
     /// Where it is not in the clear.
     channel: Option<RefCell<Channel>>,
+    /// How far it is with SASL.
+    exchange: RefCell<Option<Exchange>>,
     /// Bytes received that the core did not consume yet.
     carry: RefCell<Vec<u8>>,
     /// Output could not be written at once: the task waits for the socket.
@@ -307,6 +312,7 @@ impl Driver {
         let peer = Rc::new(Peer {
             writer,
             channel: channel.map(RefCell::new),
+            exchange: RefCell::default(),
             carry: RefCell::new(Vec::new()),
             blocked: Cell::new(false),
             paused: Cell::new(false),
@@ -439,7 +445,25 @@ impl Driver {
             }
             server.turn_ended(self.now());
         }
+        if let Some(sasl) = &self.process.sasl {
+            self.answer_tokens(sasl);
+        }
         self.after_input();
+    }
+
+    /// Looks at the tokens that clients have sent.
+    fn answer_tokens(&self, sasl: &ClientSasl) {
+        let mut server = self.server.borrow_mut();
+        while let Some(SaslToken { connection, xid, token }) = server.poll_sasl() {
+            let Some(peer) = self.peer(connection) else { continue };
+            let (step, why) = sasl.step(&mut peer.exchange.borrow_mut(), &token);
+            if let Some(why) = why {
+                let address = server.connection(connection).map(|connection| connection.peer);
+                let address = address.map(|address| address.to_string()).unwrap_or_default();
+                self.process.complaints.say(&format!("connection from {address}: SASL failed: {why}"));
+            }
+            server.sasl_answered(connection, xid, step, self.now());
+        }
     }
 
     /// Carries out what the core wants done after an input.

@@ -38,6 +38,7 @@ pub mod progress;
 mod random;
 mod recover;
 mod recovery;
+mod sasl;
 mod serve;
 mod snapshot_thread;
 mod source;

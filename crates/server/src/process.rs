@@ -11,6 +11,7 @@ use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
 use crate::farewell::Farewells;
+use crate::sasl::ClientSasl;
 use crate::tls::ClientTls;
 
 /// The version in the form of a ZooKeeper version.
@@ -80,6 +81,8 @@ pub struct Process {
     pub(crate) complaints: Complaints,
     /// TLS of clients, where they have it.
     pub(crate) tls: Option<Arc<ClientTls>>,
+    /// SASL of clients, where it is offered.
+    pub(crate) sasl: Option<ClientSasl>,
 }
 
 impl Process {
@@ -103,12 +106,13 @@ impl Process {
             pages,
             complaints,
             tls: None,
+            sasl: None,
         }
     }
 
-    /// The same with TLS for clients.
-    pub(crate) fn with_tls(self, tls: Option<Arc<ClientTls>>) -> Process {
-        Process { tls, ..self }
+    /// The same with TLS and SASL for clients.
+    pub(crate) fn with_doors(self, tls: Option<Arc<ClientTls>>, sasl: Option<ClientSasl>) -> Process {
+        Process { tls, sasl, ..self }
     }
 
     /// The port that clients connect to.

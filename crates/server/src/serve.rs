@@ -28,6 +28,7 @@ use crate::own_ports::{Listeners, OwnPorts, Sockets};
 use crate::peers::PeerPort;
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
+use crate::sasl::ClientSasl;
 use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
@@ -58,7 +59,8 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let secure = secure_socket(&settings)?;
     let port = sockets.client_port().unwrap_or(settings.port);
     let tls = ClientTls::begin(&settings)?;
-    let process = Arc::new(Process::new(settings, port).with_tls(tls));
+    let sasl = ClientSasl::begin(&settings)?;
+    let process = Arc::new(Process::new(settings, port).with_doors(tls, sasl));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     admin::start(&process, questions_in.clone());
@@ -158,9 +160,9 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
         skip_acl: settings.skip_acl,
         extended_types: settings.extended_types,
         x509_scheme: settings.has_client_tls(),
+        sasl_scheme: settings.sasl_config.is_some(),
         unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
         hash_seed: u64::from_ne_bytes(random::bytes()?),
-        ..TreeOptions::default()
     };
     let mut config = core_config(settings);
     config.partitions = partitions;
@@ -243,7 +245,11 @@ fn core_config(settings: &Settings) -> Config {
         authentication: Authentication {
             digest: settings.digest_algorithm,
             super_digest: settings.super_digest.clone(),
-            ..Authentication::default()
+            has_digest: settings.digest,
+            ensemble_names: settings.ensemble_names.clone(),
+            has_sasl: settings.sasl_config.is_some(),
+            allows_failed_sasl: settings.allow_failed_sasl,
+            demands: settings.require_schemes.clone(),
         },
         reap_interval_ms,
         // At least one each time, unless there are to be none.

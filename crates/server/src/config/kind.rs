@@ -295,17 +295,22 @@ impl<K: Kind> Kind for Maybe<K> {
 /// The hash behind the digest scheme, by the names that Java has for them.
 pub(super) struct DigestHash;
 /// The name that is shown, and the others.
-const HASHES: [(DigestAlgorithm, &str, &[&str]); 5] = [
+const HASHES: [(DigestAlgorithm, &str, &[&str]); 9] = [
     (DigestAlgorithm::Sha1, "SHA1", &["SHA-1", "SHA"]),
     (DigestAlgorithm::Sha224, "SHA-224", &["SHA224"]),
     (DigestAlgorithm::Sha256, "SHA-256", &["SHA256"]),
     (DigestAlgorithm::Sha384, "SHA-384", &["SHA384"]),
     (DigestAlgorithm::Sha512, "SHA-512", &["SHA512"]),
+    (DigestAlgorithm::Sha3With224, "SHA3-224", &[]),
+    (DigestAlgorithm::Sha3With256, "SHA3-256", &[]),
+    (DigestAlgorithm::Sha3With384, "SHA3-384", &[]),
+    (DigestAlgorithm::Sha3With512, "SHA3-512", &[]),
 ];
 impl Kind for DigestHash {
     type Value = DigestAlgorithm;
     const PLACEHOLDER: &'static str = "ALGORITHM";
-    const EXPECTED: &'static str = "one of SHA1 SHA-224 SHA-256 SHA-384 SHA-512";
+    const EXPECTED: &'static str =
+        "one of SHA1 SHA-224 SHA-256 SHA-384 SHA-512 SHA3-224 SHA3-256 SHA3-384 SHA3-512";
     fn parse(text: &str) -> Option<DigestAlgorithm> {
         let is_one = |name: &&str| name.eq_ignore_ascii_case(text);
         HASHES

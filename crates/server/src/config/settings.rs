@@ -154,6 +154,30 @@ settings! {
     tls_reload: bool = "tls-reload" "STOA_TLS_RELOAD" Flag, "true", zoo ["client.certReload" Reading::True];
     /// The subject of the certificate whose owner passes every ACL.
     super_certificate: Option<String> = "super-certificate" "STOA_SUPER_CERTIFICATE" Maybe<Text>, "", zoo ["X509AuthenticationProvider.superUser" Reading::Own];
+    /// A login configuration (JAAS) with the users of DIGEST-MD5, the keytab and the principal of Kerberos, or both; with it clients are offered SASL.
+    sasl_config: Option<PathBuf> = "sasl-config" "STOA_SASL_CONFIG" Maybe<File>, "", zoo [];
+    /// The section of that file that counts.
+    sasl_section: String = "sasl-section" "STOA_SASL_SECTION" Text, "Server", zoo ["sasl.serverconfig" Reading::Own];
+    /// The names, as SASL proves them, of those who pass every ACL, with commas between them.
+    sasl_super_users: Vec<String> = "sasl-super-users" "STOA_SASL_SUPER_USERS" Names, "", zoo [];
+    /// The password of the user `super` of DIGEST-MD5, in place of one in the file.
+    sasl_super_password: Option<String> = "sasl-super-password" "STOA_SASL_SUPER_PASSWORD" Maybe<Secret>, "", zoo ["SASLAuthenticationProvider.superPassword" Reading::Own];
+    /// Whether a client that has failed to prove who it is by SASL is served as one that has not tried.
+    allow_failed_sasl: bool = "allow-failed-sasl" "STOA_ALLOW_FAILED_SASL" Flag, "false", zoo ["allowSaslFailedClients" Reading::True];
+    /// Whether the host is left out of names that Kerberos proves.
+    kerberos_remove_host: bool = "kerberos-remove-host" "STOA_KERBEROS_REMOVE_HOST" Flag, "false", zoo ["kerberos.removeHostFromPrincipal" Reading::True];
+    /// Whether the realm is left out of names that Kerberos proves.
+    kerberos_remove_realm: bool = "kerberos-remove-realm" "STOA_KERBEROS_REMOVE_REALM" Flag, "false", zoo ["kerberos.removeRealmFromPrincipal" Reading::True];
+    /// The rules by which names that Kerberos proves become short ones (`auth_to_local`, as Hadoop writes them); by default those of the own realm lose it.
+    kerberos_rules: Option<String> = "kerberos-rules" "STOA_KERBEROS_RULES" Maybe<Text>, "", zoo ["security.auth_to_local" Reading::Own];
+    /// The realm that these rules take for the own one; by default that of the server's principal.
+    kerberos_realm: Option<String> = "kerberos-realm" "STOA_KERBEROS_REALM" Maybe<Text>, "", zoo [];
+    /// The schemes of which a client has to have proved one before it is served, with commas between them: `digest`, `sasl`, `x509`; by default none has to.
+    require_schemes: Vec<String> = "require-schemes" "STOA_REQUIRE_SCHEMES" Names, "", zoo [];
+    /// Whether clients can prove who they are by a name and a password, with the scheme `digest`.
+    digest: bool = "digest" "STOA_DIGEST" Flag, "true", zoo ["DigestAuthenticationProvider.enabled" Reading::True];
+    /// What this ensemble is called: a client that names another one with the scheme `ensemble` is turned away. Several names have commas between them.
+    ensemble_names: Vec<String> = "ensemble-names" "STOA_ENSEMBLE_NAMES" Names, "", zoo ["ensembleAuthName" Reading::Own];
     /// How many connections may wait to be accepted.
     listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.

@@ -25,6 +25,7 @@ impl EnsembleSettings<'_> {
                 self.read_password(key, file)?;
             }
         }
+        self.check_schemes()?;
         let settings = &*self.settings;
         if !settings.has_client_tls() {
             let without = settings.tls_certificate.is_some().then_some("tls-certificate");
@@ -49,6 +50,30 @@ impl EnsembleSettings<'_> {
             return self.refuse("secure-port", "it is that of `port`: set tls-on-port to only for one port");
         }
         Ok(None)
+    }
+
+    /// Nobody could be served where a scheme is demanded that there is not.
+    fn check_schemes(&self) -> Result<(), ConfigError> {
+        let settings = &*self.settings;
+        for scheme in &settings.require_schemes {
+            let why = match scheme.as_str() {
+                "ip" => continue,
+                "digest" if settings.digest => continue,
+                "digest" => "digest is demanded of clients, and the setting digest is false",
+                "x509" if settings.has_client_tls() => continue,
+                "x509" => {
+                    "certificates are demanded of clients, and none has TLS: set secure-port or tls-on-port"
+                }
+                "sasl" if settings.sasl_config.is_some() => continue,
+                "sasl" => {
+                    "SASL is demanded of clients, and not offered: set sasl-config (STOA_SASL_CONFIG) to the login \
+                           configuration that java.security.auth.login.config names for ZooKeeper"
+                }
+                _ => "expected digest, sasl, x509 or ip",
+            };
+            return self.refuse("require-schemes", why);
+        }
+        Ok(())
     }
 
     fn read_password(&mut self, key: &'static str, file: PathBuf) -> Result<(), ConfigError> {

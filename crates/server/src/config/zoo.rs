@@ -99,18 +99,16 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("metricsProvider.*", "metrics are in Prometheus's format, at /metrics of the admin port"),
     ("jvm.pause.*", "there is no JVM"),
     ("jmx.*", "there is no JVM"),
-    ("authProvider.*", "the schemes are world, auth, digest, ip and, where clients have TLS, x509"),
+    (
+        "authProvider.*",
+        "the schemes are world, auth, digest, ip, and x509, sasl and ensemble where their settings are there",
+    ),
     ("X509AuthenticationProvider.*", "of certificates of clients, only who is the super user is set"),
-    ("SASLAuthenticationProvider.*", "there is no SASL in this release"),
-    ("sasl.*", "there is no SASL in this release"),
-    ("allowSaslFailedClients", "there is no SASL in this release"),
-    ("requireClientAuthScheme", "there is no SASL in this release"),
-    ("jaasLoginRenew", "there is no SASL in this release"),
-    ("kerberos.*", "there is no SASL in this release"),
-    ("superUser*", "there is no SASL in this release"),
+    ("sasl.*", "of SASL, the section of the login configuration is set; its file is sasl-config"),
+    ("requireClientAuthScheme", "ZooKeeper does not look at it; sessionRequireClientSASLAuth demands SASL"),
+    ("jaasLoginRenew", "a server that has a keytab needs no login that ends"),
+    ("kerberos.*", "of Kerberos, what is left out of names is set"),
     ("IPAuthenticationProvider.usexforwardedfor", "admin HTTP goes by the address of the connection"),
-    ("DigestAuthenticationProvider.enabled", "the digest scheme is always there"),
-    ("ensembleAuthName", "clients are not asked for the ensemble's name"),
     ("enableEagerACLCheck", "ACLs are always checked before a write is ordered"),
     ("emulate353TTLNodes", "TTL znodes are those of 3.5.4 and later"),
     ("forceSnapshotSync", RAFT),
@@ -129,22 +127,16 @@ pub(super) const TAKEN: &[(&str, Reading, &str)] = &[
         Reading::Path,
         "`peer-tls-certificate` and `peer-tls-key`, when it is in PEM and `sslQuorum` is `true`",
     ),
+    (DEMANDS_SASL, Reading::True, "`sasl`, for `require-schemes`"),
+    (DEMANDS_SOME, Reading::True, "`true` with `enforce.auth.schemes`, for `require-schemes`"),
+    (DEMANDED, Reading::Own, "`require-schemes`, when `enforce.auth.enabled` is `true`"),
+    ("superUser*", Reading::Own, "`sasl-super-users`, all of them together"),
     (TRUST_STORE, Reading::Path, "`peer-tls-authority`, when it is in PEM and `sslQuorum` is `true`"),
 ];
 
 /// What would leave the server less protected than the file asks for, or other servers with the say, if it
 /// were ignored: a key, how it is read if only some values ask for it, and why.
 pub(super) const REFUSED: &[(&str, Option<Reading>, &str)] = &[
-    (
-        "sessionRequireClientSASLAuth",
-        Some(Reading::True),
-        "this release has no SASL and cannot keep out clients without it; remove the line to serve without",
-    ),
-    (
-        "enforce.auth.enabled",
-        Some(Reading::True),
-        "this release cannot require a scheme of every client; remove the line to serve without",
-    ),
     ("quorum.auth.serverRequireSasl", Some(Reading::Strict), NO_QUORUM_SASL),
     ("quorum.auth.learnerRequireSasl", Some(Reading::Strict), NO_QUORUM_SASL),
     (
@@ -178,6 +170,10 @@ const METRICS_PORT: &str = "metricsProvider.httpPort";
 const PROMETHEUS: &str = "PrometheusMetricsProvider";
 const DYNAMIC_FILE: &str = "dynamicConfigFile";
 const SECURE_PORT: &str = "secureClientPort";
+const DEMANDS_SASL: &str = "sessionRequireClientSASLAuth";
+const DEMANDS_SOME: &str = "enforce.auth.enabled";
+const DEMANDED: &str = "enforce.auth.schemes";
+const SUPER_USER: &str = "superUser";
 const SECURE_ADDRESS: &str = "secureClientPortAddress";
 const ADMIN_ENABLED: &str = "admin.enableServer";
 const KEY_STORE: &str = "ssl.quorum.keyStore.location";
@@ -225,6 +221,7 @@ pub(super) fn read(path: &Path, text: &str, read: &ReadFile) -> Result<FileEntri
     }
     session_timeouts(&lines, &mut found)?;
     metrics(&lines, &mut found)?;
+    demands(&lines, &mut found)?;
     ports(&lines, &mut found)?;
     found.log_folder = find(&lines, LOG_FOLDER).map(|line| PathBuf::from(&line.value));
     Ok(found)
@@ -330,6 +327,28 @@ fn metrics(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// What clients have to prove, and who is a super user by SASL: of these there are several lines.
+fn demands(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
+    let is_asked = |name: &str| -> Result<Option<&Line>, ConfigError> {
+        let Some(line) = find(lines, name) else { return Ok(None) };
+        Ok(is_true(Reading::True, line)?.then_some(line))
+    };
+    if let Some(line) = is_asked(DEMANDS_SASL)? {
+        found.entries.push(entry("require-schemes", "sasl", line.place.clone()));
+    } else if let Some(line) = is_asked(DEMANDS_SOME)? {
+        let Some(schemes) = find(lines, DEMANDED).filter(|line| !line.value.is_empty()) else {
+            return refuse(line, "which schemes are demanded enforce.auth.schemes has to say");
+        };
+        found.entries.push(entry("require-schemes", &schemes.value, schemes.place.clone()));
+    }
+    let users: Vec<&Line> = lines.iter().filter(|line| line.name.starts_with(SUPER_USER)).collect();
+    if let Some(first) = users.first() {
+        let names: Vec<&str> = users.iter().map(|line| line.value.as_str()).collect();
+        found.entries.push(entry("sasl-super-users", &names.join(","), first.place.clone()));
+    }
+    Ok(())
+}
+
 /// Ports that other lines switch off or stand in for.
 fn ports(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
     // Last, so that it wins over a line for the port, which ZooKeeper would not look at.
@@ -364,6 +383,8 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
         ("ssl.authProvider", provider) if provider != "x509" => {
             refuse(line, "the owner of a certificate is known by its subject alone (x509); remove the line")
         }
+        (DEMANDS_SASL | DEMANDS_SOME | DEMANDED, _) => Ok(()),
+        (name, _) if name.starts_with(SUPER_USER) => Ok(()),
         (SECURE_PORT | METRICS_PORT, _) | (ADMIN_ENABLED, "false") => Ok(()),
         (METRICS_CLASS, class) if class.ends_with(PROMETHEUS) => Ok(()),
         // The folder may be made only if both of the keys allow it, and both do by themselves.
@@ -529,7 +550,7 @@ fn is_known(name: &str) -> bool {
         || name == SECURE_PORT
         || setting_of(name).is_some()
         || without_effect(name).is_some()
-        || TAKEN.iter().any(|(key, _, _)| *key == name)
+        || TAKEN.iter().any(|(pattern, _, _)| matches_pattern(pattern, name))
         || REFUSED.iter().any(|(pattern, _, _)| matches_pattern(pattern, name))
 }
 

@@ -42,7 +42,7 @@ fn the_sample_file_of_zookeeper_works_as_it_is() {
 
 #[test]
 fn every_key_with_a_setting_sets_it() {
-    let loaded = load(
+    let loaded = load_beside(
         "clientPort : 2182\nclientPortAddress 127.0.0.1\nclientPortListenBacklog=10\n\
          maxClientCnxns=0\nmaxCnxns=500\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n\
          autopurge.snapRetainCount=5\nsnapCount=1000\nsnapSizeLimitInKb=1024\n\
@@ -56,7 +56,17 @@ fn every_key_with_a_setting_sets_it() {
          DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
          DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
          db.autocreate=true\nserver.1=a:2888:3888\nreadonlymode.enabled=true\nlocalSessionsEnabled=true\n\
-         localSessionsUpgradingEnabled=TRUE\npartitions=1\n",
+         localSessionsUpgradingEnabled=TRUE\npartitions=1\nclient.portUnification=true\n\
+         secureClientPort=2281\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location=/k\n\
+         ssl.keyStore.password=x\nssl.trustStore.location=/t\nssl.trustStore.passwordPath=/p\n\
+         ssl.clientAuth=WANT\nssl.enabledProtocols=TLSv1.3\nssl.ciphersuites=TLS_AES_256_GCM_SHA384\n\
+         netty.server.outstandingHandshake.limit=-1\nclient.certReload=false\n\
+         X509AuthenticationProvider.superUser=CN=root,O=acme\nsasl.serverconfig=Zoo\n\
+         SASLAuthenticationProvider.superPassword=x\nallowSaslFailedClients=true\n\
+         kerberos.removeHostFromPrincipal=true\nkerberos.removeRealmFromPrincipal=true\n\
+         security.auth_to_local=DEFAULT\nDigestAuthenticationProvider.enabled=false\n\
+         ensembleAuthName=one,two\n",
+        &[("/p", "secret")],
     )
     .unwrap();
     assert_eq!(loaded.warnings.len(), 2, "only of what is dangerous: {:?}", loaded.warnings);
@@ -72,6 +82,29 @@ fn every_key_with_a_setting_sets_it() {
         ("partitions", "1"),
         ("port", "2182"),
         ("bind", "127.0.0.1"),
+        ("tls-on-port", "also"),
+        ("secure-port", "2281"),
+        ("secure-bind", "127.0.0.1"),
+        ("tls-certificate", "/k"),
+        ("tls-password", "set"),
+        ("tls-password-file", ""),
+        ("tls-authority", "/t"),
+        ("tls-authority-password", "set"),
+        ("tls-authority-password-file", "/p"),
+        ("tls-client-certificates", "want"),
+        ("tls-protocols", "TLSv1.3"),
+        ("tls-ciphers", "TLS_AES_256_GCM_SHA384"),
+        ("tls-max-handshakes", "0"),
+        ("tls-reload", "false"),
+        ("super-certificate", "CN=root,O=acme"),
+        ("sasl-section", "Zoo"),
+        ("sasl-super-password", "set"),
+        ("allow-failed-sasl", "true"),
+        ("kerberos-remove-host", "true"),
+        ("kerberos-remove-realm", "true"),
+        ("kerberos-rules", "DEFAULT"),
+        ("digest", "false"),
+        ("ensemble-names", "one,two"),
         ("listen-backlog", "10"),
         ("admin-port", "8081"),
         ("admin-bind", "127.0.0.1"),
@@ -219,7 +252,7 @@ fn what_would_open_the_server_is_refused() {
     ] {
         assert!(load(text).is_err(), "{text}");
     }
-    assert_eq!(load("enforce.auth.enabled=false").unwrap().warnings.len(), 1);
+    assert_eq!(load("enforce.auth.enabled=false").unwrap().settings, Settings::default());
 }
 
 const STORES: &str =
@@ -242,6 +275,28 @@ fn a_secure_port_is_a_second_one_or_the_only_one() {
     assert_eq!(ports("client.portUnification=true\n"), (2181, TlsOnPort::Also, 0, any, None));
     let servers = load(&format!("{STORES}secureClientPort=2281\nserver.1=a:1:2;2181\n")).unwrap().settings;
     assert_eq!((servers.port, servers.secure_port), (2181, 2281));
+}
+
+#[test]
+fn what_clients_have_to_prove_is_what_zookeeper_demands() {
+    let environment = [("STOA_SASL_CONFIG".to_owned(), "/jaas".to_owned())];
+    let read = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    let schemes = |text: &str| {
+        let machine = Machine { read: &read, host: "" };
+        let loaded = resolve(&[], &environment, Some((Path::new("zoo.cfg"), text)), machine);
+        loaded.unwrap().settings.require_schemes
+    };
+    let alone = load("sessionRequireClientSASLAuth=true").unwrap_err().to_string();
+    assert!(alone.contains("SASL is demanded of clients, and not offered"), "{alone}");
+    assert_eq!(
+        schemes("enforce.auth.enabled=true\nenforce.auth.schemes=digest, sasl\nsuperUser=a"),
+        ["digest", "sasl"]
+    );
+    assert_eq!(schemes("enforce.auth.schemes=digest"), [""; 0]);
+    let both = "sessionRequireClientSASLAuth=true\nenforce.auth.enabled=true\nenforce.auth.schemes=digest";
+    assert_eq!(schemes(both), ["sasl"]);
+    let users = load("superUser=anna\nsuperUser.1=hdfs/h@R\nsuperUser2=c").unwrap().settings.sasl_super_users;
+    assert_eq!(users, ["anna", "hdfs/h@R", "c"]);
 }
 
 #[test]
