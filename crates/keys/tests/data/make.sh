@@ -8,13 +8,13 @@ pass='-storepass changeit -keypass changeit'
 days='-validity 36500'
 
 # Stores of keytool: a key of each kind that there is.
-pair() { # file, type, alias, more
-    file=$1 type=$2 alias=$3
+pair() { # file, kind, alias, more
+    into=$1 as=$2 alias=$3
     shift 3
-    keytool -genkeypair -noprompt -keystore "$file" -storetype "$type" $pass $days -alias "$alias" \
+    keytool -genkeypair -noprompt -keystore "$into" -storetype "$as" $pass $days -alias "$alias" \
         -dname "CN=$alias,O=Stoa" "$@" 2> /dev/null
 }
-trusted() { # file, type, alias, certificate
+trusted() { # file, kind, alias, certificate
     keytool -importcert -noprompt -keystore "$1" -storetype "$2" -storepass changeit -alias "$3" -file "$4" 2> /dev/null
 }
 for type in jks p12; do
@@ -62,11 +62,11 @@ exported openssl-iterations.p12 -passout pass:changeit -iter 11000000 -nomac
 openssl pkcs12 -export -nokeys -in chain.pem -out openssl-unmarked.p12 -passout pass:changeit
 
 # What keytool makes of them, and trust stores.
-imported() { # from, file, type, more
-    from=$1 file=$2 type=$3
+imported() { # from, file, kind, more
+    from=$1 into=$2 as=$3
     shift 3
     keytool -importkeystore -noprompt -srckeystore "$from" -srcstoretype PKCS12 -srcstorepass changeit \
-        -destkeystore "$file" -deststoretype "$type" -deststorepass changeit "$@" 2> /dev/null
+        -destkeystore "$into" -deststoretype "$as" -deststorepass changeit "$@" 2> /dev/null
 }
 imported openssl.p12 chain.jks JKS
 imported openssl.p12 chain.p12 PKCS12
@@ -105,7 +105,6 @@ encrypted encrypted-sha512.pem -v2 aes-128-cbc -v2prf hmacWithSHA512
 encrypted encrypted-3des.pem -v2 des3 -v2prf hmacWithSHA1
 encrypted encrypted-pkcs12.pem -v1 PBE-SHA1-3DES
 encrypted encrypted-md5.pem -v1 PBE-MD5-DES -provider legacy -provider default
-encrypted encrypted-scrypt-large.pem -scrypt -scrypt_N 1048576 -scrypt_r 8 -scrypt_p 1
 { openssl rsa -in rsa.key -traditional -aes128 -passout pass:changeit 2> /dev/null; cat rsa-leaf.pem; } > encrypted-old.pem
 { cat leaf.pem; cat rsa.key; } > unfit.pem
 openssl req -x509 -new -newkey rsa:1024 -noenc -days 36500 -subj /CN=short -keyout short.key -out short.crt 2> /dev/null
