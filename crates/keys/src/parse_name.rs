@@ -89,9 +89,9 @@ fn is_kind(kind: &str) -> bool {
         return true;
     }
     let mut numbers = kind.strip_prefix("OID.").unwrap_or(&kind).split('.');
-    let is_number =
-        |digits: &&str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    let (Some(first), Some(second)) = (numbers.next().filter(is_number), numbers.next().filter(is_number)) else {
+    let is_number = |digits: &&str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let (Some(first), Some(second)) = (numbers.next().filter(is_number), numbers.next().filter(is_number))
+    else {
         return false;
     };
     // As large as they like, but for these two.

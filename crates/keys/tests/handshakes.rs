@@ -1,4 +1,5 @@
 //! Handshakes over memory: who is let in, and in which words somebody is not.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
 use stoa_keys::{
-    Choice, ClientTrust, Demand, KeyError, KeyStore, Revocation, ServerTrust, Unknown, client_config, key_store,
-    revocation_lists, server_config, trust_store, why,
+    Choice, ClientTrust, Demand, KeyError, KeyStore, Revocation, ServerTrust, Unknown, client_config,
+    key_store, revocation_lists, server_config, trust_store, why,
 };
 
 type Der = CertificateDer<'static>;
@@ -178,7 +179,10 @@ fn certificates_out_of_their_time_are_refused() {
     assert!(text.ends_with(" days ago"), "{text}");
     let early = authority.signs(|params| params.not_before = date_time_ymd(3000, 1, 1));
     let text = refused(&early, &trust);
-    assert!(text.starts_with("its certificate, or one that signed it, is not valid yet: it will be in "), "{text}");
+    assert!(
+        text.starts_with("its certificate, or one that signed it, is not valid yet: it will be in "),
+        "{text}"
+    );
     assert!(text.ends_with(" days; are the clocks right?"), "{text}");
 }
 
@@ -351,12 +355,21 @@ fn servers_are_checked_as_well() {
     let trusted = [authority.der()];
     let good = authority.signs(|_| ());
     assert_eq!(connects(&good, &trusted, true, "localhost"), Ok(()));
-    assert_eq!(connects(&good, &trusted, true, "elsewhere").unwrap_err(), "its certificate is for another host");
-    assert_eq!(connects(&good, &trusted, true, "127.0.0.1").unwrap_err(), "its certificate is for another host");
+    assert_eq!(
+        connects(&good, &trusted, true, "elsewhere").unwrap_err(),
+        "its certificate is for another host"
+    );
+    assert_eq!(
+        connects(&good, &trusted, true, "127.0.0.1").unwrap_err(),
+        "its certificate is for another host"
+    );
     assert_eq!(connects(&good, &trusted, false, "elsewhere"), Ok(()));
     // The host is not all that there is to check.
     let nobody = "its certificate is signed by nobody in the trust store";
-    assert_eq!(connects(&Authority::new("b").signs(|_| ()), &trusted, false, "localhost").unwrap_err(), nobody);
+    assert_eq!(
+        connects(&Authority::new("b").signs(|_| ()), &trusted, false, "localhost").unwrap_err(),
+        nobody
+    );
     let uses = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let text = connects(&authority.signs(|it| it.extended_key_usages = uses), &trusted, false, "localhost");
     assert!(text.clone().unwrap_err().starts_with("its certificate is for another use"), "{text:?}");
@@ -411,9 +424,8 @@ fn clients_come_back_by_tickets_of_the_same_settings() {
     for version in ["TLSv1.2", "TLSv1.3"] {
         let authority = Authority::new("a");
         let choice = Choice::new(&[version], &[""; 0]).unwrap();
-        let new = || {
-            Arc::new(server_config(authority.signs(|_| ()), needs(&[authority.der()]), &choice).unwrap())
-        };
+        let new =
+            || Arc::new(server_config(authority.signs(|_| ()), needs(&[authority.der()]), &choice).unwrap());
         let server = new();
         let trust = ServerTrust::new(vec![authority.der()], true, None).unwrap();
         let client = Arc::new(client_config(Some(authority.signs(|_| ())), trust, &choice).unwrap());
@@ -454,7 +466,10 @@ fn protocols_and_suites_are_those_asked_for() {
     let chosen = connect(&of(&[], &["TLS_CHACHA20_POLY1305_SHA256"]), &all()).unwrap();
     assert_eq!(chosen, (new, "TLS13_CHACHA20_POLY1305_SHA256".to_owned()));
     let only_new = of(&["TLSv1.3"], &[]);
-    assert_eq!(connect(&of(&["TLSv1.2"], &[]), &only_new).unwrap_err(), "it has no protocol in common with us");
+    assert_eq!(
+        connect(&of(&["TLSv1.2"], &[]), &only_new).unwrap_err(),
+        "it has no protocol in common with us"
+    );
     let other = of(&["TLSv1.3"], &["TLS_AES_256_GCM_SHA384"]);
     let another = of(&["TLSv1.3"], &["TLS_AES_128_GCM_SHA256"]);
     assert_eq!(connect(&other, &another).unwrap_err(), "it has no cipher suite in common with us");
@@ -464,7 +479,10 @@ fn protocols_and_suites_are_those_asked_for() {
 fn settings_that_cannot_be_meant_are_refused() {
     let error = |protocols: &[&str], suites: &[&str]| Choice::new(protocols, suites).unwrap_err();
     let unknown = error(&["TLSv1.1"], &[]);
-    assert_eq!(unknown, KeyError::Setting("there is no protocol TLSv1.1: there are TLSv1.2 and TLSv1.3".to_owned()));
+    assert_eq!(
+        unknown,
+        KeyError::Setting("there is no protocol TLSv1.1: there are TLSv1.2 and TLSv1.3".to_owned())
+    );
     let cbc = "TLS_RSA_WITH_AES_128_CBC_SHA";
     assert_eq!(
         error(&["TLSv1.3"], &[cbc, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]).to_string(),
@@ -477,13 +495,17 @@ fn settings_that_cannot_be_meant_are_refused() {
         ClientTrust::new(Vec::new(), Demand::Need, None).unwrap_err().to_string(),
         "there is no certificate that can be trusted in it"
     );
-    assert_eq!(trust_store(b"-----BEGIN X-----\n-----END X-----\n", None).unwrap_err(), KeyError::Missing("no certificate"));
+    assert_eq!(
+        trust_store(b"-----BEGIN X-----\n-----END X-----\n", None).unwrap_err(),
+        KeyError::Missing("no certificate")
+    );
 }
 
 /// More names of authorities than fit into what TLS has for them.
 #[test]
 fn a_trust_store_may_be_large() {
-    let many: Vec<Der> = (0..400).map(|at| Authority::new(&format!("{at} {}", "x".repeat(200))).der()).collect();
+    let many: Vec<Der> =
+        (0..400).map(|at| Authority::new(&format!("{at} {}", "x".repeat(200))).der()).collect();
     let authority = Authority::new("a");
     let trust = needs(&[many, vec![authority.der()]].concat());
     assert_eq!(comes_in(Some(&authority.signs(|_| ())), &trust), Ok(1));

@@ -1,11 +1,13 @@
 //! Key stores and trust stores as keytool and openssl have made them: `tests/data/make.sh`.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use stoa_keys::{
-    BYTES_MAX, Choice, ClientTrust, KeyError, KeyStore, StoreFormat, key_store, server_config, subject, trust_store,
+    BYTES_MAX, Choice, ClientTrust, KeyError, KeyStore, StoreFormat, key_store, server_config, subject,
+    trust_store,
 };
 
 const PASSWORD: Option<&str> = Some("changeit");
@@ -170,7 +172,10 @@ fn what_is_not_read_says_what_to_do() {
     let bouncy = [0x30, 7, 0x30, 2, 0x30, 0, 0x30, 1, 0];
     let bouncy = key_store(&bouncy, PASSWORD).unwrap_err().to_string();
     assert!(bouncy.starts_with("it is a store of the type BCFKS"), "{bouncy}");
-    assert!(bouncy.contains("-srcstoretype BCFKS -destkeystore NEW -deststoretype PKCS12 -provider"), "{bouncy}");
+    assert!(
+        bouncy.contains("-srcstoretype BCFKS -destkeystore NEW -deststoretype PKCS12 -provider"),
+        "{bouncy}"
+    );
     assert_eq!(
         error("leaf.der"),
         "it is a certificate in DER, which is not read: convert it with openssl x509 -inform DER -in OLD -out NEW.pem"
@@ -197,7 +202,9 @@ fn what_is_not_read_says_what_to_do() {
         let error = error(name);
         assert!(
             error.starts_with("the private key cannot be used (")
-                && error.ends_with("keys of RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, and Ed25519 can"),
+                && error.ends_with(
+                    "keys of RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, and Ed25519 can"
+                ),
             "{name}: {error}"
         );
     }
@@ -232,7 +239,9 @@ fn a_store_may_be_as_long_as_it_may_be() {
 /// Whatever is cut off, and whichever byte is another one, there is an answer.
 #[test]
 fn damage_anywhere_is_told() {
-    for name in ["p256.jks", "trust.jks", "chain-plain.p12", "trust-plain.p12", "openssl-plain.p12", "pkcs8.pem"] {
+    for name in
+        ["p256.jks", "trust.jks", "chain-plain.p12", "trust-plain.p12", "openssl-plain.p12", "pkcs8.pem"]
+    {
         let whole = data(name);
         for end in 0..whole.len() {
             let cut = &whole[..end];
