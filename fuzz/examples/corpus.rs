@@ -30,6 +30,7 @@ fn main() -> io::Result<()> {
     write("folder", edits())?;
     write("snapshot", snapshots())?;
     write("extension", programs(root)?)?;
+    write("key_store", stores(root)?)?;
     write(
         "zoo_cfg",
         [("alone", ALONE), ("ensemble", ENSEMBLE)].map(|it| configuration("zoo.cfg", it)).into(),
@@ -354,6 +355,32 @@ fn programs(root: &Path) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
     let mut programs: Vec<_> = names.into_iter().map(read).collect::<io::Result<_>>()?;
     programs.push(("everything", EVERYTHING.into()));
     Ok(programs)
+}
+
+/// What the target `key_store` takes: which of its ways, and a file.
+fn stores(root: &Path) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+    let data = root.join("../crates/keys/tests/data");
+    let files = [
+        ("jks", 0, "p256.jks"),
+        ("jks-trust", 2, "trust.jks"),
+        ("pkcs12", 1, "openssl-plain.p12"),
+        ("pkcs12-legacy", 0, "openssl-legacy.p12"),
+        ("pkcs12-trust", 3, "trust-plain.p12"),
+        ("pem", 1, "pkcs8.pem"),
+        ("pem-encrypted", 0, "encrypted.pem"),
+        ("pem-half", 1, "sec1-half.pem"),
+        ("pem-trust", 3, "chain.pem"),
+        ("subject", 6, "leaf.der"),
+    ];
+    let read = |(name, first, file)| Ok((name, [vec![first], fs::read(data.join(file))?].concat()));
+    let mut stores: Vec<_> = files.into_iter().map(read).collect::<io::Result<_>>()?;
+    // A pair is cut in its middle.
+    let [certificate, key] = ["leaf.pem", "leaf-key.pem"].map(|file| fs::read(data.join(file)));
+    let (certificate, mut key) = (certificate?, key?);
+    key.resize(certificate.len().max(key.len()), b'\n');
+    stores.push(("pem-pair", [vec![5], certificate, key].concat()));
+    stores.push(("name", b"\x08CN=\"a, b\"+OU=c\\,d; 2.5.4.3=#130161,O=\\41".to_vec()));
+    Ok(stores)
 }
 
 /// Everything that the language has.

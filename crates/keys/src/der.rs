@@ -154,14 +154,16 @@ mod tests {
         assert_eq!(number(&[2, 2, 0, 0x80]), Ok(128));
         assert_eq!(number(&[2, 5, 0, 0xff, 0xff, 0xff, 0xff]), Ok(u32::MAX));
         let wrong: [&[u8]; 4] = [&[2, 0], &[2, 1, 0x80], &[2, 5, 1, 0, 0, 0, 0], &[4, 1, 1]];
-        wrong.map(|wrong| assert!(number(wrong).is_err(), "{wrong:?}"));
+        assert!(wrong.iter().all(|wrong| number(wrong).is_err()));
     }
 
     #[test]
     fn what_is_no_der_is_refused() {
         let wrong: [&[u8]; 5] =
             [&[], &[0x30], &[0x3f, 0x81, 0], &[0x30, 0x85, 0, 0, 0, 0, 0], &[0x30, 0x84, 255, 255, 255, 255]];
-        wrong.map(|wrong| assert!(matches!(Reader(wrong).value(), Err(KeyError::Damaged(_))), "{wrong:?}"));
+        for wrong in wrong {
+            assert!(matches!(Reader(wrong).value(), Err(KeyError::Damaged(_))), "{wrong:?}");
+        }
         assert!(matches!(Reader(&[0x30, 0x80, 0, 0]).value(), Err(KeyError::Unsupported(_))));
     }
 }

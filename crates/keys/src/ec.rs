@@ -10,6 +10,10 @@ use crate::der::{BIT_STRING, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, conte
 /// 1.2.840.10045.2.1, id-ecPublicKey.
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 
+/// P-256 (1.2.840.10045.3.1.7) and P-384 (1.3.132.0.34): ring has no more.
+const CURVES: [&[u8]; 2] =
+    [&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07], &[0x2b, 0x81, 0x04, 0x00, 0x22]];
+
 /// A key without its public half.
 pub(crate) struct Half<'a> {
     /// The curve's object identifier.
@@ -26,6 +30,10 @@ impl<'a> Half<'a> {
             _ => return None,
         };
         parsed.ok().flatten()
+    }
+
+    pub(crate) fn has_known_curve(&self) -> bool {
+        CURVES.contains(&self.curve)
     }
 
     /// RFC 5208.

@@ -18,6 +18,9 @@ mod store;
 mod trust;
 mod why;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Choice, client_config, server_config};
 pub use error::KeyError;
 pub use name::subject;

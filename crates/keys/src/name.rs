@@ -65,7 +65,7 @@ fn print_attribute(out: &mut String, kind: &[u8], value: Value<'_>) -> Result<()
     out.push('=');
     if word.is_some() && TEXTS.contains(&value.tag) {
         // A BMPString as well, which is none: so does Java.
-        out.push_str(&escaped(&String::from_utf8_lossy(value.content)));
+        out.push_str(&escaped(&decoded(value.content)));
         return Ok(());
     }
     out.push('#');
@@ -73,6 +73,26 @@ fn print_attribute(out: &mut String, kind: &[u8], value: Value<'_>) -> Result<()
         let _ = write!(out, "{byte:02x}");
     });
     Ok(())
+}
+
+/// UTF-8. What is none is replaced as Java does it: half of a surrogate pair counts as one mistake, not as three.
+fn decoded(mut bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    loop {
+        let error = match std::str::from_utf8(bytes) {
+            Ok(rest) => return out + rest,
+            Err(error) => error,
+        };
+        let (good, bad) = bytes.split_at(error.valid_up_to());
+        out.push_str(&String::from_utf8_lossy(good));
+        out.push(char::REPLACEMENT_CHARACTER);
+        let len = match bad {
+            [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..] => 3,
+            [0xed, 0xa0..=0xbf, ..] => 2,
+            _ => error.error_len().unwrap_or(bad.len()),
+        };
+        bytes = &bad[len..];
+    }
 }
 
 /// RFC 2253, 2.4, as Java does it: `=` is escaped too, and a carriage return counts as space.
@@ -130,4 +150,41 @@ pub(crate) fn common_name(subject: &[u8]) -> Option<&str> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{from_hex, lines, shown};
+
+    /// What Java 17 has printed: `tests/data/make.sh`.
+    #[test]
+    fn names_are_printed_as_java_prints_them() {
+        let mut count = 0;
+        for (der, printed) in lines("names.txt") {
+            let name = from_hex(&der);
+            assert_eq!(print(&name).map(|text| shown(&text)), Ok(printed), "{der}");
+            count += 1;
+        }
+        assert!(count > 300, "{count}");
+    }
+
+    #[test]
+    fn a_name_that_is_cut_is_none() {
+        for (der, _) in lines("names.txt") {
+            let name = from_hex(&der);
+            for end in 0..name.len() {
+                assert!(print(&name[..end]).is_err(), "{der} cut at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn object_identifiers_have_bounds() {
+        assert_eq!(dotted(&[0x55, 4, 3]).as_deref(), Some("2.5.4.3"));
+        assert_eq!(dotted(&[0x88, 0x37, 3]).as_deref(), Some("2.999.3"));
+        assert_eq!(dotted(&[]), None);
+        assert_eq!(dotted(&[0x55, 0x84]), None);
+        assert_eq!(dotted(&[0xff; 30]), None);
+    }
 }

@@ -223,13 +223,16 @@ fn fitting(
     let public = certificates.iter().map(|certificate| Ok(Certificate::of(certificate)?.key));
     let public: Vec<PublicKey<'_>> = public.collect::<Result<_, KeyError>>()?;
     let found = if let Some(half) = Half::of(&key) {
+        if !half.has_known_curve() {
+            return Err(unusable("it is of another curve"));
+        }
         let whole = |(at, public)| {
             let key = half.with(public)?;
             any_supported_type(&key).is_ok().then_some((at, key))
         };
         public.iter().enumerate().find_map(whole)
     } else {
-        let own = any_supported_type(&key).map_err(|error| unusable(&error))?;
+        let own = any_supported_type(&key).map_err(|error| unusable(&error.to_string()))?;
         let own =
             own.public_key().ok_or_else(|| KeyError::Key("the private key has no public one".to_owned()))?;
         let own = PublicKey::of(Reader(&own).inside(SEQUENCE)?)?.bits;
@@ -238,7 +241,7 @@ fn fitting(
     found.ok_or_else(|| KeyError::Key("no certificate is for the private key".to_owned()))
 }
 
-fn unusable(error: &rustls::Error) -> KeyError {
+fn unusable(error: &str) -> KeyError {
     KeyError::Key(format!(
         "the private key cannot be used ({error}): keys of RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, \
          and Ed25519 can"
