@@ -58,7 +58,7 @@ fn nothing_that_is_printed_has_a_password() {
 
 #[test]
 fn a_configuration_is_checked() {
-    assert_eq!(Acceptor::new(Config::new()).unwrap_err().to_string(), "SASL has no users");
+    assert_eq!(Acceptor::new(Config::new()).unwrap_err().to_string(), "SASL has neither users nor a keytab");
     let config = Config::new().user("bob", Secret::new("x")).rules("NONE");
     assert!(Acceptor::new(config).unwrap_err().to_string().contains("rule 1"));
 }
