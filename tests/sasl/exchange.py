@@ -68,6 +68,10 @@ class Server(Lines):
         self.tokens.append(decode(answer))
         return word, decode(answer), name
 
+    def again(self):
+        """Begins another exchange with the same server."""
+        self.say("")
+
     def close(self):
         super().close()
         os.unlink(self.path)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::digest::{Challenged, Users};
 use crate::jaas::Login;
+use crate::kerberos::{Context, Service};
 use crate::names::Names;
 use crate::{Secret, shown};
 
@@ -12,9 +13,11 @@ use crate::{Secret, shown};
 pub const TOKEN_BYTES_MAX: usize = 64 << 10;
 
 /// Who may come, and how those are called who came.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     users: Users,
+    /// The bytes of a keytab, and whose keys in it count.
+    service: Option<(Vec<u8>, String)>,
     rules: String,
     default_realm: Option<String>,
     remove_host: bool,
@@ -25,6 +28,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             users: Users::new(),
+            service: None,
             rules: "DEFAULT".to_owned(),
             default_realm: None,
             remove_host: false,
@@ -53,6 +57,14 @@ impl Config {
     #[must_use]
     pub fn user(mut self, name: &str, password: Secret) -> Self {
         self.users.insert(name.to_owned(), password);
+        self
+    }
+
+    /// Takes clients with tickets for this principal, `zookeeper/HOST@REALM`, by its keys in the keytab with these bytes.
+    /// Without a realm it is the only one of that name in the keytab.
+    #[must_use]
+    pub fn keytab(mut self, keytab: &[u8], principal: &str) -> Self {
+        self.service = Some((keytab.to_vec(), principal.to_owned()));
         self
     }
 
@@ -85,6 +97,20 @@ impl Config {
     }
 }
 
+impl fmt::Debug for Config {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Config")
+            .field("users", &self.users)
+            .field("principal", &self.service.as_ref().map(|(_, principal)| principal))
+            .field("rules", &self.rules)
+            .field("default_realm", &self.default_realm)
+            .field("remove_host", &self.remove_host)
+            .field("remove_realm", &self.remove_realm)
+            .finish()
+    }
+}
+
 /// Why a configuration is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(String);
@@ -103,6 +129,7 @@ pub struct Acceptor(Arc<Shared>);
 
 struct Shared {
     users: Users,
+    service: Option<Service>,
     names: Names,
 }
 
@@ -118,13 +145,16 @@ impl Acceptor {
     /// # Errors
     /// When nobody could come, or the rules or the keytab are not as they should be.
     pub fn new(config: Config) -> Result<Self, Error> {
-        if config.users.is_empty() {
-            return Err(Error("SASL has no users".to_owned()));
+        if config.users.is_empty() && config.service.is_none() {
+            return Err(Error("SASL has neither users nor a keytab".to_owned()));
         }
-        let realm = config.default_realm.unwrap_or_default();
+        let service = config.service.map(|(keytab, principal)| Service::new(&keytab, &principal));
+        let service = service.transpose().map_err(Error)?;
+        let own_realm = || service.as_ref().map(|service| service.realm().to_owned());
+        let realm = config.default_realm.or_else(own_realm).unwrap_or_default();
         let names =
             Names::new(&config.rules, realm, config.remove_host, config.remove_realm).map_err(Error)?;
-        Ok(Self(Arc::new(Shared { users: config.users, names })))
+        Ok(Self(Arc::new(Shared { users: config.users, service, names })))
     }
 
     /// Begins an exchange with a client.
@@ -143,6 +173,13 @@ impl Acceptor {
 /// | --- | --- |
 /// | an empty token: DIGEST-MD5 | [`Step::Challenge`]: the digest-challenge |
 /// | the digest-response | [`Step::Done`] with a token, `rspauth` |
+/// | an AP-REQ that wants proof: GSSAPI | [`Step::Challenge`]: the AP-REP |
+/// | an empty token | [`Step::Challenge`]: that there are no security layers, wrapped |
+/// | that it wants none, wrapped | [`Step::Done`] without a token |
+///
+/// Who asks for no proof, as Java's client does, is told of the security layers at once. Whom the client would like to be
+/// with GSSAPI is of no account, as with ZooKeeper: the id is made of the name in the ticket.
+///
 ///
 /// What the clients do at the end:
 ///
@@ -164,8 +201,21 @@ pub struct Exchange {
 enum State {
     Begun,
     Digest(Challenged),
+    /// An AP-REP was sent.
+    Proved(Peer),
+    /// The security layers were offered.
+    Offered(Peer),
     Over,
 }
+
+/// A client of Kerberos.
+struct Peer {
+    name: String,
+    context: Context,
+}
+
+/// That there is no security layer, and so nothing that it could hold (RFC 4752 section 3.2).
+const NO_LAYER: [u8; 4] = [1, 0, 0, 0];
 
 /// What a token leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,6 +241,8 @@ impl fmt::Debug for Exchange {
         let state = match self.state {
             State::Begun => "begun",
             State::Digest(_) => "challenged",
+            State::Proved(_) => "proved",
+            State::Offered(_) => "offered",
             State::Over => "over",
         };
         formatter.debug_tuple("Exchange").field(&state).finish()
@@ -207,23 +259,26 @@ impl Exchange {
         }
     }
 
-    fn advance(&mut self, token: &[u8], _now_ms: u64, random: [u8; 32]) -> Result<Step, String> {
+    fn advance(&mut self, token: &[u8], now_ms: u64, random: [u8; 32]) -> Result<Step, String> {
         let state = core::mem::replace(&mut self.state, State::Over);
         if token.len() > TOKEN_BYTES_MAX {
             return Err(format!("a token has {} bytes, more than {TOKEN_BYTES_MAX}", token.len()));
         }
         match state {
-            State::Begun => self.begin(token, random),
+            State::Begun => self.begin(token, now_ms, random),
             State::Digest(challenged) => {
                 let proved = challenged.finish(token, &self.shared.users)?;
                 self.done(&proved.name, Some(proved.token))
             }
+            State::Proved(peer) if token.is_empty() => self.offer(peer),
+            State::Proved(_) => Err("the client says something where it has nothing to say".to_owned()),
+            State::Offered(peer) => self.choice(peer, token),
             State::Over => Err("the exchange is over".to_owned()),
         }
     }
 
     /// The first token tells the mechanism.
-    fn begin(&mut self, token: &[u8], random: [u8; 32]) -> Result<Step, String> {
+    fn begin(&mut self, token: &[u8], now_ms: u64, random: [u8; 32]) -> Result<Step, String> {
         match token.first() {
             None if self.shared.users.is_empty() => {
                 Err("the client asks for DIGEST-MD5, which has no users here".to_owned())
@@ -233,11 +288,45 @@ impl Exchange {
                 self.state = State::Digest(challenged);
                 Ok(Step::Challenge(challenge))
             }
-            Some(0x60) => Err("the client asks for GSSAPI, which has no keytab here".to_owned()),
+            Some(0x60) => self.begin_kerberos(token, now_ms, random),
             Some(first) => Err(format!(
                 "a first token that begins with {first:#04x} is of neither mechanism: one of DIGEST-MD5 is empty, one \
                  of GSSAPI begins with 0x60"
             )),
+        }
+    }
+
+    fn begin_kerberos(&mut self, token: &[u8], now_ms: u64, random: [u8; 32]) -> Result<Step, String> {
+        let Some(service) = &self.shared.service else {
+            return Err("the client asks for GSSAPI, which has no keytab here".to_owned());
+        };
+        let accepted = service.accept(token, now_ms, random)?;
+        let peer = Peer { name: accepted.name, context: accepted.context };
+        match accepted.reply {
+            Some(reply) => {
+                self.state = State::Proved(peer);
+                Ok(Step::Challenge(reply))
+            }
+            None => self.offer(peer),
+        }
+    }
+
+    /// Tells which security layers there are.
+    fn offer(&mut self, mut peer: Peer) -> Result<Step, String> {
+        let token = peer.context.wrap(&NO_LAYER)?;
+        self.state = State::Offered(peer);
+        Ok(Step::Challenge(token))
+    }
+
+    /// Takes the client's choice: a layer, the most that it holds, and whom the client would like to be.
+    fn choice(&self, mut peer: Peer, token: &[u8]) -> Result<Step, String> {
+        let choice = peer.context.unwrap(token)?;
+        match choice.split_first_chunk() {
+            Some(([1, _, _, _], _asked)) => self.done(&peer.name, None),
+            Some(([layer, ..], _)) => {
+                Err(format!("the client wants the security layer {layer}; there is 1, none"))
+            }
+            None => Err("the client's choice of a security layer is too short".to_owned()),
         }
     }
 

@@ -9,6 +9,7 @@
 mod acceptor;
 mod digest;
 pub mod jaas;
+mod kerberos;
 mod names;
 mod secret;
 

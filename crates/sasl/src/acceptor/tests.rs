@@ -58,7 +58,34 @@ fn nothing_that_is_printed_has_a_password() {
 
 #[test]
 fn a_configuration_is_checked() {
-    assert_eq!(Acceptor::new(Config::new()).unwrap_err().to_string(), "SASL has no users");
+    assert_eq!(Acceptor::new(Config::new()).unwrap_err().to_string(), "SASL has neither users nor a keytab");
     let config = Config::new().user("bob", Secret::new("x")).rules("NONE");
     assert!(Acceptor::new(config).unwrap_err().to_string().contains("rule 1"));
+}
+
+#[test]
+fn both_mechanisms_are_served_at_once() {
+    let keytab = include_bytes!("../../tests/recorded/server.keytab");
+    let now_ms = include_str!("../../tests/recorded/now_s").trim().parse::<u64>().unwrap() * 1000;
+    let config = Config::new().keytab(keytab, "zookeeper/localhost");
+    let only_kerberos = Acceptor::new(config.clone()).unwrap();
+    assert!(
+        failure(only_kerberos.begin().step(b"", now_ms, [7; 32])).contains("DIGEST-MD5, which has no users")
+    );
+    let both = Acceptor::new(config.user("bob", Secret::new("secret"))).unwrap();
+    let mut digest = both.begin();
+    digest.step(b"", now_ms, [7; 32]);
+    assert!(matches!(digest.step(JDK, now_ms, [7; 32]), Step::Done { .. }));
+    // Without proof of the server the offer comes at once, and must be answered with what only the client can make.
+    let token = include_bytes!("../../tests/recorded/jdk-ap-req");
+    let mut kerberos = both.begin();
+    let Step::Challenge(offer) = kerberos.step(token, now_ms, [7; 32]) else { panic!("no offer") };
+    assert_eq!(offer[16..20], NO_LAYER);
+    assert!(failure(kerberos.step(&offer, now_ms, [7; 32])).contains("says that it is the server's"));
+    // Another connection has seen the token.
+    assert!(failure(both.begin().step(token, now_ms, [7; 32])).contains("used before"));
+    let mutual = include_bytes!("../../tests/recorded/jdk-ap-req-mutual");
+    let mut kerberos = both.begin();
+    assert!(matches!(kerberos.step(mutual, now_ms, [7; 32]), Step::Challenge(_)));
+    assert!(failure(kerberos.step(b"x", now_ms, [7; 32])).contains("nothing to say"));
 }
