@@ -1,0 +1,189 @@
+//! Whom to trust, and what to show.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::{TlsFailure, TlsStream};
+
+/// How to speak TLS with servers. Made ready with [`TlsOptions::build`].
+///
+/// Certificates and keys are the bytes of files in PEM, PKCS12 or JKS, whichever they are.
+///
+/// ```no_run
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use stoa_client::{Options, tls::TlsOptions};
+///
+/// let tls = TlsOptions::new(&std::fs::read("authority.pem")?)
+///     .certificate(&std::fs::read("client.p12")?)
+///     .password("of the store")
+///     .build()?;
+/// let options = Options::new("zoo1.example:2281,zoo2.example:2281")?.tls(tls);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TlsOptions {
+    authority: Vec<u8>,
+    authority_password: Option<String>,
+    certificate: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+    password: String,
+    checks_host: bool,
+    server_name: Option<String>,
+}
+
+impl fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checks_host, server_name, .. } = self;
+        f.debug_struct("TlsOptions")
+            .field("checks_host", checks_host)
+            .field("server_name", server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why options for TLS cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsError {
+    what: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for TlsError {}
+
+impl TlsOptions {
+    /// Trusts servers whose certificates are of one of these authorities, or stand here themselves.
+    #[must_use]
+    pub fn new(authority: &[u8]) -> Self {
+        Self {
+            authority: authority.to_owned(),
+            authority_password: None,
+            certificate: None,
+            key: None,
+            password: String::new(),
+            checks_host: true,
+            server_name: None,
+        }
+    }
+
+    /// The password of the authorities' store; that of [`TlsOptions::password`] if not set.
+    #[must_use]
+    pub fn authority_password(self, password: &str) -> Self {
+        Self { authority_password: Some(password.to_owned()), ..self }
+    }
+
+    /// A certificate to show, with those that lead to its authority, and with its key if that is not given by
+    /// itself.
+    #[must_use]
+    pub fn certificate(self, certificate: &[u8]) -> Self {
+        Self { certificate: Some(certificate.to_owned()), ..self }
+    }
+
+    /// The private key of the certificate, in PEM, where that is in PEM too and without its key.
+    #[must_use]
+    pub fn key(self, key: &[u8]) -> Self {
+        Self { key: Some(key.to_owned()), ..self }
+    }
+
+    /// The password of keys and stores. None if not set.
+    #[must_use]
+    pub fn password(self, password: &str) -> Self {
+        Self { password: password.to_owned(), ..self }
+    }
+
+    /// Whether the certificate of a server has to be for its host. On if not set; whoever switches it off trusts
+    /// everybody with a certificate of the authority.
+    #[must_use]
+    pub fn check_host(self, checks_host: bool) -> Self {
+        Self { checks_host, ..self }
+    }
+
+    /// The name that certificates of servers have to be for; the host by which each is connected to if not set.
+    #[must_use]
+    pub fn server_name(self, server_name: &str) -> Self {
+        Self { server_name: Some(server_name.to_owned()), ..self }
+    }
+
+    /// Reads certificates and keys.
+    ///
+    /// # Errors
+    /// When they cannot be read, do not fit each other, or the server's name is none.
+    pub fn build(&self) -> Result<Tls, TlsError> {
+        let config = self.config().map_err(|what| TlsError { what })?;
+        if let Some(name) = &self.server_name {
+            name_of(name).map_err(|failure| TlsError { what: failure.to_string() })?;
+        }
+        let host = self.server_name.as_deref().map(Arc::from);
+        Ok(Tls { config: Arc::new(config), is_fixed: host.is_some(), host: host.unwrap_or_default() })
+    }
+
+    fn config(&self) -> Result<ClientConfig, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&self.authority) {
+            roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions().map_err(|e| e.to_string())?
+            .with_root_certificates(roots);
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| e.to_string())?;
+                builder.with_client_auth_cert(chain.map_err(|e| e.to_string())?, key).map_err(|e| e.to_string())
+            }
+            _ => Ok(builder.with_no_client_auth()),
+        }
+    }
+}
+
+/// TLS with servers, ready to begin. Clones share what makes later handshakes short.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    /// What certificates have to be for.
+    host: Arc<str>,
+    /// `host` is the same for all servers.
+    is_fixed: bool,
+}
+
+impl Tls {
+    /// The same for a server that is connected to by this name or address.
+    #[must_use]
+    pub fn to(&self, host: &str) -> Self {
+        if self.is_fixed { self.clone() } else { Self { host: host.into(), ..self.clone() } }
+    }
+
+    /// The same for servers that are connected to by other addresses than those that their certificates are for.
+    #[must_use]
+    pub fn fixed(self, host: &str) -> Self {
+        let this = self.to(host);
+        Self { is_fixed: true, ..this }
+    }
+
+    /// Begins TLS on a socket; [`TlsStream::handshake`] goes on.
+    ///
+    /// # Errors
+    /// When the host is no name that a certificate can be for.
+    pub fn begin<S: Read + Write>(&self, socket: S) -> io::Result<TlsStream<S>> {
+        let name = name_of(&self.host).map_err(TlsFailure::into_io)?;
+        TlsStream::new(Arc::clone(&self.config), name, socket)
+    }
+}
+
+fn name_of(host: &str) -> Result<ServerName<'static>, TlsFailure> {
+    // A name that is complete ends with a dot, which certificates leave out.
+    let name = host.strip_suffix('.').unwrap_or(host);
+    ServerName::try_from(name.to_owned()).map_err(|_| TlsFailure::of_name(host))
+}
