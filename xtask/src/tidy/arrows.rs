@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     (
         "stoa",
         &[
@@ -38,6 +38,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("stoa-client-core", &["stoa-wire"]),
     ("stoa-tree", &["stoa-wire"]),
     ("stoa-group", &[]),
+    ("stoa-keys", &[]),
     ("stoa-timeline", &["stoa-group", "stoa-wire"]),
     ("stoa-model", &[]),
     ("stoa-proxy", &[]),
