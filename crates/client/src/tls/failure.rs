@@ -1,6 +1,5 @@
 //! Why TLS does not come about, and what to do.
 
-use std::error::Error as _;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
@@ -17,14 +16,20 @@ pub struct TlsFailure {
 
 impl TlsFailure {
     pub(super) fn of(error: Error, has_certificate: bool) -> Self {
+        let why = stoa_keys::why(&error);
         let what = match &error {
-            Error::InvalidCertificate(why) => of_certificate(why),
-            Error::AlertReceived(alert) => of_alert(*alert, has_certificate),
-            Error::InvalidMessage(_) => format!("it does not speak TLS here ({error}): {OTHER_PORT}"),
-            Error::PeerIncompatible(_) => {
-                format!("it has no version or cipher of TLS in common with this client ({error}): let it have TLS 1.2 or 1.3")
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => format!("{why}: {TRUST}"),
+            Error::InvalidCertificate(CertificateError::BadSignature) => {
+                format!("its certificate is signed by another authority of the trusted one's name: {TRUST}")
             }
-            _ => format!("TLS failed: {error}"),
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {
+                of_another(&expected.to_str(), presented)
+            }
+            Error::AlertReceived(alert) if is_of_certificate(*alert) => {
+                format!("{why}: {}", certificate_help(has_certificate))
+            }
+            Error::InvalidMessage(_) => format!("{why}: {OTHER_PORT}"),
+            _ => why,
         };
         Self { what, cause: Some(error) }
     }
@@ -56,6 +61,7 @@ impl TlsFailure {
     }
 }
 
+const TRUST: &str = "trust the authority that has signed it, or the certificate itself";
 const OTHER_PORT: &str = "connect without TLS, or to its port for TLS";
 
 /// What may be wrong when a server is not content with what it is shown.
@@ -67,34 +73,16 @@ fn certificate_help(has_certificate: bool) -> &'static str {
     }
 }
 
-/// What is wrong with the server's certificate.
-fn of_certificate(why: &CertificateError) -> String {
-    match why {
-        // The signature is wrong where another authority has the same name.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate is not of the authority that is trusted: trust the authority that has signed it, \
-             or the certificate itself"
-                .to_owned()
-        }
-        CertificateError::NotValidForNameContext { expected, presented } => {
-            let names = match presented.as_slice() {
-                [] => "no name at all".to_owned(),
-                names => names.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", "),
-            };
-            let expected = expected.to_str();
-            format!(
-                "its certificate is for {names} and not for {expected}: connect by a name that it is for, \
-                 or switch off the check of names"
-            )
-        }
-        CertificateError::Expired
-        | CertificateError::ExpiredContext { .. }
-        | CertificateError::NotValidYet
-        | CertificateError::NotValidYetContext { .. } => {
-            format!("its certificate is not valid now ({why}): renew it, or set the clocks right")
-        }
-        _ => format!("its certificate cannot be accepted: {why}"),
-    }
+/// The server's certificate is for other hosts, which are told.
+fn of_another(expected: &str, presented: &[String]) -> String {
+    let names = match presented {
+        [] => "no host".to_owned(),
+        names => names.iter().take(NAMES_MAX).map(|name| plain(name)).collect::<Vec<_>>().join(", "),
+    };
+    format!(
+        "its certificate is for {names} and not for {expected}: connect by a name that it is for, or switch \
+         off the check of names"
+    )
 }
 
 /// A name without the kind that stands around it: `DnsName("a")`.
@@ -103,34 +91,26 @@ fn plain(name: &str) -> String {
     inner.trim_matches('"').chars().filter(|char| !char.is_control()).take(NAME_CHARS_MAX).collect()
 }
 
-/// What is shown of a name, whoever wrote it.
+/// What is shown of names, whoever wrote them.
 const NAME_CHARS_MAX: usize = 255;
+const NAMES_MAX: usize = 10;
 
-/// What the server has told before it closed the connection.
-fn of_alert(alert: Alert, has_certificate: bool) -> String {
-    match alert {
+/// Whether a server that says this may want another certificate, or one at all.
+fn is_of_certificate(alert: Alert) -> bool {
+    matches!(
+        alert,
         Alert::CertificateRequired
-        | Alert::NoCertificate
-        | Alert::BadCertificate
-        | Alert::UnsupportedCertificate
-        | Alert::CertificateRevoked
-        | Alert::CertificateExpired
-        | Alert::CertificateUnknown
-        | Alert::UnknownCA
-        | Alert::AccessDenied
-        | Alert::DecryptError => {
-            let whose = if has_certificate { "refuses this client's certificate" } else { "refuses this client" };
-            format!("it {whose} ({alert:?}): {}", certificate_help(has_certificate))
-        }
-        Alert::ProtocolVersion | Alert::HandshakeFailure | Alert::InsufficientSecurity => format!(
-            "it refuses the TLS handshake ({alert:?}): let it have TLS 1.2 or 1.3 and a cipher with AES-GCM or ChaCha20; {}",
-            certificate_help(has_certificate)
-        ),
-        Alert::UnrecognisedName => {
-            "it has no certificate for the name of this server (UnrecognisedName): give the server's name".to_owned()
-        }
-        _ => format!("it ended TLS ({alert:?})"),
-    }
+            | Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError
+            | Alert::HandshakeFailure
+    )
 }
 
 impl fmt::Display for TlsFailure {

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use stoa_keys::{Choice, ServerTrust, StoreFormat, client_config, key_store, trust_store};
 
 use super::{TlsFailure, TlsStream};
 
@@ -33,7 +33,7 @@ pub struct TlsOptions {
     authority_password: Option<String>,
     certificate: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
-    password: String,
+    password: Option<String>,
     checks_host: bool,
     server_name: Option<String>,
 }
@@ -71,7 +71,7 @@ impl TlsOptions {
             authority_password: None,
             certificate: None,
             key: None,
-            password: String::new(),
+            password: None,
             checks_host: true,
             server_name: None,
         }
@@ -99,7 +99,7 @@ impl TlsOptions {
     /// The password of keys and stores. None if not set.
     #[must_use]
     pub fn password(self, password: &str) -> Self {
-        Self { password: password.to_owned(), ..self }
+        Self { password: Some(password.to_owned()), ..self }
     }
 
     /// Whether the certificate of a server has to be for its host. On if not set; whoever switches it off trusts
@@ -129,21 +129,32 @@ impl TlsOptions {
     }
 
     fn config(&self) -> Result<ClientConfig, String> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&self.authority) {
-            roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions().map_err(|e| e.to_string())?
-            .with_root_certificates(roots);
+        let own = self.password.as_deref();
+        let trusted = trust_store(&self.authority, self.authority_password.as_deref().or(own))
+            .map_err(|error| format!("the authority's certificates: {error}"))?;
+        let trust = ServerTrust::new(trusted, self.checks_host, None)
+            .map_err(|error| format!("the authority's certificates: {error}"))?;
+        let shown = self.shown()?;
+        let read = shown.map(|bytes| key_store(&bytes, own)).transpose();
+        let store = read.map_err(|error| format!("the client's certificate and key: {error}"))?;
+        let choice = Choice::new::<&str, &str>(&[], &[]).map_err(|error| error.to_string())?;
+        client_config(store, trust, &choice)
+            .map_err(|error| format!("the client's certificate and key: {error}"))
+    }
+
+    /// The client's certificate and key in one.
+    fn shown(&self) -> Result<Option<Vec<u8>>, String> {
         match (&self.certificate, &self.key) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err("the client's key has no certificate: give that too".to_owned()),
+            (Some(certificate), None) => Ok(Some(certificate.clone())),
             (Some(certificate), Some(key)) => {
-                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| e.to_string())?;
-                builder.with_client_auth_cert(chain.map_err(|e| e.to_string())?, key).map_err(|e| e.to_string())
+                let is_pem = |bytes| matches!(StoreFormat::of(bytes), Ok(StoreFormat::Pem));
+                if !is_pem(certificate) || !is_pem(key) {
+                    return Err("a key in a file of its own takes certificate and key in PEM".to_owned());
+                }
+                Ok(Some([certificate.as_slice(), b"\n", key].concat()))
             }
-            _ => Ok(builder.with_no_client_auth()),
         }
     }
 }

@@ -22,9 +22,13 @@ pub(crate) struct Signed {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::named("the authority")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "the authority");
+        params.distinguished_name.push(DnType::CommonName, name);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
