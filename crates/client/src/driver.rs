@@ -146,7 +146,7 @@ impl Driver {
                 Some(Err(error)) => error.to_string(),
                 Some(Ok((mut stream, address))) => {
                     let had_session = self.protocol.session_id();
-                    let tls = self.options.tls.as_ref().map(|tls| tls.to(host_of(&server)));
+                    let tls = self.options.tls.as_ref().map(|tls| tls.to(&server));
                     self.sides.lead_to(address, tls);
                     let failure = self.serve(&mut stream, address).await;
                     if self.protocol.session_id().is_some() || had_session.is_some() {
@@ -399,19 +399,13 @@ async fn open(
     tls: Option<Tls>,
     patience: Duration,
 ) -> io::Result<(Transport, SocketAddr)> {
-    let tls = tls.map(|tls| tls.to(host_of(&server)));
+    let tls = tls.map(|tls| tls.to(&server));
     let deadline = Instant::now() + patience;
     let late = || io::Error::new(ErrorKind::TimedOut, "no answer in time");
     let (socket, address) = timeout_at(deadline, transport::connect(&server)).await.map_err(|_| late())??;
     let Some(tls) = tls else { return Ok((Transport::Plain(socket), address)) };
     let secured = timeout_at(deadline, Transport::secured(socket, &tls)).await;
     Ok((secured.unwrap_or_else(|_| Err(TlsFailure::late(patience).into_io()))?, address))
-}
-
-/// The host of `host:port`.
-fn host_of(server: &str) -> &str {
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Clients that start together should not all go to the same server.

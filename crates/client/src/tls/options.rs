@@ -170,17 +170,17 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The same for a server that is connected to by this name or address.
+    /// The same for a server, as `host:port`: its certificate has to be for that host, unless
+    /// [`TlsOptions::server_name`] says another one.
     #[must_use]
-    pub fn to(&self, host: &str) -> Self {
-        if self.is_fixed { self.clone() } else { Self { host: host.into(), ..self.clone() } }
+    pub fn to(&self, server: &str) -> Self {
+        if self.is_fixed { self.clone() } else { Self { host: host_of(server).into(), ..self.clone() } }
     }
 
-    /// The same for servers that are connected to by other addresses than those that their certificates are for.
+    /// The same for a server, as `host:port`, that is connected to by another address.
     #[must_use]
-    pub fn fixed(self, host: &str) -> Self {
-        let this = self.to(host);
-        Self { is_fixed: true, ..this }
+    pub fn behind(&self, server: &str) -> Self {
+        Self { is_fixed: true, ..self.to(server) }
     }
 
     /// Begins TLS on a socket; [`TlsStream::handshake`] goes on.
@@ -191,6 +191,12 @@ impl Tls {
         let name = name_of(&self.host).map_err(TlsFailure::into_io)?;
         TlsStream::new(Arc::clone(&self.config), name, socket)
     }
+}
+
+/// The host of `host:port`.
+fn host_of(server: &str) -> &str {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn name_of(host: &str) -> Result<ServerName<'static>, TlsFailure> {
