@@ -28,7 +28,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// How a message begins with which TLS ends (RFC 8446, section 5.1); no frame is as long.
 const TLS_ALERT: [u8; 2] = [21, 3];
-const WITH_TLS: &str = "it speaks TLS here, and this client does not: connect with TLS, or to its port without";
+const WITH_TLS: &str =
+    "it speaks TLS here, and this client does not: connect with TLS, or to its port without";
 
 /// How the client stands with its servers, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -394,11 +395,7 @@ impl std::fmt::Display for Failure {
 }
 
 /// Connects; the name is resolved every time, because servers move.
-async fn open(
-    server: String,
-    tls: Option<Tls>,
-    patience: Duration,
-) -> io::Result<(Transport, SocketAddr)> {
+async fn open(server: String, tls: Option<Tls>, patience: Duration) -> io::Result<(Transport, SocketAddr)> {
     let tls = tls.map(|tls| tls.to(&server));
     let deadline = Instant::now() + patience;
     let late = || io::Error::new(ErrorKind::TimedOut, "no answer in time");

@@ -18,8 +18,8 @@ use secured::{Authority, Terminator};
 use stoa_client::tls::TlsOptions;
 use stoa_client::{Client, CreateMode, ErrorCode, Options, State, blocking};
 use stoa_wire::{
-    ConnectResponse, Offer, Opcode, PASSWORD_LEN, PREAMBLE, Reader, RequestHeader, SideHello, Stamped, Stat, TAG_LEN, Table,
-    Timestamp, answer_side, direct_xid, partition_of, put,
+    ConnectResponse, Offer, Opcode, PASSWORD_LEN, PREAMBLE, Reader, RequestHeader, SideHello, Stamped, Stat,
+    TAG_LEN, Table, Timestamp, answer_side, direct_xid, partition_of, put,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -186,13 +186,16 @@ async fn the_client_shows_its_certificate() {
     let (listener, address) = listen().await;
     let front = Terminator::start(address, &authority.sign(&["localhost"]), Some(&authority)).await;
     let own = authority.sign(&["client"]);
-    let tls = TlsOptions::new(&authority.pem())
-        .certificate(own.certificate.as_bytes())
-        .key(own.key.as_bytes());
-    let (client, _) = tokio::join!(Client::connect(to(front.address, &tls)), accept(&listener));
-    client.unwrap();
+    let tls = TlsOptions::new(&authority.pem());
+    let apart = tls.clone().certificate(own.certificate.as_bytes()).key(own.key.as_bytes());
+    let as_one = tls.certificate(format!("{}{}", own.key, own.certificate).as_bytes());
+    for tls in [apart, as_one] {
+        let (client, _) = tokio::join!(Client::connect(to(front.address, &tls)), accept(&listener));
+        client.unwrap();
+    }
     let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap();
-    assert_eq!(front.shown(), [(Some(certificate), Some(HandshakeKind::Full))]);
+    let full = (Some(certificate), Some(HandshakeKind::Full));
+    assert_eq!(front.shown(), [full.clone(), full]);
 }
 
 #[tokio::test]
@@ -203,17 +206,34 @@ async fn a_server_that_wants_another_certificate_or_one_at_all_is_told_of() {
     let tls = TlsOptions::new(&authority.pem());
     // Whether what the server says is read before the end of the connection is a matter of luck.
     let why = refused(front.address, &tls).await;
-    assert!(why.ends_with(": it may want a certificate of the client, and none is given"), "{why}");
+    assert!(why.ends_with(" a certificate of the client, and none is given"), "{why}");
     let own = foreign.sign(&["client"]);
     let tls = tls.certificate(own.certificate.as_bytes()).key(own.key.as_bytes());
     let why = refused(front.address, &tls).await;
-    assert!(
-        why.ends_with(
-            ": it has to trust the authority of this client's certificate, which has to be valid for clients"
-        ),
-        "{why}"
-    );
+    let told = [
+        ": it has to trust the authority of this client's certificate, which has to be valid for clients",
+        "it does not serve now, or does not take this client's certificate, whose authority it has to trust",
+    ];
+    assert!(told.iter().any(|told| why.ends_with(told)), "{why}");
     assert_eq!(front.shown(), []);
+}
+
+#[test]
+fn what_cannot_be_used_is_told_before_there_is_a_connection() {
+    let authority = Authority::new();
+    let (own, other) = (authority.sign(&["client"]), authority.sign(&["other"]));
+    let tls = TlsOptions::new(&authority.pem());
+    let told = |tls: &TlsOptions| tls.build().unwrap_err().to_string();
+    assert!(
+        told(&TlsOptions::new(b"nothing")).starts_with("the authority's certificates: it is neither PEM")
+    );
+    assert!(told(&tls.clone().key(own.key.as_bytes())).contains("has no certificate"));
+    let alone = tls.clone().certificate(own.certificate.as_bytes());
+    assert!(told(&alone).starts_with("the client's certificate and key: "), "it has no key");
+    let foreign = alone.key(other.key.as_bytes());
+    assert!(told(&foreign).starts_with("the client's certificate and key: "), "it fits no key");
+    let named = tls.server_name("no name");
+    assert_eq!(told(&named), "`no name` is no name that a certificate can be for: give the server's name");
 }
 
 /// A server that answers the first bytes of each connection with these.
@@ -317,9 +337,8 @@ async fn a_direct_client_has_tls_on_all_its_connections() {
         (main, side)
     });
     let own = authority.sign(&["client"]);
-    let tls = TlsOptions::new(&authority.pem())
-        .certificate(own.certificate.as_bytes())
-        .key(own.key.as_bytes());
+    let tls =
+        TlsOptions::new(&authority.pem()).certificate(own.certificate.as_bytes()).key(own.key.as_bytes());
     let client = Client::connect(to(front.address, &tls).direct(true)).await.unwrap();
     assert_eq!(client.status().borrow().connections, 2);
     let (data, _) = client.get_data(&other_path()).await.unwrap();

@@ -35,12 +35,20 @@ impl TlsFailure {
     }
 
     pub(super) fn closed_in_handshake() -> Self {
-        let what = format!("it closed the connection in the TLS handshake: does it speak TLS here? If not, {OTHER_PORT}");
+        let what = format!(
+            "it closed the connection in the TLS handshake: does it speak TLS here? If not, {OTHER_PORT}"
+        );
         Self { what, cause: None }
     }
 
     pub(super) fn closed_unheard(has_certificate: bool) -> Self {
-        let what = format!("it closed the connection right after the TLS handshake: {}", certificate_help(has_certificate));
+        let why = match has_certificate {
+            true => "does not take this client's certificate, whose authority it has to trust",
+            false => "wants a certificate of the client, and none is given",
+        };
+        let what = format!(
+            "it closed the connection right after the TLS handshake: it does not serve now, or {why}"
+        );
         Self { what, cause: None }
     }
 

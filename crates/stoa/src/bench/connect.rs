@@ -52,11 +52,7 @@ pub(crate) fn connect(servers: &[Server], count: usize) -> Result<Vec<Stream>> {
 }
 
 /// Opens connections, each with a new session, in turn to each of the servers.
-pub(crate) fn open_sessions(
-    servers: &[Server],
-    count: usize,
-    timeout: Duration,
-) -> Result<Vec<Stream>> {
+pub(crate) fn open_sessions(servers: &[Server], count: usize, timeout: Duration) -> Result<Vec<Stream>> {
     allow_files(count as u64 + SPARE_FILES)?;
     let request = hello(Identity::NEW, timeout, 0);
     let mut in_turn = servers.iter().cycle();

@@ -90,10 +90,7 @@ impl Distance {
 }
 
 /// A session at a server, which is an address, with TLS or without.
-pub(super) async fn connect(
-    (address, tls): (String, Option<Tls>),
-    timeout: Duration,
-) -> Result<Client> {
+pub(super) async fn connect((address, tls): (String, Option<Tls>), timeout: Duration) -> Result<Client> {
     let mut options = Options::new(&address).map_err(Failure::usage)?;
     if let Some(tls) = tls {
         options = options.tls(tls);

@@ -247,7 +247,9 @@ fn still_joins(member: &Member, tls: Option<&Tls>) -> Option<String> {
 
 fn still_serves(member: &Member, tls: Option<&Tls>) -> Option<String> {
     let (id, address) = (member.id, address(member)?);
-    status::mode(&address, tls).is_ok().then(|| format!("server {id} ({address}) still belongs to the ensemble"))
+    status::mode(&address, tls)
+        .is_ok()
+        .then(|| format!("server {id} ({address}) still belongs to the ensemble"))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
         let set = request(Opcode::SetData, |out| encode::set_data(out, &path, Some(&data), -1));
         let mut tried = 0;
         while !stop.load(Ordering::Relaxed) {
-            if let Some(mut connection) = self.connect() {
+            if let Some(mut connection) = self.connect()? {
                 tried = 0;
                 let ended = self
                     .prepare(&mut connection, ready)
@@ -124,7 +124,7 @@ impl<'a> Client<'a> {
     }
 
     /// Opens the session, or comes back to it, at the server whose turn it is.
-    fn connect(&mut self) -> Option<Connection> {
+    fn connect(&mut self) -> Result<Option<Connection>> {
         let servers = self.task.servers;
         let server = &servers[self.server % servers.len()];
         // As the clients do it: the servers share the session's timeout.
@@ -135,20 +135,28 @@ impl<'a> Client<'a> {
             stream.socket().set_read_timeout(Some(READ_MAX))?;
             Ok((stream, response))
         });
-        let (stream, response) = shaken.ok()?;
+        let (stream, response) = match shaken {
+            Ok(shaken) => shaken,
+            // Options for TLS that do not fit will not either when it is tried again.
+            Err(error) if error.kind() == ErrorKind::InvalidData && !self.prepared => {
+                return Err(Failure::failed(format!("cannot connect to {server}: {error}")));
+            }
+            Err(_) => return Ok(None),
+        };
         if response.session_id == 0 {
             self.identity = Identity::NEW;
             self.recorder.lost(Loss::Session, 0);
-            return None;
+            return Ok(None);
         }
         self.identity = Identity { session_id: response.session_id, password: response.password };
-        Some(Connection {
+        let in_flight = VecDeque::new();
+        Ok(Some(Connection {
             stream,
             input: vec![0; INPUT_BYTES],
             filled: 0,
             heard: Instant::now(),
-            in_flight: VecDeque::new(),
-        })
+            in_flight,
+        }))
     }
 
     /// The session's own znode.
