@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::options::Options;
 use crate::sides::{SideTurn, Sides};
+use crate::tls::{Tls, TlsFailure};
+use crate::transport::{self, Transport};
 use crate::watch::Sink;
 use stoa_client_core::{Call, Fault, Output, Protocol, Reply, SideWish, State, Token, WatchEnd, WatchId};
 use stoa_wire::ErrorCode;
@@ -25,6 +26,10 @@ const READ_BYTES: usize = 64 << 10;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// How a message begins with which TLS ends (RFC 8446, section 5.1); no frame is as long.
+const TLS_ALERT: [u8; 2] = [21, 3];
+const WITH_TLS: &str =
+    "it speaks TLS here, and this client does not: connect with TLS, or to its port without";
 
 /// How the client stands with its servers, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,12 +141,15 @@ impl Driver {
             self.next_server = (self.next_server + 1) % self.options.servers.len();
             let patience =
                 (self.options.session_timeout / self.options.servers.len() as u32).max(CONNECT_TIMEOUT_MIN);
-            let failure = match self.meanwhile(open(server.clone(), patience)).await {
+            let opening = open(server.clone(), self.options.tls.clone(), patience);
+            let failure = match self.meanwhile(opening).await {
                 None => break,
                 Some(Err(error)) => error.to_string(),
-                Some(Ok((stream, address))) => {
+                Some(Ok((mut stream, address))) => {
                     let had_session = self.protocol.session_id();
-                    let failure = self.serve(&stream, address).await;
+                    let tls = self.options.tls.as_ref().map(|tls| tls.to(&server));
+                    self.sides.lead_to(address, tls);
+                    let failure = self.serve(&mut stream, address).await;
                     if self.protocol.session_id().is_some() || had_session.is_some() {
                         backoff = BACKOFF_MIN;
                     }
@@ -190,10 +198,9 @@ impl Driver {
     }
 
     /// Uses a connection until it ends; returns why it did.
-    async fn serve(&mut self, stream: &TcpStream, address: SocketAddr) -> Failure {
+    async fn serve(&mut self, stream: &mut Transport, address: SocketAddr) -> Failure {
         self.protocol.connected(self.now_ms());
         self.status.send_modify(|status| status.server = Some(address));
-        self.sides.lead_to(address);
         let mut input = vec![0; READ_BYTES];
         loop {
             if let Err(error) = self.write(stream) {
@@ -208,7 +215,7 @@ impl Driver {
                 return Fault::Closed.into();
             }
             let takes_commands = self.takes_commands();
-            let has_output = !self.protocol.output().is_empty();
+            let has_output = stream.has_output() || !self.protocol.output().is_empty();
             let tick = self.start + Duration::from_millis(self.protocol.next_tick_ms().unwrap_or_default());
             let waiting = self.sides.waiting(&mut self.protocol);
             let turn = tokio::select! {
@@ -233,19 +240,24 @@ impl Driver {
         }
     }
 
-    fn read(&mut self, stream: &TcpStream, input: &mut [u8]) -> Result<(), Failure> {
+    fn read(&mut self, stream: &mut Transport, input: &mut [u8]) -> Result<(), Failure> {
         match stream.try_read(input) {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection").into()),
-            Ok(len) => Ok(self.protocol.receive(&input[..len], self.now_ms())?),
+            Ok(len) => match self.protocol.receive(&input[..len], self.now_ms()) {
+                Err(Fault::Frame(_)) if self.options.tls.is_none() && input.starts_with(&TLS_ALERT) => {
+                    Err(io::Error::new(ErrorKind::InvalidData, WITH_TLS).into())
+                }
+                received => Ok(received?),
+            },
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
+    fn write(&mut self, stream: &mut Transport) -> io::Result<()> {
         let output = self.protocol.output();
         if output.is_empty() {
-            return Ok(());
+            return stream.try_flush();
         }
         match stream.try_write(output) {
             Ok(len) => {
@@ -383,16 +395,14 @@ impl std::fmt::Display for Failure {
 }
 
 /// Connects; the name is resolved every time, because servers move.
-async fn open(server: String, patience: Duration) -> io::Result<(TcpStream, SocketAddr)> {
-    let connect = async {
-        let stream = TcpStream::connect(&server).await?;
-        stream.set_nodelay(true)?;
-        let address = stream.peer_addr()?;
-        Ok((stream, address))
-    };
-    timeout(patience, connect)
-        .await
-        .unwrap_or_else(|_| Err(io::Error::new(ErrorKind::TimedOut, "no answer in time")))
+async fn open(server: String, tls: Option<Tls>, patience: Duration) -> io::Result<(Transport, SocketAddr)> {
+    let tls = tls.map(|tls| tls.to(&server));
+    let deadline = Instant::now() + patience;
+    let late = || io::Error::new(ErrorKind::TimedOut, "no answer in time");
+    let (socket, address) = timeout_at(deadline, transport::connect(&server)).await.map_err(|_| late())??;
+    let Some(tls) = tls else { return Ok((Transport::Plain(socket), address)) };
+    let secured = timeout_at(deadline, Transport::secured(socket, &tls)).await;
+    Ok((secured.unwrap_or_else(|_| Err(TlsFailure::late(patience).into_io()))?, address))
 }
 
 /// Clients that start together should not all go to the same server.

@@ -50,6 +50,10 @@ mod reads;
 #[cfg(feature = "net")]
 mod sides;
 #[cfg(feature = "net")]
+pub mod tls;
+#[cfg(feature = "net")]
+mod transport;
+#[cfg(feature = "net")]
 mod watch;
 
 pub use stoa_client_core::{

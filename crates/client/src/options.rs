@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use stoa_client_core::{Chroot, Settings};
 
+use crate::tls::Tls;
+
 const PORT: u16 = 2181;
 /// What ZooKeeper's own limit (`jute.maxbuffer`) allows a server to answer, and room to spare: lists
 /// of children may be longer than any request.
@@ -21,6 +23,7 @@ pub struct Options {
     pub(crate) read_only: bool,
     pub(crate) identities: Vec<(String, Vec<u8>)>,
     pub(crate) direct: bool,
+    pub(crate) tls: Option<Tls>,
 }
 
 /// A list of servers that cannot be understood.
@@ -65,6 +68,7 @@ impl Options {
             read_only: false,
             identities: Vec::new(),
             direct: false,
+            tls: None,
         })
     }
 
@@ -105,6 +109,12 @@ impl Options {
     #[must_use]
     pub fn direct(self, direct: bool) -> Self {
         Self { direct, ..self }
+    }
+
+    /// Speak TLS with every server, on all connections. Off if not set.
+    #[must_use]
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// Adds an identity from the start.

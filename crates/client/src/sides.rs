@@ -1,16 +1,18 @@
 //! The sockets of a direct client's side connections.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use stoa_client_core::{Fault, Protocol};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+
+use crate::tls::Tls;
+use crate::transport::{self, Transport};
 
 /// How long opening one may take; the protocol core itself gives up about then.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,23 +20,23 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What has happened on side connections.
 pub(crate) enum SideTurn {
     /// One is open, or could not be opened.
-    Opened(u8, Option<TcpStream>),
+    Opened(u8, Option<Transport>),
     /// Some can be read from or written to.
     Ready,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
-    server: Option<SocketAddr>,
-    open: Vec<(u8, TcpStream)>,
-    opening: JoinSet<(u8, Option<TcpStream>)>,
+    server: Option<(SocketAddr, Option<Tls>)>,
+    open: Vec<(u8, Transport)>,
+    opening: JoinSet<(u8, Option<Transport>)>,
 }
 
 impl Sides {
-    /// The main connection leads to this address, and the side connections shall too.
-    pub(crate) fn lead_to(&mut self, server: SocketAddr) {
+    /// The main connection leads to this address, in this way, and the side connections shall too.
+    pub(crate) fn lead_to(&mut self, server: SocketAddr, tls: Option<Tls>) {
         self.close_all();
-        self.server = Some(server);
+        self.server = Some((server, tls));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -44,15 +46,22 @@ impl Sides {
     /// Begins to open one.
     pub(crate) fn open(&mut self, partition: u8) {
         self.close(partition);
-        if let Some(server) = self.server {
+        if let Some((server, tls)) = self.server.clone() {
+            let open = async move {
+                let (socket, _) = transport::connect(server).await?;
+                match tls {
+                    None => Ok(Transport::Plain(socket)),
+                    Some(tls) => Transport::secured(socket, &tls).await,
+                }
+            };
             self.opening.spawn(async move {
-                let stream = timeout(PATIENCE, TcpStream::connect(server)).await.ok().and_then(Result::ok);
-                (partition, stream.filter(|stream| stream.set_nodelay(true).is_ok()))
+                let opened = timeout(PATIENCE, open).await;
+                (partition, opened.ok().and_then(io::Result::ok))
             });
         }
     }
 
-    pub(crate) fn opened(&mut self, partition: u8, stream: TcpStream) {
+    pub(crate) fn opened(&mut self, partition: u8, stream: Transport) {
         self.close(partition);
         self.open.push((partition, stream));
     }
@@ -68,8 +77,10 @@ impl Sides {
 
     /// Those with something to write: a bit for each partition.
     pub(crate) fn waiting(&self, protocol: &mut Protocol) -> u64 {
-        let mut waits = |of| protocol.side_output(of).is_some_and(|output| !output.is_empty());
-        self.open.iter().filter(|(of, _)| waits(*of)).fold(0, |set, (of, _)| set | 1 << of)
+        let mut waits = |of, stream: &Transport| {
+            stream.has_output() || protocol.side_output(of).is_some_and(|output| !output.is_empty())
+        };
+        self.open.iter().filter(|(of, stream)| waits(*of, stream)).fold(0, |set, (of, _)| set | 1 << of)
     }
 
     /// Waits until something can be done on any of them.
@@ -78,8 +89,8 @@ impl Sides {
         let ready = poll_fn(|context| {
             // All are asked, so that each wakes us.
             let is_ready = open.iter().fold(false, |ready, (of, stream)| {
-                let reads = stream.poll_read_ready(context).is_ready();
-                let writes = waiting & (1 << of) != 0 && stream.poll_write_ready(context).is_ready();
+                let reads = stream.poll_readable(context).is_ready();
+                let writes = waiting & (1 << of) != 0 && stream.poll_writable(context).is_ready();
                 ready | reads | writes
             });
             if is_ready { Poll::Ready(()) } else { Poll::Pending }
@@ -102,7 +113,7 @@ impl Sides {
         now_ms: u64,
     ) -> Result<(), Fault> {
         let mut lost = Vec::new();
-        for (partition, stream) in &self.open {
+        for (partition, stream) in &mut self.open {
             match stream.try_read(input) {
                 Ok(len) if len > 0 => protocol.side_receive(*partition, &input[..len], now_ms)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -121,8 +132,11 @@ impl Sides {
         sent: &AtomicU64,
     ) -> Result<(), Fault> {
         let mut lost = Vec::new();
-        for (partition, stream) in &self.open {
+        for (partition, stream) in &mut self.open {
             let Some(output) = protocol.side_output(*partition).filter(|output| !output.is_empty()) else {
+                if stream.try_flush().is_err() {
+                    lost.push(*partition);
+                }
                 continue;
             };
             match stream.try_write(output) {

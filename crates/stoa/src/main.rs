@@ -10,6 +10,7 @@ mod model;
 mod partitions;
 mod proxy;
 mod shell;
+mod tls;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -34,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ),
     ("stoa-core", &["stoa-extension", "stoa-group", "stoa-timeline", "stoa-tree", "stoa-wire"]),
     ("stoa-extension", &["stoa-tree", "stoa-wire"]),
-    ("stoa-client", &["stoa-client-core", "stoa-wire"]),
+    ("stoa-client", &["stoa-client-core", "stoa-keys", "stoa-wire"]),
     ("stoa-client-core", &["stoa-wire"]),
     ("stoa-tree", &["stoa-wire"]),
     ("stoa-group", &[]),

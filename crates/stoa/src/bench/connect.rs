@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -12,7 +12,9 @@ use stoa_wire::{
     ask_direct, begin_frame, end_frame, side_answer,
 };
 
+use super::stream::{Server, Stream};
 use crate::failure::{Context as _, Failure, Result};
+use crate::tls::TlsArgs;
 
 /// How many handshakes are under way at a time: what a small listen backlog takes.
 const HANDSHAKES_AT_A_TIME: usize = 40;
@@ -24,9 +26,13 @@ const PARTITIONS_MAX: u8 = 64;
 /// Files that the process needs besides its sockets.
 const SPARE_FILES: u64 = 64;
 
-/// The addresses of servers.
-pub(crate) fn resolve_all(servers: &[String]) -> Result<Vec<SocketAddr>> {
-    servers.iter().map(|server| resolve(server)).collect()
+/// Where servers are, and how they are spoken with.
+pub(crate) fn resolve_all(servers: &[String], tls: &TlsArgs) -> Result<Vec<Server>> {
+    let tls = tls.tls()?;
+    let found = |server: &String| {
+        Ok(Server { address: resolve(server)?, tls: tls.as_ref().map(|tls| tls.to(server)) })
+    };
+    servers.iter().map(found).collect()
 }
 
 fn resolve(server: &str) -> Result<SocketAddr> {
@@ -40,24 +46,20 @@ fn resolve(server: &str) -> Result<SocketAddr> {
 }
 
 /// Opens connections without a session, in turn to each of the servers.
-pub(crate) fn connect(servers: &[SocketAddr], count: usize) -> Result<Vec<TcpStream>> {
+pub(crate) fn connect(servers: &[Server], count: usize) -> Result<Vec<Stream>> {
     allow_files(count as u64 + SPARE_FILES)?;
-    servers.iter().cycle().take(count).map(|&server| connect_one(server)).collect()
+    servers.iter().cycle().take(count).map(connect_one).collect()
 }
 
 /// Opens connections, each with a new session, in turn to each of the servers.
-pub(crate) fn open_sessions(
-    servers: &[SocketAddr],
-    count: usize,
-    timeout: Duration,
-) -> Result<Vec<TcpStream>> {
+pub(crate) fn open_sessions(servers: &[Server], count: usize, timeout: Duration) -> Result<Vec<Stream>> {
     allow_files(count as u64 + SPARE_FILES)?;
     let request = hello(Identity::NEW, timeout, 0);
     let mut in_turn = servers.iter().cycle();
-    let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
+    let mut streams: Vec<Stream> = Vec::with_capacity(count);
     while streams.len() < count {
         let first = streams.len();
-        for &server in in_turn.by_ref().take(HANDSHAKES_AT_A_TIME.min(count - first)) {
+        for server in in_turn.by_ref().take(HANDSHAKES_AT_A_TIME.min(count - first)) {
             let mut stream = connect_one(server)?;
             stream.write_all(&request).context(format!("cannot send the handshake to {server}"))?;
             streams.push(stream);
@@ -76,19 +78,19 @@ pub(crate) fn open_sessions(
 #[derive(Debug)]
 pub(crate) struct Streams {
     /// One, or one for each partition.
-    pub(crate) streams: Vec<TcpStream>,
+    pub(crate) streams: Vec<Stream>,
     /// The number of the one that has the session.
     pub(crate) main: usize,
 }
 
-impl From<TcpStream> for Streams {
-    fn from(stream: TcpStream) -> Self {
+impl From<Stream> for Streams {
+    fn from(stream: Stream) -> Self {
         Self { streams: vec![stream], main: 0 }
     }
 }
 
 /// Opens sessions with a connection to each partition, in turn on each of the servers.
-pub(crate) fn open_direct(servers: &[SocketAddr], count: usize, timeout: Duration) -> Result<Vec<Streams>> {
+pub(crate) fn open_direct(servers: &[Server], count: usize, timeout: Duration) -> Result<Vec<Streams>> {
     allow_files(count as u64 * u64::from(PARTITIONS_MAX) + SPARE_FILES)?;
     let mut request = Vec::new();
     let start = begin_frame(&mut request);
@@ -96,7 +98,7 @@ pub(crate) fn open_direct(servers: &[SocketAddr], count: usize, timeout: Duratio
     ask_direct(&mut request);
     end_frame(&mut request, start);
     let mut in_turn = servers.iter().cycle();
-    let open = |_| in_turn.next().map_or_else(no_server, |server| open_one_direct(*server, &request));
+    let open = |_| in_turn.next().map_or_else(no_server, |server| open_one_direct(server, &request));
     (0..count).map(open).collect()
 }
 
@@ -104,7 +106,7 @@ fn no_server() -> Result<Streams> {
     Err(Failure::usage("no server is named"))
 }
 
-fn open_one_direct(server: SocketAddr, request: &[u8]) -> Result<Streams> {
+fn open_one_direct(server: &Server, request: &[u8]) -> Result<Streams> {
     let failed = || format!("{server} did not complete the handshake");
     let mut main = connect_one(server)?;
     main.write_all(request).context(format!("cannot send the handshake to {server}"))?;
@@ -143,12 +145,15 @@ fn open_one_direct(server: SocketAddr, request: &[u8]) -> Result<Streams> {
 
 /// The partition whose thread has each of these connections, as their servers tell (the word `cons`).
 /// Connections are told apart by our ports.
-pub(crate) fn homes_of(streams: &[TcpStream]) -> Result<Vec<u8>> {
+pub(crate) fn homes_of(servers: &[Server], streams: &[Stream]) -> Result<Vec<u8>> {
     let mut told: BTreeMap<SocketAddr, BTreeMap<u16, u8>> = BTreeMap::new();
-    let mut home_of = |stream: &TcpStream| {
+    let mut home_of = |stream: &Stream| {
         let unknown = "cannot tell where a connection leads";
-        let (server, own) = (stream.peer_addr().context(unknown)?, stream.local_addr().context(unknown)?);
-        let homes = match told.entry(server) {
+        let socket = stream.socket();
+        let (address, own) = (socket.peer_addr().context(unknown)?, socket.local_addr().context(unknown)?);
+        let server = servers.iter().find(|server| server.address == address);
+        let server = server.ok_or_else(|| Failure::failed(unknown))?;
+        let homes = match told.entry(address) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(homes(&ask(server, "cons")?)),
         };
@@ -175,7 +180,7 @@ fn homes(lines: &str) -> BTreeMap<u16, u8> {
 }
 
 /// What a server answers to a four-letter word.
-fn ask(server: SocketAddr, word: &str) -> Result<String> {
+fn ask(server: &Server, word: &str) -> Result<String> {
     let mut stream = connect_one(server)?;
     let mut answer = String::new();
     stream
@@ -220,19 +225,19 @@ fn connect_request(identity: &Identity, timeout: Duration, last_zxid_seen: i64) 
 }
 
 /// Reads the answer to a [`hello`].
-pub(crate) fn read_response(stream: &mut TcpStream) -> std::io::Result<ConnectResponse> {
+pub(crate) fn read_response(stream: &mut Stream) -> std::io::Result<ConnectResponse> {
     read_frame(stream).and_then(|frame| ConnectResponse::decode(&frame).map_err(std::io::Error::other))
 }
 
 /// Closes the sessions and waits for the server to close the connections.
-pub(crate) fn close_sessions(streams: Vec<TcpStream>) -> Result<()> {
+pub(crate) fn close_sessions(streams: Vec<Stream>) -> Result<()> {
     let mut request = Vec::new();
     let start = begin_frame(&mut request);
     RequestHeader { xid: i32::MAX, opcode: Opcode::CloseSession as i32 }.encode(&mut request);
     end_frame(&mut request, start);
     let mut streams = streams;
     for stream in &mut streams {
-        stream.set_nonblocking(false).context("cannot make a socket blocking")?;
+        stream.socket().set_nonblocking(false).context("cannot make a socket blocking")?;
         stream.write_all(&request).context("cannot close a session")?;
     }
     for stream in &mut streams {
@@ -243,19 +248,19 @@ pub(crate) fn close_sessions(streams: Vec<TcpStream>) -> Result<()> {
     Ok(())
 }
 
-fn connect_one(server: SocketAddr) -> Result<TcpStream> {
+fn connect_one(server: &Server) -> Result<Stream> {
     dial(server, PATIENCE).context(format!("cannot connect to {server}"))
 }
 
 /// Opens a connection, on which connecting and every read wait for at most `patience`.
-pub(crate) fn dial(server: SocketAddr, patience: Duration) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&server, patience)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    Ok(stream)
+pub(crate) fn dial(server: &Server, patience: Duration) -> std::io::Result<Stream> {
+    server.dial(patience).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => std::io::Error::new(ErrorKind::TimedOut, "no answer in time"),
+        _ => error,
+    })
 }
 
-fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+fn read_frame(stream: &mut Stream) -> std::io::Result<Vec<u8>> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let len = usize::try_from(i32::from_be_bytes(len))

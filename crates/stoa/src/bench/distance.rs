@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use stoa_client::tls::Tls;
 use stoa_client::{Client, Options};
 use stoa_proxy::{Link, Quality, Spec};
 
@@ -36,7 +37,7 @@ pub(super) fn ms(time: Duration) -> f64 {
 
 /// The servers as the clients see them.
 pub(super) struct Distance {
-    addresses: Vec<String>,
+    servers: Vec<(String, Option<Tls>)>,
     timeout: Duration,
     /// They end when they are dropped.
     _links: Vec<Link>,
@@ -46,33 +47,36 @@ impl Distance {
     /// Opens a link to each of the servers; none, where it would be no distance.
     pub(super) async fn open(target: &Target, args: DistanceArgs) -> Result<Self> {
         let quality = Quality { delay: args.rtt_ms / 2, jitter: args.jitter_ms / 2, ..Quality::default() };
-        let (mut addresses, mut links) = (target.server.clone(), Vec::new());
+        let tls = target.tls.tls()?;
+        let behind = |server: &String| (server.clone(), tls.as_ref().map(|tls| tls.behind(server)));
+        let mut servers: Vec<_> = target.server.iter().map(behind).collect();
+        let mut links = Vec::new();
         if quality != Quality::default() {
-            for address in &mut addresses {
+            for (address, _) in &mut servers {
                 let spec = Spec { up: quality, down: quality, ..Spec::new("127.0.0.1:0", address) };
                 let link = Link::open(&spec).await.context(format!("cannot open a link to {address}"))?;
                 *address = link.address().to_string();
                 links.push(link);
             }
         }
-        Ok(Self { addresses, timeout: target.timeout, _links: links })
+        Ok(Self { servers, timeout: target.timeout, _links: links })
     }
 
     /// A session at the server whose turn it is.
     pub(super) async fn connect(&self, number: usize) -> Result<Client> {
-        connect(self.address(number), self.timeout).await
+        connect(self.server(number), self.timeout).await
     }
 
     /// So many sessions, spread over the servers, that see what was written before. They are opened at the same time,
     /// or it would take long from afar.
     pub(super) async fn connect_all(&self, count: usize) -> Result<Vec<Client>> {
         let timeout = self.timeout;
-        let open = |address: String| async move {
-            let client = connect(address, timeout).await?;
+        let open = |server| async move {
+            let client = connect(server, timeout).await?;
             client.sync("/").await.map_err(|code| Failure::failed(format!("cannot sync: {code}")))?;
             Ok(client)
         };
-        let opening: Vec<_> = (0..count).map(|number| tokio::spawn(open(self.address(number)))).collect();
+        let opening: Vec<_> = (0..count).map(|number| tokio::spawn(open(self.server(number)))).collect();
         let mut clients = Vec::new();
         for client in opening {
             clients.push(client.await.context("a client has panicked")??);
@@ -80,13 +84,17 @@ impl Distance {
         Ok(clients)
     }
 
-    fn address(&self, number: usize) -> String {
-        self.addresses[number % self.addresses.len()].clone()
+    fn server(&self, number: usize) -> (String, Option<Tls>) {
+        self.servers[number % self.servers.len()].clone()
     }
 }
 
-async fn connect(address: String, timeout: Duration) -> Result<Client> {
-    let options = Options::new(&address).map_err(Failure::usage)?;
+/// A session at a server, which is an address, with TLS or without.
+pub(super) async fn connect((address, tls): (String, Option<Tls>), timeout: Duration) -> Result<Client> {
+    let mut options = Options::new(&address).map_err(Failure::usage)?;
+    if let Some(tls) = tls {
+        options = options.tls(tls);
+    }
     Client::connect(options.session_timeout(timeout)).await.map_err(Failure::failed)
 }
 

@@ -21,6 +21,7 @@ mod requests;
 mod run;
 mod session;
 mod smoke;
+mod stream;
 mod tops;
 mod wire;
 

@@ -1,7 +1,6 @@
 //! The commands: set up znodes and sessions, run, report.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
@@ -17,8 +16,10 @@ use super::requests::{
     directory, session_directory,
 };
 use super::session::Session;
+use super::stream::{Server, Stream};
 use super::tops::{Reach, Tops};
 use crate::failure::{Context as _, Failure, Result};
+use crate::tls::TlsArgs;
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 /// A probe must not wait behind another one, so its pipeline has room for a long stall.
@@ -42,6 +43,8 @@ pub(super) struct Target {
     /// Report as JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
 }
 
 /// What the sessions of a run do.
@@ -201,7 +204,7 @@ pub(super) fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 
 /// `stoa bench`.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let servers = &connect::resolve_all(&args.target.server)?;
+    let servers = &connect::resolve_all(&args.target.server, &args.target.tls)?;
     if args.sessions == 0 && !args.probe {
         return Err(Failure::usage("--sessions 0 has nothing to do without --probe"));
     }
@@ -224,7 +227,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 
 /// `stoa bench load`.
 pub(crate) fn load(args: &LoadArgs) -> Result<()> {
-    let servers = &connect::resolve_all(&args.target.server)?;
+    let servers = &connect::resolve_all(&args.target.server, &args.target.tls)?;
     let tops = Tops::one().paths;
     create_directories(servers, &args.target, &tops, args.znodes)?;
     let fill = Fill::create(&tops, args.znodes, args.payload);
@@ -277,7 +280,7 @@ fn plan(args: &RunArgs) -> Plan {
     }
 }
 
-fn run_echo(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
+fn run_echo(args: &RunArgs, servers: &[Server]) -> Result<Outcome> {
     let sessions = connect::connect(servers, args.sessions)?
         .into_iter()
         .enumerate()
@@ -289,7 +292,7 @@ fn run_echo(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_idle(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
+fn run_idle(args: &RunArgs, servers: &[Server]) -> Result<Outcome> {
     let interval = nanos(args.target.timeout) / 3;
     let streams = connect::open_sessions(servers, args.sessions, args.target.timeout)?;
     let sessions = streams
@@ -303,7 +306,7 @@ fn run_idle(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
     finish(Generator::new(sessions, Pings)?.run(plan(args))?)
 }
 
-fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
+fn run_mix(args: &RunArgs, servers: &[Server]) -> Result<Outcome> {
     let weights = match args.op {
         Workload::Set => vec![(MixPart::Set, 1)],
         Workload::Exists => vec![(MixPart::Exists, 1)],
@@ -329,7 +332,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
         (streams, tops.firsts(Reach::Any, &vec![0; args.sessions]))
     } else {
         let streams = connect::open_sessions(servers, count, args.target.timeout)?;
-        let firsts = firsts(args, &tops, &streams)?;
+        let firsts = firsts(args, servers, &tops, &streams)?;
         (streams.into_iter().map(Streams::from).collect(), firsts)
     };
     if creates {
@@ -364,7 +367,7 @@ fn run_mix(args: &RunArgs, servers: &[SocketAddr]) -> Result<Outcome> {
 }
 
 /// The number of the top that each session begins with.
-fn firsts(args: &RunArgs, tops: &Tops, streams: &[TcpStream]) -> Result<Vec<usize>> {
+fn firsts(args: &RunArgs, servers: &[Server], tops: &Tops, streams: &[Stream]) -> Result<Vec<usize>> {
     let reach = match (args.local, args.remote) {
         (true, _) => Reach::Local,
         (_, true) => Reach::Remote,
@@ -372,7 +375,7 @@ fn firsts(args: &RunArgs, tops: &Tops, streams: &[TcpStream]) -> Result<Vec<usiz
     };
     let streams = &streams[..args.sessions];
     let homes = match reach {
-        Reach::Local | Reach::Remote if args.partitions > 1 => connect::homes_of(streams)?,
+        Reach::Local | Reach::Remote if args.partitions > 1 => connect::homes_of(servers, streams)?,
         _ => vec![0; streams.len()],
     };
     Ok(tops.firsts(reach, &homes))
@@ -398,7 +401,7 @@ fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
 }
 
 /// Makes sure that the znodes are there with data of the right size.
-fn prepare(args: &RunArgs, servers: &[SocketAddr], tops: &[String]) -> Result<()> {
+fn prepare(args: &RunArgs, servers: &[Server], tops: &[String]) -> Result<()> {
     create_directories(servers, &args.target, tops, args.znodes)?;
     let create = Fill::create(tops, args.znodes, args.payload);
     let created = run_setup(servers, &args.target, create, Vec::new())?;
@@ -408,7 +411,7 @@ fn prepare(args: &RunArgs, servers: &[SocketAddr], tops: &[String]) -> Result<()
     Ok(())
 }
 
-fn create_directories(servers: &[SocketAddr], target: &Target, tops: &[String], znodes: u64) -> Result<()> {
+fn create_directories(servers: &[Server], target: &Target, tops: &[String], znodes: u64) -> Result<()> {
     run_setup(servers, target, Paths::new(tops.to_vec()), Vec::new())?;
     let numbers = 0..znodes.div_ceil(DIRECTORY_LEN);
     let below = |top| numbers.clone().map(move |number| directory(top, number));
@@ -420,7 +423,7 @@ fn create_directories(servers: &[SocketAddr], target: &Target, tops: &[String], 
 /// Sends requests until there are no more, as fast as the server takes them. What exists already is
 /// no error.
 fn run_setup(
-    servers: &[SocketAddr],
+    servers: &[Server],
     target: &Target,
     requests: impl Requests,
     server_pids: Vec<u32>,

@@ -1,7 +1,6 @@
 //! One session of the generator: its connection, or one for each partition.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
 
 use stoa_wire::{Opcode, RequestHeader, begin_frame, direct_op, end_frame, partition_of, xid};
 
@@ -9,6 +8,7 @@ use super::clock::{Clock, Nanos};
 use super::connect::Streams;
 use super::record::Record;
 use super::requests::{Op, Requests};
+use super::stream::Stream;
 use super::wire::{InFlight, Wire};
 use crate::failure::{Failure, Result};
 
@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Gives the main connection back for the goodbye.
-    pub(crate) fn into_stream(mut self) -> TcpStream {
+    pub(crate) fn into_stream(mut self) -> Stream {
         self.wires.swap_remove(self.main).into_stream()
     }
 

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use stoa_wire::{ReplyHeader, direct_xid, next_frame};
@@ -12,6 +11,7 @@ use stoa_wire::{ReplyHeader, direct_xid, next_frame};
 use super::clock::{Clock, Nanos};
 use super::record::Record;
 use super::requests::Op;
+use super::stream::Stream;
 use crate::failure::{Context as _, Result};
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -32,7 +32,7 @@ pub(super) struct InFlight {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     /// Whether the epoll also reports when the socket has room again.
     pub(super) wants_room: bool,
     pub(super) in_flight: VecDeque<InFlight>,
@@ -48,8 +48,8 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, is_busy: bool) -> Result<Self> {
-        stream.set_nonblocking(true).context("cannot make a socket non-blocking")?;
+    pub(super) fn new(stream: Stream, is_busy: bool) -> Result<Self> {
+        stream.socket().set_nonblocking(true).context("cannot make a socket non-blocking")?;
         let buffer = if is_busy { READ_BUFFER_BYTES } else { READ_BUFFER_BYTES_SMALL };
         Ok(Self {
             stream,
@@ -67,15 +67,19 @@ impl Wire {
 
     /// The socket, to wait on.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.socket().as_fd()
     }
 
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> Stream {
         self.stream
     }
 
     /// Whether bytes wait for room in the socket.
     pub(super) fn has_output(&self) -> bool {
+        self.has_requests() || self.stream.has_output()
+    }
+
+    fn has_requests(&self) -> bool {
         self.written < self.output.len()
     }
 
@@ -84,20 +88,38 @@ impl Wire {
         if !self.has_output() {
             return Ok(());
         }
-        match self.stream.write(&self.output[self.written..]) {
+        let written = match self.has_requests() {
+            true => self.stream.write(&self.output[self.written..]),
+            false => self.stream.flush().map(|()| 0),
+        };
+        match written {
             Ok(len) => self.written += len,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.to_string()),
         }
-        if !self.has_output() {
+        if !self.has_requests() {
             self.output.clear();
             self.written = 0;
         }
         Ok(())
     }
 
-    /// Reads once and handles every whole reply. Returns the time just after reading.
+    /// Reads once from the socket and handles every whole reply. Returns the time just after reading.
     pub(super) fn read(
+        &mut self,
+        clock: Clock,
+        record: &mut Record,
+        has_reply_header: bool,
+    ) -> std::result::Result<Nanos, String> {
+        let mut now = self.read_some(clock, record, has_reply_header)?;
+        // The socket does not become readable for what it has given already.
+        while self.stream.has_input() {
+            now = self.read_some(clock, record, has_reply_header)?;
+        }
+        Ok(now)
+    }
+
+    fn read_some(
         &mut self,
         clock: Clock,
         record: &mut Record,

@@ -23,6 +23,7 @@ use clap::Args;
 use stoa_client::Options;
 
 use crate::failure::{Failure, Result};
+use crate::tls::TlsArgs;
 
 pub(crate) use one_shot::{begins_with_option, run as run_word};
 pub(crate) use words::overview;
@@ -45,6 +46,8 @@ pub(crate) struct ShellArgs {
     /// Be content with a server that only answers reads
     #[arg(long)]
     read_only: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 const DEFAULT_SERVER: &str = "127.0.0.1:2181";
@@ -67,7 +70,10 @@ impl ShellArgs {
             };
             options = options.identity(scheme, auth.as_bytes());
         }
-        Ok(options)
+        Ok(match self.tls.tls()? {
+            Some(tls) => options.tls(tls),
+            None => options,
+        })
     }
 
     /// Whether answers are JSON.

@@ -15,8 +15,16 @@ struct OneShot {
 }
 
 /// Options of [`ShellArgs`] that have a value, and those that have none.
-const WITH_VALUE: [&str; 3] = ["--server", "--timeout", "--auth"];
-const WITHOUT_VALUE: [&str; 2] = ["--json", "--read-only"];
+const WITH_VALUE: [&str; 7] = [
+    "--server",
+    "--timeout",
+    "--auth",
+    "--tls-authority",
+    "--tls-certificate",
+    "--tls-key",
+    "--tls-password-file",
+];
+const WITHOUT_VALUE: [&str; 3] = ["--json", "--read-only", "--tls-no-host-check"];
 
 /// Whether a command line begins with an option of the shell, so that a word must follow:
 /// `stoa --json get /a`.

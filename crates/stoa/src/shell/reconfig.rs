@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use stoa_client::ErrorCode;
 use stoa_client::protocol::{Call, Reply};
+use stoa_client::tls::Tls;
 use stoa_core::reconfigured;
 use stoa_server::config::{Member, MemberRole};
 use stoa_wire::Reconfig;
@@ -135,7 +136,7 @@ pub(super) fn reconfig(shell: &mut Shell, arguments: &Arguments) -> Result<Answe
     };
     let text = String::from_utf8_lossy(&data);
     if waits {
-        wait(&before, &members(&text));
+        wait(&before, &members(&text), shell.tls()?.as_ref());
     }
     let answer = Answer::new(format!("Committed new configuration:\n{text}\n"), json!({ "config": text }));
     Ok(if arguments.has('s') { answer.and_stat(&stat) } else { answer })
@@ -162,7 +163,7 @@ fn explain(code: ErrorCode, change: &Change, shell: &Shell) -> Failure {
         (ErrorCode::NewConfigNoQuorum, Ok(new)) => format!(
             "{code}: of the participants that stay too few are connected to the leader{}; start them first, or \
              remove them in a change of its own",
-            missing(&members(&list), &members(&new))
+            missing(&members(&list), &members(&new), shell.tls().unwrap_or_default().as_ref())
         ),
         (ErrorCode::ReconfigDisabled, _) => {
             format!("{code}: set reconfig-enabled (reconfigEnabled in a zoo.cfg) to true on all servers")
@@ -187,12 +188,12 @@ fn explain(code: ErrorCode, change: &Change, shell: &Shell) -> Failure {
 }
 
 /// Which of the participants that stay do not serve, as far as can be seen from here.
-fn missing(before: &BTreeMap<u8, Member>, after: &BTreeMap<u8, Member>) -> String {
+fn missing(before: &BTreeMap<u8, Member>, after: &BTreeMap<u8, Member>, tls: Option<&Tls>) -> String {
     let stay = after
         .values()
         .filter(|member| member.role == MemberRole::Participant && before.contains_key(&member.id));
     let missing = stay.filter_map(|member| {
-        let why = address(member).map(|address| status::mode(&address))?.err()?;
+        let why = address(member).map(|address| status::mode(&address, tls))?.err()?;
         Some(format!("server {}: {why}", member.id))
     });
     let missing: Vec<_> = missing.collect();
@@ -208,13 +209,13 @@ fn address(member: &Member) -> Option<String> {
 }
 
 /// Shows on standard error what is still to be done until all servers are what the list says.
-fn wait(before: &BTreeMap<u8, Member>, after: &BTreeMap<u8, Member>) {
+fn wait(before: &BTreeMap<u8, Member>, after: &BTreeMap<u8, Member>, tls: Option<&Tls>) {
     eprintln!("the list is in force; the servers follow it, whether anybody waits or not");
     let mut shown = Vec::new();
     loop {
-        let joining = after.values().filter_map(still_joins);
-        let leaving =
-            before.values().filter(|member| !after.contains_key(&member.id)).filter_map(still_serves);
+        let joining = after.values().filter_map(|member| still_joins(member, tls));
+        let gone = before.values().filter(|member| !after.contains_key(&member.id));
+        let leaving = gone.filter_map(|member| still_serves(member, tls));
         let left: Vec<String> = joining.chain(leaving).collect();
         if left != shown {
             left.iter().for_each(|line| eprintln!("{line}"));
@@ -228,9 +229,9 @@ fn wait(before: &BTreeMap<u8, Member>, after: &BTreeMap<u8, Member>) {
 }
 
 /// What keeps a server from being what the list says. One whose line has no port for clients cannot be asked.
-fn still_joins(member: &Member) -> Option<String> {
+fn still_joins(member: &Member, tls: Option<&Tls>) -> Option<String> {
     let (id, address) = (member.id, address(member)?);
-    let mode = match status::mode(&address) {
+    let mode = match status::mode(&address, tls) {
         Ok(mode) => mode,
         Err(why) => return Some(format!("server {id} ({address}) does not serve yet: {why}")),
     };
@@ -244,9 +245,11 @@ fn still_joins(member: &Member) -> Option<String> {
     }
 }
 
-fn still_serves(member: &Member) -> Option<String> {
+fn still_serves(member: &Member, tls: Option<&Tls>) -> Option<String> {
     let (id, address) = (member.id, address(member)?);
-    status::mode(&address).is_ok().then(|| format!("server {id} ({address}) still belongs to the ensemble"))
+    status::mode(&address, tls)
+        .is_ok()
+        .then(|| format!("server {id} ({address}) still belongs to the ensemble"))
 }
 
 #[cfg(test)]

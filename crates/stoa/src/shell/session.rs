@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use serde_json::json;
+use stoa_client::tls::Tls;
 use stoa_client::{Options, State, Watch, blocking};
 
 use super::ShellArgs;
@@ -89,6 +90,11 @@ impl Shell {
     /// Where and how it connects.
     pub(super) fn options(&self) -> Result<Options> {
         self.args.options()
+    }
+
+    /// TLS, if that is how it connects.
+    pub(super) fn tls(&self) -> Result<Option<Tls>> {
+        self.args.tls.tls()
     }
 
     /// The client.

@@ -1,10 +1,11 @@
 //! What each of the servers is, by the word that every server answers.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use stoa_client::tls::Tls;
 
 use super::answer::Answer;
 use super::arguments::Arguments;
@@ -14,7 +15,7 @@ use crate::failure::{Failure, Result};
 /// How long a server may take to answer; one that is cut off should not hold up the others' answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer of srvr is shorter.
-const ANSWER_BYTES_MAX: usize = 4096;
+const ANSWER_BYTES_MAX: u64 = 4096;
 /// What is shown of an answer that is not understood.
 const SHOWN_CHARS_MAX: usize = 100;
 
@@ -28,10 +29,11 @@ struct Status {
 
 pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
     let options = shell.options()?;
-    let servers = options.servers();
+    let (servers, tls) = (options.servers(), shell.tls()?);
+    let tls = tls.as_ref();
     // Together, so that it takes no longer than the slowest.
     let asked: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = servers.iter().map(|server| scope.spawn(|| ask(server))).collect();
+        let threads: Vec<_> = servers.iter().map(|server| scope.spawn(move || ask(server, tls))).collect();
         let gone = || Err("the thread that asked it has ended".to_owned());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
     });
@@ -58,35 +60,72 @@ fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
     }
 }
 
-/// What a server is, or why it serves nobody.
-pub(super) fn mode(server: &str) -> std::result::Result<String, String> {
-    ask(server).map(|status| status.mode)
+/// What a server is, or why it serves nobody. Ports in the list of servers are those without TLS; whoever has TLS on
+/// them is asked that way.
+pub(super) fn mode(server: &str, tls: Option<&Tls>) -> std::result::Result<String, String> {
+    let in_the_clear = ask(server, None);
+    let status = match (in_the_clear, tls) {
+        (Err(_), Some(_)) => ask(server, tls),
+        (status, _) => status,
+    };
+    status.map(|status| status.mode)
 }
 
-fn ask(server: &str) -> std::result::Result<Status, String> {
+fn ask(server: &str, tls: Option<&Tls>) -> std::result::Result<Status, String> {
     let deadline = Instant::now() + PATIENCE;
     let addresses = server.to_socket_addrs().map_err(|error| error.to_string())?;
-    let mut stream = connect(addresses, deadline)?;
-    let left = |deadline: Instant| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(late()) } else { Ok(Some(left)) }
+    let mut socket = Until { socket: connect(addresses, deadline)?, deadline };
+    let answer = match tls {
+        None => exchange(&mut socket),
+        Some(tls) => tls.to(server).begin(socket).and_then(|mut stream| {
+            stream.handshake()?;
+            exchange(&mut stream)
+        }),
     };
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => late(),
+    let answer = answer.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => late(),
         _ => error.to_string(),
-    };
-    stream.set_write_timeout(left(deadline)?).map_err(failed)?;
-    stream.write_all(b"srvr").map_err(failed)?;
-    let mut answer = Vec::new();
-    let mut piece = [0; 512];
-    while answer.len() < ANSWER_BYTES_MAX {
-        stream.set_read_timeout(left(deadline)?).map_err(failed)?;
-        match stream.read(&mut piece).map_err(failed)? {
-            0 => break,
-            len => answer.extend_from_slice(&piece[..len]),
-        }
-    }
+    })?;
     parse(&String::from_utf8_lossy(&answer))
+}
+
+/// Asks, and reads the answer to its end.
+fn exchange(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
+    stream.write_all(b"srvr")?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// A socket on which nothing takes longer than until a moment.
+struct Until {
+    socket: TcpStream,
+    deadline: Instant,
+}
+
+impl Until {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn connect(
@@ -153,7 +192,7 @@ mod tests {
     fn a_server_that_says_nothing_is_not_waited_for_long() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let began = Instant::now();
-        assert_eq!(ask(&listener.local_addr().unwrap().to_string()), Err(late()));
+        assert_eq!(ask(&listener.local_addr().unwrap().to_string(), None), Err(late()));
         assert!(began.elapsed() < PATIENCE * 3);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use stoa_wire::{
 use super::phase::{Loss, Recorder};
 use crate::bench::clock::{Nanos, nanos};
 use crate::bench::connect::{self, Identity};
+use crate::bench::stream::{Server, Stream};
 use crate::failure::{Failure, Result};
 
 const ROOT: &str = "/probe";
@@ -33,7 +33,7 @@ const XID_AT: usize = 4;
 #[derive(Debug, Clone)]
 pub(super) struct Task<'a> {
     pub(super) number: u32,
-    pub(super) servers: &'a [SocketAddr],
+    pub(super) servers: &'a [Server],
     pub(super) timeout: Duration,
     pub(super) payload_bytes: usize,
     pub(super) pipeline: usize,
@@ -68,7 +68,7 @@ struct PendingWrite {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     filled: usize,
     /// When the server was heard last.
@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
         let set = request(Opcode::SetData, |out| encode::set_data(out, &path, Some(&data), -1));
         let mut tried = 0;
         while !stop.load(Ordering::Relaxed) {
-            if let Some(mut connection) = self.connect() {
+            if let Some(mut connection) = self.connect()? {
                 tried = 0;
                 let ended = self
                     .prepare(&mut connection, ready)
@@ -105,7 +105,7 @@ impl<'a> Client<'a> {
                 match ended {
                     Ok(()) => {
                         // Whoever answers no more needs no goodbye.
-                        let _ = connection.stream.set_read_timeout(Some(GOODBYE));
+                        let _ = connection.stream.socket().set_read_timeout(Some(GOODBYE));
                         return connect::close_sessions(vec![connection.stream]).or(Ok(()));
                     }
                     Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -124,31 +124,39 @@ impl<'a> Client<'a> {
     }
 
     /// Opens the session, or comes back to it, at the server whose turn it is.
-    fn connect(&mut self) -> Option<Connection> {
+    fn connect(&mut self) -> Result<Option<Connection>> {
         let servers = self.task.servers;
-        let server = servers[self.server % servers.len()];
+        let server = &servers[self.server % servers.len()];
         // As the clients do it: the servers share the session's timeout.
         let patience = self.task.timeout / u32::try_from(servers.len()).unwrap_or(u32::MAX);
         let shaken = connect::dial(server, patience).and_then(|mut stream| {
             stream.write_all(&connect::hello(self.identity, self.task.timeout, self.last_zxid))?;
             let response = connect::read_response(&mut stream)?;
-            stream.set_read_timeout(Some(READ_MAX))?;
+            stream.socket().set_read_timeout(Some(READ_MAX))?;
             Ok((stream, response))
         });
-        let (stream, response) = shaken.ok()?;
+        let (stream, response) = match shaken {
+            Ok(shaken) => shaken,
+            // Options for TLS that do not fit will not either when it is tried again.
+            Err(error) if error.kind() == ErrorKind::InvalidData && !self.prepared => {
+                return Err(Failure::failed(format!("cannot connect to {server}: {error}")));
+            }
+            Err(_) => return Ok(None),
+        };
         if response.session_id == 0 {
             self.identity = Identity::NEW;
             self.recorder.lost(Loss::Session, 0);
-            return None;
+            return Ok(None);
         }
         self.identity = Identity { session_id: response.session_id, password: response.password };
-        Some(Connection {
+        let in_flight = VecDeque::new();
+        Ok(Some(Connection {
             stream,
             input: vec![0; INPUT_BYTES],
             filled: 0,
             heard: Instant::now(),
-            in_flight: VecDeque::new(),
-        })
+            in_flight,
+        }))
     }
 
     /// The session's own znode.

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::connect;
 use super::run::{parse_rate, seconds};
 use crate::failure::{Context as _, Failure, Result};
+use crate::tls::TlsArgs;
 use client::{Client, Task};
 use phase::Recorder;
 
@@ -53,6 +54,8 @@ pub(crate) struct ProbeArgs {
     /// Ends after this time instead of with its standard input
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 const HELP: &str = "\
@@ -69,7 +72,7 @@ the reply, sessions_lost the sessions that a server said have expired.";
 
 /// Runs until the input ends, or for the time that was asked for.
 pub(crate) fn run(args: &ProbeArgs) -> Result<()> {
-    let servers = connect::resolve_all(&args.servers)?;
+    let servers = connect::resolve_all(&args.servers, &args.tls)?;
     let interval = args.rate.map(|rate| Duration::from_secs_f64(f64::from(args.sessions) / rate));
     if interval.is_some_and(|interval| interval > args.timeout / 3) {
         return Err(Failure::usage(format!(

@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use stoa_client::{Client, CreateMode, Options};
+use stoa_client::tls::Tls;
+use stoa_client::{Client, CreateMode};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::clear::clear;
 use super::clock::{Clock, nanos};
+use super::distance;
 use super::process::Usage;
 use super::record::Window;
 use super::run::{Target, seconds};
@@ -114,11 +116,12 @@ pub(crate) fn run(args: &RecipeArgs) -> Result<()> {
 }
 
 async fn measure(args: &RecipeArgs) -> Result<RecipeReport> {
-    let keeper = connect(args, 0).await?;
+    let tls = args.target.tls.tls()?;
+    let keeper = connect(args, tls.as_ref(), 0).await?;
     prepare(&keeper, args).await?;
     let mut clients = Vec::new();
     for number in 0..args.clients {
-        let client = connect(args, number as usize).await?;
+        let client = connect(args, tls.as_ref(), number as usize).await?;
         // So that it sees what was prepared.
         client.sync("/").await.map_err(|code| refused("take part", code))?;
         clients.push(client);
@@ -172,10 +175,10 @@ fn usage(args: &RecipeArgs) -> Result<(Option<Usage>, Usage)> {
 }
 
 /// A session at the server whose turn it is.
-async fn connect(args: &RecipeArgs, number: usize) -> Result<Client> {
+async fn connect(args: &RecipeArgs, tls: Option<&Tls>, number: usize) -> Result<Client> {
     let servers = &args.target.server;
-    let options = Options::new(&servers[number % servers.len()]).map_err(Failure::usage)?;
-    Client::connect(options.session_timeout(args.target.timeout)).await.map_err(Failure::failed)
+    let server = servers[number % servers.len()].clone();
+    distance::connect((server, tls.cloned()), args.target.timeout).await
 }
 
 /// Makes the znodes of the recipe.
