@@ -79,13 +79,15 @@ pub(crate) fn proof(frame: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// What every connection may call itself from the start.
-pub(crate) fn by_address(address: IpAddr) -> Identity {
+#[must_use]
+pub fn by_address(address: IpAddr) -> Identity {
     Identity { scheme: "ip".into(), id: address.to_canonical().to_string() }
 }
 
 /// Checks an auth packet: the identities it proves, or `None` when it proves nothing. The digest of
-/// the super user proves `super` as well.
-pub(crate) fn authenticate(
+/// the super user proves `super` as well, which comes first.
+#[must_use]
+pub fn authenticate(
     scheme: &str,
     auth: &[u8],
     address: IpAddr,

@@ -66,7 +66,7 @@ mod status;
 mod step;
 mod timestamp;
 
-pub use auth::{DigestAlgorithm, digest_id};
+pub use auth::{DigestAlgorithm, authenticate, by_address, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};
 pub use controller::{MoveError, RecentMove};

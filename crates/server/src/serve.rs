@@ -31,7 +31,7 @@ use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, partitions_file, random, standstill, starts_file, threads};
+use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -57,13 +57,15 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let process = Arc::new(Process::new(settings, port));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
-    admin::start(&process, questions_in.clone());
+    let mut openings = admin::start(&process, questions_in.clone());
     let recovered = recover(&process.settings, partitions, disk)?;
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
     }
     let sockets = sockets.settle(&ports, first.and_then(|first| first.changed_servers()))?;
+    openings.splice(0..0, sockets.openings(&process.settings));
+    tracing::info!("{}", openings::told(&openings));
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
