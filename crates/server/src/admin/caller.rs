@@ -17,7 +17,7 @@ use crate::config::Settings;
 
 /// Whoever has sent a request.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct AdminCaller {
     address: SocketAddr,
     /// What he has proved to be, his address among it.
     identities: Vec<Identity>,
@@ -25,7 +25,7 @@ pub(super) struct Caller {
     has_proved: bool,
 }
 
-impl Caller {
+impl AdminCaller {
     pub(super) fn identities(&self) -> &[Identity] {
         &self.identities
     }
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for AdminCaller {
     /// Without what is a digest of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address)?;
@@ -63,11 +63,13 @@ pub(super) fn caller(
     settings: &Settings,
     address: SocketAddr,
     headers: &HeaderMap,
-) -> Result<Caller, Refusal> {
+) -> Result<AdminCaller, Refusal> {
     let ip = address.ip();
     let mut identities = vec![by_address(ip)];
     let mut proofs = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(proof) = proofs.next() else { return Ok(Caller { address, identities, has_proved: false }) };
+    let Some(proof) = proofs.next() else {
+        return Ok(AdminCaller { address, identities, has_proved: false });
+    };
     let unproven = || (StatusCode::UNAUTHORIZED, "Not authenticated".to_owned());
     if proofs.next().is_some() {
         return Err(unproven());
@@ -82,14 +84,14 @@ pub(super) fn caller(
     let (rank, own) = authenticate(scheme, auth.unwrap_or_default(), ip, settings.digest_algorithm, digest)
         .ok_or_else(unproven)?;
     identities.extend(rank.into_iter().chain(Some(own).filter(|own| own.scheme != "ip")));
-    Ok(Caller { address, identities, has_proved: true })
+    Ok(AdminCaller { address, identities, has_proved: true })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(authorization: &[&str]) -> Result<Caller, u16> {
+    fn of(authorization: &[&str]) -> Result<AdminCaller, u16> {
         let super_digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
         let settings = Settings { super_digest, ..Settings::default() };
         let mut headers = HeaderMap::new();
@@ -100,7 +102,7 @@ mod tests {
         caller(&settings, address, &headers).map_err(|(status, _)| status.as_u16())
     }
 
-    fn names(caller: &Caller) -> Vec<String> {
+    fn names(caller: &AdminCaller) -> Vec<String> {
         let name = |Identity { scheme, id }: &Identity| format!("{scheme}:{id}");
         caller.identities().iter().map(name).collect()
     }
