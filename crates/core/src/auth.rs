@@ -96,7 +96,8 @@ impl Authentication {
 
     /// Checks an auth packet: the identities it proves, or `None` when it proves nothing. The digest of
     /// the super user proves `super` as well.
-    pub(crate) fn check(&self, scheme: &str, auth: &[u8], address: IpAddr) -> Option<Vec<Identity>> {
+    #[must_use]
+    pub fn check(&self, scheme: &str, auth: &[u8], address: IpAddr) -> Option<Vec<Identity>> {
         match scheme {
             _ if auth.len() > AUTH_BYTES_MAX => None,
             "digest" if self.has_digest => {
@@ -160,7 +161,8 @@ pub(crate) fn proof(frame: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// What every connection may call itself from the start.
-pub(crate) fn by_address(address: IpAddr) -> Identity {
+#[must_use]
+pub fn by_address(address: IpAddr) -> Identity {
     Identity { scheme: "ip".into(), id: address.to_canonical().to_string() }
 }
 

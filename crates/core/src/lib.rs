@@ -67,7 +67,7 @@ mod status;
 mod step;
 mod timestamp;
 
-pub use auth::{Authentication, DigestAlgorithm, digest_id};
+pub use auth::{Authentication, DigestAlgorithm, by_address, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};
 pub use controller::{MoveError, RecentMove};

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
-    RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, request::encode, xid,
+    Acl, ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
+    RequestHeader, WatcherEvent, begin_frame, end_frame, next_frame, perms, request::encode, xid,
 };
 
 struct World {
@@ -437,6 +437,29 @@ fn a_wrong_password_opens_nothing() {
     let (id, response) = world.reopen(opened.session_id, &[1; 16]);
     assert_eq!((response.session_id, response.timeout_ms), (0, 0));
     assert_eq!(world.closed, [(id, CloseReason::SessionExpired)]);
+}
+
+/// Who knows a session's id and password has what the session owns, and nothing of what its client has proved to be.
+#[test]
+fn who_takes_a_session_over_is_not_who_had_it() {
+    let mut world = World::new(Config::default());
+    let (old, opened) = world.open();
+    world.send(old, &auth(b"anna:secret"));
+    let own = [Acl { perms: perms::ALL, scheme: "auth", id: "" }];
+    let private = request(1, Opcode::Create, |out| encode::create(out, "/own", Some(b"x"), &own, 0, None));
+    world.send(old, &private);
+    world.send(old, &create(2, "/e", 1));
+    world.send(old, &get(3, "/own", false));
+    world.settle();
+    assert!(world.take(old).iter().all(|frame| frame.err == 0));
+    let (new, response) = world.reopen(opened.session_id, &opened.password);
+    assert_eq!(response.session_id, opened.session_id);
+    world.send(new, &get(1, "/own", false));
+    assert_eq!(world.take(new)[0].err, ErrorCode::NoAuth as i32);
+    world.send(new, &request(2, Opcode::CloseSession, |_| {}));
+    world.settle();
+    assert!(world.server.tree().get("/e").is_none(), "the session's znodes are at his mercy");
+    assert!(world.server.tree().get("/own").is_some());
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub mod logging;
 mod meter;
 pub mod metrics;
 mod occupied;
+mod openings;
 mod own_ports;
 pub mod partitions_file;
 mod peers;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::config::{FixedPorts, Member, Settings, client_ip};
 use crate::driver::Driver;
 use crate::listen::{Bound, Listener};
+use crate::openings::{Asks, Encryption, Opening};
 use crate::process::Process;
 
 /// How often a port that could not be had is tried again.
@@ -206,6 +207,17 @@ impl FirstSockets {
 }
 
 impl Sockets {
+    /// Who may connect where.
+    pub(crate) fn openings(&self, settings: &Settings) -> Vec<Opening> {
+        let has_tls = settings.peer_tls_certificate.is_some();
+        let asks = Asks::of_peers(settings.peer_secret.is_some(), has_tls);
+        let at = |bound: &Bound| bound.socket.local_addr().unwrap_or(bound.address);
+        let clients = Opening::of_clients(settings, at(&self.clients), settings.tls_on_port);
+        let encryption = if has_tls { Encryption::All } else { Encryption::None };
+        let peers = |bound| Opening::new("other servers", at(bound), asks).encrypted(encryption);
+        [clients].into_iter().chain(self.peers.as_ref().map(peers)).collect()
+    }
+
     /// Must be called within a runtime.
     pub(crate) fn listeners(self, backlog: u32) -> std::io::Result<Listeners> {
         let peers = self.peers.map(|bound| Listener::new(bound, backlog)).transpose()?;

@@ -172,12 +172,6 @@ impl Process {
         self.is_serving() && !availability.only_reads()
     }
 
-    /// Whether `user:password` is the super user's.
-    pub fn is_super(&self, user_password: &str) -> bool {
-        let digest = self.settings.super_digest.as_ref();
-        digest.is_some_and(|digest| *digest == self.settings.digest_algorithm.id(user_password))
-    }
-
     /// The trace mask.
     pub fn trace_mask(&self) -> i64 {
         self.trace_mask.load(Ordering::Relaxed)

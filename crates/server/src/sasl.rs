@@ -1,6 +1,7 @@
 //! SASL of clients: what the settings say of it, and each client's exchange.
 
 use std::fs;
+use std::path::PathBuf;
 
 use stoa_core::SaslStep;
 use stoa_sasl::{Acceptor, Config, Exchange, Secret, Step, jaas};
@@ -44,8 +45,11 @@ impl ClientSasl {
         if let Some(password) = &settings.sasl_super_password {
             config = config.user("super", Secret::new(password.clone()));
         }
-        if login.kerberos().is_some() {
-            return Err(failed(&"there is no Kerberos in this release, only DIGEST-MD5"));
+        if let Some(service) = login.kerberos() {
+            let keytab = PathBuf::from(service.keytab_path());
+            let bytes = fs::read(&keytab)
+                .map_err(|error| failed(&format!("the keytab {}: {error}", keytab.display())))?;
+            config = config.keytab(&bytes, service.principal());
         }
         let acceptor = Acceptor::new(config).map_err(|error| failed(&error))?;
         Ok(Some(Self { acceptor, super_users: settings.sasl_super_users.clone() }))

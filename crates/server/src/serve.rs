@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stoa_core::{Authentication, CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,6 +24,7 @@ use crate::inbox::inbox;
 use crate::listen::{Bound, Listener};
 use crate::log_thread::{LogRequest, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
+use crate::openings::Opening;
 use crate::own_ports::{Listeners, OwnPorts, Sockets};
 use crate::peers::PeerPort;
 use crate::process::{Phase, Process};
@@ -34,7 +35,7 @@ use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, partitions_file, random, standstill, starts_file, threads};
+use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -63,13 +64,19 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let process = Arc::new(Process::new(settings, port).with_doors(tls, sasl));
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
-    admin::start(&process, questions_in.clone());
+    let mut openings = admin::start(&process, questions_in.clone());
     let recovered = recover(&process.settings, partitions, disk)?;
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
     }
     let sockets = sockets.settle(&ports, first.and_then(|first| first.changed_servers()))?;
+    let of_secure = secure.as_ref().map(|bound| {
+        let address = bound.socket.local_addr().unwrap_or(bound.address);
+        Opening::of_clients(&process.settings, address, TlsOnPort::Only)
+    });
+    openings.splice(0..0, sockets.openings(&process.settings).into_iter().chain(of_secure));
+    tracing::info!("{}", openings::told(&openings));
     let clock = Clock::start();
     let total_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let startup = Startup {
@@ -242,15 +249,7 @@ fn core_config(settings: &Settings) -> Config {
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
-        authentication: Authentication {
-            digest: settings.digest_algorithm,
-            super_digest: settings.super_digest.clone(),
-            has_digest: settings.digest,
-            ensemble_names: settings.ensemble_names.clone(),
-            has_sasl: settings.sasl_config.is_some(),
-            allows_failed_sasl: settings.allow_failed_sasl,
-            demands: settings.require_schemes.clone(),
-        },
+        authentication: settings.authentication(),
         reap_interval_ms,
         // At least one each time, unless there are to be none.
         reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(per_minute.min(1)))

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Status};
-use stoa_wire::Opcode;
+use stoa_tree::{Caller, Identity};
+use stoa_wire::{Opcode, perms};
 use tokio::sync::oneshot;
 
 use crate::config::Member;
@@ -415,6 +416,15 @@ impl Source for &Driver {
         let begun = self.server.borrow_mut().request_move(path, to, self.clock.now());
         self.after_input();
         begun.map_err(|why| why.to_string())
+    }
+
+    fn may_administer(&self, identities: &[Identity]) -> bool {
+        const ALL: [i32; 5] = [perms::READ, perms::WRITE, perms::CREATE, perms::DELETE, perms::ADMIN];
+        let server = self.server.borrow();
+        let tree = server.tree();
+        // Asked for as one, any of them would do.
+        let caller = Caller { session: Caller::REACTION, identities };
+        tree.get("/").is_some_and(|root| ALL.iter().all(|perm| tree.permits(root, *perm, &caller)))
     }
 
     fn digests(&self) -> Vec<view::Digest> {

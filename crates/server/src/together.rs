@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use stoa_tree::Identity;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
@@ -134,6 +135,11 @@ impl Source for Together {
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
         let of_first = self.ask_first(|reply| Question::Move(path.to_owned(), to, reply));
         of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
+    }
+
+    fn may_administer(&self, identities: &[Identity]) -> bool {
+        let of_first = self.ask_first(|reply| Question::MayAdminister(identities.to_vec(), reply));
+        of_first.blocking_recv().unwrap_or(false)
     }
 
     fn digests(&self) -> Vec<Digest> {

@@ -14,6 +14,7 @@ use stoa_wire::{ErrorCode, Opcode};
 
 const COMPAT: &str = "COMPAT.md";
 const OPERATING: &str = "docs/operating.md";
+const THREATS: &str = "docs/threat-model.md";
 
 fn path(page: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)
@@ -66,5 +67,22 @@ fn every_opcode_error_and_word_is_on_the_page() {
     }
     for word in Word::ALL {
         assert!(has(&format!("`{}`", word.name()), None), "{word:?}");
+    }
+}
+
+/// Each test that the page names is where it says.
+#[test]
+fn what_the_threat_model_rests_on_is_tested() {
+    // Blocks of code have three marks on both sides.
+    let text = read(THREATS).replace("```", "");
+    let quoted = text.split('`').skip(1).step_by(2);
+    let named: Vec<(&str, &str)> =
+        quoted.filter_map(|word| word.split_once(' ')).filter(|(file, _)| file.ends_with(".rs")).collect();
+    assert!(named.len() > 30, "{} tests", named.len());
+    for (file, test) in named {
+        assert!(
+            read(&format!("crates/{file}")).contains(&format!("fn {test}(")),
+            "{file} has no test {test}"
+        );
     }
 }

@@ -7,8 +7,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Command, FromArgMatches};
-use common::{exchange, http, server};
+use common::{Client, exchange, http, server, start};
 use stoa_server::config::ServeArgs;
+use stoa_wire::request::encode;
+use stoa_wire::{Acl, Opcode, perms};
 
 #[test]
 fn words_are_answered_and_the_connection_closed() {
@@ -42,6 +44,43 @@ fn a_snapshot_taken_by_request_is_told_of() {
     let metrics = http(ports, "GET /metrics");
     assert!(metrics.contains("\nsnapshottime_count 1\n"), "{metrics}");
     assert!(http(ports, "GET /commands/lsnp").contains("\"zxid\": \"0\""));
+}
+
+#[test]
+fn admin_http_goes_by_the_permissions_on_the_root() {
+    let (ports, _) = start(&["--super-digest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()]);
+    let reset = |authorization: &str| {
+        let head = "POST /commands/stat_reset HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n";
+        let reply = exchange(ports.admin, format!("{head}{authorization}\r\n").as_bytes()).unwrap();
+        reply.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(reset(""), "200", "a new tree is open to everybody");
+    // The digest of `bob:secret`, and so on.
+    let (bob, carol) = ("bob:fyVmFCwVbTJYrznoSu1koqYEYF0=", "carol:jtnODfqZfOMu7mWFjLLprKJk7Wo=");
+    let digest = |id, perms| Acl { perms, scheme: "digest", id };
+    let acl = [
+        digest(bob, perms::ALL),
+        // Each of them may something, and not all.
+        digest(carol, perms::ALL & !perms::ADMIN),
+        Acl { perms: perms::READ, scheme: "world", id: "anyone" },
+    ];
+    let mut client = Client::new(&ports);
+    client.send(1, Opcode::SetAcl, |body| encode::set_acl(body, "/", &acl, -1));
+    assert_eq!(client.frame().unwrap()[12..16], [0; 4], "no error");
+    assert_eq!(reset(""), "401");
+    assert_eq!(reset("Authorization: digest bob:secret\r\n"), "200");
+    assert_eq!(reset("Authorization: digest bob:wrong\r\n"), "403");
+    assert_eq!(reset("Authorization: digest carol:secret\r\n"), "403");
+    assert_eq!(reset("Authorization: ip\r\n"), "403");
+    assert_eq!(reset("Authorization: digest super:test\r\n"), "200");
+    // By the address, without a word.
+    let local = [Acl { perms: perms::ALL, scheme: "ip", id: "127.0.0.0/8" }];
+    let mut root = Client::new(&ports);
+    root.send(-4, Opcode::Auth, |body| encode::auth(body, "digest", b"super:test"));
+    root.frame().unwrap();
+    root.send(2, Opcode::SetAcl, |body| encode::set_acl(body, "/", &local, -1));
+    assert_eq!(root.frame().unwrap()[12..16], [0; 4], "no error");
+    assert_eq!(reset(""), "200");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use stoa_server::config::ServeArgs;
 
 use crate::bench::{self, BenchArgs};
+use crate::certificate::{self, CertificateArgs};
 use crate::dev::{self, DevArgs};
 use crate::extension::{self, ExtensionCommand};
 use crate::failure::{Failure, Result};
@@ -36,6 +37,8 @@ enum Command {
     Shell(ShellArgs),
     /// Shows where subtrees live and what is asked of them, and says where they are to live
     Partitions(PartitionsArgs),
+    /// Makes an authority and certificates of it, to try TLS out with
+    Certificate(CertificateArgs),
     /// Measures a server
     Bench(Box<BenchArgs>),
     /// Predicts what rounds, operations and locks take
@@ -112,6 +115,7 @@ impl Cli {
             Command::Recover(command) => Ok(stoa_server::recover(&command.args, command.yes)),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Certificate(args) => certificate::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Model(command) => model::run(&command).map(|()| ExitCode::SUCCESS),
             Command::Proxy(args) => proxy::run(&args).map(|()| ExitCode::SUCCESS),

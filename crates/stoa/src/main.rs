@@ -1,6 +1,7 @@
 //! Stoa in one binary: the server, an ensemble to try out, its shell, its load generator and the readers of its files.
 
 mod bench;
+mod certificate;
 mod cli;
 mod dev;
 mod extension;

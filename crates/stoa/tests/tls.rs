@@ -1,23 +1,22 @@
-//! The commands that are clients, over TLS: a server behind a proxy that ends TLS.
+//! TLS of clients, with real processes: the server, and the commands that are clients.
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
-#[path = "../../client/tests/script/secured.rs"]
-mod secured;
+mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use secured::{Authority, Terminator};
+use common::eventually;
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
-/// A server with two partitions, TLS in front of it that wants a certificate, and the files that clients need.
+/// A server with two partitions to which clients come with TLS, and the files that they need: those of `stoa
+/// certificate`, and those of another authority in the folder `foreign`.
 struct Secured {
     process: Child,
-    front: Terminator,
+    port: u16,
     folder: TempDir,
-    _runtime: Runtime,
 }
 
 impl Drop for Secured {
@@ -28,37 +27,44 @@ impl Drop for Secured {
     }
 }
 
+/// Makes an authority, or uses the one that is there, and certificates for a server and a client.
+fn certify(folder: &Path, client: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
+    command.args(["certificate", "--name", "localhost", "--client", client, "--to"]).arg(folder);
+    succeeded(&command.output().unwrap());
+}
+
 impl Secured {
-    fn start() -> Self {
+    fn start(on_port: &str, more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
+        certify(folder.path(), "client");
+        certify(&folder.path().join("foreign"), "client");
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
-        command.args(["serve", "--admin-port=0", "--words=*", "--port=0", "--partitions=2", "--data-dir"]);
-        command.arg(folder.path().join("data"));
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        command.args(["serve", "--admin-port=0", "--words=*", "--port=0", "--partitions=2", "--tls-on-port"]);
+        command.arg(on_port).args(more).arg("--data-dir").arg(folder.path().join("data"));
+        for (flag, name) in
+            [("certificate", "server.pem"), ("key", "server-key.pem"), ("authority", "authority.pem")]
+        {
+            command.arg(format!("--tls-{flag}")).arg(folder.path().join(name));
+        }
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let port: u16 = ready.trim().rsplit(':').next().unwrap().parse().unwrap();
-
-        let authority = Authority::new();
-        let runtime = Runtime::new().unwrap();
-        let own = authority.sign(&["localhost"]);
-        let start = Terminator::start(([127, 0, 0, 1], port).into(), &own, Some(&authority));
-        let front = runtime.block_on(start);
-        let client = authority.sign(&["client"]);
-        let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
-        write("authority.pem", &authority.pem());
-        write("foreign.pem", &Authority::new().pem());
-        write("client.pem", client.certificate.as_bytes());
-        write("client.key", client.key.as_bytes());
-        Self { process, front, folder, _runtime: runtime }
+        let port = ready.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Self { process, port, folder }
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.file("log")).unwrap()
+    }
+
     fn server(&self) -> String {
-        format!("localhost:{}", self.front.address.port())
+        format!("localhost:{}", self.port)
     }
 
     /// A command with the options for TLS behind its own.
@@ -67,12 +73,43 @@ impl Secured {
     }
 
     fn stoa_trusting(&self, line: &str, authority: &Path) -> Output {
+        self.stoa_as(line, authority, Some("client"))
+    }
+
+    fn stoa_as(&self, line: &str, authority: &Path, client: Option<&str>) -> Output {
         let server = self.server();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
         command.args(line.split(' ').map(|part| if part == "SERVER" { &server } else { part }));
         command.arg("--tls-authority").arg(authority);
-        command.arg("--tls-certificate").arg(self.file("client.pem"));
-        command.env("STOA_TLS_KEY", self.file("client.key")).output().unwrap()
+        if let Some(client) = client {
+            command.arg("--tls-certificate").arg(self.file(&format!("{client}.pem")));
+            command.env("STOA_TLS_KEY", self.file(&format!("{client}-key.pem")));
+        }
+        command.output().unwrap()
+    }
+
+    /// What the server answers to these bytes in the clear, until it ends the connection.
+    fn in_the_clear(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        socket.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        // Who is turned away may find the connection reset.
+        let _ = socket.read_to_end(&mut answer);
+        answer
+    }
+
+    /// What `mntr` says of this.
+    fn counted(&self, name: &str) -> u64 {
+        let words = String::from_utf8(self.in_the_clear(b"mntr")).unwrap();
+        let line = words.lines().find_map(|line| line.strip_prefix(&format!("zk_{name}\t")));
+        line.unwrap_or_else(|| panic!("no {name} in {words}")).parse().unwrap()
+    }
+
+    /// Has the server look at its files.
+    fn hang_up(&self) {
+        let sent = Command::new("kill").arg("-HUP").arg(self.process.id().to_string()).status().unwrap();
+        assert!(sent.success());
     }
 }
 
@@ -82,31 +119,118 @@ fn succeeded(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[test]
 fn words_of_the_shell_go_over_tls() {
-    let secured = Secured::start();
+    let secured = Secured::start("only", &[]);
     assert_eq!(succeeded(&secured.stoa("create /a hello --server SERVER")), "Created /a\n");
     assert_eq!(succeeded(&secured.stoa("get /a --server SERVER")), "hello\n");
     let status = succeeded(&secured.stoa("status --server SERVER"));
     assert!(status.starts_with(&format!("{}: standalone, zxid 0x", secured.server())), "{status}");
-    assert!(secured.front.shown().iter().all(|(certificate, _)| certificate.is_some()));
 
-    let refused = secured.stoa_trusting("get /a --server SERVER", &secured.file("foreign.pem"));
-    assert_eq!(refused.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    let expected = format!(
-        "stoa: cannot open a session: {}: its certificate is signed by another authority of the trusted one's name: \
-         trust the authority that has signed it, or the certificate itself\n",
-        secured.server()
-    );
-    assert_eq!(told, expected);
+    let told =
+        refused(&secured.stoa_trusting("get /a --server SERVER", &secured.file("foreign/authority.pem")));
+    assert!(told.contains(&secured.server()) && told.contains("authority"), "{told}");
     let unread = secured.stoa_trusting("get /a --server SERVER", &secured.file("nowhere.pem"));
     assert!(String::from_utf8_lossy(&unread.stderr).contains("nowhere.pem"));
 }
 
+/// A certificate says who its owner is, on every partition.
+#[test]
+fn who_has_a_certificate_is_known_by_its_subject() {
+    let secured = Secured::start("only", &["--super-certificate=CN=root"]);
+    certify(secured.folder.path(), "root");
+    certify(secured.folder.path(), "other");
+    let authority = secured.file("authority.pem");
+    for top in ["/a", "/b", "/c", "/d"] {
+        let line = format!("create {top} secret x509:CN=client:cdrwa --server SERVER");
+        succeeded(&secured.stoa(&line));
+        let get = format!("get {top} --server SERVER");
+        assert_eq!(succeeded(&secured.stoa_as(&get, &authority, Some("client"))), "secret\n");
+        let told = refused(&secured.stoa_as(&get, &authority, Some("other")));
+        assert!(told.contains("permission") || told.contains("NoAuth"), "{told}");
+        assert_eq!(succeeded(&secured.stoa_as(&get, &authority, Some("root"))), "secret\n");
+    }
+}
+
+#[test]
+fn who_shows_no_certificate_or_a_foreign_one_is_turned_away_and_the_log_says_why() {
+    let secured = Secured::start("also", &[]);
+    let authority = secured.file("authority.pem");
+    refused(&secured.stoa_as("get / --server SERVER", &authority, None));
+    refused(&secured.stoa_as("get / --server SERVER", &authority, Some("foreign/client")));
+    for why in ["it has shown no certificate, and one is needed", "authority"] {
+        eventually("the log says why", || {
+            secured.log().lines().any(|line| line.contains("TLS") && line.contains(why))
+        });
+    }
+    assert!(secured.counted("unsuccessful_handshake") >= 2);
+    assert!(secured.counted("auth_failed_count") >= 2);
+    assert_eq!(secured.counted("outstanding_tls_handshake"), 0);
+}
+
+#[test]
+fn a_port_for_both_goes_by_the_first_byte_and_one_for_tls_takes_nothing_else() {
+    let both = Secured::start("also", &[]);
+    assert_eq!(both.in_the_clear(b"ruok"), b"imok");
+    succeeded(&both.stoa("create /a hello --server SERVER"));
+    // The beginning of a handshake, cut off anywhere, takes nothing from others.
+    let hello = [22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
+    for len in 1..hello.len() {
+        drop(TcpStream::connect((Ipv4Addr::LOCALHOST, both.port)).unwrap().write_all(&hello[..len]));
+    }
+    assert_eq!(both.in_the_clear(&[22, 3, 1, 0, 5, 1, 2, 3, 4, 5])[..1], [21], "an alert");
+    eventually("nothing is under way", || both.counted("outstanding_tls_handshake") == 0);
+    let only = Secured::start("only", &[]);
+    assert_eq!(only.in_the_clear(b"ruok"), b"");
+    assert!(only.log().contains("it does not begin with TLS"), "{}", only.log());
+}
+
+/// Half-open handshakes are bounded, and leave in time.
+#[test]
+fn who_does_not_finish_a_handshake_takes_no_place_for_ever() {
+    let secured = Secured::start("also", &["--tls-max-handshakes=3", "--handshake-timeout=2s"]);
+    let half_open: Vec<TcpStream> = (0..5)
+        .map(|_| {
+            let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, secured.port)).unwrap();
+            socket.write_all(&[22, 3, 1]).unwrap();
+            socket
+        })
+        .collect();
+    eventually("some are turned away", || secured.counted("tls_handshake_exceeded") == 2);
+    eventually("the others are given up", || secured.counted("outstanding_tls_handshake") == 0);
+    succeeded(&secured.stoa("create /a hello --server SERVER"));
+    drop(half_open);
+}
+
+#[test]
+fn changed_certificates_count_without_a_restart_and_bad_ones_do_not() {
+    let secured = Secured::start("also", &[]);
+    let (authority, foreign) = (secured.file("authority.pem"), secured.file("foreign/authority.pem"));
+    let get = "get /zookeeper --server SERVER";
+    std::fs::write(secured.file("server.pem"), "nothing that could be read").unwrap();
+    secured.hang_up();
+    eventually("a bad file is complained of", || secured.counted("stoa_tls_failed_reloads_total") > 0);
+    assert!(secured.log().contains("goes on with the certificates that it had"), "{}", secured.log());
+    succeeded(&secured.stoa_trusting(get, &authority));
+    for name in ["server.pem", "server-key.pem"] {
+        std::fs::copy(secured.file(&format!("foreign/{name}")), secured.file(name)).unwrap();
+    }
+    secured.hang_up();
+    eventually("the new certificate is shown", || {
+        secured.stoa_as(get, &foreign, Some("client")).status.success()
+    });
+    assert!(refused(&secured.stoa_trusting(get, &authority)).contains("authority"));
+    assert!(secured.counted("stoa_tls_reloads_total") > 0);
+}
+
 #[test]
 fn the_load_generator_goes_over_tls() {
-    let secured = Secured::start();
+    let secured = Secured::start("only", &[]);
     let of_reads =
         "--server SERVER --sessions 3 --pipeline 20 --znodes 50 --payload 20000 --operations 2000 --json";
     for more in ["--tops 2 --partitions 2 --local", "--tops 2 --partitions 2 --direct"] {
@@ -127,7 +251,7 @@ fn the_load_generator_goes_over_tls() {
 
     let refused = secured.stoa_trusting(
         "bench probe --sessions 1 --duration 1 --servers SERVER",
-        &secured.file("foreign.pem"),
+        &secured.file("foreign/authority.pem"),
     );
     assert!(String::from_utf8_lossy(&refused.stderr).contains("another authority"), "{refused:?}");
 }

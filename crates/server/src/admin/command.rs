@@ -121,12 +121,38 @@ impl Command {
         COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, command)| *command)
     }
 
-    fn name(self) -> &'static str {
+    /// The name that answers carry.
+    pub(super) fn name(self) -> &'static str {
         let (names, _) = COMMANDS.iter().find(|(_, command)| *command == self).expect("every one is listed");
         names[0]
     }
 
-    /// Carries out a command that is asked for by GET.
+    /// Whether it changes anything, and so is asked for by POST, by somebody who may.
+    pub(super) fn changes(self) -> bool {
+        use Command::{
+            ConnectionStatReset, Move, ObserverConnectionStatReset, SetTraceMask, Snapshot, StatReset,
+        };
+        matches!(
+            self,
+            ConnectionStatReset | Move | ObserverConnectionStatReset | SetTraceMask | Snapshot | StatReset
+        )
+    }
+
+    /// It is asked for by other methods, which are these.
+    pub(super) fn not_allowed(self, allowed: &str) -> Reply {
+        let why = format!(
+            "this command {}, and is asked for by {allowed}",
+            match self.changes() {
+                true => "changes something",
+                false => "only reads",
+            }
+        );
+        let mut reply = Reply::refused(self, StatusCode::METHOD_NOT_ALLOWED, &why);
+        reply.headers = vec![("allow", allowed.to_owned())];
+        reply
+    }
+
+    /// Carries out a command that is answered at once.
     pub(super) async fn run(self, admin: &Admin, parameters: &Parameters) -> Reply {
         match self.data(admin, parameters).await {
             Ok(data) => Reply::new(self.name(), data),
@@ -197,7 +223,7 @@ impl Command {
                 fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
             }
             Command::ObserverConnectionStatReset | Command::Ruok => Map::new(),
-            // These are asked for by POST.
+            // These take their time.
             Command::Move | Command::Snapshot => Map::new(),
         })
     }

@@ -9,11 +9,14 @@
 //!
 //! Nothing here is in the way of clients: the thread asks the partition's one question at a time for
 //! plain data and does the rest itself. Reading is open to whoever reaches the port, as it is in
-//! ZooKeeper; what costs the server something (a snapshot, a move) takes a client on this machine, or the
-//! super user's credentials.
+//! ZooKeeper, but unless something else is said only programs on this machine do; what changes something (a
+//! snapshot, a move, counts that begin anew) takes all permissions on the root ([`caller`]), and no page of
+//! another site can have it done ([`page`]).
 
+mod caller;
 mod command;
 mod connection;
+mod page;
 mod render;
 #[cfg(test)]
 mod tests;
@@ -23,22 +26,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::complaints::Complaints;
 use crate::farewell::Farewells;
 use crate::listen;
 use crate::metrics::{Figures, prometheus};
+use crate::openings::{Asks, Opening};
 use crate::process::{Phase, Process};
 use crate::view::{Question, why_unready};
 use crate::words::NOT_SERVING;
 use command::{Command, Parameters, Reply};
 use connection::Deadline;
+use page::Names;
 
 /// How long the partition may take to answer a question. It answers between two turns of its work, so
 /// that this is long past anything but a server in trouble.
@@ -49,13 +56,36 @@ const BACKLOG: u32 = 64;
 struct Admin {
     process: Arc<Process>,
     questions: UnboundedSender<Question>,
+    /// What this server is called.
+    names: Names,
+    /// About those who ask for what they may not.
+    complaints: Complaints,
 }
+
+/// The status and the words with which a request is refused.
+type Refusal = (StatusCode, String);
 
 /// Why there is no answer from the partition.
 #[derive(Debug)]
 struct Unanswered;
 
 impl Admin {
+    fn new(process: Arc<Process>, questions: UnboundedSender<Question>) -> Self {
+        let machine = rustix::system::uname();
+        let names = Names::new(&process.settings, &machine.nodename().to_string_lossy());
+        Self { process, questions, names, complaints: Complaints::new("admin HTTP has refused a request") }
+    }
+
+    /// Says that somebody may not have done what he asks for, and gives that back.
+    fn refuse(&self, peer: SocketAddr, command: Option<Command>, (status, why): Refusal) -> Response {
+        let what = command.map_or("a request", Command::name);
+        self.complaints.say(&format!("admin HTTP: {peer}: {what} is refused: {why}"));
+        match command {
+            Some(command) => Reply::refused(command, status, &why).into_response(),
+            None => json_response(status, &json!({ "error": why })),
+        }
+    }
+
     /// Asks the partition, unless requests are not served: like ZooKeeper's, most commands have no
     /// answer then.
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Unanswered> {
@@ -99,44 +129,46 @@ impl Admin {
     }
 }
 
-/// Starts admin HTTP, and the port for metrics if there is one.
+/// Starts admin HTTP, and the port for metrics if there is one, and says where they are.
 ///
 /// A server without them still serves clients: a port that cannot be had is warned of, no more.
-pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>) {
-    let admin = Arc::new(Admin { process: Arc::clone(process), questions });
+pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>) -> Vec<Opening> {
+    let admin = Arc::new(Admin::new(Arc::clone(process), questions));
     let settings = &process.settings;
-    let address = settings.admin_address();
-    let mut served = Vec::new();
-    if let Some(listener) = open(address, settings.admin_port, "admin-port") {
-        served.push((listener, router(Arc::clone(&admin))));
+    let (mut served, mut openings) = (Vec::new(), Vec::new());
+    let mut add = |what, listener: TcpListener, router| {
+        openings.extend(listener.local_addr().map(|address| Opening::new(what, address, Asks::Nothing)));
+        served.push((listener, router));
+    };
+    if let Some(listener) = open(settings.admin_address(), settings.admin_port, "admin-port") {
+        add("admin HTTP", listener, router(Arc::clone(&admin)));
     }
-    if let Some(listener) = open(address, settings.metrics_port, "metrics-port") {
-        served.push((listener, metrics_router(admin)));
+    if let Some(listener) = open(settings.metrics_address(), settings.metrics_port, "metrics-port") {
+        add("metrics", listener, metrics_router(admin));
     }
     let pages = Arc::clone(&process.pages);
     if served.is_empty() {
-        return;
+        return openings;
     }
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served, &pages));
     if let Err(error) = thread {
         tracing::warn!("no admin HTTP: its thread cannot be started: {error}");
+        return Vec::new();
     }
+    openings
 }
 
+/// A socket for HTTP. Who is told of it is said when all ports are open.
 fn open(address: IpAddr, port: u16, setting: &str) -> Option<TcpListener> {
     if port == 0 {
         return None;
     }
-    match listen::bind(address, port, BACKLOG) {
-        Ok(listener) => {
-            tracing::info!("HTTP on {address} port {port} ({setting})");
-            Some(listener)
-        }
-        Err(error) => {
+    let listener = listen::bind(address, port, BACKLOG);
+    listener
+        .inspect_err(|error| {
             tracing::warn!("no HTTP on {address} port {port}: {error}; {setting} chooses another port");
-            None
-        }
-    }
+        })
+        .ok()
 }
 
 fn serve(served: Vec<(TcpListener, Router)>, pages: &Arc<Farewells>) {
@@ -164,6 +196,7 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/commands/{name}", get(get_command).post(post_command))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
+        .layer(from_fn_with_state(Arc::clone(&admin), guard))
         .with_state(admin)
 }
 
@@ -209,20 +242,29 @@ async fn ready(State(admin): State<Arc<Admin>>) -> Response {
     json_response(status, &body)
 }
 
+/// Lets nothing through that a page of another site may have caused.
+async fn guard(
+    State(admin): State<Arc<Admin>>,
+    Extension(peer): Extension<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admin.names.check(request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => {
+            let name = request.uri().path().strip_prefix("/commands/");
+            admin.refuse(peer, name.and_then(Command::by_name), refusal)
+        }
+    }
+}
+
 async fn get_command(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Response {
     let reply = match Command::by_name(&name) {
-        Some(Command::Snapshot) => Reply::refused(
-            Command::Snapshot,
-            StatusCode::METHOD_NOT_ALLOWED,
-            "a snapshot is taken by POST, and stays in the data folder",
-        ),
-        Some(Command::Move) => {
-            Reply::refused(Command::Move, StatusCode::METHOD_NOT_ALLOWED, "a subtree is moved by POST")
-        }
+        Some(command) if command.changes() => command.not_allowed("POST"),
         Some(command) => command.run(&admin, &parameters).await,
         None => Reply::unknown(&name),
     };
@@ -237,44 +279,31 @@ async fn post_command(
     Extension(deadline): Extension<Deadline>,
     headers: HeaderMap,
 ) -> Response {
-    let reply = match Command::by_name(&name) {
-        Some(command @ (Command::Snapshot | Command::Move)) => {
-            match may_command(&admin.process, peer, &headers) {
-                Ok(()) if command == Command::Move => command::move_subtree(&admin, &parameters).await,
-                Ok(()) => command::snapshot(&admin, &deadline).await,
-                Err((status, why)) => Reply::refused(command, status, why),
-            }
+    let command = match Command::by_name(&name) {
+        Some(command) if command.changes() => command,
+        Some(command) => return command.not_allowed("GET, HEAD").into_response(),
+        None => return Reply::unknown(&name).into_response(),
+    };
+    let caller = match caller::caller(&admin.process.settings, peer, &headers) {
+        Ok(caller) => caller,
+        Err(refusal) => return admin.refuse(peer, Some(command), refusal),
+    };
+    let identities = caller.identities().to_vec();
+    match admin.ask_even_looking(|reply| Question::MayAdminister(identities, reply)).await {
+        Ok(true) => {}
+        Ok(false) => return admin.refuse(peer, Some(command), caller.refusal()),
+        Err(Unanswered) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Reply::refused(command, status, NOT_SERVING).into_response();
         }
-        Some(command) => {
-            Reply::refused(command, StatusCode::METHOD_NOT_ALLOWED, "this command is asked for by GET")
-        }
-        None => Reply::unknown(&name),
+    }
+    tracing::info!("admin HTTP: {caller}: {}", command.name());
+    let reply = match command {
+        Command::Move => command::move_subtree(&admin, &parameters).await,
+        Command::Snapshot => command::snapshot(&admin, &deadline).await,
+        command => command.run(&admin, &parameters).await,
     };
     reply.into_response()
-}
-
-/// Whether somebody may do what costs the server something: from this machine, or as the super user
-/// with `Authorization: digest user:password`, as ZooKeeper takes it. Never from another site's page in
-/// a browser, which could reach a server that its own site cannot.
-fn may_command(
-    process: &Process,
-    peer: SocketAddr,
-    headers: &HeaderMap,
-) -> Result<(), (StatusCode, &'static str)> {
-    if headers.contains_key(header::ORIGIN) {
-        return Err((StatusCode::FORBIDDEN, "not from a page in a browser"));
-    }
-    if peer.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    let Some(authorization) = headers.get(header::AUTHORIZATION) else {
-        return Err((StatusCode::UNAUTHORIZED, "Auth info is missing for the command"));
-    };
-    let credentials = authorization.to_str().ok().and_then(|value| value.strip_prefix("digest "));
-    if credentials.is_some_and(|credentials| process.is_super(credentials)) {
-        return Ok(());
-    }
-    Err((StatusCode::FORBIDDEN, "Not authorized"))
 }
 
 fn json_response(status: StatusCode, body: &serde_json::Value) -> Response {

@@ -20,16 +20,19 @@ struct Served {
 }
 
 fn served(settings: Settings, phase: Phase, stats: fn() -> Stats) -> Served {
+    served_by(settings, phase, Example { stats, ..Example::default() })
+}
+
+fn served_by(settings: Settings, phase: Phase, mut example: Example) -> Served {
     let listener = listen::bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
     let address = listener.local_addr().unwrap();
     let process = Arc::new(Process::new(settings, 2181));
     process.set_phase(phase);
     let (questions, mut asked) = unbounded_channel::<Question>();
-    let admin = Arc::new(Admin { process: Arc::clone(&process), questions });
+    let admin = Arc::new(Admin::new(Arc::clone(&process), questions));
     let pages = Arc::clone(&process.pages);
     std::thread::spawn(move || serve(vec![(listener, router(admin))], &pages));
     std::thread::spawn(move || {
-        let mut example = Example { stats, ..Example::default() };
         while let Some(question) = asked.blocking_recv() {
             question.answer(&mut example);
         }
@@ -59,8 +62,14 @@ impl Served {
         (status, head.to_owned(), body.to_owned())
     }
 
+    /// Asks for a command with more headers.
+    fn ask(&self, method: &str, name: &str, headers: &str) -> (u16, String, String) {
+        let head = format!("{method} /commands/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
+        self.send(&format!("{head}{headers}\r\n"))
+    }
+
     fn get(&self, path: &str) -> (u16, String) {
-        let (status, _, body) = self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let (status, _, body) = self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         (status, body)
     }
 
@@ -205,12 +214,10 @@ fn commands_answer_in_the_fields_of_zookeeper() {
         ("lead", json!({ "error": "server is not initialized", "command": "leader" })),
         ("nope", json!({ "command": "nope", "error": "Unknown command: nope" })),
         ("gtmk", json!({ "tracemask": 306, "command": "get_trace_mask", "error": null })),
-        ("stmk?traceMask=2", json!({ "tracemask": 2, "command": "set_trace_mask", "error": null })),
     ];
     for (name, expected) in expected {
         assert_eq!(served.command(name), expected, "{name}");
     }
-    assert_eq!(served.process.trace_mask(), 2);
 }
 
 #[test]
@@ -237,8 +244,23 @@ fn every_command_answers_by_all_its_names() {
     let links = served.get("/commands").1;
     for (names, command) in command::COMMANDS {
         assert!(links.contains(&format!("<a href=\"/commands/{0}\">{0}</a>", names[0])), "{links}");
-        for name in names.iter().filter(|_| !matches!(command, Command::Snapshot | Command::Move)) {
-            assert_eq!(served.command(name)["command"], names[0]);
+        for name in *names {
+            let allowed = if command.changes() { "POST" } else { "GET" };
+            for method in ["GET", "HEAD", "POST"] {
+                let (status, head, body) = served.ask(method, name, "");
+                let is_allowed = (method == "POST") == command.changes();
+                if !is_allowed {
+                    assert!(
+                        status == 405 && head.contains(&format!("\r\nallow: {allowed}")),
+                        "{name}: {head}"
+                    );
+                } else if *command != Command::Move {
+                    assert_eq!(status, 200, "{name}: {body}");
+                }
+                if method != "HEAD" {
+                    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["command"], names[0]);
+                }
+            }
         }
     }
     let monitor = served.command("monitor");
@@ -260,7 +282,7 @@ fn every_command_is_on_the_page_about_compatibility() {
 #[test]
 fn a_snapshot_is_taken_by_post() {
     let served = Served::example();
-    let post = "POST /commands/snapshot HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n";
+    let post = "POST /commands/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n";
     let (status, head, body) = served.send(&format!("{post}\r\n"));
     assert_eq!(status, 200);
     assert!(head.contains("last_zxid: 0x2a\r\n") && head.contains("snapshot_size: 2048"), "{head}");
@@ -269,12 +291,18 @@ fn a_snapshot_is_taken_by_post() {
         body,
         json!({ "last_zxid": "0x2a", "snapshot_size": 2048, "command": "snapshot", "error": null })
     );
-    assert_eq!(served.send(&format!("{post}Origin: http://elsewhere\r\n\r\n")).0, 403);
-    assert_eq!(served.get("/commands/snapshot").0, 405);
-    assert_eq!(
-        served.send(&post.replace("snapshot", "stat").replace("1.1\r\n", "1.1\r\nA: b\r\n\r\n")).0,
-        405
-    );
+}
+
+#[test]
+fn what_changes_is_changed_by_post() {
+    let served = Served::example();
+    let (status, _, body) = served.ask("POST", "stmk?traceMask=2", "");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, body), (200, json!({ "tracemask": 2, "command": "set_trace_mask", "error": null })));
+    assert_eq!(served.get("/commands/stmk?traceMask=7").0, 405);
+    assert_eq!(served.process.trace_mask(), 2);
+    served.process.set_phase(Phase::Stopping);
+    assert_eq!(served.ask("POST", "srst", "").0, 503, "nobody can say who may");
 }
 
 #[test]
@@ -282,7 +310,7 @@ fn a_subtree_is_moved_by_post_and_the_answer_says_what_became_of_it() {
     let served = Served::example();
     assert_eq!(served.command("partitions?path=/hot")["place"], 2);
     let post = |query: &str, headers: &str| {
-        let head = format!("POST /commands/move{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n");
+        let head = format!("POST /commands/move{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
         let (status, _, body) = served.send(&format!("{head}{headers}\r\n"));
         (status, serde_json::from_str::<Value>(&body).unwrap())
     };
@@ -296,28 +324,63 @@ fn a_subtree_is_moved_by_post_and_the_answer_says_what_became_of_it() {
     for query in ["", "?path=/a", "?to=1", "?path=/a&to=-1", "?path=/a&to=256"] {
         assert_eq!(post(query, "").0, 400, "{query}");
     }
-    assert_eq!(post("?path=/hot&to=2", "Origin: http://elsewhere\r\n").0, 403);
     assert_eq!(served.get("/commands/move?path=/hot&to=2").0, 405);
     served.process.set_phase(Phase::Stopping);
     assert_eq!(post("?path=/hot&to=2", "").0, 503);
 }
 
 #[test]
-fn from_elsewhere_only_the_super_user_commands() {
-    let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
-    let process = Process::new(Settings { super_digest: Some(digest), ..Settings::default() }, 1);
-    let elsewhere: SocketAddr = "192.0.2.1:1".parse().unwrap();
-    let may = |authorization: Option<&'static str>| {
-        let mut headers = HeaderMap::new();
-        if let Some(value) = authorization {
-            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
-        }
-        may_command(&process, elsewhere, &headers).map_err(|(status, _)| status.as_u16())
+fn whoever_changes_something_has_all_permissions_on_the_root() {
+    let super_digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
+    let settings = Settings { super_digest, ..Settings::default() };
+    let closed = Example { is_open: false, ..Example::default() };
+    let served = served_by(settings, Phase::Serving, closed);
+    let post = |name: &str, authorization: &str| {
+        let (status, _, body) = served.ask("POST", name, authorization);
+        let body: Value = serde_json::from_str(&body).unwrap();
+        (status, body["command"].clone(), body["error"].as_str().unwrap_or_default().to_owned())
     };
-    assert_eq!(may(Some("digest super:test")), Ok(()));
-    assert_eq!(may(Some("digest super:wrong")), Err(403));
-    assert_eq!(may(Some("Basic abc")), Err(403));
-    assert_eq!(may(None), Err(401));
+    let changing = command::COMMANDS.iter().filter(|(_, command)| command.changes());
+    let names: Vec<&str> = changing.map(|(names, _)| names[0]).collect();
+    assert_eq!(names.len(), 6);
+    for name in names {
+        let (status, command, error) = post(name, "");
+        assert_eq!((status, command), (401, json!(name)));
+        assert!(error.starts_with("Auth info is missing for the command: it takes"), "{error}");
+        let (status, _, error) = post(name, "Authorization: Basic abc\r\n");
+        assert_eq!((status, &error[..]), (401, "Not authenticated"));
+        for wrong in ["digest super:wrong", "ip"] {
+            let (status, command, error) = post(name, &format!("Authorization: {wrong}\r\n"));
+            assert_eq!((status, command), (403, json!(name)));
+            assert!(error.starts_with("Not authorized"), "{error}");
+        }
+        let (status, ..) = post(name, "Authorization: digest super:test\r\n");
+        assert_eq!(status, if name == "move" { 400 } else { 200 }, "{name}: the path is not said");
+    }
+    assert_eq!(served.get("/commands/stat").0, 200, "reading is open");
+}
+
+#[test]
+fn no_page_of_another_site_has_anything_done() {
+    let served = Served::example();
+    for header in ["Origin: http://elsewhere.example", "Origin: null", "Sec-Fetch-Site: cross-site"] {
+        for command in ["snapshot", "srst", "move?path=/hot&to=2"] {
+            let (status, _, body) = served.ask("POST", command, &format!("{header}\r\n"));
+            let body: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(status, 403, "{header}");
+            assert!(body["error"].as_str().unwrap().contains("page"), "{body}");
+            let name = command.split('?').next().and_then(Command::by_name).unwrap().name();
+            assert_eq!(body["command"], name);
+        }
+    }
+    // A name of theirs that stands for this machine's address is none of its names.
+    for path in ["/commands/stat", "/metrics", "/ready", "/elsewhere"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: elsewhere.example:8080\r\n\r\n");
+        let (status, _, body) = served.send(&request);
+        assert_eq!(status, 403);
+        assert!(body.contains("admin-hosts"), "{body}");
+    }
+    assert_eq!(served.send("GET /ready HTTP/1.0\r\n\r\n").0, 200, "no browser leaves it out");
 }
 
 #[test]
@@ -329,7 +392,7 @@ fn readiness_and_metrics_follow_the_server() {
         serde_json::from_str::<Value>(&body).unwrap(),
         json!({ "ready": true, "server_state": "standalone", "last_zxid": "0x2a" })
     );
-    let (status, head, body) = served.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (status, head, body) = served.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(status, 200);
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("\nznode_count 7\n"), "{body}");

@@ -72,6 +72,26 @@ impl Kind for Address {
     }
 }
 
+/// Names of hosts, with commas between them; `*` stands for every name.
+pub(super) struct Hosts;
+impl Kind for Hosts {
+    type Value = Vec<String>;
+    const PLACEHOLDER: &'static str = "NAMES";
+    const EXPECTED: &'static str =
+        "names of hosts with commas between them, such as zoo1.example,zoo; or * for all";
+    fn parse(text: &str) -> Option<Vec<String>> {
+        let is_name = |name: &str| {
+            let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            name == "*" || name.bytes().all(may_be)
+        };
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.map(|name| is_name(name).then(|| name.to_ascii_lowercase())).collect()
+    }
+    fn show(value: &Vec<String>) -> String {
+        value.join(",")
+    }
+}
+
 /// A TCP port.
 pub(super) struct Port;
 impl Kind for Port {

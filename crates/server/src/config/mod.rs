@@ -5,6 +5,7 @@
 
 mod args;
 mod document;
+mod doors;
 mod ensemble;
 mod error;
 mod java;
@@ -15,7 +16,6 @@ mod partitions;
 mod properties;
 mod reading;
 mod settings;
-mod tls;
 mod toml_file;
 mod zoo;
 

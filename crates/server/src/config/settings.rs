@@ -1,13 +1,13 @@
 //! The table of settings. Each setting is written down once, here; flags, environment variables, the
 //! configuration file, `zoo.cfg`, the help text and the documentation are made from it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kind::{
-    Address, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Kind, LogFormat,
-    LogLevel, Maybe, Names, Port, Secret, Text, Time, TlsOnPort, Words,
+    Address, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Hosts, Kind,
+    LogFormat, LogLevel, Maybe, Names, Port, Secret, Text, Time, TlsOnPort, Words,
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
@@ -182,9 +182,11 @@ settings! {
     listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.
     admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
-    /// The address to listen on for admin HTTP; by default the same as for clients.
+    /// The address to listen on for admin HTTP; by default 127.0.0.1, which only programs on this machine reach; `::` is every address of the machine, IPv4 and IPv6.
     admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress" Reading::Address];
-    /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off.
+    /// Names of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
+    admin_hosts: Vec<String> = "admin-hosts" "STOA_ADMIN_HOSTS" Hosts, "", zoo [];
+    /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off. It is on the address in `admin-bind`, and without that where clients connect.
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort" Reading::PORT];
     /// The servers of the ensemble, this one among them, each as `ID=HOST:PEERPORT[:ELECTIONPORT][:ROLE][;[CLIENTADDRESS:]CLIENTPORT]`, the role `participant` or `observer`; none is a server that stands alone.
     servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N" Reading::Server];
@@ -295,8 +297,14 @@ impl Settings {
         )
     }
 
-    /// Where admin HTTP listens.
+    /// Where admin HTTP listens: unless it is said, on this machine alone. It tells paths and session ids to whoever
+    /// asks.
     pub fn admin_address(&self) -> IpAddr {
+        self.admin_bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    /// Where `/metrics` has a port of its own: that tells figures only.
+    pub fn metrics_address(&self) -> IpAddr {
         self.admin_bind.unwrap_or(self.bind)
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod merge;
 mod partition;
 mod unready;
 
+use stoa_tree::Identity;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
 
@@ -43,6 +44,8 @@ pub enum Question {
     Balance(Option<String>, oneshot::Sender<Balance>),
     /// Move the subtree at a path to a partition, if this server leads.
     Move(String, u8, oneshot::Sender<Result<(), String>>),
+    /// Whether whoever has proved to be these has all permissions on the root.
+    MayAdminister(Vec<Identity>, oneshot::Sender<bool>),
     /// The history of digests of the tree.
     Digests(oneshot::Sender<Vec<Digest>>),
     /// Begin latencies and packet counts of the server anew.
@@ -85,6 +88,9 @@ impl Question {
             Question::Move(path, to, reply) => {
                 let _ = reply.send(source.move_subtree(&path, to));
             }
+            Question::MayAdminister(identities, reply) => {
+                let _ = reply.send(source.may_administer(&identities));
+            }
             Question::Digests(reply) => {
                 let _ = reply.send(source.digests());
             }
@@ -121,6 +127,8 @@ pub trait Source {
     fn balance(&self, path: Option<&str>) -> Balance;
     /// Has the subtree at a path moved to a partition; says why not when that is not begun.
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
+    /// Whether whoever has proved to be these has all permissions on the root.
+    fn may_administer(&self, identities: &[Identity]) -> bool;
     /// The history of digests of the tree, oldest first.
     fn digests(&self) -> Vec<Digest>;
     /// Begins latencies and packet counts of the server anew.
@@ -637,11 +645,13 @@ pub(crate) mod tests {
         pub(crate) connection_resets: usize,
         pub(crate) snapshots: usize,
         pub(crate) moves: u64,
+        /// Whether everybody has all permissions on the root.
+        pub(crate) is_open: bool,
     }
 
     impl Default for Example {
         fn default() -> Self {
-            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0, moves: 0 }
+            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0, moves: 0, is_open: true }
         }
     }
 
@@ -745,6 +755,10 @@ pub(crate) mod tests {
         fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
             self.moves += 1;
             if (path, to) == ("/hot", 2) { Ok(()) } else { Err("server 3 leads: ask it".to_owned()) }
+        }
+
+        fn may_administer(&self, identities: &[Identity]) -> bool {
+            self.is_open || identities.iter().any(|identity| identity.scheme == "super")
         }
 
         fn digests(&self) -> Vec<Digest> {

@@ -154,6 +154,9 @@ fn latency_before_the_first_request_is_zero() {
         fn move_subtree(&mut self, _: &str, _: u8) -> Result<(), String> {
             Ok(())
         }
+        fn may_administer(&self, _: &[stoa_tree::Identity]) -> bool {
+            false
+        }
         fn digests(&self) -> Vec<crate::view::Digest> {
             Vec::new()
         }

@@ -142,6 +142,18 @@ fn every_key_with_a_setting_sets_it() {
 }
 
 #[test]
+fn admin_http_is_for_this_machine_unless_the_file_says_otherwise() {
+    let addresses = |lines: &str| {
+        let settings = load(lines).unwrap().settings;
+        [settings.admin_address(), settings.metrics_address()].map(|address| address.to_string())
+    };
+    assert_eq!(addresses("clientPort=2181\n"), ["127.0.0.1", "::"]);
+    assert_eq!(addresses("clientPortAddress=10.0.0.1\n"), ["127.0.0.1", "10.0.0.1"]);
+    assert_eq!(addresses("admin.serverAddress=0.0.0.0\n"), ["0.0.0.0", "0.0.0.0"]);
+    assert_eq!(addresses("admin.serverAddress=10.0.0.1\n"), ["10.0.0.1", "10.0.0.1"]);
+}
+
+#[test]
 fn values_that_mean_something_else_are_understood() {
     let loaded = load(
         "admin.enableServer=false\nadmin.serverPort=81\nminSessionTimeout=-1\nclientPortListenBacklog=-1\nsnapSizeLimitInKb=-1\n\

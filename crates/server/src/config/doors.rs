@@ -1,6 +1,8 @@
-//! What the settings of TLS for clients have to have in common.
+//! What settings say together of who may come in: TLS, SASL, and what is demanded of clients.
 
 use std::path::PathBuf;
+
+use stoa_core::Authentication;
 
 use super::ensemble::{EnsembleSettings, unreadable};
 use super::error::ConfigError;
@@ -11,6 +13,21 @@ impl Settings {
     /// Whether any client can have TLS.
     pub fn has_client_tls(&self) -> bool {
         self.tls_on_port != TlsOnPort::No || self.secure_port != 0
+    }
+}
+
+impl Settings {
+    /// How clients prove who they are.
+    pub(crate) fn authentication(&self) -> Authentication {
+        Authentication {
+            digest: self.digest_algorithm,
+            super_digest: self.super_digest.clone(),
+            has_digest: self.digest,
+            ensemble_names: self.ensemble_names.clone(),
+            has_sasl: self.sasl_config.is_some(),
+            allows_failed_sasl: self.allow_failed_sasl,
+            demands: self.require_schemes.clone(),
+        }
     }
 }
 
