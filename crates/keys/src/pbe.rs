@@ -228,3 +228,42 @@ pub(crate) enum Hash {
     Sha384,
     Sha512,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::der::{INTEGER, encode};
+
+    /// The parameters of PBES2 with scrypt (RFC 7914, 7) and AES-256.
+    fn scrypt(cost: u32, block: u8, lanes: u8) -> Vec<u8> {
+        let scrypt = [0x2b, 0x06, 0x01, 0x04, 0x01, 0xda, 0x47, 0x04, 0x0b];
+        let aes = [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01, 0x2a];
+        let cost = encode(INTEGER, &[&cost.to_be_bytes()[1..]]);
+        let (block, lanes) = (encode(INTEGER, &[&[block]]), encode(INTEGER, &[&[lanes]]));
+        let parameters = encode(SEQUENCE, &[&encode(OCTET_STRING, &[&[1; 8]]), &cost, &block, &lanes]);
+        let kdf = encode(SEQUENCE, &[&encode(OID, &[&scrypt]), &parameters]);
+        let cipher = encode(SEQUENCE, &[&encode(OID, &[&aes]), &encode(OCTET_STRING, &[&[2; 16]])]);
+        encode(SEQUENCE, &[&kdf, &cipher])
+    }
+
+    #[test]
+    fn scrypt_has_bounds() {
+        let of = |cost, block, lanes| pbes2(&scrypt(cost, block, lanes), &[0; 16], "a", &mut Budget::new());
+        let too_much = KeyError::TooLarge("scrypt is to take more than 64 MiB for its password");
+        assert_eq!(of(1 << 20, 8, 1), Err(too_much));
+        let too_long = KeyError::TooLarge("its password is to be hashed more than 10 million times");
+        assert_eq!(of(1 << 16, 8, 100), Err(too_long));
+        // Within them it is the password that does not fit.
+        assert_eq!(of(1 << 17, 1, 1), Err(WRONG));
+    }
+
+    #[test]
+    fn a_file_has_one_budget() {
+        let mut budget = Budget::new();
+        let password = &Password::all("a")[0];
+        let mut mac = |iterations| mac_key(Hash::Sha1, password, &[1; 8], iterations, &mut budget);
+        assert!(mac(1000).is_ok());
+        assert!(matches!(mac(9_999_001), Err(KeyError::TooLarge(_))));
+        assert!(matches!(mac(0), Err(KeyError::Damaged(_))));
+    }
+}

@@ -1,5 +1,9 @@
 //! PKCS12 (RFC 7292) as keytool, openssl and others write it: certificates and keys in bags, bags in safes. Of the
 //! keys one is decrypted, and of everything else nothing but what has certificates: what is not needed costs nothing.
+//!
+//! A reader of its own, since the libraries that there are stand on pre-releases, bound what one password costs but
+//! not what a file does, and know one form of the empty password; the ciphers and hashes are theirs (see `pbe.rs`).
+//!
 //! Firefox and old versions of Windows write values of indefinite length, which are refused by name.
 
 use hmac::{Hmac, KeyInit, Mac};

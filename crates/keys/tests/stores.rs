@@ -1,5 +1,5 @@
 //! Key stores and trust stores as keytool and openssl have made them: `tests/data/make.sh`.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -194,6 +194,13 @@ fn what_is_not_read_says_what_to_do() {
         error("openssl-iterations.p12"),
         "it is too large: its password is to be hashed more than 10 million times"
     );
+    // SHA-256 and PBMAC1, of which this version of openssl knows only the first.
+    let mut newer = data("openssl.p12");
+    let sha256 = [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
+    let at = newer.windows(9).rposition(|window| window == sha256).unwrap();
+    newer[at..at + 9].copy_from_slice(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0e]);
+    let newer = key_store(&newer, PASSWORD).unwrap_err().to_string();
+    assert!(newer.starts_with("its checksum is PBMAC1, which is not read: write it anew with"), "{newer}");
     assert_eq!(error("unfit.pem"), "no certificate is for the private key");
     assert_eq!(error("chain.pem"), "there is no private key in it");
     assert_eq!(error("trust.jks"), "there is no private key in it");
