@@ -5,6 +5,7 @@
 
 mod disk;
 mod group;
+mod sasl;
 mod server;
 mod text;
 mod tree;
@@ -12,6 +13,7 @@ mod wire;
 
 pub use disk::{EDIT, Image, folder, records};
 pub use group::group;
+pub use sasl::{jaas, sasl};
 pub use server::{Member, client, hello, peer};
 pub use text::{configuration, extension, toml, zoo_cfg};
 pub use tree::{multi, snapshot, snapshots};
