@@ -31,6 +31,8 @@ fn main() -> io::Result<()> {
     write("snapshot", snapshots())?;
     write("extension", programs(root)?)?;
     write("key_store", stores(root)?)?;
+    write("jaas", vec![("server", JAAS.as_bytes().to_vec())])?;
+    write("sasl", logins(root)?)?;
     write(
         "zoo_cfg",
         [("alone", ALONE), ("ensemble", ENSEMBLE)].map(|it| configuration("zoo.cfg", it)).into(),
@@ -47,6 +49,50 @@ fn configuration(file: &str, (name, text): (&'static str, &str)) -> (&'static st
         panic!("{name}: {error}");
     }
     (name, text.as_bytes().to_vec())
+}
+
+/// A login configuration with everything in it.
+const JAAS: &str = r#"Server {
+    org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_super="a\"\101" /* one */ user_bob=secret debug=true; // the other
+    com.sun.security.auth.module.Krb5LoginModule requisite
+    useKeyTab=true keyTab="${/}zk.keytab" principal="zookeeper/zk1@EXAMPLE.COM";
+};
+"#;
+
+/// Exchanges that real clients have begun, each as its tokens.
+fn logins(root: &Path) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+    let recorded = root.join("../crates/sasl/tests/recorded");
+    let read = |name: &str| fs::read(recorded.join(name));
+    let exchange = |tokens: &[&[u8]]| {
+        bytes(|out| {
+            out.push(0);
+            tokens.iter().for_each(|token| put_piece(out, token));
+        })
+    };
+    Ok(vec![
+        ("jdk-digest", exchange(&[b"", &read("jdk-response")?])),
+        ("pure-sasl-digest", exchange(&[b"", &read("pure-sasl-response")?])),
+        ("jdk-kerberos", exchange(&[&read("jdk-ap-req")?, b"\x05\x04\0\xff"])),
+        ("mutual-kerberos", exchange(&[&read("jdk-ap-req-mutual")?, b"", b"\x05\x04\0\xff"])),
+        ("pure-sasl-kerberos", exchange(&[&read("pure-sasl-ap-req")?, b"", b""])),
+        (
+            "rules",
+            bytes(|out| {
+                out.push(1);
+                put_piece(out, br"RULE:[2:$1@$0](.*@EXAMPLE\.COM)s/@(.*)/$1/gDEFAULT");
+                put_piece(out, b"");
+                put_piece(out, b"x");
+            }),
+        ),
+        (
+            "keytab",
+            bytes(|out| {
+                out.push(2);
+                out.extend(fs::read(recorded.join("server.keytab")).unwrap_or_default());
+            }),
+        ),
+    ])
 }
 
 fn bytes(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {

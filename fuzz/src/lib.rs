@@ -6,6 +6,7 @@
 mod disk;
 mod group;
 mod keys;
+mod sasl;
 mod server;
 mod text;
 mod tree;
@@ -14,6 +15,7 @@ mod wire;
 pub use disk::{EDIT, Image, folder, records};
 pub use group::group;
 pub use keys::key_store;
+pub use sasl::{jaas, sasl};
 pub use server::{Member, client, hello, peer};
 pub use text::{configuration, extension, toml, zoo_cfg};
 pub use tree::{multi, snapshot, snapshots};

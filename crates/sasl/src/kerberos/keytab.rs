@@ -38,7 +38,7 @@ pub(super) fn read(keytab: &[u8]) -> Result<Vec<Key>, String> {
         };
         rest = tail;
         if size > 0 {
-            keys.push(Entry(entry).key().ok_or_else(broken)?);
+            keys.push(Bytes(entry).key().ok_or_else(broken)?);
         }
         if keys.len() > ENTRIES_MAX {
             return Err(format!("the keytab has more than {ENTRIES_MAX} entries"));
@@ -47,9 +47,9 @@ pub(super) fn read(keytab: &[u8]) -> Result<Vec<Key>, String> {
     Ok(keys)
 }
 
-struct Entry<'a>(&'a [u8]);
+struct Bytes<'a>(&'a [u8]);
 
-impl<'a> Entry<'a> {
+impl<'a> Bytes<'a> {
     fn key(mut self) -> Option<Key> {
         let parts = usize::from(self.short()?);
         let realm = self.text()?;
