@@ -72,7 +72,7 @@ impl Kind for Address {
     }
 }
 
-/// Names of hosts, with commas between them; `*` stands for every name.
+/// NameList of hosts, with commas between them; `*` stands for every name.
 pub(super) struct Hosts;
 impl Kind for Hosts {
     type Value = Vec<String>;
@@ -256,9 +256,9 @@ impl Kind for Text {
     }
 }
 
-/// Names with commas between them.
-pub(super) struct Names;
-impl Kind for Names {
+/// NameList with commas between them.
+pub(super) struct NameList;
+impl Kind for NameList {
     type Value = Vec<String>;
     const PLACEHOLDER: &'static str = "NAMES";
     const EXPECTED: &'static str = "names with commas between them";

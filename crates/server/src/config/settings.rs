@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::kind::{
     Address, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Hosts, Kind,
-    LogFormat, LogLevel, Maybe, Names, Port, Secret, Text, Time, TlsOnPort, Words,
+    LogFormat, LogLevel, Maybe, NameList, Port, Secret, Text, Time, TlsOnPort, Words,
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
@@ -145,9 +145,9 @@ settings! {
     /// A file in PEM with the lists of certificates that the authorities have revoked.
     tls_revoked: Option<PathBuf> = "tls-revoked" "STOA_TLS_REVOKED" Maybe<File>, "", zoo [];
     /// The versions of TLS that clients may have, with commas between them.
-    tls_protocols: Vec<String> = "tls-protocols" "STOA_TLS_PROTOCOLS" Names, "TLSv1.3,TLSv1.2", zoo ["ssl.enabledProtocols" Reading::Own];
+    tls_protocols: Vec<String> = "tls-protocols" "STOA_TLS_PROTOCOLS" NameList, "TLSv1.3,TLSv1.2", zoo ["ssl.enabledProtocols" Reading::Own];
     /// The cipher suites that clients may have, by the names of the standard with commas between them; by default all that are safe.
-    tls_ciphers: Vec<String> = "tls-ciphers" "STOA_TLS_CIPHERS" Names, "", zoo ["ssl.ciphersuites" Reading::Own];
+    tls_ciphers: Vec<String> = "tls-ciphers" "STOA_TLS_CIPHERS" NameList, "", zoo ["ssl.ciphersuites" Reading::Own];
     /// How many TLS handshakes may be under way; whoever comes beyond that is turned away. 0 is no limit.
     tls_max_handshakes: u32 = "tls-max-handshakes" "STOA_TLS_MAX_HANDSHAKES" Count, "4096", zoo ["netty.server.outstandingHandshake.limit" Reading::HANDSHAKES];
     /// Whether changed files of certificates count without a restart; they are looked at every ten seconds, and on the signal HUP.
@@ -159,7 +159,7 @@ settings! {
     /// The section of that file that counts.
     sasl_section: String = "sasl-section" "STOA_SASL_SECTION" Text, "Server", zoo ["sasl.serverconfig" Reading::Own];
     /// The names, as SASL proves them, of those who pass every ACL, with commas between them.
-    sasl_super_users: Vec<String> = "sasl-super-users" "STOA_SASL_SUPER_USERS" Names, "", zoo [];
+    sasl_super_users: Vec<String> = "sasl-super-users" "STOA_SASL_SUPER_USERS" NameList, "", zoo [];
     /// The password of the user `super` of DIGEST-MD5, in place of one in the file.
     sasl_super_password: Option<String> = "sasl-super-password" "STOA_SASL_SUPER_PASSWORD" Maybe<Secret>, "", zoo ["SASLAuthenticationProvider.superPassword" Reading::Own];
     /// Whether a client that has failed to prove who it is by SASL is served as one that has not tried.
@@ -173,18 +173,18 @@ settings! {
     /// The realm that these rules take for the own one; by default that of the server's principal.
     kerberos_realm: Option<String> = "kerberos-realm" "STOA_KERBEROS_REALM" Maybe<Text>, "", zoo [];
     /// The schemes of which a client has to have proved one before it is served, with commas between them: `digest`, `sasl`, `x509`; by default none has to.
-    require_schemes: Vec<String> = "require-schemes" "STOA_REQUIRE_SCHEMES" Names, "", zoo [];
+    require_schemes: Vec<String> = "require-schemes" "STOA_REQUIRE_SCHEMES" NameList, "", zoo [];
     /// Whether clients can prove who they are by a name and a password, with the scheme `digest`.
     digest: bool = "digest" "STOA_DIGEST" Flag, "true", zoo ["DigestAuthenticationProvider.enabled" Reading::True];
     /// What this ensemble is called: a client that names another one with the scheme `ensemble` is turned away. Several names have commas between them.
-    ensemble_names: Vec<String> = "ensemble-names" "STOA_ENSEMBLE_NAMES" Names, "", zoo ["ensembleAuthName" Reading::Own];
+    ensemble_names: Vec<String> = "ensemble-names" "STOA_ENSEMBLE_NAMES" NameList, "", zoo ["ensembleAuthName" Reading::Own];
     /// How many connections may wait to be accepted.
     listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.
     admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
     /// The address to listen on for admin HTTP; by default 127.0.0.1, which only programs on this machine reach; `::` is every address of the machine, IPv4 and IPv6.
     admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress" Reading::Address];
-    /// Names of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
+    /// NameList of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
     admin_hosts: Vec<String> = "admin-hosts" "STOA_ADMIN_HOSTS" Hosts, "", zoo [];
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off. It is on the address in `admin-bind`, and without that where clients connect.
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort" Reading::PORT];

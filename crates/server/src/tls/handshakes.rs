@@ -47,7 +47,7 @@ struct Job {
     config: Arc<ServerConfig>,
     answer: oneshot::Sender<Result<Done, Failed>>,
     /// Its place, until it is over.
-    _place: Place,
+    _place: HandshakePlace,
 }
 
 /// The threads, and how many handshakes they have.
@@ -55,7 +55,7 @@ struct Job {
 pub(super) struct Handshakes {
     threads: Vec<UnboundedSender<Job>>,
     turn: AtomicUsize,
-    room: Arc<Room>,
+    room: Arc<HandshakeRoom>,
 }
 
 impl Handshakes {
@@ -72,7 +72,7 @@ impl Handshakes {
             Ok(jobs_in)
         };
         let threads = (0..THREADS).map(start).collect::<io::Result<_>>()?;
-        let room = Arc::new(Room { max, max_per_address, under_way: Mutex::default() });
+        let room = Arc::new(HandshakeRoom { max, max_per_address, under_way: Mutex::default() });
         Ok(Self { threads, turn: AtomicUsize::new(0), room })
     }
 
@@ -120,7 +120,7 @@ async fn handshake(socket: std::net::TcpStream, config: Arc<ServerConfig>) -> Re
 
 /// Where handshakes are counted that are under way.
 #[derive(Debug)]
-struct Room {
+struct HandshakeRoom {
     max: usize,
     max_per_address: usize,
     under_way: Mutex<UnderWay>,
@@ -134,17 +134,17 @@ struct UnderWay {
 
 /// One of them; it counts until this is dropped.
 #[derive(Debug)]
-struct Place {
-    room: Arc<Room>,
+struct HandshakePlace {
+    room: Arc<HandshakeRoom>,
     address: IpAddr,
 }
 
-impl Room {
+impl HandshakeRoom {
     fn lock(&self) -> std::sync::MutexGuard<'_, UnderWay> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<HandshakePlace> {
         let mut under_way = self.lock();
         let of_address = under_way.by_address.get(&address).copied().unwrap_or(0);
         let is_full = |count, max| max != 0 && count >= max;
@@ -153,11 +153,11 @@ impl Room {
         }
         under_way.all += 1;
         *under_way.by_address.entry(address).or_default() += 1;
-        Some(Place { room: Arc::clone(self), address })
+        Some(HandshakePlace { room: Arc::clone(self), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePlace {
     fn drop(&mut self) {
         let mut under_way = self.room.lock();
         under_way.all -= 1;
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_come_back() {
-        let room = Arc::new(Room { max: 3, max_per_address: 2, under_way: Mutex::default() });
+        let room = Arc::new(HandshakeRoom { max: 3, max_per_address: 2, under_way: Mutex::default() });
         let take = |last: u8| room.take(IpAddr::from([10, 0, 0, last]));
         let (first, _second) = (take(1).unwrap(), take(1).unwrap());
         assert!(take(1).is_none(), "too many of one address");
