@@ -7,17 +7,32 @@ mod secured;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
-use secured::{Authority, Terminator};
+use secured::{Authority, Signed, Terminator};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 
 /// A server with two partitions, TLS in front of it that wants a certificate, and the files that clients need.
 struct Secured {
     process: Child,
     front: Terminator,
     folder: TempDir,
-    _runtime: Runtime,
+}
+
+/// TLS in front of a port, on a thread that ends with the tests.
+fn front(port: u16, own: Signed, authority: Authority) -> Terminator {
+    let (told, front) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let to = ([127, 0, 0, 1], port).into();
+            told.send(Terminator::start(to, &own, Some(&authority)).await).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    front.recv().unwrap()
 }
 
 impl Drop for Secured {
@@ -40,17 +55,14 @@ impl Secured {
         let port: u16 = ready.trim().rsplit(':').next().unwrap().parse().unwrap();
 
         let authority = Authority::new();
-        let runtime = Runtime::new().unwrap();
         let own = authority.sign(&["localhost"]);
-        let start = Terminator::start(([127, 0, 0, 1], port).into(), &own, Some(&authority));
-        let front = runtime.block_on(start);
         let client = authority.sign(&["client"]);
         let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
         write("authority.pem", &authority.pem());
         write("foreign.pem", &Authority::new().pem());
         write("client.pem", client.certificate.as_bytes());
         write("client.key", client.key.as_bytes());
-        Self { process, front, folder, _runtime: runtime }
+        Self { process, front: front(port, own, authority), folder }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -109,7 +121,7 @@ fn the_load_generator_goes_over_tls() {
     let secured = Secured::start();
     let of_reads =
         "--server SERVER --sessions 3 --pipeline 20 --znodes 50 --payload 20000 --operations 2000 --json";
-    for more in ["--tops 2 --partitions 2 --local", "--tops 2 --partitions 2 --direct"] {
+    for more in ["--tops 2 --partitions 2 --stay 10", "--tops 2 --partitions 2 --direct"] {
         let report = succeeded(&secured.stoa(&format!("bench --op mixed {more} {of_reads}")));
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         assert_eq!(report["errors"], serde_json::json!({}), "{report}");

@@ -50,8 +50,7 @@ mod tests {
 
     #[test]
     fn types_of_too_many_fields_are_found() {
-        let fields =
-            |count| (0..count).map(|at| format!("    pub(crate) f{at}: Vec<\n        u8,\n    >,\n"));
+        let fields = |count| (0..count).map(|at| format!("    pub(crate) f{at}: Vec<\n        u8,\n    >,\n"));
         let code = |count| format!("pub struct Much<T> {{\n{}}}\n", fields(count).collect::<String>());
         assert_eq!(check("a.rs", &code(FIELDS_MAX)), []);
         let found = check("a.rs", &code(FIELDS_MAX + 1));
