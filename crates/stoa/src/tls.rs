@@ -16,19 +16,19 @@ const PASSWORD_BYTES_MAX: usize = 4096;
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Speaks TLS with servers whose certificates are of an authority in this file, or stand in it: PEM, PKCS12 or JKS
-    #[arg(long, env = "STOA_TLS_AUTHORITY", value_name = "FILE")]
+    #[arg(long, env = "STOA_CLIENT_TLS_AUTHORITY", value_name = "FILE")]
     tls_authority: Option<PathBuf>,
     /// Certificate to show, with its key unless that is in a file of its own: PEM, PKCS12 or JKS
-    #[arg(long, env = "STOA_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_authority")]
+    #[arg(long, env = "STOA_CLIENT_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_authority")]
     tls_certificate: Option<PathBuf>,
     /// Private key of the certificate, in PEM
-    #[arg(long, env = "STOA_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, env = "STOA_CLIENT_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
     /// File with the password of these files
-    #[arg(long, env = "STOA_TLS_PASSWORD_FILE", value_name = "FILE", requires = "tls_authority")]
+    #[arg(long, env = "STOA_CLIENT_TLS_PASSWORD_FILE", value_name = "FILE", requires = "tls_authority")]
     tls_password_file: Option<PathBuf>,
     /// Trusts every certificate of the authority, whatever host it is for
-    #[arg(long, env = "STOA_TLS_NO_HOST_CHECK", requires = "tls_authority")]
+    #[arg(long, env = "STOA_CLIENT_TLS_NO_HOST_CHECK", requires = "tls_authority")]
     tls_no_host_check: bool,
 }
 

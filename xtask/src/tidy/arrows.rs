@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "stoa-wire",
         ],
     ),
-    ("stoa-server", &["stoa-core", "stoa-storage", "stoa-tree", "stoa-wire"]),
+    ("stoa-server", &["stoa-core", "stoa-keys", "stoa-sasl", "stoa-storage", "stoa-tree", "stoa-wire"]),
     (
         "stoa-sim",
         &[

@@ -29,15 +29,8 @@ impl Replica {
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         connection.traffic.last_op = Some(opcode);
         connection.traffic.last_xid = header.xid;
-        if opcode == Opcode::Sasl && self.config.authentication.has_sasl {
-            if !sasl::take(&mut self.clients.connections, id, header.xid, reader) {
-                self.close(id, CloseReason::Malformed);
-            }
+        if self.proves_or_has_to(id, opcode, frame, arrived_us) {
             return;
-        }
-        let is_free = matches!(opcode, Opcode::Ping | Opcode::Auth);
-        if !is_free && !self.config.authentication.is_met_by(&connection.identities) {
-            return self.keep_out(id, header.xid, arrived_us);
         }
         if is_misplaced {
             if connection.queue.slots.is_empty() {
@@ -87,6 +80,35 @@ impl Replica {
             _ if is_read => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
+    }
+
+    /// Whether that is all that becomes of a request: it is a token, or its client has yet to prove who it is.
+    #[inline]
+    fn proves_or_has_to(
+        &mut self,
+        id: ConnectionId,
+        opcode: Opcode,
+        frame: &Frame<'_>,
+        arrived_us: u64,
+    ) -> bool {
+        let authentication = &self.config.authentication;
+        if opcode == Opcode::Sasl && authentication.has_sasl {
+            if !sasl::take(&mut self.clients.connections, id, frame.header.xid, frame.body()) {
+                self.close(id, CloseReason::Malformed);
+            }
+            return true;
+        }
+        let is_free = authentication.demands.is_empty() || matches!(opcode, Opcode::Ping | Opcode::Auth);
+        let is_kept_out = !is_free
+            && self
+                .clients
+                .connections
+                .get(id)
+                .is_some_and(|connection| !authentication.is_met_by(&connection.identities));
+        if is_kept_out {
+            self.keep_out(id, frame.header.xid, arrived_us);
+        }
+        is_kept_out
     }
 
     /// A client asks for something that has not proved who it is, as all have to here: an answer, then the end, as in

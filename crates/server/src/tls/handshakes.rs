@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::farewell::Farewells;
 use crate::priority;
 
 /// The threads.
@@ -61,13 +62,18 @@ pub(super) struct Handshakes {
 impl Handshakes {
     /// Starts the threads; they end when this is dropped. No handshake takes longer than `patience`; there are at most
     /// `max` at a time, and `max_per_address` of one address, where these are not 0.
-    pub(super) fn start(patience: Duration, max: usize, max_per_address: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        patience: Duration,
+        (max, max_per_address): (usize, usize),
+        farewells: &Arc<Farewells>,
+    ) -> io::Result<Self> {
         let start = |number: usize| {
             let (jobs_in, jobs) = unbounded_channel();
+            let farewells = Arc::clone(farewells);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             std::thread::Builder::new().name(format!("tls-{number}")).spawn(move || {
                 priority::step_back();
-                LocalSet::new().block_on(&runtime, work_off(jobs, patience));
+                LocalSet::new().block_on(&runtime, work_off(jobs, patience, farewells));
             })?;
             Ok(jobs_in)
         };
@@ -98,11 +104,12 @@ impl Handshakes {
     }
 }
 
-async fn work_off(mut jobs: UnboundedReceiver<Job>, patience: Duration) {
+async fn work_off(mut jobs: UnboundedReceiver<Job>, patience: Duration, farewells: Arc<Farewells>) {
     while let Some(job) = jobs.recv().await {
+        let farewells = Arc::clone(&farewells);
         tokio::task::spawn_local(async move {
             let Job { socket, config, answer, _place } = job;
-            let done = timeout(patience, handshake(socket, config)).await;
+            let done = timeout(patience, handshake(socket, config, &farewells)).await;
             let done = done.unwrap_or(Err(Failed::Late));
             // Nobody waits for it any more when the server stops.
             let _ = answer.send(done);
@@ -110,9 +117,21 @@ async fn work_off(mut jobs: UnboundedReceiver<Job>, patience: Duration) {
     }
 }
 
-async fn handshake(socket: std::net::TcpStream, config: Arc<ServerConfig>) -> Result<Done, Failed> {
+async fn handshake(
+    socket: std::net::TcpStream,
+    config: Arc<ServerConfig>,
+    farewells: &Arc<Farewells>,
+) -> Result<Done, Failed> {
     let socket = TcpStream::from_std(socket).map_err(Failed::Error)?;
-    let stream = TlsAcceptor::from(config).accept(socket).await.map_err(Failed::Error)?;
+    let stream = match TlsAcceptor::from(config).accept(socket).into_fallible().await {
+        Ok(stream) => stream,
+        Err((error, socket)) => {
+            // It was told why, which it only reads if the connection is not reset.
+            let farewell = farewells.begin(0, Arc::default());
+            tokio::task::spawn_local(async move { farewell.say(&socket, &[]).await });
+            return Err(Failed::Error(error));
+        }
+    };
     let (socket, tls) = stream.into_inner();
     let socket = socket.into_std().map_err(Failed::Error)?;
     Ok(Done { socket, tls })

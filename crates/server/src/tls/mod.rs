@@ -25,11 +25,16 @@ use handshakes::{Done, Failed, Handshakes};
 
 use crate::complaints::Complaints;
 use crate::config::{Settings, TlsOnPort};
+use crate::farewell::Farewells;
 use crate::foreign::Foreign;
 use crate::view;
 
 /// How often the files are looked at. Clusters put a changed secret in its place within a minute.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// What somebody without TLS is answered who should have it: by this a client can tell what the port is. It is the
+/// fatal alert `unexpected_message` (RFC 8446, 6).
+const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 
 /// A client's socket, and what is known of it.
 #[derive(Debug)]
@@ -81,6 +86,8 @@ pub(crate) struct ClientTls {
     /// The one that counts, and what the files were that it is made from.
     current: Mutex<(Arc<ServerConfig>, Stamp)>,
     handshakes: Handshakes,
+    /// Who is told why he is turned away.
+    farewells: Arc<Farewells>,
     patience: Duration,
     super_subject: Option<String>,
     counts: TlsCounts,
@@ -100,12 +107,14 @@ impl ClientTls {
         let config = files.load()?;
         let patience = settings.handshake_timeout;
         let (max, of_address) = (settings.tls_max_handshakes, settings.max_connections_per_address);
-        let handshakes = Handshakes::start(patience, max as usize, of_address as usize)
+        let farewells = Arc::default();
+        let handshakes = Handshakes::start(patience, (max as usize, of_address as usize), &farewells)
             .map_err(|error| format!("the threads of TLS: {error}"))?;
         let tls = Arc::new(Self {
             files,
             current: Mutex::new((config, stamp)),
             handshakes,
+            farewells,
             patience,
             super_subject: settings.super_certificate.clone(),
             counts: TlsCounts::default(),
@@ -192,6 +201,8 @@ impl ClientTls {
                 complaints.say(&format!(
                     "connection from {address} closed: it does not begin with TLS, which all clients of this port have"
                 ));
+                let farewell = self.farewells.begin(ALERT.len(), Arc::default());
+                farewell.say(&socket, &ALERT).await;
                 return None;
             }
             // Nobody is there any more, or he has nothing to say.
