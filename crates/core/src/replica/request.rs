@@ -32,6 +32,7 @@ impl Replica {
         if self.proves_or_has_to(id, opcode, frame, arrived_us) {
             return;
         }
+        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if is_misplaced {
             if connection.queue.slots.is_empty() {
                 self.send_back(id, frame.bytes.into());
