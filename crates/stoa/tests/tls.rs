@@ -144,17 +144,22 @@ fn words_of_the_shell_go_over_tls() {
 #[test]
 fn who_has_a_certificate_is_known_by_its_subject() {
     let secured = Secured::start("only", &["--super-certificate=CN=root"]);
-    certify(secured.folder.path(), "--client=root");
-    certify(secured.folder.path(), "--client=other");
+    for name in ["root", "other"] {
+        std::fs::create_dir(secured.file(name)).unwrap();
+        for file in ["authority.pem", "authority-key.pem"] {
+            std::fs::copy(secured.file(file), secured.file(name).join(file)).unwrap();
+        }
+        certify(&secured.file(name), &format!("--client={name}"));
+    }
     let authority = secured.file("authority.pem");
     for top in ["/a", "/b", "/c", "/d"] {
         let line = format!("create {top} secret x509:CN=client:cdrwa --server SERVER");
         succeeded(&secured.stoa(&line));
         let get = format!("get {top} --server SERVER");
         assert_eq!(succeeded(&secured.stoa_as(&get, &authority, Some("client"))), "secret\n");
-        let told = refused(&secured.stoa_as(&get, &authority, Some("other")));
+        let told = refused(&secured.stoa_as(&get, &authority, Some("other/client")));
         assert!(told.contains("permission") || told.contains("NoAuth"), "{told}");
-        assert_eq!(succeeded(&secured.stoa_as(&get, &authority, Some("root"))), "secret\n");
+        assert_eq!(succeeded(&secured.stoa_as(&get, &authority, Some("root/client"))), "secret\n");
     }
 }
 
