@@ -53,8 +53,9 @@ def ask(port, word, timeout=2):
 class ServerProcess:
     """One server with its data directory and its port, both kept over a restart."""
 
-    def __init__(self, data, port=None):
+    def __init__(self, data, port=None, more=()):
         self.data = str(data)
+        self.more = list(more)
         self.port = port or free_port()
         self.process = None
         self.output = self.data + ".out"
@@ -76,7 +77,7 @@ class ServerProcess:
     def launch(self):
         """Starts the server and returns at once."""
         command = shlex.split(os.environ["SERVER_COMMAND"])
-        command += ["--port", str(self.port), "--data-dir", self.data]
+        command += ["--port", str(self.port), "--data-dir", self.data, *self.more]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output

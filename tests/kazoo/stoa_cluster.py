@@ -7,8 +7,11 @@ stoa_cluster`; it also leaves out the tests named in left-out.txt.
 """
 
 import logging
+import os
 import pathlib
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -22,9 +25,33 @@ LEFT_OUT = pathlib.Path(__file__).with_name("left-out.txt")
 class ManagedZooKeeper:
     """One server, under the names that kazoo's tests call."""
 
-    def __init__(self):
+    def __init__(self, jaas_config=None):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="stoa-kazoo-"))
-        self.server = ServerProcess(self.directory / "data", free_port())
+        self.secure_port = free_port()
+        self.server = ServerProcess(self.directory / "data", free_port(), self.doors(jaas_config))
+
+    def doors(self, jaas_config):
+        """Certificates for the server and a client, and the users of SASL, as settings of the server."""
+        stoa = shlex.split(os.environ["SERVER_COMMAND"])[0]
+        keys = self.directory / "keys"
+        for whom in ("--name=127.0.0.1", "--client=kazoo"):
+            subprocess.run(
+                [stoa, "certificate", whom, "--to", keys], check=True, stdout=subprocess.DEVNULL
+            )
+        settings = [
+            f"--secure-port={self.secure_port}",
+            f"--tls-certificate={keys}/server.pem",
+            f"--tls-key={keys}/server-key.pem",
+            f"--tls-authority={keys}/authority.pem",
+        ]
+        if jaas_config:
+            users = self.directory / "jaas.conf"
+            users.write_text(jaas_config, encoding="utf-8")
+            settings.append(f"--sasl-config={users}")
+        return settings
+
+    def key(self, name):
+        return (self.directory / "keys" / name).read_bytes()
 
     @property
     def address(self):
@@ -32,7 +59,7 @@ class ManagedZooKeeper:
 
     @property
     def secure_address(self):
-        raise RuntimeError("the server under test is run without TLS")
+        return f"127.0.0.1:{self.secure_port}"
 
     @property
     def client_port(self):
@@ -66,8 +93,17 @@ class ManagedZooKeeper:
 class ZookeeperCluster:
     """A cluster of one server, whatever stands behind it."""
 
-    def __init__(self, **_settings_of_the_java_server):
-        self.members = [ManagedZooKeeper()]
+    def __init__(self, jaas_config=None, **_settings_of_the_java_server):
+        self.members = [ManagedZooKeeper(jaas_config)]
+
+    def get_ssl_client_configuration(self):
+        """What TestSSLClient shows, and whom it trusts."""
+        key = self.members[0].key
+        return {
+            "client_key": key("client-key.pem"),
+            "client_cert": key("client.pem"),
+            "ca_cert": key("authority.pem"),
+        }
 
     def __getitem__(self, index):
         return self.members[index]

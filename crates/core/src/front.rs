@@ -276,7 +276,11 @@ impl Front {
         }
         let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
         let Some(route) = connection.route.as_deref_mut() else { return Taken::Done };
-        let destination = route.destination(&self.placement, &frame);
+        let destination = match frame.opcode {
+            // Where there is no SASL the first partition says so.
+            Some(Opcode::Sasl) => Destination::Partition(FIRST),
+            _ => route.destination(&self.placement, &frame),
+        };
         let way = match destination {
             Destination::Front | Destination::Proof => Way::InTurn,
             _ if !connection.queue.slots.is_empty() => Way::Waits,

@@ -305,7 +305,8 @@ fn destination(placement: &Placement, frame: &Frame<'_>, mut of: impl FnMut(&[u8
     let mut body = frame.body();
     match opcode {
         _ if is_for_all(placement, opcode, body) => Destination::All(opcode),
-        Opcode::Ping => Destination::Front,
+        // Tokens are the front's, and never go in a run with what is a partition's.
+        Opcode::Ping | Opcode::Sasl => Destination::Front,
         Opcode::Auth => Destination::Proof,
         Opcode::CloseSession | Opcode::Reconfig | Opcode::WhoAmI => Destination::Partition(FIRST),
         Opcode::Multi | Opcode::MultiRead => {

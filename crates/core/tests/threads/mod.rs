@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Now, Output, PartitionMessage, PeerOutput, Placement, Recovered,
-    Restore, Shard, ShardMessage, Slices,
+    Authentication, CloseReason, Config, ConnectionId, Now, Output, PartitionMessage, PeerOutput, Placement,
+    Recovered, Restore, Shard, ShardMessage, Slices,
 };
 use stoa_group::{EntryKind, Store};
 use stoa_tree::{Options, Tree};
@@ -67,13 +67,21 @@ impl Threads {
         threads
     }
 
+    /// One whose clients prove who they are in this way.
+    #[allow(dead_code, reason = "each test has a module of its own of this")]
+    pub(crate) fn with(partitions: u8, authentication: Authentication) -> Self {
+        let mut threads = Self::of(&Config { partitions, authentication, ..Config::default() }, &[1]);
+        threads.settle();
+        threads
+    }
+
     /// One of a new ensemble.
     pub(crate) fn of(config: &Config, voters: &[u8]) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let partitions = config.partitions;
         let shard = |partition: u8| {
             let config = Config { partition, ..config.clone() };
-            let options = Options { x509_scheme: true, ..Options::default() };
+            let options = Options { x509_scheme: true, sasl_scheme: true, ..Options::default() };
             let tree = if partition == 0 { Tree::new(options) } else { Tree::new_part(options) };
             let recovered = Recovered::new(tree, voters);
             Shard::new(config.clone(), recovered, [16 * config.server_id + partition; 32], now).unwrap()
@@ -102,7 +110,11 @@ impl Threads {
         let (now, partitions) = (self.now, self.shards.len() as u8);
         self.messages.clear();
         self.stored = self.records.len();
-        let mut restore = Restore::new(Options { x509_scheme: true, ..Options::default() }, &[1], partitions);
+        let mut restore = Restore::new(
+            Options { x509_scheme: true, sasl_scheme: true, ..Options::default() },
+            &[1],
+            partitions,
+        );
         for (position, payload) in &self.records {
             restore.record(*position, payload).unwrap();
         }
