@@ -203,6 +203,12 @@ public class Effective {
         }
         boolean sasl = Boolean.parseBoolean(System.getProperty("zookeeper.sessionRequireClientSASLAuth", "false"));
         say("sessionRequireClientSASLAuth", sasl);
+        say("allowSaslFailedClients", Boolean.getBoolean("zookeeper.allowSaslFailedClients"));
+        say("kerberos.removeHostFromPrincipal", Boolean.getBoolean("zookeeper.kerberos.removeHostFromPrincipal"));
+        say("kerberos.removeRealmFromPrincipal", Boolean.getBoolean("zookeeper.kerberos.removeRealmFromPrincipal"));
+        say("DigestAuthenticationProvider.enabled", digest.getMethod("isEnabled").invoke(null));
+        Integer handshakes = Integer.getInteger("zookeeper.netty.server.outstandingHandshake.limit");
+        say("netty.server.outstandingHandshake.limit", handshakes == null ? "default" : handshakes);
         Object keys = load("org.apache.zookeeper.common.ZKConfig").getConstructor().newInstance();
         Method yes = keys.getClass().getMethod("getBoolean", String.class);
         say("ssl.quorum.crl", yes.invoke(keys, "zookeeper.ssl.quorum.crl"));

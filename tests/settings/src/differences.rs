@@ -14,13 +14,17 @@ const PROTECTION: [&str; 7] = [
     "sslQuorum",
 ];
 
-/// What hashes make of nothing that Stoa knows: SHA-1, SHA-224, SHA-256, SHA-384 and SHA-512 by their names.
-const HASHES: [(&str, &str); 5] = [
+/// What hashes make of nothing that Stoa knows, by their names.
+const HASHES: [(&str, &str); 9] = [
     ("da39a3ee", "SHA1"),
     ("d14a028c", "SHA-224"),
     ("e3b0c442", "SHA-256"),
     ("38b060a7", "SHA-384"),
     ("cf83e135", "SHA-512"),
+    ("6b4e0342", "SHA3-224"),
+    ("a7ffc6f8", "SHA3-256"),
+    ("0c63a75b", "SHA3-384"),
+    ("a69f73cc", "SHA3-512"),
 ];
 
 /// Whether Stoa refuses what ZooKeeper takes.
@@ -62,6 +66,8 @@ pub(crate) fn expected(key: &str, value: &str, theirs: &Values) -> String {
         ("znode.container.maxNeverUsedIntervalMs" | "fsync.warningthresholdms", Ok(3_153_600_000_001..)) => {
             "3153600000000"
         }
+        // Not above zero it is no limit.
+        ("netty.server.outstandingHandshake.limit", Ok(..=-1)) => "0",
         // What cannot be the digest of anybody is not kept.
         ("DigestAuthenticationProvider.superDigest", _) if !is_digest(value) => "",
         // The folder is made when both of the keys allow it.
