@@ -16,6 +16,7 @@ use crate::shard_message::ShardMessage;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use stoa_tree::is_same_password;
 use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Opcode, Reader, RequestHeader};
 
 /// So many of the longest election timeouts go by without a leader before the server only reads: the
@@ -147,7 +148,7 @@ impl Replica {
         if is_lent(session) {
             let password = self.sessions.live.new_password(session);
             // That of another server, or of an earlier run, has nothing that could be kept.
-            return if password == request.password {
+            return if is_same_password(&password, request.password) {
                 Admission::Welcome { session, password, timeout_ms, until_us: None }
             } else {
                 Admission::Expired
@@ -158,7 +159,7 @@ impl Replica {
             return Admission::TurnedAway(CloseReason::OnlyReads);
         };
         let (timeout_ms, password) = (known.timeout_ms, known.password);
-        if password != request.password {
+        if !is_same_password(&password, request.password) {
             return Admission::Expired;
         }
         let was_here = known.contact.server == self.config.server_id;

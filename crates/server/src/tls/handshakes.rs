@@ -39,8 +39,6 @@ pub(super) enum Failed {
     Late,
     /// The other side, or the connection to it, is at fault.
     Error(io::Error),
-    /// So many are under way that this one was not begun.
-    TooMany,
 }
 
 struct Job {
@@ -87,14 +85,18 @@ impl Handshakes {
         self.room.lock().all
     }
 
+    /// A place for somebody who has connected, be it that he begins with TLS or not; `None` when there is none left.
+    pub(super) fn place(&self, address: SocketAddr) -> Option<HandshakePlace> {
+        self.room.take(address.ip())
+    }
+
     /// Waits for a handshake on an accepted socket.
     pub(super) async fn with(
         &self,
+        place: HandshakePlace,
         config: Arc<ServerConfig>,
         socket: TcpStream,
-        address: SocketAddr,
     ) -> Result<Done, Failed> {
-        let place = self.room.take(address.ip()).ok_or(Failed::TooMany)?;
         let socket = socket.into_std().map_err(Failed::Error)?;
         let (answer, answered) = oneshot::channel();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.threads.len();
@@ -153,7 +155,7 @@ struct UnderWay {
 
 /// One of them; it counts until this is dropped.
 #[derive(Debug)]
-struct HandshakePlace {
+pub(super) struct HandshakePlace {
     room: Arc<HandshakeRoom>,
     address: IpAddr,
 }

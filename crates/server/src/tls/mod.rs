@@ -32,6 +32,9 @@ use crate::view;
 /// How often the files are looked at. Clusters put a changed secret in its place within a minute.
 const LOOK: Duration = Duration::from_secs(10);
 
+const TOO_MANY: &str =
+    "too many TLS handshakes are under way (settings tls-max-handshakes, max-connections-per-address)";
+
 /// What somebody without TLS is answered who should have it: by this a client can tell what the port is. It is the
 /// fatal alert `unexpected_message` (RFC 8446, 6).
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
@@ -194,6 +197,12 @@ impl ClientTls {
         port: TlsOnPort,
         complaints: &Complaints,
     ) -> Option<Accepted> {
+        // Held until he has said something, too: who says nothing is one of those who may be waited for.
+        let Some(place) = self.handshakes.place(address) else {
+            self.counts.exceeded.fetch_add(1, Ordering::Relaxed);
+            complaints.say(&format!("connection from {address} closed: {TOO_MANY}"));
+            return None;
+        };
         match self.first_byte(&socket).await {
             Ok(Some(first)) if Foreign::of(&[first, 3]) == Some(Foreign::Tls) => {}
             Ok(Some(_)) if port == TlsOnPort::Also => return Some(Accepted::plain(socket, address)),
@@ -208,7 +217,7 @@ impl ClientTls {
             // Nobody is there any more, or he has nothing to say.
             Ok(None) | Err(_) => return None,
         }
-        match self.handshakes.with(self.current(), socket, address).await {
+        match self.handshakes.with(place, self.current(), socket).await {
             Ok(done) => self.accepted(done, address, complaints),
             Err(failed) => {
                 let why = self.count(&failed);
@@ -252,11 +261,6 @@ impl ClientTls {
     /// Counts a handshake that was none, and says why it was.
     fn count(&self, failed: &Failed) -> String {
         match failed {
-            Failed::TooMany => {
-                self.counts.exceeded.fetch_add(1, Ordering::Relaxed);
-                "too many TLS handshakes are under way (settings tls-max-handshakes, max-connections-per-address)"
-                    .to_owned()
-            }
             Failed::Late => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 "its TLS handshake took too long (setting handshake-timeout)".to_owned()
