@@ -202,12 +202,24 @@ settings! {
     peer_secret: Option<String> = "peer-secret" "STOA_PEER_SECRET" Maybe<Secret>, "", zoo [];
     /// A file with the secret on its one line, in place of `peer-secret`.
     peer_secret_file: Option<PathBuf> = "peer-secret-file" "STOA_PEER_SECRET_FILE" Maybe<File>, "", zoo [];
-    /// This server's certificate for TLS between servers, with those that lead to the authority, in PEM.
+    /// This server's certificate for TLS between servers, with those that lead to the authority, and its key: a file in PEM, PKCS12 or JKS.
     peer_tls_certificate: Option<PathBuf> = "peer-tls-certificate" "STOA_PEER_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
-    /// The private key of that certificate, in PEM and not encrypted.
+    /// The private key of that certificate in PEM, where it has a file of its own.
     peer_tls_key: Option<PathBuf> = "peer-tls-key" "STOA_PEER_TLS_KEY" Maybe<File>, "", zoo [];
-    /// The certificates of the authority that must have signed those of the other servers, in PEM.
+    /// The password of that key, or of the store that it is in.
+    peer_tls_password: Option<String> = "peer-tls-password" "STOA_PEER_TLS_PASSWORD" Maybe<Secret>, "", zoo [];
+    /// A file with that password on its one line, in place of `peer-tls-password`.
+    peer_tls_password_file: Option<PathBuf> = "peer-tls-password-file" "STOA_PEER_TLS_PASSWORD_FILE" Maybe<File>, "", zoo [];
+    /// The certificates of the authority that must have signed those of the other servers, or those certificates themselves: a file in PEM, PKCS12 or JKS.
     peer_tls_authority: Option<PathBuf> = "peer-tls-authority" "STOA_PEER_TLS_AUTHORITY" Maybe<File>, "", zoo [];
+    /// The password of the store with the authority.
+    peer_tls_authority_password: Option<String> = "peer-tls-authority-password" "STOA_PEER_TLS_AUTHORITY_PASSWORD" Maybe<Secret>, "", zoo [];
+    /// A file with that password on its one line, in place of `peer-tls-authority-password`.
+    peer_tls_authority_password_file: Option<PathBuf> = "peer-tls-authority-password-file" "STOA_PEER_TLS_AUTHORITY_PASSWORD_FILE" Maybe<File>, "", zoo [];
+    /// A file in PEM with the lists of certificates that the authority of the servers has revoked.
+    peer_tls_revoked: Option<PathBuf> = "peer-tls-revoked" "STOA_PEER_TLS_REVOKED" Maybe<File>, "", zoo [];
+    /// Whether changed files of certificates for servers count without a restart; they are looked at every ten seconds, and on the signal HUP.
+    peer_tls_reload: bool = "peer-tls-reload" "STOA_PEER_TLS_RELOAD" Flag, "true", zoo ["sslQuorumReloadCertFiles" Reading::Strict];
     /// How often a leader lets the other servers hear of it.
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.

@@ -188,6 +188,10 @@ metrics! {
         |f| Value::Whole(f.stats.tls.reloads);
     "stoa_tls_failed_reloads_total", Counter, "Changed certificates of TLS for clients that could not be used; those before went on.",
         |f| Value::Whole(f.stats.tls.failed_reloads);
+    "stoa_peer_tls_reloads_total", Counter, "Changed certificates of TLS between servers that were taken without a restart.",
+        |f| Value::Whole(f.stats.peer_tls.reloads);
+    "stoa_peer_tls_failed_reloads_total", Counter, "Changed certificates of TLS between servers that could not be used; those before went on.",
+        |f| Value::Whole(f.stats.peer_tls.failed_reloads);
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);

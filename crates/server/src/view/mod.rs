@@ -167,6 +167,15 @@ pub struct Tls {
     pub failed_reloads: u64,
 }
 
+/// What has been counted of TLS between servers since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTls {
+    /// Changed certificates that were taken.
+    pub reloads: u64,
+    /// Changed certificates that could not be used.
+    pub failed_reloads: u64,
+}
+
 /// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
 /// from the start of the server; those that `srst` begins anew are marked.
 #[derive(Clone, Debug, Default)]
@@ -245,6 +254,8 @@ pub struct Stats {
     pub auth_failed: u64,
     /// TLS of clients, of the whole process.
     pub tls: Tls,
+    /// TLS between servers.
+    pub peer_tls: PeerTls,
     /// Frames over the limit.
     pub frames_too_large: u64,
     /// The extensions that are registered.
