@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::admin::AdminTls;
 use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
@@ -84,6 +85,8 @@ pub struct Process {
     pub(crate) tls: Option<Arc<ClientTls>>,
     /// TLS with the other servers, where they have it.
     pub(crate) peer_tls: Option<PeerTls>,
+    /// TLS of admin HTTP, where it has it.
+    pub(crate) admin_tls: Option<Arc<AdminTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
 }
@@ -110,6 +113,7 @@ impl Process {
             complaints,
             tls: None,
             peer_tls: None,
+            admin_tls: None,
             sasl: None,
         }
     }
@@ -122,6 +126,11 @@ impl Process {
     /// The same with TLS between servers.
     pub(crate) fn with_peer_tls(self, peer_tls: Option<PeerTls>) -> Process {
         Process { peer_tls, ..self }
+    }
+
+    /// The same with TLS for admin HTTP.
+    pub(crate) fn with_admin_tls(self, admin_tls: Option<Arc<AdminTls>>) -> Process {
+        Process { admin_tls, ..self }
     }
 
     /// The port that clients connect to.

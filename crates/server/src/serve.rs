@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use crate::admin::AdminTls;
 use crate::clock::{self, Clock};
 use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
@@ -62,7 +63,9 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let tls = ClientTls::begin(&settings)?;
     let sasl = ClientSasl::begin(&settings)?;
     let peer_tls = PeerTls::begin(&settings)?;
-    let process = Process::new(settings, port).with_doors(tls, sasl).with_peer_tls(peer_tls.clone());
+    let admin_tls = AdminTls::begin(&settings)?;
+    let process = Process::new(settings, port).with_doors(tls, sasl);
+    let process = process.with_peer_tls(peer_tls.clone()).with_admin_tls(admin_tls);
     let process = Arc::new(process);
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
@@ -173,7 +176,7 @@ fn recover(
         enforce_quota: settings.enforce_quota,
         skip_acl: settings.skip_acl,
         extended_types: settings.extended_types,
-        x509_scheme: settings.has_client_tls(),
+        x509_scheme: settings.has_client_tls() || settings.has_admin_certificates(),
         sasl_scheme: settings.sasl_config.is_some(),
         unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
         hash_seed: u64::from_ne_bytes(random::bytes()?),
@@ -558,7 +561,10 @@ fn reload(process: &Process) {
     if let Some(tls) = &process.peer_tls {
         tls.reload();
     }
-    if process.tls.is_none() && process.peer_tls.is_none() {
+    if let Some(tls) = &process.admin_tls {
+        tls.reload();
+    }
+    if process.tls.is_none() && process.peer_tls.is_none() && process.admin_tls.is_none() {
         tracing::info!("nothing is read anew on HUP: there is no TLS");
     }
 }

@@ -17,7 +17,7 @@ impl Settings {
 
     /// Whether this server speaks TLS with others.
     pub fn has_peer_tls(&self) -> bool {
-        !self.servers.is_empty() && self.peer_tls_certificate.is_some()
+        !self.servers.is_empty() && self.peer_tls && self.peer_tls_certificate.is_some()
     }
 }
 
@@ -40,9 +40,11 @@ impl EnsembleSettings<'_> {
     /// Checks that there are all files that are needed. Returns what has no effect.
     pub(super) fn complete_client_tls(&mut self) -> Result<Option<String>, ConfigError> {
         self.check_schemes()?;
+        self.check_admin_tls()?;
         let settings = &*self.settings;
         if !settings.has_client_tls() {
-            let without = settings.tls_certificate.is_some().then_some("tls-certificate");
+            let without = (settings.tls_certificate.is_some() && !settings.has_admin_tls())
+                .then_some("tls-certificate");
             return Ok(without.map(|key| {
                 let place = self.place(key);
                 format!("{place}: has no effect: no client has TLS until secure-port or tls-on-port says so")
@@ -64,6 +66,27 @@ impl EnsembleSettings<'_> {
             return self.refuse("secure-port", "it is that of `port`: set tls-on-port to only for one port");
         }
         Ok(None)
+    }
+
+    fn check_admin_tls(&self) -> Result<(), ConfigError> {
+        let settings = &*self.settings;
+        if !settings.has_admin_tls() {
+            return Ok(());
+        }
+        let authority = match (&settings.tls_certificate, &settings.peer_tls_certificate) {
+            (Some(_), _) => &settings.tls_authority,
+            (None, Some(_)) => &settings.peer_tls_authority,
+            (None, None) => {
+                let why = "admin HTTP with TLS needs a certificate: set tls-certificate or peer-tls-certificate \
+                           (in a zoo.cfg ssl.quorum.keyStore.location and ssl.quorum.trustStore.location)";
+                return self.refuse("admin-tls", why);
+            }
+        };
+        if settings.has_admin_certificates() && authority.is_none() {
+            let why = "certificates are asked for, and none can be believed: set tls-authority";
+            return self.refuse("admin-client-certificates", why);
+        }
+        Ok(())
     }
 
     /// Nobody could be served where a scheme is demanded that there is not.

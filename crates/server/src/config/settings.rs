@@ -184,6 +184,10 @@ settings! {
     admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
     /// The address to listen on for admin HTTP; by default 127.0.0.1, which only programs on this machine reach; `::` is every address of the machine, IPv4 and IPv6.
     admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress" Reading::Address];
+    /// Whether admin HTTP is asked with TLS: `no`, `also` beside those without, by the first byte that each sends, or `only`. Its files are those of `tls-certificate` and its like; where that is not set, those of `peer-tls-certificate`.
+    admin_tls: TlsOnPort = "admin-tls" "STOA_ADMIN_TLS" TlsOnPort, "no", zoo [];
+    /// Whether whoever asks admin HTTP with TLS has to show a certificate: `need`; may: `want`; or is not asked: `none`.
+    admin_client_certificates: ClientCertificates = "admin-client-certificates" "STOA_ADMIN_CLIENT_CERTIFICATES" ClientCertificates, "none", zoo [];
     /// NameList of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
     admin_hosts: Vec<String> = "admin-hosts" "STOA_ADMIN_HOSTS" Hosts, "", zoo [];
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off. It is on the address in `admin-bind`, and without that where clients connect.
@@ -202,6 +206,8 @@ settings! {
     peer_secret: Option<String> = "peer-secret" "STOA_PEER_SECRET" Maybe<Secret>, "", zoo [];
     /// A file with the secret on its one line, in place of `peer-secret`.
     peer_secret_file: Option<PathBuf> = "peer-secret-file" "STOA_PEER_SECRET_FILE" Maybe<File>, "", zoo [];
+    /// Whether the servers have TLS among each other where `peer-tls-certificate` is set; without it those files are for admin HTTP alone.
+    peer_tls: bool = "peer-tls" "STOA_PEER_TLS" Flag, "true", zoo [];
     /// This server's certificate for TLS between servers, with those that lead to the authority, and its key: a file in PEM, PKCS12 or JKS.
     peer_tls_certificate: Option<PathBuf> = "peer-tls-certificate" "STOA_PEER_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
     /// The private key of that certificate in PEM, where it has a file of its own.

@@ -126,6 +126,9 @@ pub(super) const TAKEN: &[(&str, Reading, &str)] = &[
     (KEY_STORE, Reading::Path, "`peer-tls-certificate`, when `sslQuorum` is `true`"),
     (KEY_PASSWORD, Reading::Own, "`peer-tls-password`, when `sslQuorum` is `true`"),
     (KEY_PASSWORD_FILE, Reading::Path, "`peer-tls-password-file`, when `sslQuorum` is `true`"),
+    (ADMIN_ALSO, Reading::True, "`true`, for `admin-tls` `also`, with the files of `ssl.quorum`"),
+    (ADMIN_ONLY, Reading::True, "`true`, for `admin-tls` `only`, with the files of `ssl.quorum`"),
+    (ADMIN_NEEDS, Reading::True, "`true`, for `admin-client-certificates` `need`"),
     (DEMANDS_SASL, Reading::True, "`sasl`, for `require-schemes`"),
     (DEMANDS_SOME, Reading::True, "`true` with `enforce.auth.schemes`, for `require-schemes`"),
     (DEMANDED, Reading::Own, "`require-schemes`, when `enforce.auth.enabled` is `true`"),
@@ -184,6 +187,9 @@ const DEMANDED: &str = "enforce.auth.schemes";
 const SUPER_USER: &str = "superUser";
 const SECURE_ADDRESS: &str = "secureClientPortAddress";
 const ADMIN_ENABLED: &str = "admin.enableServer";
+const ADMIN_ALSO: &str = "admin.portUnification";
+const ADMIN_ONLY: &str = "admin.forceHttps";
+const ADMIN_NEEDS: &str = "admin.needClientAuth";
 const KEY_STORE: &str = "ssl.quorum.keyStore.location";
 const KEY_PASSWORD: &str = "ssl.quorum.keyStore.password";
 const KEY_PASSWORD_FILE: &str = "ssl.quorum.keyStore.passwordPath";
@@ -213,6 +219,7 @@ pub(super) fn read(path: &Path, text: &str, read: &ReadFile) -> Result<FileEntri
         lines.extend(lines_of(&file, &text)?.into_iter().filter(|line| line.name != "version"));
         lines = last_of_each(lines, &mut found.warnings);
     }
+    admin_tls(&lines, &mut found)?;
     let quorum_ssl = QuorumSsl::of(&lines)?;
     quorum_ssl.set(&mut found)?;
     let mut servers = Vec::new();
@@ -393,6 +400,7 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
         }
         (DEMANDS_SASL | DEMANDS_SOME | DEMANDED, _) => Ok(()),
         (name, _) if name.starts_with(SUPER_USER) => Ok(()),
+        (ADMIN_ALSO | ADMIN_ONLY | ADMIN_NEEDS, _) => Ok(()),
         (SECURE_PORT | METRICS_PORT, _) | (ADMIN_ENABLED, "false") => Ok(()),
         (METRICS_CLASS, class) if class.ends_with(PROMETHEUS) => Ok(()),
         // The folder may be made only if both of the keys allow it, and both do by themselves.
@@ -401,9 +409,38 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
     }
 }
 
+/// The line that says yes to one of these, if any does.
+fn yes<'a>(lines: &'a [Line], names: &[&str]) -> Result<Option<&'a Line>, ConfigError> {
+    for line in names.iter().filter_map(|name| find(lines, name)) {
+        if is_true(Reading::True, line)? {
+            return Ok(Some(line));
+        }
+    }
+    Ok(None)
+}
+
+/// TLS of admin HTTP, for which ZooKeeper has the stores of `ssl.quorum`, whether servers have TLS or not.
+fn admin_tls(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
+    let Some(asked) = yes(lines, &[ADMIN_ONLY, ADMIN_ALSO])? else { return Ok(()) };
+    let how = if asked.name == ADMIN_ONLY { "only" } else { "also" };
+    found.entries.push(entry("admin-tls", how, asked.place.clone()));
+    if let Some(line) = yes(lines, &[ADMIN_NEEDS])? {
+        found.entries.push(entry("admin-client-certificates", "need", line.place.clone()));
+    }
+    let stores = [KEY_STORE, "ssl.keyStore.location"];
+    if let [Some(_), Some(own)] = stores.map(|name| find(lines, name)) {
+        found
+            .warnings
+            .push(format!("{}: is for admin HTTP too, which has {KEY_STORE} in ZooKeeper", own.place));
+    }
+    Ok(())
+}
+
 /// What a file asks for between servers, and what there is for that.
 struct QuorumSsl<'a> {
     asked: Option<&'a Line>,
+    /// Whether the files are for admin HTTP alone.
+    is_for_admin: bool,
     lines: &'a [Line],
 }
 
@@ -421,7 +458,11 @@ impl<'a> QuorumSsl<'a> {
     fn of(lines: &'a [Line]) -> Result<Self, ConfigError> {
         let line = find(lines, "sslQuorum");
         let is_asked = line.map(|line| is_true(Reading::Strict, line)).transpose()?;
-        Ok(QuorumSsl { asked: line.filter(|_| is_asked == Some(true)), lines })
+        let asked = line.filter(|_| is_asked == Some(true));
+        let of_admin = yes(lines, &[ADMIN_ONLY, ADMIN_ALSO])?;
+        // Without a key store of its own admin HTTP has that of clients.
+        let of_admin = of_admin.filter(|_| asked.is_none() && find(lines, KEY_STORE).is_some());
+        Ok(QuorumSsl { asked: asked.or(of_admin), is_for_admin: of_admin.is_some(), lines })
     }
 
     /// Whether a line has been looked at here.
@@ -436,9 +477,12 @@ impl<'a> QuorumSsl<'a> {
         if line(KEY_STORE).is_none() || line(TRUST_STORE).is_none() {
             return refuse(
                 asked,
-                "TLS between servers takes a key store and a trust store: name them in \
+                "TLS between servers, or of admin HTTP, takes a key store and a trust store: name them in \
                  ssl.quorum.keyStore.location and ssl.quorum.trustStore.location",
             );
+        }
+        if self.is_for_admin {
+            found.entries.push(entry("peer-tls", "false", asked.place.clone()));
         }
         let lines = QUORUM_FILES.iter().filter_map(|(key, setting)| Some((setting, line(key)?)));
         found.entries.extend(lines.map(|(setting, line)| entry(setting, &line.value, line.place.clone())));

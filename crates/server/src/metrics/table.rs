@@ -112,6 +112,8 @@ metrics! {
     "response_bytes", Counter, "Bytes sent to clients, watch events included.",
         |f| Value::Whole(f.stats.bytes_sent);
     "watch_bytes", Counter, "Bytes of watch events, the lengths before them left out.", |f| Value::Whole(f.stats.watch_bytes);
+    "insecure_admin_count", Counter, "Connections to admin HTTP without TLS, where it has TLS.",
+        |f| Value::Whole(f.stats.admin_in_the_clear);
     "tls_handshake_exceeded", Counter, "Connections turned away because too many TLS handshakes were under way.",
         |f| Value::Whole(f.stats.tls.exceeded);
     "unsuccessful_handshake", Counter, "TLS handshakes of clients that failed.",

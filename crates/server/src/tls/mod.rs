@@ -76,12 +76,33 @@ struct TlsCounts {
 }
 
 /// What is asked of a client.
-fn demand(asked: ClientCertificates) -> Demand {
+pub(crate) fn demand(asked: ClientCertificates) -> Demand {
     match asked {
         ClientCertificates::None => Demand::None,
         ClientCertificates::Want => Demand::Want,
         ClientCertificates::Need => Demand::Need,
     }
+}
+
+/// What the certificate proves that somebody has shown, if he has.
+///
+/// # Errors
+/// Its subject cannot be read.
+pub(crate) fn identities(
+    tls: &rustls::ServerConnection,
+    super_subject: Option<&str>,
+) -> Result<Vec<Identity>, String> {
+    let shown = tls.peer_certificates().and_then(|chain| chain.first());
+    let Some(subject) = shown
+        .map(stoa_keys::subject)
+        .transpose()
+        .map_err(|why| format!("the subject of its certificate: {why}"))?
+    else {
+        return Ok(Vec::new());
+    };
+    let identity = |scheme: &str| Identity { scheme: scheme.into(), id: subject.as_str().into() };
+    let rank = (super_subject == Some(&subject)).then(|| identity("super"));
+    Ok(rank.into_iter().chain([identity("x509")]).collect())
 }
 
 /// How what a server shows its clients, and asks of them, is made from the files.
@@ -208,25 +229,15 @@ impl ClientTls {
 
     fn accepted(&self, done: Done, address: SocketAddr, complaints: &Complaints) -> Option<Accepted> {
         let Done { socket, tls } = done;
-        let subject =
-            tls.peer_certificates().and_then(|chain| chain.first()).map(stoa_keys::subject).transpose();
-        let subject = match subject {
-            Ok(subject) => subject,
+        let identities = match identities(&tls, self.super_subject.as_deref()) {
+            Ok(identities) => identities,
             Err(why) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                let why = format!("connection from {address} closed: the subject of its certificate: {why}");
-                complaints.say(&why);
+                complaints.say(&format!("connection from {address} closed: {why}"));
                 return None;
             }
         };
         self.counts.done.fetch_add(1, Ordering::Relaxed);
-        let identity = |scheme: &str, id: &str| Identity { scheme: scheme.into(), id: id.into() };
-        let is_super = subject.is_some() && subject == self.super_subject;
-        let identities = subject.iter().flat_map(|subject| {
-            let rank = is_super.then(|| identity("super", subject));
-            rank.into_iter().chain([identity("x509", subject)])
-        });
-        let identities = identities.collect();
         let socket = TcpStream::from_std(socket).ok()?;
         Some(Accepted { socket, address, channel: Some(Channel::new(tls)), identities })
     }

@@ -1,7 +1,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::super::kind::TlsOnPort;
+use super::super::kind::{ClientCertificates, TlsOnPort};
 use super::super::load::{Loaded, Machine, resolve};
 use super::*;
 
@@ -246,11 +246,39 @@ fn tls_between_servers_is_taken_from_stores_and_refused_without() {
     }
     for text in ["sslQuorum=true", &text.replace("keyStore.location", "keyStore.other")] {
         let error = load(text).unwrap_err().to_string();
-        assert!(error.starts_with("conf/zoo.cfg, line 1: sslQuorum: TLS between servers takes"), "{error}");
+        assert!(
+            error
+                .starts_with("conf/zoo.cfg, line 1: sslQuorum: TLS between servers, or of admin HTTP, takes"),
+            "{error}"
+        );
     }
     let off = load(&text.replace("sslQuorum=true", "sslQuorum=false")).unwrap();
     assert_eq!(off.settings, Settings { peer_tls_reload: false, ..Settings::default() });
     assert_eq!(off.warnings.len(), 4, "{:?}", off.warnings);
+}
+
+#[test]
+fn admin_http_has_the_stores_of_servers_whether_these_have_tls_or_not() {
+    let stores = "ssl.quorum.keyStore.location=/k.p12\nssl.quorum.trustStore.location=/t.jks\n";
+    let told = |text: &str| {
+        let loaded = load(text).unwrap();
+        assert_eq!(loaded.warnings, [""; 0], "{text}");
+        let settings = loaded.settings;
+        assert_eq!(settings.peer_tls_certificate.as_deref(), Some(Path::new("/k.p12")));
+        (settings.admin_tls, settings.admin_client_certificates, settings.peer_tls)
+    };
+    let (none, need) = (ClientCertificates::None, ClientCertificates::Need);
+    assert_eq!(told(&format!("{stores}admin.portUnification=TRUE")), (TlsOnPort::Also, none, false));
+    let forced =
+        format!("{stores}admin.portUnification=true\nadmin.forceHttps=true\nadmin.needClientAuth=true");
+    assert_eq!(told(&forced), (TlsOnPort::Only, need, false));
+    assert_eq!(told(&format!("{forced}\nsslQuorum=true")), (TlsOnPort::Only, need, true));
+    let off = load("admin.portUnification=false\nadmin.forceHttps=yes\nadmin.needClientAuth=true").unwrap();
+    assert_eq!(off.settings, Settings::default());
+    let without = load("admin.forceHttps=true").unwrap_err().to_string();
+    assert!(without.contains("admin HTTP with TLS needs a certificate"), "{without}");
+    let half = load("admin.forceHttps=true\nssl.quorum.keyStore.location=/k").unwrap_err().to_string();
+    assert!(half.contains("takes a key store and a trust store"), "{half}");
 }
 
 #[test]
