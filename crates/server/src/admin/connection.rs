@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use super::tls::{AdminTls, NO_TLS, Refused, Shown, Stream};
+use super::tls::{AdminTls, Duplex, NO_TLS, Refused, Shown};
 use crate::farewell::{Farewell, Farewells};
 
 /// Connections at a time. For one more somebody is given up who does not read what he has asked for, or it waits.
@@ -147,7 +147,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, serving: Serving, reque
         reader: Arc::default(),
     };
     let (socket, reader) = (Arc::clone(&watched_socket.socket), Arc::clone(&watched_socket.reader));
-    let (stream, shown): (Box<dyn Stream>, Shown) = match tls {
+    let (stream, shown): (Box<dyn Duplex>, Shown) = match tls {
         None => (Box::new(watched_socket), Shown::default()),
         Some(tls) => match tls.admit(&socket, watched_socket).await {
             Ok(admitted) => admitted,

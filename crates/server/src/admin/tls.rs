@@ -28,9 +28,9 @@ pub(super) const NO_TLS: &[u8] =
     Content-Length: 36\r\n\r\nThis port has TLS: ask with https://\n";
 
 /// What a connection is read from and written to.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
 /// What the certificate proves that somebody has shown.
 #[derive(Clone, Debug, Default)]
@@ -108,8 +108,8 @@ impl AdminTls {
     pub(super) async fn admit(
         &self,
         socket: &TcpStream,
-        stream: impl Stream + 'static,
-    ) -> Result<(Box<dyn Stream>, Shown), Refused> {
+        stream: impl Duplex + 'static,
+    ) -> Result<(Box<dyn Duplex>, Shown), Refused> {
         let begun = timeout(HANDSHAKE_TIME, self.begin_on(socket, stream)).await;
         begun.unwrap_or_else(|_| Err(Refused::Failed("its TLS handshake took too long".to_owned())))
     }
@@ -117,8 +117,8 @@ impl AdminTls {
     async fn begin_on(
         &self,
         socket: &TcpStream,
-        stream: impl Stream + 'static,
-    ) -> Result<(Box<dyn Stream>, Shown), Refused> {
+        stream: impl Duplex + 'static,
+    ) -> Result<(Box<dyn Duplex>, Shown), Refused> {
         let mut first = [0];
         let len = socket.peek(&mut first).await.unwrap_or(0);
         if len == 0 {
@@ -126,7 +126,7 @@ impl AdminTls {
         }
         if Foreign::of(&[first[0], 3]) != Some(Foreign::Tls) {
             self.in_the_clear.fetch_add(1, Ordering::Relaxed);
-            let stream: Box<dyn Stream> = Box::new(stream);
+            let stream: Box<dyn Duplex> = Box::new(stream);
             return if self.has_all { Err(Refused::InTheClear) } else { Ok((stream, Shown::default())) };
         }
         let failed = |error: std::io::Error| {

@@ -101,9 +101,9 @@ impl PeerTls {
     }
 
     /// What has been counted.
-    pub(crate) fn view(&self) -> view::PeerTls {
+    pub(crate) fn view(&self) -> view::Reloads {
         let (reloads, failed_reloads) = self.0.counts();
-        view::PeerTls { reloads, failed_reloads }
+        view::Reloads { reloads, failed_reloads }
     }
 }
 

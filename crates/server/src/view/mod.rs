@@ -169,7 +169,7 @@ pub struct Tls {
 
 /// What has been counted of TLS between servers since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeerTls {
+pub struct Reloads {
     /// Changed certificates that were taken.
     pub reloads: u64,
     /// Changed certificates that could not be used.
@@ -255,7 +255,7 @@ pub struct Stats {
     /// TLS of clients, of the whole process.
     pub tls: Tls,
     /// TLS between servers.
-    pub peer_tls: PeerTls,
+    pub peer_tls: Reloads,
     /// Connections without TLS to admin HTTP where that has it.
     pub admin_in_the_clear: u64,
     /// Frames over the limit.
