@@ -245,7 +245,6 @@ impl Source for &Driver {
         let server = self.server.borrow();
         let stats = server.stats();
         let tree = server.tree();
-        let (queued, _) = server.log_queue();
         let standing = server.status();
         let clients = server.client_stats();
         let (moves, moves_refused) = server.move_counts();
@@ -307,7 +306,7 @@ impl Source for &Driver {
                     view::Op { opcode, latency: histogram(&op.latency), errors: op.errors }
                 })
                 .collect(),
-            log: self.log_view(stats, queued),
+            log: self.log_view(stats, server.log_queue().0),
             snapshots: self.snapshots_view(server.snapshot_counts().1),
             startup: self.surroundings.startup,
         }
