@@ -56,6 +56,7 @@ pub(crate) struct Home<'a> {
     /// Its newest snapshot.
     pub(crate) newest: Option<StoredSnapshot>,
     pub(crate) partitions: u8,
+    pub(crate) tls: Option<PeerTls>,
 }
 
 /// Whether anybody else belongs to the ensemble by now, with a vote or without.
@@ -67,11 +68,10 @@ impl Meeting {
     /// The port for the others, and what each partition begins with.
     pub(crate) fn prepare(settings: &Settings, home: Home<'_>) -> Result<(PeerPort, Vec<Self>), String> {
         let Home { disk, disk_id, standing, starts, decides_alone, copied_from, tree_options, .. } = home;
-        let (mut newest, partitions) = (home.newest, home.partitions);
+        let (mut newest, partitions, tls) = (home.newest, home.partitions, home.tls);
         let common = Common::new(disk.folder(), starts, standing, decides_alone)?;
         let common = common.copied_from(copied_from.map(u64::from));
         let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
-        let tls = tls(settings)?;
         let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers).map(|(partition, callers)| {
             let options = PeerOptions {
@@ -159,16 +159,6 @@ fn addresses(servers: &str) -> Vec<PeerAddress> {
 fn version(servers: &str) -> Option<i64> {
     let (_, version) = servers.rsplit_once("version=")?;
     i64::from_str_radix(version.trim(), 16).ok()
-}
-
-fn tls(settings: &Settings) -> Result<Option<PeerTls>, String> {
-    let Settings { peer_tls_certificate, peer_tls_key, peer_tls_authority, .. } = settings;
-    match (peer_tls_certificate, peer_tls_key, peer_tls_authority) {
-        (Some(certificate), Some(key), Some(authority)) => {
-            PeerTls::load(certificate, key, authority).map(Some)
-        }
-        _ => Ok(None),
-    }
 }
 
 /// The other servers, for one partition.

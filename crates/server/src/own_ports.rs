@@ -209,7 +209,7 @@ impl FirstSockets {
 impl Sockets {
     /// Who may connect where.
     pub(crate) fn openings(&self, settings: &Settings) -> Vec<Opening> {
-        let has_tls = settings.peer_tls_certificate.is_some();
+        let has_tls = settings.has_peer_tls();
         let asks = Asks::of_peers(settings.peer_secret.is_some(), has_tls);
         let at = |bound: &Bound| bound.socket.local_addr().unwrap_or(bound.address);
         let clients = Opening::of_clients(settings, at(&self.clients), settings.tls_on_port);

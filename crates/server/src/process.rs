@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::admin::AdminTls;
 use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
 use crate::farewell::Farewells;
+use crate::peers::PeerTls;
 use crate::sasl::ClientSasl;
 use crate::tls::ClientTls;
 
@@ -81,6 +83,10 @@ pub struct Process {
     pub(crate) complaints: Complaints,
     /// TLS of clients, where they have it.
     pub(crate) tls: Option<Arc<ClientTls>>,
+    /// TLS with the other servers, where they have it.
+    pub(crate) peer_tls: Option<PeerTls>,
+    /// TLS of admin HTTP, where it has it.
+    pub(crate) admin_tls: Option<Arc<AdminTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
 }
@@ -106,6 +112,8 @@ impl Process {
             pages,
             complaints,
             tls: None,
+            peer_tls: None,
+            admin_tls: None,
             sasl: None,
         }
     }
@@ -113,6 +121,16 @@ impl Process {
     /// The same with TLS and SASL for clients.
     pub(crate) fn with_doors(self, tls: Option<Arc<ClientTls>>, sasl: Option<ClientSasl>) -> Process {
         Process { tls, sasl, ..self }
+    }
+
+    /// The same with TLS between servers.
+    pub(crate) fn with_peer_tls(self, peer_tls: Option<PeerTls>) -> Process {
+        Process { peer_tls, ..self }
+    }
+
+    /// The same with TLS for admin HTTP.
+    pub(crate) fn with_admin_tls(self, admin_tls: Option<Arc<AdminTls>>) -> Process {
+        Process { admin_tls, ..self }
     }
 
     /// The port that clients connect to.

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use crate::admin::AdminTls;
 use crate::clock::{self, Clock};
 use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
@@ -26,7 +27,7 @@ use crate::log_thread::{LogRequest, LogThread, Reports};
 use crate::meter::{LogMeter, snapshot_bytes};
 use crate::openings::Opening;
 use crate::own_ports::{Listeners, OwnPorts, Sockets};
-use crate::peers::PeerPort;
+use crate::peers::{PeerPort, PeerTls};
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
 use crate::sasl::ClientSasl;
@@ -61,11 +62,15 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let port = sockets.client_port().unwrap_or(settings.port);
     let tls = ClientTls::begin(&settings)?;
     let sasl = ClientSasl::begin(&settings)?;
-    let process = Arc::new(Process::new(settings, port).with_doors(tls, sasl));
+    let peer_tls = PeerTls::begin(&settings)?;
+    let admin_tls = AdminTls::begin(&settings)?;
+    let process = Process::new(settings, port).with_doors(tls, sasl);
+    let process = process.with_peer_tls(peer_tls.clone()).with_admin_tls(admin_tls);
+    let process = Arc::new(process);
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     let mut openings = admin::start(&process, questions_in.clone());
-    let recovered = recover(&process.settings, partitions, disk)?;
+    let recovered = recover(&process.settings, partitions, disk, peer_tls)?;
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
@@ -153,7 +158,12 @@ impl Recovered {
     }
 }
 
-fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Recovered, String> {
+fn recover(
+    settings: &Settings,
+    partitions: u8,
+    mut disk: FileDisk,
+    tls: Option<PeerTls>,
+) -> Result<Recovered, String> {
     let options = LogOptions {
         segment_bytes: settings.segment_bytes,
         snapshots_kept: settings.snapshots_kept.max(1) as usize,
@@ -166,7 +176,7 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
         enforce_quota: settings.enforce_quota,
         skip_acl: settings.skip_acl,
         extended_types: settings.extended_types,
-        x509_scheme: settings.has_client_tls(),
+        x509_scheme: settings.has_client_tls() || settings.has_admin_certificates(),
         sasl_scheme: settings.sasl_config.is_some(),
         unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
         hash_seed: u64::from_ne_bytes(random::bytes()?),
@@ -197,13 +207,14 @@ fn recover(settings: &Settings, partitions: u8, mut disk: FileDisk) -> Result<Re
         shard.ok_or_else(|| failed("the log contradicts itself: entries are missing".into()))
     };
     let shards: Vec<Shard> = (0..).zip(recovered).map(drive).collect::<Result<_, _>>()?;
-    let meeting = meeting(settings, shards.first(), &disk, config.disk, (&tree_options, newest, partitions))?;
+    let meeting =
+        meeting((settings, tls), shards.first(), &disk, config.disk, (&tree_options, newest, partitions))?;
     Ok(Recovered { partitions: shards, log, disk, report, meeting })
 }
 
 /// Notes this start in the data folder, and prepares to meet the other servers, if there are to be any.
 fn meeting(
-    settings: &Settings,
+    (settings, tls): (&Settings, Option<PeerTls>),
     first: Option<&Shard>,
     disk: &FileDisk,
     disk_id: [u8; 16],
@@ -233,6 +244,7 @@ fn meeting(
         tree_options,
         newest,
         partitions,
+        tls,
     };
     Meeting::prepare(settings, home).map(Some)
 }
@@ -543,9 +555,17 @@ fn accept_clients(
 
 /// The files of certificates may have changed.
 fn reload(process: &Process) {
-    match &process.tls {
-        Some(tls) => tls.reload(),
-        None => tracing::info!("nothing is read anew on HUP: no client has TLS"),
+    if let Some(tls) = &process.tls {
+        tls.reload();
+    }
+    if let Some(tls) = &process.peer_tls {
+        tls.reload();
+    }
+    if let Some(tls) = &process.admin_tls {
+        tls.reload();
+    }
+    if process.tls.is_none() && process.peer_tls.is_none() && process.admin_tls.is_none() {
+        tracing::info!("nothing is read anew on HUP: there is no TLS");
     }
 }
 

@@ -245,7 +245,6 @@ impl Source for &Driver {
         let server = self.server.borrow();
         let stats = server.stats();
         let tree = server.tree();
-        let (queued, _) = server.log_queue();
         let standing = server.status();
         let clients = server.client_stats();
         let (moves, moves_refused) = server.move_counts();
@@ -287,6 +286,8 @@ impl Source for &Driver {
             sessions_expired: stats.sessions_expired,
             auth_failed: stats.auth_failed,
             tls: self.process.tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
+            admin_in_the_clear: self.process.admin_tls.as_ref().map_or(0, |tls| tls.in_the_clear()),
+            peer_tls: self.process.peer_tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
             watch_bytes: stats.watch_bytes,
@@ -305,7 +306,7 @@ impl Source for &Driver {
                     view::Op { opcode, latency: histogram(&op.latency), errors: op.errors }
                 })
                 .collect(),
-            log: self.log_view(stats, queued),
+            log: self.log_view(stats, server.log_queue().0),
             snapshots: self.snapshots_view(server.snapshot_counts().1),
             startup: self.surroundings.startup,
         }

@@ -127,16 +127,25 @@ fn make(args: &CertificateArgs) -> Result<String> {
         say(&mut said, &client, &format!("a client, CN={name}, for {} days", args.days));
     }
     if for_server {
-        said += "\nWith these settings the servers of an ensemble know and encrypt what they say to each other:\n\n";
-        for (setting, file) in [
-            ("peer-tls-certificate", "server.pem"),
-            ("peer-tls-key", "server-key.pem"),
-            ("peer-tls-authority", "authority.pem"),
-        ] {
-            line(&mut said, &format!("{setting} = {:?}", folder.join(file).display().to_string()));
-        }
+        // A server may be started in another folder.
+        let folder = std::path::absolute(folder).context("the folder")?;
+        said += "\nWith these settings a server encrypts what clients with TLS say to it, beside those without, and asks\n\
+                 for their certificates:\n\n";
+        settings(&mut said, &folder, "tls");
+        line(&mut said, "tls-on-port = \"also\"");
+        said += "\nWith these the servers of an ensemble know and encrypt what they say to each other:\n\n";
+        settings(&mut said, &folder, "peer-tls");
     }
     Ok(said)
+}
+
+/// The settings that begin like this, for the files of a server.
+fn settings(said: &mut String, folder: &Path, beginning: &str) {
+    for (end, file) in
+        [("certificate", "server.pem"), ("key", "server-key.pem"), ("authority", "authority.pem")]
+    {
+        line(said, &format!("{beginning}-{end} = {:?}", folder.join(file).display().to_string()));
+    }
 }
 
 fn line(said: &mut String, text: &str) {

@@ -99,6 +99,10 @@ fn servers_and_clients_believe_each_other() {
     for setting in ["peer-tls-certificate", "peer-tls-key", "peer-tls-authority"] {
         assert!(said.contains(&format!("{setting} = \"{}", to.display())), "{said}");
     }
+    for setting in ["tls-certificate", "tls-key", "tls-authority"] {
+        assert!(said.contains(&format!("\n{setting} = \"{}", to.display())), "{said}");
+    }
+    assert!(said.contains("\ntls-on-port = \"also\"\n"), "{said}");
     let files = files(&to);
     let expected = [
         ("authority-key.pem", true),

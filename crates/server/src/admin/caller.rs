@@ -1,9 +1,10 @@
 //! Who asks, and whether he may change something.
 //!
 //! As in ZooKeeper 3.9, whoever changes something needs all permissions on the root of the tree. He is known by the
-//! address that he connects from, and by what he proves with `Authorization: SCHEME PROOF`. Unlike ZooKeeper's, the
-//! address counts without that header too, so a tree that is open to everybody takes no header; and all permissions
-//! means each of the five, where ZooKeeper is content with any of them.
+//! address that he connects from, by the certificate that he shows, and by what he proves with
+//! `Authorization: SCHEME PROOF`. Unlike ZooKeeper's, address and certificate count without that header too, so a tree
+//! that is open to everybody takes no header; and all permissions means each of the five, where ZooKeeper is content
+//! with any of them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -35,8 +36,8 @@ impl AdminCaller {
         if self.has_proved {
             (StatusCode::FORBIDDEN, "Not authorized: it takes all permissions on /".to_owned())
         } else {
-            let why = "Auth info is missing for the command: it takes all permissions on /, by the address or by \
-                       the header `Authorization: digest USER:PASSWORD`";
+            let why = "Auth info is missing for the command: it takes all permissions on /, by the address, a \
+                       certificate or the header `Authorization: digest USER:PASSWORD`";
             (StatusCode::UNAUTHORIZED, why.to_owned())
         }
     }
@@ -57,18 +58,20 @@ impl fmt::Display for AdminCaller {
 /// Who has sent a request with these headers from this address.
 ///
 /// # Errors
-/// The header `Authorization` is there and proves nothing: 401, as in ZooKeeper. The schemes are `digest` and `ip`;
-/// `x509` will be the subject of the certificate that the connection has shown.
+/// The header `Authorization` is there and proves nothing: 401, as in ZooKeeper. The schemes are `digest`, `ip` and
+/// `x509`; the last is `shown`, what the certificate of the connection proves, which counts without the header too.
 pub(super) fn caller(
     settings: &Settings,
     address: SocketAddr,
     headers: &HeaderMap,
+    shown: &[Identity],
 ) -> Result<AdminCaller, Refusal> {
     let ip = address.ip();
     let mut identities = vec![by_address(ip)];
+    identities.extend_from_slice(shown);
     let mut proofs = headers.get_all(header::AUTHORIZATION).iter();
     let Some(proof) = proofs.next() else {
-        return Ok(AdminCaller { address, identities, has_proved: false });
+        return Ok(AdminCaller { address, identities, has_proved: !shown.is_empty() });
     };
     let unproven = || (StatusCode::UNAUTHORIZED, "Not authenticated".to_owned());
     if proofs.next().is_some() {
@@ -77,6 +80,9 @@ pub(super) fn caller(
     let mut parts = proof.as_bytes().splitn(2, |byte| *byte == b' ');
     let scheme = parts.next().and_then(|scheme| str::from_utf8(scheme).ok()).ok_or_else(unproven)?;
     let auth = parts.next();
+    if scheme == "x509" && !shown.is_empty() {
+        return Ok(AdminCaller { address, identities, has_proved: true });
+    }
     if scheme == "digest" && auth.is_none() {
         return Err(unproven());
     }
@@ -98,7 +104,7 @@ mod tests {
             headers.append(header::AUTHORIZATION, value.parse().unwrap());
         }
         let address = "[::ffff:192.0.2.1]:7".parse().unwrap();
-        caller(&settings, address, &headers).map_err(|(status, _)| status.as_u16())
+        caller(&settings, address, &headers, &[]).map_err(|(status, _)| status.as_u16())
     }
 
     fn names(caller: &AdminCaller) -> Vec<String> {

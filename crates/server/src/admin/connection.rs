@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
+use super::tls::{AdminTls, Duplex, NO_TLS, Refused, Shown};
 use crate::farewell::{Farewell, Farewells};
 
 /// Connections at a time. For one more somebody is given up who does not read what he has asked for, or it waits.
@@ -75,8 +76,17 @@ async fn reached(mut deadline: watch::Receiver<Instant>) {
     }
 }
 
+/// What is served on a port, and how.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) router: Router,
+    pub(super) pages: Arc<Farewells>,
+    /// Where it has TLS.
+    pub(super) tls: Option<Arc<AdminTls>>,
+}
+
 /// Accepts and serves connections, for as long as the process runs.
-pub(super) async fn serve(listener: TcpListener, router: Router, pages: Arc<Farewells>) {
+pub(super) async fn serve(listener: TcpListener, mut serving: Serving) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -84,7 +94,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, pages: Arc<Fare
             return;
         }
     };
-    let router = router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    serving.router = serving.router.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut by_address: HashMap<IpAddr, Weak<Semaphore>> = HashMap::new();
     loop {
@@ -95,12 +105,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, pages: Arc<Fare
                     continue;
                 };
                 if slots.available_permits() == 0 {
-                    pages.make_room();
+                    serving.pages.make_room();
                 }
                 let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-                let (router, pages) = (router.clone(), Arc::clone(&pages));
+                let serving = serving.clone();
                 tokio::spawn(async move {
-                    connection(socket, peer, router, pages, REQUEST_TIME).await;
+                    connection(socket, peer, serving, REQUEST_TIME).await;
                     drop((slot, own_slot));
                 });
             }
@@ -127,13 +137,8 @@ fn slot_of_address(
     slots.try_acquire_owned().ok()
 }
 
-async fn connection(
-    socket: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    pages: Arc<Farewells>,
-    request_time: Duration,
-) {
+async fn connection(socket: TcpStream, peer: SocketAddr, serving: Serving, request_time: Duration) {
+    let Serving { router, pages, tls } = serving;
     let (deadline, watched) = Deadline::new(request_time);
     let watched_socket = Watched {
         socket: Arc::new(socket),
@@ -142,6 +147,13 @@ async fn connection(
         reader: Arc::default(),
     };
     let (socket, reader) = (Arc::clone(&watched_socket.socket), Arc::clone(&watched_socket.reader));
+    let (stream, shown): (Box<dyn Duplex>, Shown) = match tls {
+        None => (Box::new(watched_socket), Shown::default()),
+        Some(tls) => match tls.admit(&socket, watched_socket).await {
+            Ok(admitted) => admitted,
+            Err(refused) => return turn_away(&socket, peer, refused, &pages).await,
+        },
+    };
     let given_up = Arc::<Notify>::default();
     let begin = {
         let (reader, given_up) = (Arc::clone(&reader), Arc::clone(&given_up));
@@ -155,7 +167,7 @@ async fn connection(
         replied(&response);
         std::future::ready(response)
     });
-    let service = router.layer(Extension(peer)).layer(Extension(deadline)).layer(watch);
+    let service = router.layer(Extension(peer)).layer(Extension((deadline, shown))).layer(watch);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
@@ -163,7 +175,7 @@ async fn connection(
         .keep_alive(false)
         // Who has asked, and says so by ending his side, still wants to know.
         .half_close(true)
-        .serve_connection(TokioIo::new(watched_socket), TowerToHyperService::new(service));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::select! {
         ended = connection => if let Err(error) = ended {
             tracing::debug!("admin HTTP: {peer}: {error}");
@@ -176,6 +188,19 @@ async fn connection(
     if let Some(reader) = reader.get() {
         reader.say(&socket, &[]).await;
     }
+}
+
+/// Ends a connection on which TLS did not come about, once the other side has read why.
+async fn turn_away(socket: &TcpStream, peer: SocketAddr, refused: Refused, pages: &Arc<Farewells>) {
+    let answer = match refused {
+        Refused::Silent => return,
+        Refused::InTheClear => NO_TLS,
+        Refused::Failed(why) => {
+            tracing::debug!("admin HTTP: {peer}: {why}");
+            &[]
+        }
+    };
+    pages.begin(answer.len(), Arc::default()).say(socket, answer).await;
 }
 
 /// A socket whose deadline is put off whenever the other side takes something. Its end is left to whoever holds it
@@ -284,7 +309,8 @@ mod tests {
         let page = || async { "x".repeat(PAGE_BYTES) };
         let router = Router::new().route("/", axum::routing::get(page));
         let pages = Arc::new(Farewells::of_patience(STEP * 8));
-        (tokio::spawn(connection(far, peer, router, Arc::clone(&pages), STEP * 8)), near, pages)
+        let serving = Serving { router, pages: Arc::clone(&pages), tls: None };
+        (tokio::spawn(connection(far, peer, serving, STEP * 8)), near, pages)
     }
 
     const PAGE_BYTES: usize = 16_000_000;

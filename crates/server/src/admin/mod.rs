@@ -20,6 +20,7 @@ mod page;
 mod render;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -36,16 +37,18 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::complaints::Complaints;
-use crate::farewell::Farewells;
+use crate::config::{ClientCertificates, Settings, TlsOnPort};
 use crate::listen;
 use crate::metrics::{Figures, prometheus};
-use crate::openings::{Asks, Opening};
+use crate::openings::{Asks, Encryption, Opening};
 use crate::process::{Phase, Process};
 use crate::view::{Question, why_unready};
 use crate::words::NOT_SERVING;
 use command::{Command, Parameters, Reply};
-use connection::Deadline;
+use connection::{Deadline, Serving};
 use page::Names;
+pub(crate) use tls::AdminTls;
+use tls::Shown;
 
 /// How long the partition may take to answer a question. It answers between two turns of its work, so
 /// that this is long past anything but a server in trouble.
@@ -136,26 +139,38 @@ pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>
     let admin = Arc::new(Admin::new(Arc::clone(process), questions));
     let settings = &process.settings;
     let (mut served, mut openings) = (Vec::new(), Vec::new());
-    let mut add = |what, listener: TcpListener, router| {
-        openings.extend(listener.local_addr().map(|address| Opening::new(what, address, Asks::Nothing)));
-        served.push((listener, router));
-    };
+    let pages = &process.pages;
     if let Some(listener) = open(settings.admin_address(), settings.admin_port, "admin-port") {
-        add("admin HTTP", listener, router(Arc::clone(&admin)));
+        openings.extend(listener.local_addr().map(|address| opening(settings, address)));
+        let (router, pages, tls) = (router(Arc::clone(&admin)), Arc::clone(pages), process.admin_tls.clone());
+        served.push((listener, Serving { router, pages, tls }));
     }
     if let Some(listener) = open(settings.metrics_address(), settings.metrics_port, "metrics-port") {
-        add("metrics", listener, metrics_router(admin));
+        openings.extend(listener.local_addr().map(|address| Opening::new("metrics", address, Asks::Nothing)));
+        let (router, pages) = (metrics_router(admin), Arc::clone(pages));
+        served.push((listener, Serving { router, pages, tls: None }));
     }
-    let pages = Arc::clone(&process.pages);
     if served.is_empty() {
         return openings;
     }
-    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served, &pages));
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served));
     if let Err(error) = thread {
         tracing::warn!("no admin HTTP: its thread cannot be started: {error}");
         return Vec::new();
     }
     openings
+}
+
+/// Who may ask, and whether it is encrypted.
+fn opening(settings: &Settings, address: SocketAddr) -> Opening {
+    let needs_certificate = settings.admin_client_certificates == ClientCertificates::Need;
+    let (asks, encryption) = match settings.admin_tls {
+        TlsOnPort::No => (Asks::Nothing, Encryption::None),
+        TlsOnPort::Also => (Asks::Nothing, Encryption::Some),
+        TlsOnPort::Only if needs_certificate => (Asks::Certificate, Encryption::All),
+        TlsOnPort::Only => (Asks::Nothing, Encryption::All),
+    };
+    Opening::new("admin HTTP", address, asks).encrypted(encryption)
 }
 
 /// A socket for HTTP. Who is told of it is said when all ports are open.
@@ -171,7 +186,7 @@ fn open(address: IpAddr, port: u16, setting: &str) -> Option<TcpListener> {
         .ok()
 }
 
-fn serve(served: Vec<(TcpListener, Router)>, pages: &Arc<Farewells>) {
+fn serve(served: Vec<(TcpListener, Serving)>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -181,8 +196,8 @@ fn serve(served: Vec<(TcpListener, Router)>, pages: &Arc<Farewells>) {
     };
     runtime.block_on(async {
         let mut listeners = tokio::task::JoinSet::new();
-        for (listener, router) in served {
-            listeners.spawn(connection::serve(listener, router, Arc::clone(pages)));
+        for (listener, serving) in served {
+            listeners.spawn(connection::serve(listener, serving));
         }
         listeners.join_all().await;
     });
@@ -276,7 +291,7 @@ async fn post_command(
     Path(name): Path<String>,
     Query(parameters): Query<Parameters>,
     Extension(peer): Extension<SocketAddr>,
-    Extension(deadline): Extension<Deadline>,
+    Extension((deadline, shown)): Extension<(Deadline, Shown)>,
     headers: HeaderMap,
 ) -> Response {
     let command = match Command::by_name(&name) {
@@ -284,7 +299,7 @@ async fn post_command(
         Some(command) => return command.not_allowed("GET, HEAD").into_response(),
         None => return Reply::unknown(&name).into_response(),
     };
-    let caller = match caller::caller(&admin.process.settings, peer, &headers) {
+    let caller = match caller::caller(&admin.process.settings, peer, &headers, &shown.0) {
         Ok(caller) => caller,
         Err(refusal) => return admin.refuse(peer, Some(command), refusal),
     };

@@ -1,5 +1,7 @@
 //! Admin HTTP over real connections, and the JSON of each command.
 
+mod encrypted;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Instant;
@@ -8,7 +10,6 @@ use serde_json::Value;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::config::Settings;
 use crate::process::VERSION;
 use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
 use crate::view::{Mode, Stats};
@@ -26,12 +27,13 @@ fn served(settings: Settings, phase: Phase, stats: fn() -> Stats) -> Served {
 fn served_by(settings: Settings, phase: Phase, mut example: Example) -> Served {
     let listener = listen::bind(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
     let address = listener.local_addr().unwrap();
-    let process = Arc::new(Process::new(settings, 2181));
+    let tls = AdminTls::begin(&settings).unwrap();
+    let process = Arc::new(Process::new(settings, 2181).with_admin_tls(tls.clone()));
     process.set_phase(phase);
     let (questions, mut asked) = unbounded_channel::<Question>();
     let admin = Arc::new(Admin::new(Arc::clone(&process), questions));
-    let pages = Arc::clone(&process.pages);
-    std::thread::spawn(move || serve(vec![(listener, router(admin))], &pages));
+    let serving = Serving { router: router(admin), pages: Arc::clone(&process.pages), tls };
+    std::thread::spawn(move || serve(vec![(listener, serving)]));
     std::thread::spawn(move || {
         while let Some(question) = asked.blocking_recv() {
             question.answer(&mut example);

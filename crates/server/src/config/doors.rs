@@ -1,6 +1,6 @@
 //! What settings say together of who may come in: TLS, SASL, and what is demanded of clients.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use stoa_core::Authentication;
 
@@ -13,6 +13,11 @@ impl Settings {
     /// Whether any client can have TLS.
     pub fn has_client_tls(&self) -> bool {
         self.tls_on_port != TlsOnPort::No || self.secure_port != 0
+    }
+
+    /// Whether this server speaks TLS with others.
+    pub fn has_peer_tls(&self) -> bool {
+        !self.servers.is_empty() && self.peer_tls && self.peer_tls_certificate.is_some()
     }
 }
 
@@ -32,20 +37,14 @@ impl Settings {
 }
 
 impl EnsembleSettings<'_> {
-    /// Reads the passwords, and checks that there are all files that are needed. Returns what has no effect.
+    /// Checks that there are all files that are needed. Returns what has no effect.
     pub(super) fn complete_client_tls(&mut self) -> Result<Option<String>, ConfigError> {
-        for (key, file) in [
-            ("tls-password", self.settings.tls_password_file.clone()),
-            ("tls-authority-password", self.settings.tls_authority_password_file.clone()),
-        ] {
-            if let Some(file) = file {
-                self.read_password(key, file)?;
-            }
-        }
         self.check_schemes()?;
+        self.check_admin_tls()?;
         let settings = &*self.settings;
         if !settings.has_client_tls() {
-            let without = settings.tls_certificate.is_some().then_some("tls-certificate");
+            let without = (settings.tls_certificate.is_some() && !settings.has_admin_tls())
+                .then_some("tls-certificate");
             return Ok(without.map(|key| {
                 let place = self.place(key);
                 format!("{place}: has no effect: no client has TLS until secure-port or tls-on-port says so")
@@ -67,6 +66,27 @@ impl EnsembleSettings<'_> {
             return self.refuse("secure-port", "it is that of `port`: set tls-on-port to only for one port");
         }
         Ok(None)
+    }
+
+    fn check_admin_tls(&self) -> Result<(), ConfigError> {
+        let settings = &*self.settings;
+        if !settings.has_admin_tls() {
+            return Ok(());
+        }
+        let authority = match (&settings.tls_certificate, &settings.peer_tls_certificate) {
+            (Some(_), _) => &settings.tls_authority,
+            (None, Some(_)) => &settings.peer_tls_authority,
+            (None, None) => {
+                let why = "admin HTTP with TLS needs a certificate: set tls-certificate or peer-tls-certificate \
+                           (in a zoo.cfg ssl.quorum.keyStore.location and ssl.quorum.trustStore.location)";
+                return self.refuse("admin-tls", why);
+            }
+        };
+        if settings.has_admin_certificates() && authority.is_none() {
+            let why = "certificates are asked for, and none can be believed: set tls-authority";
+            return self.refuse("admin-client-certificates", why);
+        }
+        Ok(())
     }
 
     /// Nobody could be served where a scheme is demanded that there is not.
@@ -93,23 +113,44 @@ impl EnsembleSettings<'_> {
         Ok(())
     }
 
-    fn read_password(&mut self, key: &'static str, file: PathBuf) -> Result<(), ConfigError> {
-        let by_file = if key == "tls-password" { "tls-password-file" } else { "tls-authority-password-file" };
+    /// Takes the passwords of key stores from the files that settings name for them.
+    pub(super) fn read_passwords(&mut self) -> Result<(), ConfigError> {
+        let settings = &*self.settings;
+        let files = [
+            ("tls-password", "tls-password-file", &settings.tls_password_file),
+            ("tls-authority-password", "tls-authority-password-file", &settings.tls_authority_password_file),
+            ("peer-tls-password", "peer-tls-password-file", &settings.peer_tls_password_file),
+            (
+                "peer-tls-authority-password",
+                "peer-tls-authority-password-file",
+                &settings.peer_tls_authority_password_file,
+            ),
+        ];
+        for (key, by_file, file) in files.map(|(key, by_file, file)| (key, by_file, file.clone())) {
+            let Some(file) = file else { continue };
+            let password = self.read_password((key, by_file), &file)?;
+            let place = self.place(by_file).clone();
+            self.set_place(key, place);
+            let settings = &mut *self.settings;
+            *match key {
+                "tls-password" => &mut settings.tls_password,
+                "tls-authority-password" => &mut settings.tls_authority_password,
+                "peer-tls-password" => &mut settings.peer_tls_password,
+                _ => &mut settings.peer_tls_authority_password,
+            } = Some(password);
+        }
+        Ok(())
+    }
+
+    fn read_password(&self, (key, by_file): (&str, &str), file: &Path) -> Result<String, ConfigError> {
         if self.is_set(key) {
             return self.refuse(by_file, format!("{key} is set too; leave one of them out"));
         }
-        let text = (self.machine.read)(&file).map_err(|source| unreadable(&file, source))?;
+        let text = (self.machine.read)(file).map_err(|source| unreadable(file, source))?;
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        let Some(password) = Secret::parse(line.strip_suffix('\r').unwrap_or(line)) else {
-            let why = format!("{} does not hold {}", file.display(), Secret::EXPECTED);
-            return self.refuse(by_file, why);
-        };
-        let place = self.place(by_file).clone();
-        self.set_place(key, place);
-        match key {
-            "tls-password" => self.settings.tls_password = Some(password),
-            _ => self.settings.tls_authority_password = Some(password),
+        match Secret::parse(line.strip_suffix('\r').unwrap_or(line)) {
+            Some(password) => Ok(password),
+            None => self.refuse(by_file, format!("{} does not hold {}", file.display(), Secret::EXPECTED)),
         }
-        Ok(())
     }
 }

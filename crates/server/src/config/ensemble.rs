@@ -29,6 +29,7 @@ impl EnsembleSettings<'_> {
     /// Fills in what follows from files and from this server's own line, and checks the rest.
     pub(super) fn complete(&mut self) -> Result<Vec<String>, ConfigError> {
         self.read_secret()?;
+        self.read_passwords()?;
         self.check_tls()?;
         self.check_times()?;
         self.check_ttl()?;
@@ -79,16 +80,18 @@ impl EnsembleSettings<'_> {
     }
 
     fn check_tls(&self) -> Result<(), ConfigError> {
-        let files = [
-            ("peer-tls-certificate", &self.settings.peer_tls_certificate),
-            ("peer-tls-key", &self.settings.peer_tls_key),
-            ("peer-tls-authority", &self.settings.peer_tls_authority),
+        let settings = &*self.settings;
+        let needed = [
+            ("peer-tls-certificate", &settings.peer_tls_certificate),
+            ("peer-tls-authority", &settings.peer_tls_authority),
         ];
-        let missing = files.iter().find(|(_, file)| file.is_none());
-        let given = files.iter().find(|(_, file)| file.is_some());
+        let more =
+            [("peer-tls-key", &settings.peer_tls_key), ("peer-tls-revoked", &settings.peer_tls_revoked)];
+        let missing = needed.iter().find(|(_, file)| file.is_none());
+        let given = needed.iter().chain(&more).find(|(_, file)| file.is_some());
         if let (Some((missing, _)), Some((given, _))) = (missing, given) {
             let why =
-                format!("{missing} is not set; TLS between servers takes certificate, key and authority");
+                format!("{missing} is not set; TLS between servers takes a certificate and an authority");
             return self.refuse(given, why);
         }
         Ok(())
@@ -460,6 +463,16 @@ mod tests {
     fn files_of_tls_come_together() {
         let all = [("peer-tls-certificate", "c"), ("peer-tls-key", "k"), ("peer-tls-authority", "a")];
         assert!(load(&all, &[]).is_ok());
+        assert!(load(&[all[0], all[2]], &[]).is_ok(), "the key may be with the certificate");
+        let alone = error(&[("peer-tls-revoked", "r")], &[]);
+        assert!(alone.starts_with("flag --peer-tls-revoked: peer-tls-certificate is not set"), "{alone}");
+        let by_file =
+            [all[0], all[2], ("peer-tls-password-file", "/p"), ("peer-tls-authority-password", "x")];
+        let loaded = load(&by_file, &[("/p", "hidden\n")]).unwrap();
+        assert_eq!(loaded.settings.peer_tls_password.as_deref(), Some("hidden"));
+        assert!(!loaded.summary().contains("hidden"), "{}", loaded.summary());
+        let twice = [by_file[0], by_file[1], by_file[2], ("peer-tls-password", "y")];
+        assert!(error(&twice, &[("/p", "z")]).contains("leave one of them out"));
         let error = error(&all[..2], &[]);
         assert!(error.starts_with("flag --peer-tls-certificate: peer-tls-authority is not set"), "{error}");
     }

@@ -72,7 +72,7 @@ impl Kind for Address {
     }
 }
 
-/// NameList of hosts, with commas between them; `*` stands for every name.
+/// Names of hosts, with commas between them; `*` stands for every name.
 pub(super) struct Hosts;
 impl Kind for Hosts {
     type Value = Vec<String>;
@@ -256,7 +256,7 @@ impl Kind for Text {
     }
 }
 
-/// NameList with commas between them.
+/// Names with commas between them.
 pub(super) struct NameList;
 impl Kind for NameList {
     type Value = Vec<String>;

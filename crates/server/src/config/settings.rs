@@ -184,7 +184,11 @@ settings! {
     admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
     /// The address to listen on for admin HTTP; by default 127.0.0.1, which only programs on this machine reach; `::` is every address of the machine, IPv4 and IPv6.
     admin_bind: Option<IpAddr> = "admin-bind" "STOA_ADMIN_BIND" Maybe<Address>, "", zoo ["admin.serverAddress" Reading::Address];
-    /// NameList of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
+    /// Whether admin HTTP is asked with TLS: `no`, `also` beside those without, by the first byte that each sends, or `only`. Its files are those of `tls-certificate` and its like; where that is not set, those of `peer-tls-certificate`.
+    admin_tls: TlsOnPort = "admin-tls" "STOA_ADMIN_TLS" TlsOnPort, "no", zoo [];
+    /// Whether whoever asks admin HTTP with TLS has to show a certificate: `need`; may: `want`; or is not asked: `none`.
+    admin_client_certificates: ClientCertificates = "admin-client-certificates" "STOA_ADMIN_CLIENT_CERTIFICATES" ClientCertificates, "none", zoo [];
+    /// Names of this server by which admin HTTP may be asked, with commas between them, besides `localhost`, the name of the machine and that in `servers`; `*` is every name. An IP address always will do.
     admin_hosts: Vec<String> = "admin-hosts" "STOA_ADMIN_HOSTS" Hosts, "", zoo [];
     /// A second port that answers `/metrics` only, as ZooKeeper's Prometheus provider does; 0 switches it off. It is on the address in `admin-bind`, and without that where clients connect.
     metrics_port: u16 = "metrics-port" "STOA_METRICS_PORT" Port, "0", zoo ["metricsProvider.httpPort" Reading::PORT];
@@ -202,12 +206,26 @@ settings! {
     peer_secret: Option<String> = "peer-secret" "STOA_PEER_SECRET" Maybe<Secret>, "", zoo [];
     /// A file with the secret on its one line, in place of `peer-secret`.
     peer_secret_file: Option<PathBuf> = "peer-secret-file" "STOA_PEER_SECRET_FILE" Maybe<File>, "", zoo [];
-    /// This server's certificate for TLS between servers, with those that lead to the authority, in PEM.
+    /// Whether the servers have TLS among each other where `peer-tls-certificate` is set; without it those files are for admin HTTP alone.
+    peer_tls: bool = "peer-tls" "STOA_PEER_TLS" Flag, "true", zoo [];
+    /// This server's certificate for TLS between servers, with those that lead to the authority, and its key: a file in PEM, PKCS12 or JKS.
     peer_tls_certificate: Option<PathBuf> = "peer-tls-certificate" "STOA_PEER_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
-    /// The private key of that certificate, in PEM and not encrypted.
+    /// The private key of that certificate in PEM, where it has a file of its own.
     peer_tls_key: Option<PathBuf> = "peer-tls-key" "STOA_PEER_TLS_KEY" Maybe<File>, "", zoo [];
-    /// The certificates of the authority that must have signed those of the other servers, in PEM.
+    /// The password of that key, or of the store that it is in.
+    peer_tls_password: Option<String> = "peer-tls-password" "STOA_PEER_TLS_PASSWORD" Maybe<Secret>, "", zoo [];
+    /// A file with that password on its one line, in place of `peer-tls-password`.
+    peer_tls_password_file: Option<PathBuf> = "peer-tls-password-file" "STOA_PEER_TLS_PASSWORD_FILE" Maybe<File>, "", zoo [];
+    /// The certificates of the authority that must have signed those of the other servers, or those certificates themselves: a file in PEM, PKCS12 or JKS.
     peer_tls_authority: Option<PathBuf> = "peer-tls-authority" "STOA_PEER_TLS_AUTHORITY" Maybe<File>, "", zoo [];
+    /// The password of the store with the authority.
+    peer_tls_authority_password: Option<String> = "peer-tls-authority-password" "STOA_PEER_TLS_AUTHORITY_PASSWORD" Maybe<Secret>, "", zoo [];
+    /// A file with that password on its one line, in place of `peer-tls-authority-password`.
+    peer_tls_authority_password_file: Option<PathBuf> = "peer-tls-authority-password-file" "STOA_PEER_TLS_AUTHORITY_PASSWORD_FILE" Maybe<File>, "", zoo [];
+    /// A file in PEM with the lists of certificates that the authority of the servers has revoked.
+    peer_tls_revoked: Option<PathBuf> = "peer-tls-revoked" "STOA_PEER_TLS_REVOKED" Maybe<File>, "", zoo [];
+    /// Whether changed files of certificates for servers count without a restart; they are looked at every ten seconds, and on the signal HUP.
+    peer_tls_reload: bool = "peer-tls-reload" "STOA_PEER_TLS_RELOAD" Flag, "true", zoo ["sslQuorumReloadCertFiles" Reading::Strict];
     /// How often a leader lets the other servers hear of it.
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, Place, Problem};
 use super::java;
-use super::kind::{File, Kind};
+use super::kind::Kind as _;
 use super::load::{Entry, FileEntries, ONE_ADDRESS, ReadFile, by_key};
 use super::member::{Member, Members};
 use super::properties::{Property, parse};
@@ -54,7 +54,8 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
         "standaloneEnabled",
         "a server listed alone is an ensemble of one, and one that stood alone becomes an ensemble when its settings name others",
     ),
-    ("sslQuorumReloadCertFiles", "a change of certificates takes a restart"),
+    ("ssl.quorum.keyStore.type", "a store is known by what is in it"),
+    ("ssl.quorum.trustStore.type", "a store is known by what is in it"),
     ("ssl.quorum.*", "of TLS between servers, certificate, key and authority are set"),
     ("portUnification", "the peer port speaks TLS or it does not"),
     ("ssl.protocol", "ssl.enabledProtocols says which versions there are"),
@@ -120,18 +121,21 @@ pub(super) const TAKEN: &[(&str, Reading, &str)] = &[
     (
         "sslQuorum",
         Reading::Strict,
-        "`true` with a key store and a trust store in PEM, for the three settings of `peer-tls`",
+        "`true` with a key store and a trust store, for the settings of `peer-tls`",
     ),
-    (
-        KEY_STORE,
-        Reading::Path,
-        "`peer-tls-certificate` and `peer-tls-key`, when it is in PEM and `sslQuorum` is `true`",
-    ),
+    (KEY_STORE, Reading::Path, "`peer-tls-certificate`, when `sslQuorum` is `true`"),
+    (KEY_PASSWORD, Reading::Own, "`peer-tls-password`, when `sslQuorum` is `true`"),
+    (KEY_PASSWORD_FILE, Reading::Path, "`peer-tls-password-file`, when `sslQuorum` is `true`"),
+    (ADMIN_ALSO, Reading::True, "`true`, for `admin-tls` `also`, with the files of `ssl.quorum`"),
+    (ADMIN_ONLY, Reading::True, "`true`, for `admin-tls` `only`, with the files of `ssl.quorum`"),
+    (ADMIN_NEEDS, Reading::True, "`true`, for `admin-client-certificates` `need`"),
     (DEMANDS_SASL, Reading::True, "`sasl`, for `require-schemes`"),
     (DEMANDS_SOME, Reading::True, "`true` with `enforce.auth.schemes`, for `require-schemes`"),
     (DEMANDED, Reading::Own, "`require-schemes`, when `enforce.auth.enabled` is `true`"),
     ("superUser*", Reading::Own, "`sasl-super-users`, all of them together"),
-    (TRUST_STORE, Reading::Path, "`peer-tls-authority`, when it is in PEM and `sslQuorum` is `true`"),
+    (TRUST_STORE, Reading::Path, "`peer-tls-authority`, when `sslQuorum` is `true`"),
+    (TRUST_PASSWORD, Reading::Own, "`peer-tls-authority-password`, when `sslQuorum` is `true`"),
+    (TRUST_PASSWORD_FILE, Reading::Path, "`peer-tls-authority-password-file`, when `sslQuorum` is `true`"),
 ];
 
 /// What would leave the server less protected than the file asks for, or other servers with the say, if it
@@ -154,7 +158,14 @@ pub(super) const REFUSED: &[(&str, Option<Reading>, &str)] = &[
     ("ssl.keyStore.type", Some(Reading::BCFKS), NO_BCFKS),
     ("ssl.trustStore.type", Some(Reading::BCFKS), NO_BCFKS),
     ("ssl.context.supplier.class", None, "no code of a JVM runs here; remove the line"),
-    ("ssl.quorum.crl", Some(Reading::True), NO_REVOCATION),
+    ("ssl.quorum.keyStore.type", Some(Reading::BCFKS), NO_BCFKS),
+    ("ssl.quorum.trustStore.type", Some(Reading::BCFKS), NO_BCFKS),
+    (
+        "ssl.quorum.crl",
+        Some(Reading::True),
+        "lists of revoked certificates are not fetched; name a file with them in peer-tls-revoked \
+         (STOA_PEER_TLS_REVOKED), and remove the line",
+    ),
     ("ssl.quorum.ocsp", Some(Reading::True), NO_REVOCATION),
     ("group.*", None, MAJORITY),
     ("weight.*", None, MAJORITY),
@@ -176,12 +187,15 @@ const DEMANDED: &str = "enforce.auth.schemes";
 const SUPER_USER: &str = "superUser";
 const SECURE_ADDRESS: &str = "secureClientPortAddress";
 const ADMIN_ENABLED: &str = "admin.enableServer";
+const ADMIN_ALSO: &str = "admin.portUnification";
+const ADMIN_ONLY: &str = "admin.forceHttps";
+const ADMIN_NEEDS: &str = "admin.needClientAuth";
 const KEY_STORE: &str = "ssl.quorum.keyStore.location";
-const KEY_STORE_TYPE: &str = "ssl.quorum.keyStore.type";
-const KEY_PASSWORDS: [&str; 2] = ["ssl.quorum.keyStore.password", "ssl.quorum.keyStore.passwordPath"];
+const KEY_PASSWORD: &str = "ssl.quorum.keyStore.password";
+const KEY_PASSWORD_FILE: &str = "ssl.quorum.keyStore.passwordPath";
 const TRUST_STORE: &str = "ssl.quorum.trustStore.location";
-const TRUST_STORE_TYPE: &str = "ssl.quorum.trustStore.type";
-const TRUST_STORE_PASSWORD: &str = "ssl.quorum.trustStore.password";
+const TRUST_PASSWORD: &str = "ssl.quorum.trustStore.password";
+const TRUST_PASSWORD_FILE: &str = "ssl.quorum.trustStore.passwordPath";
 
 const RAFT: &str = "servers replicate by Raft, not by ZooKeeper's protocol";
 const ELECTION_TIMEOUT: &str = "the election timeout is a setting of its own: election-timeout";
@@ -205,6 +219,7 @@ pub(super) fn read(path: &Path, text: &str, read: &ReadFile) -> Result<FileEntri
         lines.extend(lines_of(&file, &text)?.into_iter().filter(|line| line.name != "version"));
         lines = last_of_each(lines, &mut found.warnings);
     }
+    admin_tls(&lines, &mut found)?;
     let quorum_ssl = QuorumSsl::of(&lines)?;
     quorum_ssl.set(&mut found)?;
     let mut servers = Vec::new();
@@ -385,6 +400,7 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
         }
         (DEMANDS_SASL | DEMANDS_SOME | DEMANDED, _) => Ok(()),
         (name, _) if name.starts_with(SUPER_USER) => Ok(()),
+        (ADMIN_ALSO | ADMIN_ONLY | ADMIN_NEEDS, _) => Ok(()),
         (SECURE_PORT | METRICS_PORT, _) | (ADMIN_ENABLED, "false") => Ok(()),
         (METRICS_CLASS, class) if class.ends_with(PROMETHEUS) => Ok(()),
         // The folder may be made only if both of the keys allow it, and both do by themselves.
@@ -393,67 +409,84 @@ fn one_line(line: &Line, found: &mut FileEntries) -> Result<(), ConfigError> {
     }
 }
 
-/// What a file asks for between servers. ZooKeeper takes the key and its certificates from one file.
+/// The line that says yes to one of these, if any does.
+fn yes<'a>(lines: &'a [Line], names: &[&str]) -> Result<Option<&'a Line>, ConfigError> {
+    for line in names.iter().filter_map(|name| find(lines, name)) {
+        if is_true(Reading::True, line)? {
+            return Ok(Some(line));
+        }
+    }
+    Ok(None)
+}
+
+/// TLS of admin HTTP, for which ZooKeeper has the stores of `ssl.quorum`, whether servers have TLS or not.
+fn admin_tls(lines: &[Line], found: &mut FileEntries) -> Result<(), ConfigError> {
+    let Some(asked) = yes(lines, &[ADMIN_ONLY, ADMIN_ALSO])? else { return Ok(()) };
+    let how = if asked.name == ADMIN_ONLY { "only" } else { "also" };
+    found.entries.push(entry("admin-tls", how, asked.place.clone()));
+    if let Some(line) = yes(lines, &[ADMIN_NEEDS])? {
+        found.entries.push(entry("admin-client-certificates", "need", line.place.clone()));
+    }
+    let stores = [KEY_STORE, "ssl.keyStore.location"];
+    if let [Some(_), Some(own)] = stores.map(|name| find(lines, name)) {
+        found
+            .warnings
+            .push(format!("{}: is for admin HTTP too, which has {KEY_STORE} in ZooKeeper", own.place));
+    }
+    Ok(())
+}
+
+/// What a file asks for between servers, and what there is for that.
 struct QuorumSsl<'a> {
     asked: Option<&'a Line>,
+    /// Whether the files are for admin HTTP alone.
+    is_for_admin: bool,
     lines: &'a [Line],
 }
+
+/// The keys that count when it is asked for, and the settings that they are.
+const QUORUM_FILES: [(&str, &str); 6] = [
+    (KEY_STORE, "peer-tls-certificate"),
+    (KEY_PASSWORD, "peer-tls-password"),
+    (KEY_PASSWORD_FILE, "peer-tls-password-file"),
+    (TRUST_STORE, "peer-tls-authority"),
+    (TRUST_PASSWORD, "peer-tls-authority-password"),
+    (TRUST_PASSWORD_FILE, "peer-tls-authority-password-file"),
+];
 
 impl<'a> QuorumSsl<'a> {
     fn of(lines: &'a [Line]) -> Result<Self, ConfigError> {
         let line = find(lines, "sslQuorum");
         let is_asked = line.map(|line| is_true(Reading::Strict, line)).transpose()?;
-        Ok(QuorumSsl { asked: line.filter(|_| is_asked == Some(true)), lines })
+        let asked = line.filter(|_| is_asked == Some(true));
+        let of_admin = yes(lines, &[ADMIN_ONLY, ADMIN_ALSO])?;
+        // Without a key store of its own admin HTTP has that of clients.
+        let of_admin = of_admin.filter(|_| asked.is_none() && find(lines, KEY_STORE).is_some());
+        Ok(QuorumSsl { asked: asked.or(of_admin), is_for_admin: of_admin.is_some(), lines })
     }
 
     /// Whether a line has been looked at here.
     fn uses(&self, name: &str) -> bool {
-        let names = [KEY_STORE, TRUST_STORE, KEY_STORE_TYPE, TRUST_STORE_TYPE];
-        // Certificates in PEM are not encrypted, so that the password of a trust store has no use.
-        let is_used = names.contains(&name) || name.starts_with(TRUST_STORE_PASSWORD);
-        name == "sslQuorum" || (self.asked.is_some() && is_used)
+        name == "sslQuorum" || (self.asked.is_some() && QUORUM_FILES.iter().any(|(key, _)| *key == name))
     }
 
-    /// Sets the files. What cannot be used is refused: without it the servers would talk in the clear.
+    /// Sets the files. Without one of the stores the servers would talk in the clear, which is refused.
     fn set(&self, found: &mut FileEntries) -> Result<(), ConfigError> {
         let Some(asked) = self.asked else { return Ok(()) };
-        for name in KEY_PASSWORDS {
-            if let Some(line) = self.line(name) {
-                return refuse(
-                    line,
-                    "a key that is encrypted cannot be read; decrypt it, and remove the line",
-                );
-            }
-        }
-        let (Some(key), Some(authority)) =
-            (self.pem(KEY_STORE, KEY_STORE_TYPE), self.pem(TRUST_STORE, TRUST_STORE_TYPE))
-        else {
+        let line = |name: &str| find(self.lines, name).filter(|line| !line.value.is_empty());
+        if line(KEY_STORE).is_none() || line(TRUST_STORE).is_none() {
             return refuse(
                 asked,
-                "TLS between servers takes files in PEM: convert the key store and the trust store, and name \
-                 them in ssl.quorum.keyStore.location and ssl.quorum.trustStore.location",
+                "TLS between servers, or of admin HTTP, takes a key store and a trust store: name them in \
+                 ssl.quorum.keyStore.location and ssl.quorum.trustStore.location",
             );
-        };
-        for (setting, line) in
-            [("peer-tls-certificate", key), ("peer-tls-key", key), ("peer-tls-authority", authority)]
-        {
-            found.entries.push(entry(setting, &line.value, line.place.clone()));
         }
+        if self.is_for_admin {
+            found.entries.push(entry("peer-tls", "false", asked.place.clone()));
+        }
+        let lines = QUORUM_FILES.iter().filter_map(|(key, setting)| Some((setting, line(key)?)));
+        found.entries.extend(lines.map(|(setting, line)| entry(setting, &line.value, line.place.clone())));
         Ok(())
-    }
-
-    fn line(&self, name: &str) -> Option<&'a Line> {
-        find(self.lines, name).filter(|line| !line.value.is_empty())
-    }
-
-    /// A store that is in PEM: by its type, else by its ending, as ZooKeeper goes.
-    fn pem(&self, location: &str, kind: &str) -> Option<&'a Line> {
-        let store = self.line(location)?;
-        let is_pem = match self.line(kind) {
-            Some(kind) => kind.value.eq_ignore_ascii_case("PEM"),
-            None => File::parse(&store.value)?.extension().is_some_and(|ending| ending == "pem"),
-        };
-        is_pem.then_some(store)
     }
 }
 

@@ -70,13 +70,8 @@ pub const ABSENT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "There is no TLS for admin HTTP, and connections are not counted by their certificates.",
-        &[
-            "cnxn_closed_without_zk_server_running",
-            "insecure_admin_count",
-            "non_mtls_local_conn_count",
-            "non_mtls_remote_conn_count",
-        ],
+        "Connections of clients are not counted by their certificates.",
+        &["cnxn_closed_without_zk_server_running", "non_mtls_local_conn_count", "non_mtls_remote_conn_count"],
     ),
     (
         "Nothing is throttled: above its limits the server reads no more from its clients until there is room, and \

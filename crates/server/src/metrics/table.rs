@@ -112,6 +112,8 @@ metrics! {
     "response_bytes", Counter, "Bytes sent to clients, watch events included.",
         |f| Value::Whole(f.stats.bytes_sent);
     "watch_bytes", Counter, "Bytes of watch events, the lengths before them left out.", |f| Value::Whole(f.stats.watch_bytes);
+    "insecure_admin_count", Counter, "Connections to admin HTTP without TLS, where it has TLS.",
+        |f| Value::Whole(f.stats.admin_in_the_clear);
     "tls_handshake_exceeded", Counter, "Connections turned away because too many TLS handshakes were under way.",
         |f| Value::Whole(f.stats.tls.exceeded);
     "unsuccessful_handshake", Counter, "TLS handshakes of clients that failed.",
@@ -188,6 +190,10 @@ metrics! {
         |f| Value::Whole(f.stats.tls.reloads);
     "stoa_tls_failed_reloads_total", Counter, "Changed certificates of TLS for clients that could not be used; those before went on.",
         |f| Value::Whole(f.stats.tls.failed_reloads);
+    "stoa_peer_tls_reloads_total", Counter, "Changed certificates of TLS between servers that were taken without a restart.",
+        |f| Value::Whole(f.stats.peer_tls.reloads);
+    "stoa_peer_tls_failed_reloads_total", Counter, "Changed certificates of TLS between servers that could not be used; those before went on.",
+        |f| Value::Whole(f.stats.peer_tls.failed_reloads);
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);

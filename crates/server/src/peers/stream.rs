@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,18 +10,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::client::{Resumption, verify_server_name};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::ServerName;
+use rustls::server::{NoServerSessionStorage, ParsedCertificate};
+use rustls::{ClientConfig, ServerConfig};
+use stoa_keys::{Choice, ClientTrust, Demand, ServerTrust, client_config, server_config};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::PeerAddress;
+use crate::config::Settings;
 use crate::foreign::Foreign;
+use crate::tls::{Files, Reloaded};
+use crate::view;
 
 /// How long one address of a host may take to answer before the next is tried.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -33,69 +34,76 @@ const KEEPALIVE: Duration = Duration::from_secs(1);
 
 /// Which settings say whether there is TLS.
 pub(super) const TLS_WAY_OUT: &str =
-    "set peer-tls-certificate, peer-tls-key and peer-tls-authority on all servers or on none";
+    "set peer-tls-certificate and peer-tls-authority on all servers or on none";
 
-/// A certificate, its key, and the authority that certificates of other servers must come from.
+/// A certificate, its key, and the authority that certificates of other servers must come from; read anew when their
+/// files change.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerTls {
+pub(crate) struct PeerTls(Arc<Reloaded<Roles>>);
+
+/// The two roles of a server in a connection.
+#[derive(Clone)]
+struct Roles {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
-impl PeerTls {
-    /// Reads PEM files: this server's certificate with the chain behind it, its private key, and the
-    /// authority's certificates.
-    pub(crate) fn load(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, String> {
-        let read = |path: &Path| {
-            let failed = |error| format!("cannot read certificates from {}: {error}", path.display());
-            let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(failed)?.collect();
-            found.map_err(failed)
-        };
-        let chain = read(certificate)?;
-        let authority_path = authority.display();
-        let authority = read(authority)?;
-        if authority.is_empty() {
-            return Err(format!("no certificate in {authority_path}: the authority's belongs there"));
-        }
-        let secret = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| format!("cannot read a private key from {}: {error}", key.display()))?;
-        Self::new(chain, secret, authority)
-            .map_err(|error| format!("{} with the key {}: {error}", certificate.display(), key.display()))
-    }
-
-    /// Makes a connection's two roles out of certificates: this server's with the chain behind it, and
-    /// the authority's.
-    pub(crate) fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-        authority: Vec<CertificateDer<'static>>,
-    ) -> Result<Self, String> {
-        let text = |error: rustls::Error| error.to_string();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for certificate in authority {
-            roots.add(certificate).map_err(|error| format!("the authority's certificate: {error}"))?;
-        }
-        let roots = Arc::new(roots);
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&TLS13])
-            .map_err(text)?
-            .with_root_certificates(Arc::clone(&roots))
-            .with_client_auth_cert(chain.clone(), key.clone_key())
-            .map_err(text)?;
+impl Roles {
+    fn of(files: &Files) -> Result<Self, String> {
+        let refused = |error| format!("{}: {error}", files.certificate.display());
+        let (own, trusted, revoked) = (files.own()?, files.trusted()?, files.revoked()?);
+        let choice = Choice::new(&["TLSv1.3"], &[""; 0]).map_err(refused)?;
+        let servers = ServerTrust::new(trusted.clone(), true, revoked.clone()).map_err(files.distrust())?;
+        let mut client = client_config(Some(own.clone()), servers, &choice).map_err(refused)?;
         // Connections are few and last; a resumed one would not show its certificate again.
         client.resumption = Resumption::disabled();
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(|error| error.to_string())?;
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(text)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(text)?;
+        let clients = ClientTrust::new(trusted, Demand::Need, revoked).map_err(files.distrust())?;
+        let mut server = server_config(own, clients, &choice).map_err(refused)?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
+impl PeerTls {
+    /// As the settings say, and watched if they say so; `None` where servers have no TLS, or there are no others.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub(crate) fn begin(settings: &Settings) -> Result<Option<Self>, String> {
+        let Some(files) = Files::of_peers(settings).filter(|_| settings.has_peer_tls()) else {
+            return Ok(None);
+        };
+        let tls = Self::load(files)?;
+        if settings.peer_tls_reload {
+            tls.0.watch("peer-tls-files")?;
+        }
+        Ok(Some(tls))
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Which one cannot be used, and why.
+    pub(crate) fn load(files: Files) -> Result<Self, String> {
+        Reloaded::load("TLS between servers", files, Roles::of).map(Self)
+    }
+
+    /// Takes the files as they are now, if they can be used; else those before count on.
+    pub(crate) fn reload(&self) {
+        self.0.reload();
+    }
+
+    /// Does so if they look otherwise than before.
+    #[cfg(test)]
+    pub(crate) fn reload_changed(&self) {
+        self.0.reload_changed();
+    }
+
+    /// What has been counted.
+    pub(crate) fn view(&self) -> view::Reloads {
+        let (reloads, failed_reloads) = self.0.counts();
+        view::Reloads { reloads, failed_reloads }
     }
 }
 
@@ -109,17 +117,19 @@ impl Stream {
     /// Begins TLS, if there is any, on a socket that this server has opened to `host`.
     pub(super) async fn to(socket: TcpStream, tls: Option<&PeerTls>, host: &str) -> Result<Self, String> {
         let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
-        let connector = TlsConnector::from(Arc::clone(&tls.client));
-        match connector.connect(server_name(host)?, socket).await {
-            Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
-            Err(error) => Err(tls_failed(&error)),
-        }
+        let connector = TlsConnector::from(tls.0.current().client);
+        let stream = match connector.connect(server_name(host)?, socket).await {
+            Ok(stream) => Self::Tls(Box::new(stream.into())),
+            Err(error) => return Err(tls_failed(&error)),
+        };
+        // The subject of a certificate says which host it is for to clients, and not among servers.
+        if stream.certifies(host)? { Ok(stream) } else { Err(format!("TLS: {OF_ANOTHER}: {FOR_HOST}")) }
     }
 
     /// Begins TLS, if there is any, on a socket that was accepted.
     pub(super) async fn from(socket: TcpStream, tls: Option<&PeerTls>) -> Result<Self, String> {
         let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
-        match TlsAcceptor::from(Arc::clone(&tls.server)).accept(socket).await {
+        match TlsAcceptor::from(tls.0.current().server).accept(socket).await {
             Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
             Err(error) => Err(tls_failed(&error)),
         }
@@ -168,29 +178,43 @@ pub(super) async fn check_tls(socket: &TcpStream, is_expected: bool) -> Result<(
     }
 }
 
+/// What is wrong with a certificate that does not name the host, and what to do.
+const OF_ANOTHER: &str = "its certificate is for another host";
+const FOR_HOST: &str =
+    "its certificate must be for the host that stands in servers, as a subject alternative name";
+
 /// Why TLS did not come about, and what to do.
 fn tls_failed(error: &io::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
-    let way_out = match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+        return format!("TLS: {error}: has the other server TLS too? {TLS_WAY_OUT}");
+    };
+    let way_out = match error {
         // The signature is wrong where another authority has the same name.
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "all servers need certificates from the authority in peer-tls-authority".to_owned()
         }
-        Some(Error::InvalidCertificate(
+        Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => "its certificate must be for the host that stands in servers".to_owned(),
-        Some(Error::InvalidCertificate(_)) => "look at its peer-tls-certificate".to_owned(),
-        Some(Error::AlertReceived(
-            Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateUnknown | Alert::DecryptError,
-        )) => "it does not take this server's certificate: see peer-tls-certificate here and \
-               peer-tls-authority there"
-            .to_owned(),
-        Some(Error::InvalidMessage(_)) | None => format!("has the other server TLS too? {TLS_WAY_OUT}"),
-        Some(_) => {
-            "see the settings peer-tls-certificate, peer-tls-key and peer-tls-authority of both".to_owned()
-        }
+        ) => FOR_HOST.to_owned(),
+        Error::InvalidCertificate(
+            CertificateError::UnknownRevocationStatus
+            | CertificateError::ExpiredRevocationList
+            | CertificateError::ExpiredRevocationListContext { .. },
+        ) => "peer-tls-revoked takes a list of each authority, and newer ones in time".to_owned(),
+        Error::InvalidCertificate(_) => "look at its peer-tls-certificate".to_owned(),
+        Error::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::DecryptError,
+        ) => "see peer-tls-certificate here, and peer-tls-authority and peer-tls-revoked there".to_owned(),
+        Error::InvalidMessage(_) => format!("has the other server TLS too? {TLS_WAY_OUT}"),
+        _ => "see the settings peer-tls-certificate and peer-tls-authority of both".to_owned(),
     };
-    format!("TLS: {error}: {way_out}")
+    format!("TLS: {}: {way_out}", stoa_keys::why(error))
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {

@@ -10,27 +10,25 @@ mod handshakes;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use stoa_keys::{Choice, ClientTrust, Demand, server_config};
 use stoa_tree::Identity;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub(crate) use channel::Channel;
-use files::{Files, Stamp};
+pub(crate) use files::{Files, Reloaded};
 use handshakes::{Done, Failed, Handshakes};
 
 use crate::complaints::Complaints;
-use crate::config::{Settings, TlsOnPort};
+use crate::config::{ClientCertificates, Settings, TlsOnPort};
 use crate::farewell::Farewells;
 use crate::foreign::Foreign;
 use crate::view;
-
-/// How often the files are looked at. Clusters put a changed secret in its place within a minute.
-const LOOK: Duration = Duration::from_secs(10);
 
 const TOO_MANY: &str =
     "too many TLS handshakes are under way (settings tls-max-handshakes, max-connections-per-address)";
@@ -78,16 +76,61 @@ struct TlsCounts {
     failed: AtomicU64,
     refused: AtomicU64,
     exceeded: AtomicU64,
-    reloads: AtomicU64,
-    failed_reloads: AtomicU64,
+}
+
+/// What is asked of a client.
+pub(crate) fn demand(asked: ClientCertificates) -> Demand {
+    match asked {
+        ClientCertificates::None => Demand::None,
+        ClientCertificates::Want => Demand::Want,
+        ClientCertificates::Need => Demand::Need,
+    }
+}
+
+/// What the certificate proves that somebody has shown, if he has.
+///
+/// # Errors
+/// Its subject cannot be read.
+pub(crate) fn identities(
+    tls: &rustls::ServerConnection,
+    super_subject: Option<&str>,
+) -> Result<Vec<Identity>, String> {
+    let shown = tls.peer_certificates().and_then(|chain| chain.first());
+    let Some(subject) = shown
+        .map(stoa_keys::subject)
+        .transpose()
+        .map_err(|why| format!("the subject of its certificate: {why}"))?
+    else {
+        return Ok(Vec::new());
+    };
+    let identity = |scheme: &str| Identity { scheme: scheme.into(), id: subject.as_str().into() };
+    let rank = (super_subject == Some(&subject)).then(|| identity("super"));
+    Ok(rank.into_iter().chain([identity("x509")]).collect())
+}
+
+/// How what a server shows its clients, and asks of them, is made from the files.
+fn for_clients(
+    settings: &Settings,
+) -> impl Fn(&Files) -> Result<Arc<ServerConfig>, String> + Send + Sync + 'static {
+    let demand = demand(settings.tls_client_certificates);
+    let (protocols, ciphers) = (settings.tls_protocols.clone(), settings.tls_ciphers.clone());
+    move |files| {
+        let trust = ClientTrust::new(files.trusted()?, demand, files.revoked()?);
+        let trust = trust.map_err(files.distrust())?;
+        let choice = Choice::new(&protocols, &ciphers)
+            .map_err(|error| format!("{error} (settings tls-protocols and tls-ciphers)"))?;
+        if !choice.ignored().is_empty() {
+            tracing::warn!("tls-ciphers: there are no {}", choice.ignored().join(", "));
+        }
+        let config = server_config(files.own()?, trust, &choice);
+        config.map(Arc::new).map_err(|error| format!("{}: {error}", files.certificate.display()))
+    }
 }
 
 /// The TLS of all clients.
 #[derive(Debug)]
 pub(crate) struct ClientTls {
-    files: Files,
-    /// The one that counts, and what the files were that it is made from.
-    current: Mutex<(Arc<ServerConfig>, Stamp)>,
+    config: Arc<Reloaded<Arc<ServerConfig>>>,
     handshakes: Handshakes,
     /// Who is told why he is turned away.
     farewells: Arc<Farewells>,
@@ -105,17 +148,16 @@ impl ClientTls {
         if !settings.has_client_tls() {
             return Ok(None);
         }
-        let files = Files::of(settings);
-        let stamp = files.stamp();
-        let config = files.load()?;
+        // Without a certificate the settings were refused.
+        let files = Files::of_clients(settings).ok_or("TLS for clients needs tls-certificate")?;
+        let config = Reloaded::load("TLS of clients", files, for_clients(settings))?;
         let patience = settings.handshake_timeout;
         let (max, of_address) = (settings.tls_max_handshakes, settings.max_connections_per_address);
         let farewells = Arc::default();
         let handshakes = Handshakes::start(patience, (max as usize, of_address as usize), &farewells)
             .map_err(|error| format!("the threads of TLS: {error}"))?;
         let tls = Arc::new(Self {
-            files,
-            current: Mutex::new((config, stamp)),
+            config,
             handshakes,
             farewells,
             patience,
@@ -123,69 +165,30 @@ impl ClientTls {
             counts: TlsCounts::default(),
         });
         if settings.tls_reload {
-            tls.watch_files()?;
+            tls.config.watch("tls-files")?;
         }
         Ok(Some(tls))
-    }
-
-    fn current(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// What has been counted.
     pub(crate) fn view(&self) -> view::Tls {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let TlsCounts { done, failed, refused, exceeded, reloads, failed_reloads } = &self.counts;
+        let TlsCounts { done, failed, refused, exceeded } = &self.counts;
+        let (reloads, failed_reloads) = self.config.counts();
         view::Tls {
             under_way: self.handshakes.under_way() as u64,
             done: of(done),
             failed: of(failed),
             refused: of(refused),
             exceeded: of(exceeded),
-            reloads: of(reloads),
-            failed_reloads: of(failed_reloads),
-        }
-    }
-
-    /// Looks at the files now and then, on a thread that ends with the last who holds this.
-    fn watch_files(self: &Arc<Self>) -> Result<(), String> {
-        let tls = Arc::downgrade(self);
-        let watching = std::thread::Builder::new().name("tls-files".to_owned()).spawn(move || {
-            loop {
-                std::thread::sleep(LOOK);
-                let Some(tls) = tls.upgrade() else { return };
-                tls.reload_changed();
-            }
-        });
-        watching.map(drop).map_err(|error| format!("the thread of TLS: {error}"))
-    }
-
-    fn reload_changed(&self) {
-        let stamp = self.files.stamp();
-        if self.current.lock().unwrap_or_else(PoisonError::into_inner).1 != stamp {
-            self.reload();
+            reloads,
+            failed_reloads,
         }
     }
 
     /// Takes the files as they are now, if they can be used; else those before count on.
     pub(crate) fn reload(&self) {
-        // Looked at before they are read: a change in between is seen the next time.
-        let stamp = self.files.stamp();
-        match self.files.load() {
-            Ok(config) => {
-                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (config, stamp);
-                self.counts.reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(
-                    "TLS of clients: the certificates were read anew, and count for new connections"
-                );
-            }
-            Err(why) => {
-                // Said once for each state of the files.
-                self.current.lock().unwrap_or_else(PoisonError::into_inner).1 = stamp;
-                self.counts.failed_reloads.fetch_add(1, Ordering::Relaxed);
-                tracing::error!("TLS of clients goes on with the certificates that it had: {why}");
-            }
-        }
+        self.config.reload();
     }
 
     /// What somebody is who has connected to a port where there is TLS; `None` when he could not be let in, which was
@@ -217,7 +220,7 @@ impl ClientTls {
             // Nobody is there any more, or he has nothing to say.
             Ok(None) | Err(_) => return None,
         }
-        match self.handshakes.with(place, self.current(), socket).await {
+        match self.handshakes.with(place, self.config.current(), socket).await {
             Ok(done) => self.accepted(done, address, complaints),
             Err(failed) => {
                 let why = self.count(&failed);
@@ -235,25 +238,15 @@ impl ClientTls {
 
     fn accepted(&self, done: Done, address: SocketAddr, complaints: &Complaints) -> Option<Accepted> {
         let Done { socket, tls } = done;
-        let subject =
-            tls.peer_certificates().and_then(|chain| chain.first()).map(stoa_keys::subject).transpose();
-        let subject = match subject {
-            Ok(subject) => subject,
+        let identities = match identities(&tls, self.super_subject.as_deref()) {
+            Ok(identities) => identities,
             Err(why) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                let why = format!("connection from {address} closed: the subject of its certificate: {why}");
-                complaints.say(&why);
+                complaints.say(&format!("connection from {address} closed: {why}"));
                 return None;
             }
         };
         self.counts.done.fetch_add(1, Ordering::Relaxed);
-        let identity = |scheme: &str, id: &str| Identity { scheme: scheme.into(), id: id.into() };
-        let is_super = subject.is_some() && subject == self.super_subject;
-        let identities = subject.iter().flat_map(|subject| {
-            let rank = is_super.then(|| identity("super", subject));
-            rank.into_iter().chain([identity("x509", subject)])
-        });
-        let identities = identities.collect();
         let socket = TcpStream::from_std(socket).ok()?;
         Some(Accepted { socket, address, channel: Some(Channel::new(tls)), identities })
     }

@@ -167,6 +167,15 @@ pub struct Tls {
     pub failed_reloads: u64,
 }
 
+/// What has been counted of TLS between servers since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reloads {
+    /// Changed certificates that were taken.
+    pub reloads: u64,
+    /// Changed certificates that could not be used.
+    pub failed_reloads: u64,
+}
+
 /// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
 /// from the start of the server; those that `srst` begins anew are marked.
 #[derive(Clone, Debug, Default)]
@@ -245,6 +254,10 @@ pub struct Stats {
     pub auth_failed: u64,
     /// TLS of clients, of the whole process.
     pub tls: Tls,
+    /// TLS between servers.
+    pub peer_tls: Reloads,
+    /// Connections without TLS to admin HTTP where that has it.
+    pub admin_in_the_clear: u64,
     /// Frames over the limit.
     pub frames_too_large: u64,
     /// The extensions that are registered.
@@ -647,11 +660,21 @@ pub(crate) mod tests {
         pub(crate) moves: u64,
         /// Whether everybody has all permissions on the root.
         pub(crate) is_open: bool,
+        /// The subject of the certificate whose owner has them.
+        pub(crate) admins: Option<String>,
     }
 
     impl Default for Example {
         fn default() -> Self {
-            Self { stats, stats_resets: 0, connection_resets: 0, snapshots: 0, moves: 0, is_open: true }
+            Self {
+                stats,
+                stats_resets: 0,
+                connection_resets: 0,
+                snapshots: 0,
+                moves: 0,
+                is_open: true,
+                admins: None,
+            }
         }
     }
 
@@ -758,7 +781,12 @@ pub(crate) mod tests {
         }
 
         fn may_administer(&self, identities: &[Identity]) -> bool {
-            self.is_open || identities.iter().any(|identity| identity.scheme == "super")
+            let is_one = |identity: &Identity| match &identity.scheme[..] {
+                "super" => true,
+                "x509" => self.admins.as_deref() == Some(&identity.id),
+                _ => false,
+            };
+            self.is_open || identities.iter().any(is_one)
         }
 
         fn digests(&self) -> Vec<Digest> {

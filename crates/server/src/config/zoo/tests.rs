@@ -1,7 +1,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::super::kind::TlsOnPort;
+use super::super::kind::{ClientCertificates, TlsOnPort};
 use super::super::load::{Loaded, Machine, resolve};
 use super::*;
 
@@ -111,6 +111,7 @@ fn every_key_with_a_setting_sets_it() {
         ("metrics-port", "7001"),
         ("servers", "1=a:2888:3888:participant"),
         ("reconfig-enabled", "false"),
+        ("peer-tls-reload", "true"),
         ("read-only-mode", "true"),
         ("local-sessions", "true"),
         ("local-sessions-upgrading", "true"),
@@ -207,33 +208,77 @@ fn servers_may_be_in_a_file_of_their_own() {
 }
 
 #[test]
-fn tls_between_servers_is_taken_in_pem_and_refused_otherwise() {
-    let pem = "sslQuorum=true\nssl.quorum.keyStore.location=/k.pem\n\
-               ssl.quorum.trustStore.location=/t.jks\nssl.quorum.trustStore.type=PEM\n\
-               ssl.quorum.trustStore.passwordPath=/p\n";
-    let loaded = load(pem).unwrap();
+fn tls_between_servers_is_taken_from_stores_and_refused_without() {
+    let text = "sslQuorum=true\nssl.quorum.keyStore.location=/k.p12\nssl.quorum.keyStore.password=x\n\
+                ssl.quorum.trustStore.location=/t.jks\nssl.quorum.trustStore.passwordPath=/p\n\
+                sslQuorumReloadCertFiles=false\n";
+    let load = |text: &str| load_beside(text, &[("/p", "y\n")]);
+    let loaded = load(text).unwrap();
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     let expected = Settings {
-        peer_tls_certificate: Some("/k.pem".into()),
-        peer_tls_key: Some("/k.pem".into()),
+        peer_tls_certificate: Some("/k.p12".into()),
+        peer_tls_password: Some("x".into()),
         peer_tls_authority: Some("/t.jks".into()),
+        peer_tls_authority_password: Some("y".into()),
+        peer_tls_authority_password_file: Some("/p".into()),
+        peer_tls_reload: false,
         ..Settings::default()
     };
     assert_eq!(loaded.settings, expected);
-    for more in ["ssl.quorum.keyStore.type=JKS", "ssl.quorum.keyStore.password=x", "ssl.quorum.ocsp=true"] {
-        assert!(load(&format!("{pem}{more}\n")).is_err(), "{more}");
+    assert!(!loaded.summary().contains("password=x"), "{}", loaded.summary());
+    let typed = load(&format!("{text}ssl.quorum.keyStore.type=PKCS12\n")).unwrap();
+    assert_eq!((typed.settings, typed.warnings.len()), (expected, 1));
+    for (more, why) in [
+        ("ssl.quorum.keyStore.type=BCFKS", "convert it to PKCS12"),
+        ("ssl.quorum.trustStore.type=BCFKS", "convert it to PKCS12"),
+        ("ssl.quorum.crl=true", "peer-tls-revoked"),
+        ("ssl.quorum.ocsp=true", "cannot ask"),
+        ("ssl.quorum.trustStore.password=z", "leave one of them out"),
+        ("sslQuorumReloadCertFiles=maybe", "expected true or false"),
+    ] {
+        let error = load(&format!("{text}{more}\n")).unwrap_err().to_string();
+        assert!(error.contains(why), "{more}: {error}");
     }
     for word in ["yes", "on", "no", "1", ""] {
-        let error = load(&pem.replace("=true", &format!("={word}"))).unwrap_err().to_string();
+        let error = load(&text.replace("sslQuorum=true", &format!("sslQuorum={word}"))).unwrap_err();
+        let error = error.to_string();
         assert!(error.starts_with("conf/zoo.cfg, line 1: sslQuorum: expected true or false"), "{error}");
     }
-    for text in ["sslQuorum=true", &pem.replace("k.pem", "k.jks")] {
+    for text in ["sslQuorum=true", &text.replace("keyStore.location", "keyStore.other")] {
         let error = load(text).unwrap_err().to_string();
-        assert!(error.starts_with("conf/zoo.cfg, line 1: sslQuorum: TLS between servers takes"), "{error}");
+        assert!(
+            error
+                .starts_with("conf/zoo.cfg, line 1: sslQuorum: TLS between servers, or of admin HTTP, takes"),
+            "{error}"
+        );
     }
-    let off = load(&pem.replace("true", "false")).unwrap();
-    assert_eq!(off.settings, Settings::default());
+    let off = load(&text.replace("sslQuorum=true", "sslQuorum=false")).unwrap();
+    assert_eq!(off.settings, Settings { peer_tls_reload: false, ..Settings::default() });
     assert_eq!(off.warnings.len(), 4, "{:?}", off.warnings);
+}
+
+#[test]
+fn admin_http_has_the_stores_of_servers_whether_these_have_tls_or_not() {
+    let stores = "ssl.quorum.keyStore.location=/k.p12\nssl.quorum.trustStore.location=/t.jks\n";
+    let told = |text: &str| {
+        let loaded = load(text).unwrap();
+        assert_eq!(loaded.warnings, [""; 0], "{text}");
+        let settings = loaded.settings;
+        assert_eq!(settings.peer_tls_certificate.as_deref(), Some(Path::new("/k.p12")));
+        (settings.admin_tls, settings.admin_client_certificates, settings.peer_tls)
+    };
+    let (none, need) = (ClientCertificates::None, ClientCertificates::Need);
+    assert_eq!(told(&format!("{stores}admin.portUnification=TRUE")), (TlsOnPort::Also, none, false));
+    let forced =
+        format!("{stores}admin.portUnification=true\nadmin.forceHttps=true\nadmin.needClientAuth=true");
+    assert_eq!(told(&forced), (TlsOnPort::Only, need, false));
+    assert_eq!(told(&format!("{forced}\nsslQuorum=true")), (TlsOnPort::Only, need, true));
+    let off = load("admin.portUnification=false\nadmin.forceHttps=yes\nadmin.needClientAuth=true").unwrap();
+    assert_eq!(off.settings, Settings::default());
+    let without = load("admin.forceHttps=true").unwrap_err().to_string();
+    assert!(without.contains("admin HTTP with TLS needs a certificate"), "{without}");
+    let half = load("admin.forceHttps=true\nssl.quorum.keyStore.location=/k").unwrap_err().to_string();
+    assert!(half.contains("takes a key store and a trust store"), "{half}");
 }
 
 #[test]

@@ -1,12 +1,18 @@
 //! Who is let in, and who is not.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::peers::frame::{self, FrameKind};
 use crate::peers::strangers::UNPROVEN_MAX;
+use crate::tls::Files;
 
 #[test]
 fn servers_with_the_same_secret_meet() {
@@ -103,15 +109,48 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn tls(&self, host: &str, trusted: &Authority) -> PeerTls {
+    /// A certificate for this host with its key in one file, and those that are trusted in another.
+    fn write(&self, folder: &Path, host: &str, serial: u64, trusted: &Authority) -> Files {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from(serial));
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        PeerTls::new(vec![certificate.der().clone()], key, vec![trusted.0.der().clone()]).unwrap()
+        let files = Files {
+            certificate: folder.join("server.pem"),
+            authority: Some(folder.join("authority.pem")),
+            ..Files::default()
+        };
+        fs::write(&files.certificate, format!("{}{}", certificate.pem(), key.serialize_pem())).unwrap();
+        fs::write(folder.join("authority.pem"), trusted.0.pem()).unwrap();
+        files
+    }
+
+    fn tls(&self, host: &str, trusted: &Authority) -> PeerTls {
+        let folder = tempfile::tempdir().unwrap();
+        PeerTls::load(self.write(folder.path(), host, 1, trusted)).unwrap()
+    }
+
+    /// A list of revoked certificates with these numbers.
+    fn revokes(&self, serials: &[u64]) -> String {
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.0).unwrap().pem().unwrap()
     }
 }
 
@@ -152,10 +191,10 @@ fn servers_with_certificates_for_their_hosts_meet() {
                 assert!(got == if index % 2 == 0 { &long[..] } else { b"short" });
             }
             let file = one.folder.path().join("file");
-            std::fs::write(&file, &long).unwrap();
+            fs::write(&file, &long).unwrap();
             one.peers.send_snapshot(2, Bytes::new(), file);
             let PeerEvent::SnapshotArrived { file, .. } = two.event().await else { panic!() };
-            assert!(std::fs::read(file).unwrap() == long);
+            assert!(fs::read(file).unwrap() == long);
         }
     });
 }
@@ -171,12 +210,12 @@ fn certificates_of_another_authority_or_host_are_refused() {
         // The second server's certificate comes from elsewhere, though it trusts our authority.
         let (one, _two) =
             tls_pair("localhost", ours.tls("localhost", &ours), theirs.tls("localhost", &ours), None);
-        never(&one, "invalid peer certificate").await;
+        never(&one, "is it from another authority of that name?").await;
         never(&one, "from the authority in peer-tls-authority").await;
         // It is for another host: neither connection is accepted by the first server.
         let (one, two) =
             tls_pair("localhost", ours.tls("localhost", &ours), ours.tls("elsewhere", &ours), None);
-        never(&one, "not valid for name").await;
+        never(&one, "its certificate is for another host").await;
         never(&one, "its certificate must be for the host that stands in servers").await;
         two.until(|two| {
             two.status(1).last_error.is_some_and(|why| {
@@ -202,8 +241,7 @@ fn who_has_no_tls_and_who_has_some_tell_each_other() {
             Server::start(id, listener, members.clone(), &setup)
         };
         let (secured, plain) = (start(), start());
-        let settings =
-            "set peer-tls-certificate, peer-tls-key and peer-tls-authority on all servers or on none";
+        let settings = "set peer-tls-certificate and peer-tls-authority on all servers or on none";
         let says = |server: &Server, of, words: &str| {
             server.status(of).last_error.is_some_and(|why| why.contains(words) && why.contains(settings))
         };
@@ -222,20 +260,132 @@ fn certificates_come_from_files() {
     let key = KeyPair::generate().unwrap();
     let certificate =
         CertificateParams::new(vec!["host".to_owned()]).unwrap().signed_by(&key, &authority.0).unwrap();
-    std::fs::write(path("cert"), certificate.pem()).unwrap();
-    std::fs::write(path("key"), key.serialize_pem()).unwrap();
-    std::fs::write(path("ca"), authority.0.pem()).unwrap();
-    std::fs::write(path("other"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
-    assert!(PeerTls::load(&path("cert"), &path("key"), &path("ca")).is_ok());
+    fs::write(path("cert"), certificate.pem()).unwrap();
+    fs::write(path("key"), key.serialize_pem()).unwrap();
+    fs::write(path("ca"), authority.0.pem()).unwrap();
+    fs::write(path("other"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let load = |certificate: &str, key: &str, authority: &str| {
+        let (certificate, key, authority) = (path(certificate), Some(path(key)), Some(path(authority)));
+        PeerTls::load(Files { certificate, key, authority, ..Files::default() })
+    };
+    assert!(load("cert", "key", "ca").is_ok());
     for (certificate, key, authority, expected) in [
-        ("none", "key", "ca", "cannot read certificates from"),
-        ("cert", "cert", "ca", "cannot read a private key from"),
-        ("cert", "key", "key", "no certificate in"),
-        ("cert", "other", "ca", "other"),
+        ("none", "key", "ca", "cannot read "),
+        ("cert", "cert", "ca", "there is no private key in it"),
+        ("cert", "key", "key", "there is no certificate in it"),
+        ("cert", "other", "ca", "other: "),
     ] {
-        let why = PeerTls::load(&path(certificate), &path(key), &path(authority)).unwrap_err();
+        let why = load(certificate, key, authority).unwrap_err();
         assert!(why.contains(expected), "{why}");
     }
+}
+
+/// What two servers think of each other's certificates, first the one that connects to `host`.
+async fn meet(one: &PeerTls, two: &PeerTls, host: &str) -> (Result<(), String>, Result<(), String>) {
+    let listener = TcpListener::from_std({
+        let listener = bind();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    });
+    let listener = listener.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    // With TLS 1.3 whoever connects is done before his certificate is looked at.
+    let connect = async {
+        let mut stream = stream::Stream::to(near, Some(one), host).await?;
+        stream.write_all(b"x").await.map_err(|error| error.to_string())?;
+        stream.read_u8().await.map(drop).map_err(|error| error.to_string())
+    };
+    let accept = async {
+        let mut stream = stream::Stream::from(far, Some(two)).await?;
+        stream.write_all(b"y").await.map_err(|error| error.to_string())
+    };
+    tokio::join!(connect, accept)
+}
+
+/// The certificate in these stores has no name but `leaf` in its subject, which is not enough among servers: that is
+/// what is looked at last, when everything else of it is right.
+#[test]
+fn stores_of_java_do_for_servers() {
+    let data = |name: &str| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../keys/tests/data").join(name);
+    let load = |own: &str, trust: &str, password: &str| {
+        PeerTls::load(Files {
+            certificate: data(own),
+            password: Some(password.to_owned()),
+            authority: Some(data(trust)),
+            authority_password: Some("changeit".to_owned()),
+            ..Files::default()
+        })
+    };
+    run(async {
+        for (own, trust) in [("chain.jks", "trust.p12"), ("chain.p12", "trust.jks")] {
+            let tls = load(own, trust, "changeit").unwrap();
+            let (connected, accepted) = meet(&tls, &tls, "leaf").await;
+            assert!(
+                connected.as_ref().is_err_and(|why| why.contains("is for another host")),
+                "{connected:?}"
+            );
+            accepted.unwrap();
+        }
+    });
+    let why = load("chain.p12", "trust.p12", "wrong").unwrap_err();
+    assert!(why.contains("chain.p12: the password does not fit"), "{why}");
+    assert!(!why.contains("wrong"), "{why}");
+}
+
+#[test]
+fn changed_certificates_count_for_new_connections_and_wrong_ones_do_not() {
+    let counts = |tls: &PeerTls| (tls.view().reloads, tls.view().failed_reloads);
+    run(async {
+        let (old, new) = (Authority::new(), Authority::new());
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let write = |authority: &Authority, index: usize| {
+            authority.write(folders[index].path(), "localhost", 1, authority)
+        };
+        let [one, two] = [0, 1].map(|index| PeerTls::load(write(&old, index)).unwrap());
+        assert_eq!(meet(&one, &two, "localhost").await, (Ok(()), Ok(())));
+        one.reload_changed();
+        assert_eq!(counts(&one), (0, 0), "nothing has changed");
+        write(&new, 0);
+        one.reload();
+        assert_eq!(counts(&one), (1, 0));
+        let (connected, _) = meet(&one, &two, "localhost").await;
+        assert!(connected.is_err_and(|why| why.contains("from the authority in peer-tls-authority")));
+        write(&new, 1);
+        fs::write(folders[1].path().join("server.pem"), "no certificate").unwrap();
+        two.reload_changed();
+        two.reload_changed();
+        assert_eq!(counts(&two), (0, 1), "it is tried once");
+        assert!(meet(&two, &two, "localhost").await.0.is_ok(), "those before go on");
+        write(&new, 1);
+        two.reload_changed();
+        assert_eq!(counts(&two), (1, 1));
+        assert_eq!(meet(&one, &two, "localhost").await, (Ok(()), Ok(())));
+    });
+}
+
+#[test]
+fn revoked_certificates_are_refused_whoever_connects() {
+    run(async {
+        let authority = Authority::new();
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let load = |index: usize, revoked: Option<&[u64]>| {
+            let folder = folders[index].path();
+            let mut files = authority.write(folder, "localhost", index as u64 + 1, &authority);
+            files.revoked = revoked.map(|revoked| {
+                fs::write(folder.join("revoked.pem"), authority.revokes(revoked)).unwrap();
+                folder.join("revoked.pem")
+            });
+            PeerTls::load(files).unwrap()
+        };
+        let (lax, other) = (load(0, None), load(1, Some(&[7])));
+        assert_eq!(meet(&lax, &other, "localhost").await, (Ok(()), Ok(())));
+        let strict = load(1, Some(&[1, 7]));
+        let (_, accepted) = meet(&lax, &strict, "localhost").await;
+        assert!(accepted.as_ref().is_err_and(|why| why.contains("is revoked")), "{accepted:?}");
+        let (connected, _) = meet(&strict, &lax, "localhost").await;
+        assert!(connected.as_ref().is_err_and(|why| why.contains("is revoked")), "{connected:?}");
+    });
 }
 
 /// Numbers that look random and are the same every time.
