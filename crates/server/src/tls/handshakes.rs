@@ -55,6 +55,9 @@ pub(super) struct Handshakes {
     threads: Vec<UnboundedSender<Job>>,
     turn: AtomicUsize,
     room: Arc<HandshakeRoom>,
+    /// Of those who have said nothing yet, be it that they will begin with TLS or not: as many of one address as it may
+    /// have connections. They take no place from handshakes, nor those from them.
+    silent: Arc<HandshakeRoom>,
 }
 
 impl Handshakes {
@@ -76,8 +79,8 @@ impl Handshakes {
             Ok(jobs_in)
         };
         let threads = (0..THREADS).map(start).collect::<io::Result<_>>()?;
-        let room = Arc::new(HandshakeRoom { max, max_per_address, under_way: Mutex::default() });
-        Ok(Self { threads, turn: AtomicUsize::new(0), room })
+        let room = |max| Arc::new(HandshakeRoom { max, max_per_address, under_way: Mutex::default() });
+        Ok(Self { threads, turn: AtomicUsize::new(0), room: room(max), silent: room(0) })
     }
 
     /// How many are under way.
@@ -85,7 +88,12 @@ impl Handshakes {
         self.room.lock().all
     }
 
-    /// A place for somebody who has connected, be it that he begins with TLS or not; `None` when there is none left.
+    /// A place for somebody who has connected and said nothing; `None` when there is none left.
+    pub(super) fn silent_place(&self, address: SocketAddr) -> Option<HandshakePlace> {
+        self.silent.take(address.ip())
+    }
+
+    /// A place for a handshake; `None` when there is none left.
     pub(super) fn place(&self, address: SocketAddr) -> Option<HandshakePlace> {
         self.room.take(address.ip())
     }

@@ -200,13 +200,12 @@ impl ClientTls {
         port: TlsOnPort,
         complaints: &Complaints,
     ) -> Option<Accepted> {
-        // Held until he has said something, too: who says nothing is one of those who may be waited for.
-        let Some(place) = self.handshakes.place(address) else {
-            self.counts.exceeded.fetch_add(1, Ordering::Relaxed);
-            complaints.say(&format!("connection from {address} closed: {TOO_MANY}"));
-            return None;
+        let Some(silent) = self.handshakes.silent_place(address) else {
+            return self.turn_away(address, complaints);
         };
-        match self.first_byte(&socket).await {
+        let first = self.first_byte(&socket).await;
+        drop(silent);
+        match first {
             Ok(Some(first)) if Foreign::of(&[first, 3]) == Some(Foreign::Tls) => {}
             Ok(Some(_)) if port == TlsOnPort::Also => return Some(Accepted::plain(socket, address)),
             Ok(Some(_)) => {
@@ -220,6 +219,9 @@ impl ClientTls {
             // Nobody is there any more, or he has nothing to say.
             Ok(None) | Err(_) => return None,
         }
+        let Some(place) = self.handshakes.place(address) else {
+            return self.turn_away(address, complaints);
+        };
         match self.handshakes.with(place, self.config.current(), socket).await {
             Ok(done) => self.accepted(done, address, complaints),
             Err(failed) => {
@@ -228,6 +230,13 @@ impl ClientTls {
                 None
             }
         }
+    }
+
+    /// There is no place for him.
+    fn turn_away(&self, address: SocketAddr, complaints: &Complaints) -> Option<Accepted> {
+        self.counts.exceeded.fetch_add(1, Ordering::Relaxed);
+        complaints.say(&format!("connection from {address} closed: {TOO_MANY}"));
+        None
     }
 
     async fn first_byte(&self, socket: &TcpStream) -> io::Result<Option<u8>> {
