@@ -132,6 +132,8 @@ public class Effective {
         say("autopurge.snapRetainCount", get(config, "getSnapRetainCount"));
         say("reconfigEnabled", get(config, "isReconfigEnabled"));
         say("sslQuorum", get(config, "isSslQuorum"));
+        boolean reloads = written.containsKey("sslQuorumReloadCertFiles");
+        say("sslQuorumReloadCertFiles", reloads ? field(config, "sslQuorumReloadCertFiles") : "default");
         say("localSessionsEnabled", get(config, "areLocalSessionsEnabled"));
         say("localSessionsUpgradingEnabled", get(config, "isLocalSessionsUpgradingEnabled"));
         say("quorum.auth.serverRequireSasl", field(config, "quorumServerRequireSasl"));
