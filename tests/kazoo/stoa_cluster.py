@@ -6,6 +6,7 @@ which can be started, stopped, restarted with its data, and wiped. Loaded as `py
 stoa_cluster`; it also leaves out the tests named in left-out.txt.
 """
 
+import atexit
 import logging
 import os
 import pathlib
@@ -19,6 +20,11 @@ import pytest
 
 from server_process import ServerProcess, free_port
 
+COMMAND = shlex.split(os.environ["SERVER_COMMAND"])
+# A server alone is given certificates and users. One of several is started by a program of its own, and has none.
+HAS_DOORS = COMMAND[1:2] == ["serve"]
+OF_DOORS = ("test_client.py::TestSSLClient", "test_sasl.py")
+
 LEFT_OUT = pathlib.Path(__file__).with_name("left-out.txt")
 
 
@@ -27,16 +33,21 @@ class ManagedZooKeeper:
 
     def __init__(self, jaas_config=None):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="stoa-kazoo-"))
-        self.secure_port = free_port()
-        self.server = ServerProcess(self.directory / "data", free_port(), self.doors(jaas_config))
+        # Not in the directory, which tests remove.
+        self.keys = pathlib.Path(tempfile.mkdtemp(prefix="stoa-kazoo-keys-"))
+        atexit.register(shutil.rmtree, self.keys, ignore_errors=True)
+        doors = []
+        if HAS_DOORS:
+            self.secure_port = free_port()
+            doors = self.doors(jaas_config)
+        self.server = ServerProcess(self.directory / "data", free_port(), doors)
 
     def doors(self, jaas_config):
         """Certificates for the server and a client, and the users of SASL, as settings of the server."""
-        stoa = shlex.split(os.environ["SERVER_COMMAND"])[0]
-        keys = self.directory / "keys"
+        keys = self.keys
         for whom in ("--name=127.0.0.1", "--client=kazoo"):
             subprocess.run(
-                [stoa, "certificate", whom, "--to", keys], check=True, stdout=subprocess.DEVNULL
+                [COMMAND[0], "certificate", whom, "--to", keys], check=True, stdout=subprocess.DEVNULL
             )
         settings = [
             f"--secure-port={self.secure_port}",
@@ -45,13 +56,13 @@ class ManagedZooKeeper:
             f"--tls-authority={keys}/authority.pem",
         ]
         if jaas_config:
-            users = self.directory / "jaas.conf"
+            users = keys / "jaas.conf"
             users.write_text(jaas_config, encoding="utf-8")
             settings.append(f"--sasl-config={users}")
         return settings
 
     def key(self, name):
-        return (self.directory / "keys" / name).read_bytes()
+        return (self.keys / name).read_bytes()
 
     @property
     def address(self):
@@ -165,7 +176,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         names = [name for name in entries if matches(item.nodeid, name)]
         used.update(names)
-        (dropped if names else kept).append(item)
+        needs_doors = any(matches(item.nodeid, name) for name in OF_DOORS)
+        (dropped if names or needs_doors and not HAS_DOORS else kept).append(item)
     # An entry that names no test hides nothing and must go; only a run of all tests can tell.
     whole = not config.option.keyword and not any(".py" in argument for argument in config.args)
     if whole and (unused := sorted(set(entries) - used)):
