@@ -57,6 +57,8 @@ pub(crate) struct Front {
     now_us: u64,
     /// Whether writes may be pipelined: this thread's partition prepares them, and so do the others, most likely.
     pub(crate) prepares: bool,
+    /// Writes that were pipelined: their numbers are never used again.
+    pipelined: u64,
     pub(crate) stats: FrontStats,
 }
 
@@ -90,8 +92,6 @@ pub struct FrontStats {
     pub handed_over: u64,
     /// Connections refused by a limit.
     pub connections_rejected: u64,
-    /// Writes that were pipelined.
-    pub(crate) pipelined: u64,
     /// Connections closed because of what the client did.
     pub connections_dropped: u64,
     /// Frames over the limit.
@@ -116,6 +116,7 @@ impl Front {
             seal: Seal::new(&config.direct_secret),
             now_us: 0,
             prepares: false,
+            pipelined: 0,
             stats: FrontStats::default(),
             config,
         }

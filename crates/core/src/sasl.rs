@@ -40,6 +40,9 @@ pub enum SaslStep {
 /// Notes the token of a request; false when it is none.
 pub(crate) fn take(connections: &mut Connections, id: ConnectionId, xid: i32, mut body: Reader<'_>) -> bool {
     let Ok(Request::Sasl { token }) = Request::decode(Opcode::Sasl, &mut body) else { return false };
+    if let Some(connection) = connections.get_mut(id) {
+        (connection.traffic.last_op, connection.traffic.last_xid) = (Some(Opcode::Sasl), xid);
+    }
     connections.sasl.push_back(SaslToken { connection: id, xid, token: token.into() });
     true
 }

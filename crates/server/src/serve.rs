@@ -474,7 +474,7 @@ async fn partition(
             Some(question) = questions.recv() => question.answer(&mut &*driver),
             _ = terminate.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
             _ = interrupt.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
-            _ = hangup.recv() => reload(&process),
+            _ = hangup.recv() => reload(Arc::clone(&process)),
             () = tokio::time::sleep(END_CHECK), if stopping.is_some() => {}
             () = tokio::time::sleep_until(began + ACCEPT_TIME), if accepting.is_some() => {}
         }
@@ -553,20 +553,22 @@ fn accept_clients(
     }))
 }
 
-/// The files of certificates may have changed.
-fn reload(process: &Process) {
-    if let Some(tls) = &process.tls {
-        tls.reload();
-    }
-    if let Some(tls) = &process.peer_tls {
-        tls.reload();
-    }
-    if let Some(tls) = &process.admin_tls {
-        tls.reload();
-    }
-    if process.tls.is_none() && process.peer_tls.is_none() && process.admin_tls.is_none() {
-        tracing::info!("nothing is read anew on HUP: there is no TLS");
-    }
+/// The files of certificates may have changed. To open a store can take seconds, and this thread has a partition.
+fn reload(process: Arc<Process>) {
+    tokio::task::spawn_blocking(move || {
+        if let Some(tls) = &process.tls {
+            tls.reload();
+        }
+        if let Some(tls) = &process.peer_tls {
+            tls.reload();
+        }
+        if let Some(tls) = &process.admin_tls {
+            tls.reload();
+        }
+        if process.tls.is_none() && process.peer_tls.is_none() && process.admin_tls.is_none() {
+            tracing::info!("nothing is read anew on HUP: there is no TLS");
+        }
+    });
 }
 
 fn signal(kind: tokio::signal::unix::SignalKind) -> Result<tokio::signal::unix::Signal, String> {

@@ -356,8 +356,8 @@ impl Front {
     fn pipelined_with_those_behind(&mut self, id: ConnectionId) -> Option<Box<Pipelined>> {
         let then = self.those_behind(id);
         let is_handed_on = !then.is_empty();
-        self.stats.pipelined += 1;
-        let number = self.stats.pipelined;
+        self.pipelined += 1;
+        let number = self.pipelined;
         let route = self.route(id)?;
         let asked = route.pipeline.as_mut()?;
         (asked.number, asked.is_put, asked.is_handed_on) = (number, false, is_handed_on);

@@ -22,6 +22,9 @@ impl Replica {
             self.close(id, CloseReason::UnknownOpcode);
             return;
         };
+        if self.proves_or_has_to(id, opcode, frame, arrived_us) {
+            return;
+        }
         let placed = self.applied.placement.version();
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         let remote = connection.remote.as_ref();
@@ -29,10 +32,6 @@ impl Replica {
             && !matches!(opcode, Opcode::Ping | Opcode::Auth);
         connection.traffic.last_op = Some(opcode);
         connection.traffic.last_xid = header.xid;
-        if self.proves_or_has_to(id, opcode, frame, arrived_us) {
-            return;
-        }
-        let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if is_misplaced {
             if connection.queue.slots.is_empty() {
                 self.send_back(id, frame.bytes.into());
