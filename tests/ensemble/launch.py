@@ -15,6 +15,7 @@ import pathlib
 import random
 import socket
 import sys
+import tempfile
 import time
 
 HOST = "127.0.0.1"
@@ -24,17 +25,34 @@ PORTS = range(12_000, 30_000)
 # The servers are on one machine, and a suite starts many ensembles.
 TIMES = ["--heartbeat", "50ms", "--election-timeout", "400ms"]
 DELAY_SECONDS = 0.1
+# A file for each port that an ensemble of these has.
+CLAIMS = pathlib.Path(tempfile.gettempdir()) / "stoa-ports"
+
+
+def claim(port):
+    """Whether no other ensemble has this port: one that starts at the same moment does not listen on it yet. It is
+    this one's until its last server ends."""
+    CLAIMS.mkdir(exist_ok=True)
+    file = os.open(CLAIMS / str(port), os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return False
+    os.set_inheritable(file, True)
+    return True
 
 
 def free_ports(count):
-    """Different ports that nobody listens on."""
+    """Different ports that nobody listens on, nor is about to."""
     ports = []
     for port in random.sample(PORTS, len(PORTS)):
         if len(ports) == count:
             return ports
         with contextlib.suppress(OSError), socket.socket() as listener:
             listener.bind((HOST, port))
-            ports.append(port)
+            if claim(port):
+                ports.append(port)
     raise SystemExit(f"launch.py: there are no {count} free ports in {PORTS}; end what listens on them")
 
 
@@ -51,7 +69,11 @@ def kept_ports(folder):
     """The peer port of each server, then its client port, which only those that are not talked to use."""
     file = folder / "ports"
     with contextlib.suppress(FileNotFoundError):
-        return [int(port) for port in file.read_text().split()]
+        ports = [int(port) for port in file.read_text().split()]
+        # They go on being this one's, unless somebody came in between, who then says so.
+        for port in ports:
+            claim(port)
+        return ports
     ports = free_ports(2 * len(SERVERS))
     file.write_text(" ".join(map(str, ports)))
     return ports
