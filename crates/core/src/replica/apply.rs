@@ -171,6 +171,7 @@ impl Replica {
         let writer = self.writer_of(own);
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
+        let is_audited = self.clients.connections.audit.is_on;
         let mut effects = Effects {
             watches: &mut self.applied.partition.watches,
             connections: &mut self.clients.connections,
@@ -189,10 +190,12 @@ impl Replica {
             is_muted: false,
             results: telling.results,
             place: (&self.applied.placement, self.config.partition),
+            deleted: is_audited.then(Vec::new),
         };
         let tree: &mut Tree = &mut self.applied.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
-        let Effects { opened, ended, overflowing, servers_changed, hints_changed, programs, .. } = effects;
+        let Effects { opened, ended, overflowing, servers_changed, hints_changed, programs, deleted, .. } =
+            effects;
         for id in overflowing {
             self.check_output(id);
         }
@@ -212,6 +215,7 @@ impl Replica {
             self.answer_writer(writer, err, &body);
         }
         if let Some(session) = ended {
+            self.clients.connections.audit_ephemerals(session, deleted.unwrap_or_default());
             self.session_ended(session, writer.as_ref().map(|writer| writer.connection));
         }
         if let Some(writer) = writer {
@@ -423,6 +427,8 @@ struct Effects<'a> {
     /// So many results are still the writer's.
     results: usize,
     place: (&'a Placement, u8),
+    /// What was deleted, for the audit log, if that wants to know of it when it was by the end of a session.
+    deleted: Option<Vec<String>>,
 }
 
 impl Observer for Effects<'_> {
@@ -438,6 +444,9 @@ impl Observer for Effects<'_> {
                 // It stands for what this partition knows; who watches is told where clients see it.
                 return;
             }
+        }
+        if let Some(deleted) = self.deleted.as_mut().filter(|_| change.kind == EventKind::Deleted) {
+            deleted.push(change.path.into());
         }
         if !self.muted.is_empty() {
             if change.kind != EventKind::ChildrenChanged {
