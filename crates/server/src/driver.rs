@@ -494,6 +494,7 @@ impl Driver {
         }
         // What was sent may have let a client go on.
         self.speak();
+        self.tell_audit();
         if self.server.borrow().append_bytes() > 0 {
             self.append_due.notify_one();
         }

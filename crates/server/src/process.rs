@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::audit::AuditLog;
 use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
@@ -83,6 +84,8 @@ pub struct Process {
     pub(crate) tls: Option<Arc<ClientTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
+    /// The audit log, from the moment that the state is there.
+    audit: OnceLock<AuditLog>,
 }
 
 impl Process {
@@ -107,12 +110,26 @@ impl Process {
             complaints,
             tls: None,
             sasl: None,
+            audit: OnceLock::new(),
         }
     }
 
     /// The same with TLS and SASL for clients.
     pub(crate) fn with_doors(self, tls: Option<Arc<ClientTls>>, sasl: Option<ClientSasl>) -> Process {
         Process { tls, sasl, ..self }
+    }
+
+    /// Keeps an audit log from now on.
+    pub(crate) fn keep_audit(&self, audit: Option<AuditLog>) {
+        if let Some(audit) = audit {
+            // It is kept once.
+            let _ = self.audit.set(audit);
+        }
+    }
+
+    /// The audit log, if one is kept.
+    pub(crate) fn audit(&self) -> Option<&AuditLog> {
+        self.audit.get()
     }
 
     /// The port that clients connect to.
@@ -215,7 +232,7 @@ impl Process {
 }
 
 /// The name of the user that the process runs as, if the machine's own list has it.
-fn user_name() -> Option<String> {
+pub(crate) fn user_name() -> Option<String> {
     let id = rustix::process::getuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut users = users.lines().map(|line| line.split(':').collect::<Vec<_>>());

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use crate::audit::{AuditLog, Event};
 use crate::clock::{self, Clock};
 use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
@@ -35,7 +36,9 @@ use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
+use crate::{
+    admin, audit, listen, lists, openings, partitions_file, random, standstill, starts_file, threads,
+};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -65,7 +68,9 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     let mut openings = admin::start(&process, questions_in.clone());
-    let recovered = recover(&process.settings, partitions, disk)?;
+    let recovered = recover(&process.settings, partitions, disk);
+    let recovered = recovered.inspect_err(|_| audit::start_failed(&process.settings))?;
+    process.keep_audit(AuditLog::start(&process.settings)?);
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
@@ -308,6 +313,7 @@ fn run(
     (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
 ) -> Result<(), String> {
     let settings = &process.settings;
+    tell_audit(&process, Event::Start { is_good: true });
     let count = recovered.partitions.len();
     let durable = recovered.log.position(timeline_of(u8::try_from(count).unwrap_or(u8::MAX)));
     let meter = Arc::new(Mutex::new(recovered.meter()));
@@ -357,10 +363,19 @@ fn run(
     // The drivers are gone with their threads' futures, and with them their senders.
     drop((tasks, runtime, shown));
     disk.join();
+    if let Some(audit) = process.audit() {
+        audit.finish();
+    }
     if result.is_ok() {
         tracing::info!("stopped");
     }
     result
+}
+
+fn tell_audit(process: &Process, event: Event) {
+    if let Some(audit) = process.audit() {
+        audit.tell(event);
+    }
 }
 
 fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> String {
@@ -470,6 +485,7 @@ async fn partition(
             if process.phase() != Phase::Stopping {
                 tracing::info!("stopping: what is under way is finished first");
                 process.set_phase(Phase::Stopping);
+                tell_audit(&process, Event::Stop);
                 let _ = stop.send(true);
                 accepting = None;
                 following.abort();

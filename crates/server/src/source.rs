@@ -287,6 +287,7 @@ impl Source for &Driver {
             sessions_expired: stats.sessions_expired,
             auth_failed: stats.auth_failed,
             tls: self.process.tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
+            audit: self.process.audit().map(|audit| audit.view()).unwrap_or_default(),
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
             watch_bytes: stats.watch_bytes,

@@ -188,6 +188,10 @@ metrics! {
         |f| Value::Whole(f.stats.tls.reloads);
     "stoa_tls_failed_reloads_total", Counter, "Changed certificates of TLS for clients that could not be used; those before went on.",
         |f| Value::Whole(f.stats.tls.failed_reloads);
+    "stoa_audit_events_total", Counter, "Events that were written to the audit log.",
+        |f| Value::Whole(f.stats.audit.written);
+    "stoa_audit_dropped_total", Counter, "Events that are missing in the audit log: too many waited, or they could not be written.",
+        |f| Value::Whole(f.stats.audit.dropped);
     "stoa_build_info", Gauge, "Always 1; the version is in the label.",
         |_| Value::Label("version", VERSION.to_owned());
     "stoa_partitions", Gauge, "Partitions, each with a thread of its own.", |f| Value::Whole(f.stats.partitions);
