@@ -4,19 +4,14 @@
 //! reply goes to the client, whichever partition has carried it out and wherever it was refused. So nothing of it
 //! stands in the timeline, and nothing is kept of a request where nobody wants to know.
 
-use crate::connection::{CloseReason, Connection, ConnectionId, Connections};
 use crate::frame::Frame;
-use crate::membership::CONFIG_PATH;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use stoa_tree::Identity;
-use stoa_wire::{
-    AclList, Create, CreateMode, ELSEWHERE, ErrorCode, MultiResult, MultiResults, Opcode, Reader,
-    ReplyHeader, Request, direct_op, next_frame, perms,
-};
+use stoa_wire::{AclList, Create, CreateMode, Opcode, Request, perms};
 
 /// What somebody did, or tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +64,7 @@ pub struct AuditEvent {
     pub acl: Option<String>,
     /// What became of it.
     pub result: AuditResult,
-    /// Why it was refused, one of [`ErrorCode`] as a number; 0 where it was not.
+    /// Why it was refused, one of [`stoa_wire::ErrorCode`] as a number; 0 where it was not.
     pub error: i32,
 }
 
@@ -85,38 +80,38 @@ pub(crate) struct Audit {
 #[derive(Debug, Default)]
 pub(crate) struct Audited {
     /// At a front: who it has proved to be, as far as the connection does not know it.
-    proved: Vec<Identity>,
+    pub(crate) proved: Vec<Identity>,
     /// What it has asked and is not answered, oldest first.
-    pending: VecDeque<Pending>,
+    pub(crate) pending: VecDeque<AwaitedReply>,
     /// How many of these are fast.
     fast: usize,
 }
 
 #[derive(Debug)]
-struct Pending {
-    xid: i32,
+pub(crate) struct AwaitedReply {
+    pub(crate) xid: i32,
     /// It may be answered before what was asked before it.
-    is_fast: bool,
+    pub(crate) is_fast: bool,
     /// `None` where the audit log is not told of it.
-    asked: Option<Box<Asked>>,
+    pub(crate) asked: Option<Box<AuditedRequest>>,
 }
 
 /// A request of which the audit log is told.
 #[derive(Debug)]
-struct Asked {
-    users: Vec<Identity>,
-    is_multi: bool,
+pub(crate) struct AuditedRequest {
+    pub(crate) users: Vec<Identity>,
+    pub(crate) is_multi: bool,
     /// Those of a multi have a place for each of its operations.
-    operations: Vec<Option<Target>>,
+    pub(crate) operations: Vec<Option<Target>>,
 }
 
 /// What one operation is about.
 #[derive(Debug)]
-struct Target {
-    operation: AuditOperation,
-    path: Option<String>,
-    kind: Option<CreateMode>,
-    acl: Option<String>,
+pub(crate) struct Target {
+    pub(crate) operation: AuditOperation,
+    pub(crate) path: Option<String>,
+    pub(crate) kind: Option<CreateMode>,
+    pub(crate) acl: Option<String>,
 }
 
 impl Target {
@@ -125,7 +120,7 @@ impl Target {
     }
 
     /// `None` where the audit log is not told of such requests.
-    fn of(request: &Request<'_>) -> Option<Self> {
+    pub(crate) fn of(request: &Request<'_>) -> Option<Self> {
         Some(match *request {
             Request::Create(Create { path, flags, .. })
             | Request::Create2(Create { path, flags, .. })
@@ -182,10 +177,10 @@ pub(crate) fn is_audited(opcode: Opcode) -> bool {
     )
 }
 
-impl Asked {
+impl AuditedRequest {
     /// `None` where the audit log is not told of it, also because it cannot be understood: ZooKeeper has no line
     /// of such a request either.
-    fn of(frame: &Frame<'_>, users: impl FnOnce() -> Vec<Identity>) -> Option<Box<Self>> {
+    pub(crate) fn of(frame: &Frame<'_>, users: impl FnOnce() -> Vec<Identity>) -> Option<Box<Self>> {
         let opcode = frame.opcode.filter(|opcode| is_audited(*opcode))?;
         let request = Request::decode(opcode, &mut frame.body()).ok()?;
         let (is_multi, operations) = match &request {
@@ -196,83 +191,10 @@ impl Asked {
     }
 }
 
-impl Connection {
-    fn audit_users(&self) -> Vec<Identity> {
-        let proved = self.queue.audited.iter().flat_map(|audited| &audited.proved);
-        proved.chain(&self.identities).cloned().collect()
-    }
-
-    /// Whether anything is kept of it already.
-    pub(crate) fn has_audit(&self) -> bool {
-        self.queue.audited.is_some()
-    }
-
-    fn audit_event(&self, users: &[Identity], target: &Target, err: i32) -> AuditEvent {
-        AuditEvent {
-            session: self.session,
-            address: Some(self.peer.ip().to_canonical()),
-            users: users.to_vec(),
-            operation: target.operation,
-            path: target.path.clone(),
-            kind: target.kind,
-            acl: target.acl.clone(),
-            result: if err == 0 { AuditResult::Success } else { AuditResult::Failure },
-            error: err,
-        }
-    }
-
-    /// What became of a request is not told to its client any more.
-    fn audit_unanswered(&self, asked: &Asked, events: &mut VecDeque<AuditEvent>) {
-        for target in asked.operations.iter().flatten() {
-            let event = self.audit_event(&asked.users, target, 0);
-            events.push_back(AuditEvent { result: AuditResult::Invoked, ..event });
-        }
-    }
-
-    /// A request has this reply.
-    fn audit_answered(&self, mut asked: Asked, err: i32, body: &[u8], events: &mut VecDeque<AuditEvent>) {
-        let users = core::mem::take(&mut asked.users);
-        if asked.is_multi {
-            let results =
-                if err == 0 { MultiResults::decode(&mut Reader::new(body)) } else { Ok(Vec::new()) };
-            let results = results.unwrap_or_default();
-            let failed = results.iter().find_map(|result| match result {
-                MultiResult::Error(code) if *code != 0 => Some(*code),
-                _ => None,
-            });
-            if let Some(code) = failed.or((err != 0).then_some(err)) {
-                let target = Target { operation: AuditOperation::Multi, path: None, kind: None, acl: None };
-                events.push_back(self.audit_event(&users, &target, code));
-                return;
-            }
-            for (at, target) in asked.operations.into_iter().enumerate() {
-                let Some(mut target) = target else { continue };
-                if let Some(MultiResult::Created { path, .. }) = results.get(at) {
-                    target.path = Some((*path).into());
-                }
-                events.push_back(self.audit_event(&users, &target, 0));
-            }
-            return;
-        }
-        let Some(mut target) = asked.operations.pop().flatten() else { return };
-        match target.operation {
-            // The number of a sequential one is known now.
-            AuditOperation::Create if err == 0 => {
-                if let Ok(path) = Reader::new(body).str() {
-                    target.path = Some(path.into());
-                }
-            }
-            AuditOperation::Reconfig if err == 0 => target.path = Some(CONFIG_PATH.into()),
-            _ => {}
-        }
-        events.push_back(self.audit_event(&users, &target, err));
-    }
-}
-
 impl Audited {
     /// Notes a request; false when its reply could not be told apart from another one's.
-    fn note(&mut self, pending: Pending) -> bool {
-        let same = |other: &Pending| other.xid == pending.xid && (pending.is_fast || other.is_fast);
+    pub(crate) fn note(&mut self, pending: AwaitedReply) -> bool {
+        let same = |other: &AwaitedReply| other.xid == pending.xid && (pending.is_fast || other.is_fast);
         if (pending.is_fast || self.fast > 0) && self.pending.iter().any(same) {
             return false;
         }
@@ -282,7 +204,10 @@ impl Audited {
     }
 
     /// Takes out what is answered by a reply with this xid, behind those that it shows will not be answered.
-    fn answered(&mut self, xid: i32) -> Option<(Vec<Box<Asked>>, Option<Box<Asked>>)> {
+    pub(crate) fn answered(
+        &mut self,
+        xid: i32,
+    ) -> Option<(Vec<Box<AuditedRequest>>, Option<Box<AuditedRequest>>)> {
         let at = self.pending.iter().position(|pending| pending.xid == xid)?;
         let found = self.pending.remove(at)?;
         self.fast -= usize::from(found.is_fast);
@@ -299,110 +224,5 @@ impl Audited {
             unanswered.reverse();
         }
         Some((unanswered, found.asked))
-    }
-}
-
-impl Connections {
-    /// A request has come whose reply will be told by [`Connections::audit_reply`]. At a front all are noted, those
-    /// too of which the audit log is not told: there replies are known by their order and their xid alone. False
-    /// when they could not be told apart.
-    pub(crate) fn audit_request(&mut self, id: ConnectionId, frame: &Frame<'_>, is_front: bool) -> bool {
-        let (xid, is_fast) = (frame.header.xid, frame.header.opcode == direct_op::FAST);
-        let is_answered = match frame.opcode {
-            Some(Opcode::Ping | Opcode::Auth | Opcode::Sasl) => false,
-            Some(opcode) => is_front || is_audited(opcode),
-            None => {
-                is_front && (is_fast || !(direct_op::SEEN..=direct_op::ROUTED).contains(&frame.header.opcode))
-            }
-        };
-        let Some(connection) = self.get_mut(id).filter(|_| is_answered) else { return true };
-        let asked = Asked::of(frame, || connection.audit_users());
-        if is_front && xid < 0 {
-            // What the server says of its own accord has such xids. No client numbers its writes so.
-            let mut events = VecDeque::new();
-            asked.iter().for_each(|asked| connection.audit_unanswered(asked, &mut events));
-            self.audit.events.append(&mut events);
-            return true;
-        }
-        connection.queue.audited.get_or_insert_default().note(Pending { xid, is_fast, asked })
-    }
-
-    /// An answer that no request is noted for will come with this xid.
-    pub(crate) fn audit_other(&mut self, id: ConnectionId, xid: i32) {
-        if let Some(connection) = self.get_mut(id) {
-            let pending = Pending { xid, is_fast: false, asked: None };
-            connection.queue.audited.get_or_insert_default().note(pending);
-        }
-    }
-
-    /// A client of a front has proved to be this, or will be sent away.
-    pub(crate) fn audit_proof(&mut self, id: ConnectionId, identities: Vec<Identity>) {
-        let Some(connection) = self.get_mut(id) else { return };
-        let known = connection.audit_users();
-        let new = identities.into_iter().filter(|new| !known.contains(new));
-        connection.queue.audited.get_or_insert_default().proved.extend(new);
-    }
-
-    /// A reply goes to a client.
-    pub(crate) fn audit_reply(&mut self, id: ConnectionId, xid: i32, err: i32, body: &[u8]) {
-        let Some(connection) = self.get_mut(id) else { return };
-        let Some((unanswered, asked)) = connection.queue.audited.as_mut().and_then(|it| it.answered(xid))
-        else {
-            return;
-        };
-        let mut events = VecDeque::new();
-        unanswered.iter().for_each(|asked| connection.audit_unanswered(asked, &mut events));
-        // What is sent again elsewhere is told of there.
-        if let Some(asked) = asked.filter(|_| err != ELSEWHERE) {
-            connection.audit_answered(*asked, err, body, &mut events);
-        }
-        self.audit.events.append(&mut events);
-    }
-
-    /// Frames go to a client of a front.
-    pub(crate) fn audit_frames(&mut self, id: ConnectionId, mut frames: &[u8]) {
-        while let Ok(Some((frame, rest))) = next_frame(frames, usize::MAX >> 1) {
-            let mut reader = Reader::new(frame);
-            if let Ok(ReplyHeader { xid, err, .. }) = ReplyHeader::decode(&mut reader)
-                && xid >= 0
-            {
-                self.audit_reply(id, xid, err, reader.rest());
-            }
-            frames = rest;
-        }
-    }
-
-    /// A connection is over.
-    pub(crate) fn audit_end(&mut self, connection: &mut Connection) {
-        if !self.audit.is_on || connection.remote.is_some() {
-            return;
-        }
-        let pending = connection.queue.audited.take().map(|audited| audited.pending).unwrap_or_default();
-        for asked in pending.iter().filter_map(|pending| pending.asked.as_deref()) {
-            connection.audit_unanswered(asked, &mut self.audit.events);
-        }
-        let error = match connection.close_reason {
-            Some(CloseReason::AuthFailed) => ErrorCode::AuthFailed,
-            Some(CloseReason::AuthRequired) => ErrorCode::SessionClosedRequireSaslAuth,
-            _ => return,
-        };
-        let target = Target { operation: AuditOperation::Login, path: None, kind: None, acl: None };
-        let event = connection.audit_event(&connection.audit_users(), &target, error as i32);
-        self.audit.events.push_back(event);
-    }
-
-    /// A session has ended, and these were its ephemeral znodes.
-    pub(crate) fn audit_ephemerals(&mut self, session: i64, paths: Vec<String>) {
-        self.audit.events.extend(paths.into_iter().map(|path| AuditEvent {
-            session,
-            address: None,
-            users: Vec::new(),
-            operation: AuditOperation::EphemeralEnds,
-            path: Some(path),
-            kind: None,
-            acl: None,
-            result: AuditResult::Success,
-            error: 0,
-        }));
     }
 }

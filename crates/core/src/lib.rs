@@ -26,6 +26,7 @@
 extern crate alloc;
 
 mod audit;
+mod audited;
 mod auth;
 mod balance;
 mod catch_up;

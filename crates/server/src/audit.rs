@@ -81,7 +81,7 @@ impl AuditLog {
         if !settings.audit {
             return Ok(None);
         }
-        let writer = Writer::open(settings)?;
+        let writer = LineWriter::open(settings)?;
         let (queue, items) = sync_channel(settings.audit_queue as usize);
         let counts = Arc::clone(&writer.counts);
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&items));
@@ -136,14 +136,14 @@ impl Driver {
 /// Notes that a server could not start, where nothing else is noted yet.
 pub(crate) fn start_failed(settings: &Settings) {
     if settings.audit
-        && let Ok(mut writer) = Writer::open(settings)
+        && let Ok(mut writer) = LineWriter::open(settings)
     {
         writer.take(clock::wall_ms(), &Event::Start { is_good: false });
         writer.write();
     }
 }
 
-struct Writer {
+struct LineWriter {
     file: LogFile,
     format: LogFormat,
     /// Whom the server runs as.
@@ -153,7 +153,7 @@ struct Writer {
     lines: Vec<String>,
 }
 
-impl Writer {
+impl LineWriter {
     fn open(settings: &Settings) -> Result<Self, String> {
         let name = settings.audit_file.as_deref().unwrap_or(Path::new("audit.log"));
         let path = settings.data_dir.join(name);

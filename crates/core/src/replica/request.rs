@@ -33,9 +33,7 @@ impl Replica {
         if self.proves_or_has_to(id, opcode, frame, arrived_us) {
             return;
         }
-        if self.clients.connections.audit.is_on && !self.is_remote(id) {
-            self.clients.connections.audit_request(id, frame, false);
-        }
+        self.note_for_audit(id, frame);
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if is_misplaced {
             if connection.queue.slots.is_empty() {
@@ -366,6 +364,13 @@ impl Replica {
             self.clients.connections.audit_other(id, header.xid);
         }
         self.refuse(id, header.xid, opcode, ErrorCode::MarshallingError, self.now.mono_us);
+    }
+
+    #[inline]
+    fn note_for_audit(&mut self, id: ConnectionId, frame: &Frame<'_>) {
+        if self.clients.connections.audit.is_on && !self.is_remote(id) {
+            self.clients.connections.audit_request(id, frame, false);
+        }
     }
 
     fn is_remote(&self, id: ConnectionId) -> bool {
