@@ -191,6 +191,15 @@ impl AuditedRequest {
     }
 }
 
+/// What a reply shows.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// Will not be answered any more.
+    pub(crate) unanswered: Vec<AuditedRequest>,
+    /// Is answered by it.
+    pub(crate) asked: Option<Box<AuditedRequest>>,
+}
+
 impl Audited {
     /// Notes a request; false when its reply could not be told apart from another one's.
     pub(crate) fn note(&mut self, pending: AwaitedReply) -> bool {
@@ -204,10 +213,7 @@ impl Audited {
     }
 
     /// Takes out what is answered by a reply with this xid, behind those that it shows will not be answered.
-    pub(crate) fn answered(
-        &mut self,
-        xid: i32,
-    ) -> Option<(Vec<Box<AuditedRequest>>, Option<Box<AuditedRequest>>)> {
+    pub(crate) fn answered(&mut self, xid: i32) -> Option<Answered> {
         let at = self.pending.iter().position(|pending| pending.xid == xid)?;
         let found = self.pending.remove(at)?;
         self.fast -= usize::from(found.is_fast);
@@ -218,11 +224,11 @@ impl Audited {
                 if pending.is_fast {
                     self.pending.push_front(pending);
                 } else {
-                    unanswered.extend(pending.asked);
+                    unanswered.extend(pending.asked.map(|asked| *asked));
                 }
             }
             unanswered.reverse();
         }
-        Some((unanswered, found.asked))
+        Some(Answered { unanswered, asked: found.asked })
     }
 }

@@ -1,7 +1,7 @@
 //! What a connection has to do with the audit log, see [`crate::audit`].
 
 use crate::audit::{
-    AuditEvent, AuditOperation, AuditResult, AuditedRequest, AwaitedReply, Target, is_audited,
+    Answered, AuditEvent, AuditOperation, AuditResult, AuditedRequest, AwaitedReply, Target, is_audited,
 };
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections};
 use crate::frame::Frame;
@@ -137,7 +137,8 @@ impl Connections {
     /// A reply goes to a client.
     pub(crate) fn audit_reply(&mut self, id: ConnectionId, xid: i32, err: i32, body: &[u8]) {
         let Some(connection) = self.get_mut(id) else { return };
-        let Some((unanswered, asked)) = connection.queue.audited.as_mut().and_then(|it| it.answered(xid))
+        let Some(Answered { unanswered, asked }) =
+            connection.queue.audited.as_mut().and_then(|it| it.answered(xid))
         else {
             return;
         };

@@ -90,10 +90,10 @@ fn a_multi_is_told_by_what_it_did_or_as_one_that_failed() {
         let (first, last) = (&tops[0], &tops[tops.len() - 1]);
         let write = |out: &mut Vec<u8>| {
             op(out, Opcode::Create2, |out| {
-                encode::create(out, &format!("{last}-b"), None, OPEN_ACL, 3, None)
+                encode::create(out, &format!("{last}-b"), None, OPEN_ACL, 3, None);
             });
             op(out, Opcode::Create, |out| {
-                encode::create(out, &format!("{first}-a"), None, OPEN_ACL, 0, None)
+                encode::create(out, &format!("{first}-a"), None, OPEN_ACL, 0, None);
             });
             op(out, Opcode::Check, |out| encode::path_version(out, "/", -1));
             op(out, Opcode::SetData, |out| encode::set_data(out, &format!("{first}-a"), None, -1));

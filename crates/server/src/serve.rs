@@ -101,7 +101,12 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    run(process, (ports, sockets, secure), recovered, clock, startup, (questions_in, questions))
+    let ports = (ports, sockets, secure);
+    let result = run(Arc::clone(&process), ports, recovered, clock, startup, (questions_in, questions));
+    if let Some(audit) = process.audit() {
+        audit.finish();
+    }
+    result
 }
 
 /// The port where all clients have TLS, if it is another one than `port`.
@@ -363,9 +368,6 @@ fn run(
     // The drivers are gone with their threads' futures, and with them their senders.
     drop((tasks, runtime, shown));
     disk.join();
-    if let Some(audit) = process.audit() {
-        audit.finish();
-    }
     if result.is_ok() {
         tracing::info!("stopped");
     }

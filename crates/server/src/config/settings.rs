@@ -290,7 +290,7 @@ settings! {
     audit: bool = "audit" "STOA_AUDIT" Flag, "false", zoo ["audit.enable" Reading::True];
     /// How the lines of the audit log look: `text` as ZooKeeper's, or `json`, which also has failed logins and the changes that are asked for by admin HTTP.
     audit_format: LogFormat = "audit-format" "STOA_AUDIT_FORMAT" LogFormat, "text", zoo [];
-    /// The file of the audit log, which only its owner can read; a name without a folder is one in the data folder. By default `audit.log`.
+    /// The file of the audit log, which only its owner can read; a relative path begins at the data folder. By default `audit.log`.
     audit_file: Option<PathBuf> = "audit-file" "STOA_AUDIT_FILE" Maybe<File>, "", zoo [];
     /// How long that file gets before the next one is begun; 0 is no limit.
     audit_file_bytes: u64 = "audit-file-bytes" "STOA_AUDIT_FILE_BYTES" Bytes, "10MiB", zoo [];
