@@ -67,6 +67,8 @@ pub struct Authentication {
     pub allows_failed_sasl: bool,
     /// With an identity of one of these schemes a client is served; all are where there are none here.
     pub demands: Vec<String>,
+    /// Whether the driver wants to know who has changed what, by [`crate::Shard::poll_audit`].
+    pub is_audited: bool,
 }
 
 impl Default for Authentication {
@@ -79,6 +81,7 @@ impl Default for Authentication {
             has_sasl: false,
             allows_failed_sasl: false,
             demands: Vec::new(),
+            is_audited: false,
         }
     }
 }

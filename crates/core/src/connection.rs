@@ -1,5 +1,6 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
+use crate::audit::{Audit, Audited};
 use crate::auth::{IDENTITIES_BYTES_MAX, IDENTITIES_MAX};
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
@@ -286,6 +287,8 @@ pub(crate) struct Queue {
     pub(crate) bytes: usize,
     /// Barriers and pauses among what waits, and writes that waited behind one.
     pub(crate) bars: usize,
+    /// What the audit log is told of them.
+    pub(crate) audited: Option<Box<Audited>>,
 }
 
 /// What is to be sent to a client.
@@ -385,6 +388,8 @@ pub(crate) struct Connections {
     pub(crate) congested: VecDeque<ConnectionId>,
     /// Tokens that the driver has to look at.
     pub(crate) sasl: VecDeque<SaslToken>,
+    /// For the audit log.
+    pub(crate) audit: Audit,
 }
 
 const SPARE_BUFFERS: usize = 64;
@@ -459,7 +464,8 @@ impl Connections {
 
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         self.get(id)?;
-        let (_, connection) = self.slots.remove(id.index());
+        let (_, mut connection) = self.slots.remove(id.index());
+        self.audit_end(&mut connection);
         self.outstanding -= connection.queue.slots.len();
         let address = connection.peer.ip();
         if let Some(count) = self.by_address.get_mut(&address) {

@@ -6,6 +6,7 @@
 //! answered, so that it carries what they have seen. What a client is told carries what the partition had
 //! seen, and waits for the events of those partitions that the client watches (section IV-G).
 
+mod audited;
 mod direct;
 mod due;
 mod parts;
@@ -104,9 +105,11 @@ impl Front {
         // What a partition can be given to store comes from the clients of all threads.
         let share = config.limits.log_queue_bytes / usize::from(config.partitions.max(1));
         let bytes_max = share.max(config.limits.frame_bytes);
+        let mut connections = Connections::default();
+        connections.audit.is_on = config.authentication.is_audited;
         Self {
             placement,
-            connections: Connections::default(),
+            connections,
             progress: Progress::new(config.partitions),
             pending: PendingClients::default(),
             heard: HeardClients::default(),
@@ -270,6 +273,11 @@ impl Front {
             }
             return Taken::Done;
         }
+        if self.connections.audit.is_on && !self.audit_request(id, &frame) {
+            self.close(id, CloseReason::Malformed);
+            return Taken::Done;
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return Taken::Done };
         let placed = self.placement.version();
         let is_direct = connection.route.as_ref().is_some_and(|route| route.direct.is_some());
         if is_direct && let Some(taken) = self.direct_request(id, &frame, now) {
@@ -367,6 +375,9 @@ impl Front {
             gather.merge(&mut answer);
             if let Some(route) = connection.route.as_mut() {
                 self.progress.behind |= route.mark(FIRST, &self.progress.clocks, &mut answer);
+            }
+            if self.connections.audit.is_on {
+                self.connections.audit_frames(id, &answer);
             }
             let waiting = self.put_out(id, gather.stamp(), &mut answer);
             self.close_slow_reader(id, waiting);
@@ -556,6 +567,11 @@ impl Front {
         if gather.is_some() {
             connection.traffic.sent -= 1;
         }
+        if self.connections.audit.is_on {
+            self.connections.audit_frames(id, bytes);
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(route) = connection.route.as_deref_mut() else { return };
         let (is_direct, left) =
             (route.direct.is_some(), route.requests.under_way as usize + connection.queue.slots.len());
         let holds = route.pipeline.as_mut().is_some_and(|pipeline| pipeline.holds(answers, left));

@@ -25,6 +25,8 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod audit;
+mod audited;
 mod auth;
 mod balance;
 mod catch_up;
@@ -67,6 +69,7 @@ mod status;
 mod step;
 mod timestamp;
 
+pub use audit::{AuditEvent, AuditOperation, AuditResult};
 pub use auth::{Authentication, DigestAlgorithm, by_address, digest_id};
 pub use config::{Config, Limits, Now, Stopwatch};
 pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};

@@ -29,6 +29,7 @@ mod snapshot;
 mod status;
 
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
+use crate::audit::{AuditEvent, is_audited};
 use crate::auth;
 use crate::config::{Config, Now};
 use crate::connection::{
@@ -129,6 +130,7 @@ impl Replica {
             now,
             warnings: VecDeque::new(),
         };
+        server.clients.connections.audit.is_on = server.config.authentication.is_audited;
         server.load_programs();
         server.tell_growth();
         server.pump();
@@ -304,6 +306,10 @@ impl Replica {
         self.clients.connections.poll_announced().or_else(|| self.clients.outputs.pop_front())
     }
 
+    pub(crate) fn poll_audit(&mut self) -> Option<AuditEvent> {
+        self.clients.connections.audit.events.pop_front()
+    }
+
     pub(crate) fn poll_sasl(&mut self) -> Option<SaslToken> {
         self.clients.connections.sasl.pop_front()
     }
@@ -460,6 +466,9 @@ impl Replica {
         }
         self.stats.latency(opcode, latency_us, 1);
         let now_us = self.now.mono_us;
+        if self.clients.connections.audit.is_on && is_audited(opcode) {
+            self.clients.connections.audit_reply(id, xid, err, body);
+        }
         if self.clients.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
             self.stats.stale_replies += 1;
             return;

@@ -1,5 +1,6 @@
 //! One thread of a server: clients, and a partition.
 
+use crate::audit::AuditEvent;
 use crate::config::{Config, Now};
 use crate::connection::{ConnectError, Output};
 use crate::connection::{Connection, ConnectionId};
@@ -82,6 +83,14 @@ impl Shard {
             None => self.replica.poll_sasl(),
             Some(front) => front.connections.sasl.pop_front(),
         }
+    }
+
+    /// What is to be told to the audit log, in order, where [`crate::Authentication::is_audited`] says so. Nothing of
+    /// it is kept for long: take all of it after each input.
+    #[inline]
+    pub fn poll_audit(&mut self) -> Option<AuditEvent> {
+        let of_front = self.front.as_mut().and_then(|front| front.connections.audit.events.pop_front());
+        of_front.or_else(|| self.replica.poll_audit())
     }
 
     /// What became of it.

@@ -18,6 +18,26 @@ pub(crate) fn java(ms_since_epoch: i64) -> String {
     )
 }
 
+/// A moment as ZooKeeper's logging pattern has it (`%d{ISO8601}`), such as `1970-01-01 00:00:00,000`.
+pub(crate) fn log4j(ms_since_epoch: i64) -> String {
+    let (day, time, ms) = parts(ms_since_epoch);
+    format!("{day} {time},{ms:03}")
+}
+
+/// A moment as RFC 3339 has it, such as `1970-01-01T00:00:00.000Z`.
+pub(crate) fn rfc3339(ms_since_epoch: i64) -> String {
+    let (day, time, ms) = parts(ms_since_epoch);
+    format!("{day}T{time}.{ms:03}Z")
+}
+
+fn parts(ms_since_epoch: i64) -> (String, String, i64) {
+    let (seconds, ms) = (ms_since_epoch.div_euclid(1000), ms_since_epoch.rem_euclid(1000));
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let second = seconds.rem_euclid(86_400);
+    let time = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+    (format!("{year:04}-{month:02}-{day:02}"), time, ms)
+}
+
 /// Year, month and day of a day counted from the first of 1970.
 ///
 /// Years are taken to begin in March, so that the leap day is the last day of one, and to come in eras
@@ -45,5 +65,7 @@ mod tests {
         assert_eq!(java(1_709_208_000_000), "Thu Feb 29 12:00:00 UTC 2024");
         assert_eq!(java(1_795_298_605_000), "Sat Nov 21 22:03:25 UTC 2026");
         assert_eq!(java(-1), "Wed Dec 31 23:59:59 UTC 1969");
+        assert_eq!(log4j(951_782_399_999), "2000-02-28 23:59:59,999");
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999Z");
     }
 }

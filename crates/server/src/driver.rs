@@ -30,6 +30,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
 use crate::alarm::Alarm;
+use crate::audit::{Event, HandshakeEvent};
 use crate::availability::Seen;
 use crate::clock::Clock;
 use crate::config::TlsOnPort;
@@ -44,7 +45,7 @@ use crate::sasl::ClientSasl;
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
-use crate::tls::{Accepted, Channel};
+use crate::tls::{Accepted, Channel, Refusal};
 use crate::view::{Mode, SnapshotDone, Startup};
 use crate::words::{self, Word};
 
@@ -197,6 +198,14 @@ impl Driver {
         now
     }
 
+    /// Hands over what clients have changed.
+    fn tell_audit(&self) {
+        let Some(audit) = self.process.audit() else { return };
+        while let Some(event) = self.server.borrow_mut().poll_audit() {
+            audit.tell(Event::Client(event));
+        }
+    }
+
     /// Lets somebody in who has connected to a port with or without TLS; `None` when it is over with him.
     pub(crate) async fn admit(
         &self,
@@ -206,9 +215,19 @@ impl Driver {
     ) -> Option<Accepted> {
         match (&self.process.tls, port) {
             (Some(tls), TlsOnPort::Also | TlsOnPort::Only) => {
-                tls.admit(socket, address, port, &self.process.complaints).await
+                let admitted = tls.admit(socket, address, port).await;
+                admitted.map_err(|refusal| self.turned_away(address, refusal)).ok()
             }
             _ => Some(Accepted::plain(socket, address)),
+        }
+    }
+
+    /// Says of somebody that TLS has kept him out.
+    fn turned_away(&self, address: SocketAddr, refusal: Refusal) {
+        let (Refusal::Handshake(why) | Refusal::Other(why)) = &refusal else { return };
+        self.process.complaints.say(&format!("connection from {address} closed: {why}"));
+        if let (Some(audit), Refusal::Handshake(why)) = (self.process.audit(), refusal) {
+            audit.tell(Event::Handshake(HandshakeEvent { address: address.ip(), why }));
         }
     }
 
@@ -494,6 +513,7 @@ impl Driver {
         }
         // What was sent may have let a client go on.
         self.speak();
+        self.tell_audit();
         if self.server.borrow().append_bytes() > 0 {
             self.append_due.notify_one();
         }

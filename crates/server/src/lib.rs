@@ -6,10 +6,12 @@
 //! | partition-K | the same for each further partition ([`threads`]) |
 //! | log | writes and syncs entries, whatever has queued up at a time ([`log_thread`]) |
 //! | snapshot | writes snapshots ([`snapshot_thread`]) |
+//! | audit | writes the audit log, where there is one ([`audit`]) |
 //! | admin | HTTP for operators and metrics ([`admin`]) |
 
 pub mod admin;
 mod alarm;
+mod audit;
 pub mod availability;
 mod clock;
 mod complaints;
@@ -48,6 +50,7 @@ mod starts_file;
 mod threads;
 mod tls;
 mod together;
+mod user;
 pub mod view;
 mod whole_file;
 pub mod words;

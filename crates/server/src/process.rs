@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use crate::admin::AdminTls;
+use crate::audit::AuditLog;
 use crate::availability::{Availability, Record, Seen};
 use crate::complaints::Complaints;
 use crate::config::Settings;
@@ -15,6 +16,7 @@ use crate::farewell::Farewells;
 use crate::peers::PeerTls;
 use crate::sasl::ClientSasl;
 use crate::tls::ClientTls;
+use crate::user::user_name;
 
 /// The version in the form of a ZooKeeper version.
 ///
@@ -89,6 +91,8 @@ pub struct Process {
     pub(crate) admin_tls: Option<Arc<AdminTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
+    /// The audit log, from the moment that the state is there.
+    audit: OnceLock<AuditLog>,
 }
 
 impl Process {
@@ -115,6 +119,7 @@ impl Process {
             peer_tls: None,
             admin_tls: None,
             sasl: None,
+            audit: OnceLock::new(),
         }
     }
 
@@ -131,6 +136,19 @@ impl Process {
     /// The same with TLS for admin HTTP.
     pub(crate) fn with_admin_tls(self, admin_tls: Option<Arc<AdminTls>>) -> Process {
         Process { admin_tls, ..self }
+    }
+
+    /// Keeps an audit log from now on.
+    pub(crate) fn keep_audit(&self, audit: Option<AuditLog>) {
+        if let Some(audit) = audit {
+            // It is kept once.
+            let _ = self.audit.set(audit);
+        }
+    }
+
+    /// The audit log, if one is kept.
+    pub(crate) fn audit(&self) -> Option<&AuditLog> {
+        self.audit.get()
     }
 
     /// The port that clients connect to.
@@ -230,14 +248,6 @@ impl Process {
             ("os.memory.total", megabytes(memory.resident)),
         ]
     }
-}
-
-/// The name of the user that the process runs as, if the machine's own list has it.
-fn user_name() -> Option<String> {
-    let id = rustix::process::getuid().as_raw().to_string();
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    let mut users = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    users.find(|fields| fields.get(2) == Some(&id.as_str())).map(|fields| fields[0].to_owned())
 }
 
 /// Memory in bytes; 0 where the system does not tell.

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::admin::AdminTls;
+use crate::audit::{AuditLog, Event};
 use crate::clock::{self, Clock};
 use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
@@ -36,7 +37,9 @@ use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
+use crate::{
+    admin, audit, listen, lists, openings, partitions_file, random, standstill, starts_file, threads,
+};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -70,7 +73,9 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     let mut openings = admin::start(&process, questions_in.clone());
-    let recovered = recover(&process.settings, partitions, disk, peer_tls)?;
+    let recovered = recover(&process.settings, partitions, disk, peer_tls);
+    let recovered = recovered.inspect_err(|_| audit::start_failed(&process.settings))?;
+    process.keep_audit(AuditLog::start(&process.settings)?);
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
@@ -101,7 +106,12 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    run(process, (ports, sockets, secure), recovered, clock, startup, (questions_in, questions))
+    let ports = (ports, sockets, secure);
+    let result = run(Arc::clone(&process), ports, recovered, clock, startup, (questions_in, questions));
+    if let Some(audit) = process.audit() {
+        audit.finish();
+    }
+    result
 }
 
 /// The port where all clients have TLS, if it is another one than `port`.
@@ -320,6 +330,7 @@ fn run(
     (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
 ) -> Result<(), String> {
     let settings = &process.settings;
+    tell_audit(&process, Event::Start { is_good: true });
     let count = recovered.partitions.len();
     let durable = recovered.log.position(timeline_of(u8::try_from(count).unwrap_or(u8::MAX)));
     let meter = Arc::new(Mutex::new(recovered.meter()));
@@ -373,6 +384,12 @@ fn run(
         tracing::info!("stopped");
     }
     result
+}
+
+fn tell_audit(process: &Process, event: Event) {
+    if let Some(audit) = process.audit() {
+        audit.tell(event);
+    }
 }
 
 fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> String {
@@ -482,6 +499,7 @@ async fn partition(
             if process.phase() != Phase::Stopping {
                 tracing::info!("stopping: what is under way is finished first");
                 process.set_phase(Phase::Stopping);
+                tell_audit(&process, Event::Stop);
                 let _ = stop.send(true);
                 accepting = None;
                 following.abort();

@@ -240,6 +240,14 @@ fn connection(of: &Connection, partition: Option<u8>) -> view::Connection {
     }
 }
 
+fn ops(stats: &stoa_core::Stats) -> Vec<view::Op> {
+    let op = |&opcode: &Opcode| {
+        let op = stats.op(opcode);
+        view::Op { opcode, latency: histogram(&op.latency), errors: op.errors }
+    };
+    Opcode::ALL.iter().map(op).collect()
+}
+
 impl Source for &Driver {
     fn stats(&self) -> view::Stats {
         let server = self.server.borrow();
@@ -288,6 +296,7 @@ impl Source for &Driver {
             tls: self.process.tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             admin_in_the_clear: self.process.admin_tls.as_ref().map_or(0, |tls| tls.in_the_clear()),
             peer_tls: self.process.peer_tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
+            audit: self.process.audit().map(|audit| audit.view()).unwrap_or_default(),
             frames_too_large: clients.frames_too_large,
             watch_events: stats.watch_events,
             watch_bytes: stats.watch_bytes,
@@ -299,13 +308,7 @@ impl Source for &Driver {
             extensions: server.programs().map(|(name, stats)| extension(name, &stats)).collect(),
             extension_acknowledgements: server.program_acknowledgements() as u64,
             containers_deleted: stats.containers_deleted,
-            ops: Opcode::ALL
-                .iter()
-                .map(|&opcode| {
-                    let op = stats.op(opcode);
-                    view::Op { opcode, latency: histogram(&op.latency), errors: op.errors }
-                })
-                .collect(),
+            ops: ops(stats),
             log: self.log_view(stats, server.log_queue().0),
             snapshots: self.snapshots_view(server.snapshot_counts().1),
             startup: self.surroundings.startup,

@@ -165,13 +165,19 @@ fn who_has_a_certificate_is_known_by_its_subject() {
 
 #[test]
 fn who_shows_no_certificate_or_a_foreign_one_is_turned_away_and_the_log_says_why() {
-    let secured = Secured::start("also", &[]);
+    let secured = Secured::start("also", &["--audit", "--audit-format=json"]);
     let authority = secured.file("authority.pem");
     refused(&secured.stoa_as("get / --server SERVER", &authority, None));
     refused(&secured.stoa_as("get / --server SERVER", &authority, Some("foreign/client")));
+    let audit = secured.file("data/audit.log");
     for why in ["it has shown no certificate, and one is needed", "authority"] {
         eventually("the log says why", || {
             secured.log().lines().any(|line| line.contains("TLS") && line.contains(why))
+        });
+        eventually("the audit log has a failed login", || {
+            let audit = std::fs::read_to_string(&audit).unwrap();
+            let login = |line: &str| line.contains(r#""operation":"login""#) && line.contains(why);
+            audit.lines().any(|line| login(line) && line.contains(r#""result":"failure""#))
         });
     }
     assert!(secured.counted("unsuccessful_handshake") >= 2);

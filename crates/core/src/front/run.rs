@@ -16,6 +16,10 @@ impl Front {
         rest: &mut &'a [u8],
         mut ask: impl FnMut(ConnectionId, &Frame<'a>),
     ) {
+        // The audit log is told of each by itself.
+        if self.connections.audit.is_on {
+            return;
+        }
         let limits = &self.config.limits;
         let room = limits.outstanding.saturating_sub(self.under_way.requests + self.connections.outstanding);
         let bytes_room = self.under_way.bytes_max.saturating_sub(self.under_way.bytes);

@@ -169,6 +169,7 @@ impl Replica {
         self.release_waiters(update.zxid - 1);
         self.count_update(update);
         let writer = self.writer_of(own);
+        let is_audited = self.clients.connections.audit.is_on;
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
         let mut effects = Effects {
@@ -178,7 +179,7 @@ impl Replica {
             body: &mut body,
             opcode: writer.as_ref().map(|writer| writer.opcode),
             opened: None,
-            ended: None,
+            end: SessionEnd { session: None, deleted: is_audited.then(Vec::new) },
             warnings: &mut self.warnings,
             output_max: self.config.limits.output_close_bytes,
             overflowing: Vec::new(),
@@ -192,7 +193,7 @@ impl Replica {
         };
         let tree: &mut Tree = &mut self.applied.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
-        let Effects { opened, ended, overflowing, servers_changed, hints_changed, programs, .. } = effects;
+        let Effects { opened, end, overflowing, servers_changed, hints_changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
@@ -211,7 +212,8 @@ impl Replica {
             let err = self.end_body(writer.opcode, telling, &mut body);
             self.answer_writer(writer, err, &body);
         }
-        if let Some(session) = ended {
+        if let Some(session) = end.session {
+            self.clients.connections.audit_ephemerals(session, end.deleted.unwrap_or_default());
             self.session_ended(session, writer.as_ref().map(|writer| writer.connection));
         }
         if let Some(writer) = writer {
@@ -393,6 +395,14 @@ fn sorted<'a>(muted: &[(EventKind, &'a str)]) -> Vec<(i32, &'a str)> {
     sorted
 }
 
+/// The end of a session.
+struct SessionEnd {
+    /// Whose.
+    session: Option<i64>,
+    /// What was deleted by it, if the audit log wants to know.
+    deleted: Option<Vec<String>>,
+}
+
 /// Receives what an update does: events go out at once, so that they precede every reply that shows
 /// the change; results become the body of the reply.
 struct Effects<'a> {
@@ -404,8 +414,7 @@ struct Effects<'a> {
     opcode: Option<Opcode>,
     /// The session that was opened.
     opened: Option<Opened>,
-    /// The session that ended.
-    ended: Option<i64>,
+    end: SessionEnd,
     warnings: &'a mut VecDeque<String>,
     /// A connection with more output than this is closed, bytes.
     output_max: usize,
@@ -438,6 +447,9 @@ impl Observer for Effects<'_> {
                 // It stands for what this partition knows; who watches is told where clients see it.
                 return;
             }
+        }
+        if let Some(deleted) = self.end.deleted.as_mut().filter(|_| change.kind == EventKind::Deleted) {
+            deleted.push(change.path.into());
         }
         if !self.muted.is_empty() {
             if change.kind != EventKind::ChildrenChanged {
@@ -483,7 +495,7 @@ impl Observer for Effects<'_> {
             OpResult::SessionOpened { session, timeout_ms, password, .. } => {
                 self.opened = Some(Opened { session, timeout_ms, password });
             }
-            OpResult::SessionClosed { session } => self.ended = Some(session),
+            OpResult::SessionClosed { session } => self.end.session = Some(session),
             _ => {}
         }
         let Some(opcode) = self.opcode.filter(|_| self.results > 0) else { return };

@@ -218,6 +218,7 @@ impl Replica {
     fn move_has_outcome(&mut self, moved: Moved) {
         let (now, controller) = (self.now, &mut self.leader.controller);
         let Moved { path, to, result } = moved;
+        self.clients.connections.audit_move(&path, to, result.is_ok());
         match result {
             Ok(()) => {
                 controller.moved += 1;

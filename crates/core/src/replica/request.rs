@@ -1,5 +1,6 @@
 //! Requests of a live connection: which way each goes.
 
+use crate::audit::is_audited;
 use crate::auth::{CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
 use crate::config::Now;
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
@@ -25,6 +26,7 @@ impl Replica {
         if self.proves_or_has_to(id, opcode, frame, arrived_us) {
             return;
         }
+        self.note_for_audit(id, frame);
         let placed = self.applied.placement.version();
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         let remote = connection.remote.as_ref();
@@ -357,7 +359,21 @@ impl Replica {
     pub(crate) fn too_large(&mut self, id: ConnectionId, header: &[u8]) {
         let Ok(header) = RequestHeader::decode(&mut Reader::new(header)) else { return };
         let opcode = Opcode::from_i32(header.opcode).unwrap_or(Opcode::Ping);
+        if self.clients.connections.audit.is_on && is_audited(opcode) && !self.is_remote(id) {
+            self.clients.connections.audit_other(id, header.xid);
+        }
         self.refuse(id, header.xid, opcode, ErrorCode::MarshallingError, self.now.mono_us);
+    }
+
+    #[inline]
+    fn note_for_audit(&mut self, id: ConnectionId, frame: &Frame<'_>) {
+        if self.clients.connections.audit.is_on && !self.is_remote(id) {
+            self.clients.connections.audit_request(id, frame, false);
+        }
+    }
+
+    fn is_remote(&self, id: ConnectionId) -> bool {
+        self.clients.connections.get(id).is_some_and(|connection| connection.remote.is_some())
     }
 
     pub(crate) fn refuse(

@@ -33,9 +33,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
+use stoa_core::by_address;
+use stoa_tree::Identity;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::audit::{AdminEvent, Event};
 use crate::complaints::Complaints;
 use crate::config::{ClientCertificates, Settings, TlsOnPort};
 use crate::listen;
@@ -77,6 +80,18 @@ impl Admin {
         let machine = rustix::system::uname();
         let names = Names::new(&process.settings, &machine.nodename().to_string_lossy());
         Self { process, questions, names, complaints: Complaints::new("admin HTTP has refused a request") }
+    }
+
+    /// Has the audit log say what became of a change that was asked for.
+    fn tell_audit(&self, peer: SocketAddr, users: &[Identity], command: Command, response: &Response) {
+        if let Some(audit) = self.process.audit() {
+            audit.tell(Event::Admin(AdminEvent {
+                address: peer.ip(),
+                users: users.to_vec(),
+                command: command.name(),
+                status: response.status().as_u16(),
+            }));
+        }
     }
 
     /// Says that somebody may not have done what he asks for, and gives that back.
@@ -301,12 +316,20 @@ async fn post_command(
     };
     let caller = match caller::caller(&admin.process.settings, peer, &headers, &shown.0) {
         Ok(caller) => caller,
-        Err(refusal) => return admin.refuse(peer, Some(command), refusal),
+        Err(refusal) => {
+            let response = admin.refuse(peer, Some(command), refusal);
+            admin.tell_audit(peer, &[by_address(peer.ip())], command, &response);
+            return response;
+        }
     };
     let identities = caller.identities().to_vec();
     match admin.ask_even_looking(|reply| Question::MayAdminister(identities, reply)).await {
         Ok(true) => {}
-        Ok(false) => return admin.refuse(peer, Some(command), caller.refusal()),
+        Ok(false) => {
+            let response = admin.refuse(peer, Some(command), caller.refusal());
+            admin.tell_audit(peer, caller.identities(), command, &response);
+            return response;
+        }
         Err(Unanswered) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             return Reply::refused(command, status, NOT_SERVING).into_response();
@@ -318,7 +341,9 @@ async fn post_command(
         Command::Snapshot => command::snapshot(&admin, &deadline).await,
         command => command.run(&admin, &parameters).await,
     };
-    reply.into_response()
+    let response = reply.into_response();
+    admin.tell_audit(peer, caller.identities(), command, &response);
+    response
 }
 
 fn json_response(status: StatusCode, body: &serde_json::Value) -> Response {

@@ -32,6 +32,7 @@ impl Settings {
             has_sasl: self.sasl_config.is_some(),
             allows_failed_sasl: self.allow_failed_sasl,
             demands: self.require_schemes.clone(),
+            is_audited: self.audit,
         }
     }
 }

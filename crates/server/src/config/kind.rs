@@ -379,6 +379,16 @@ choice! {
 }
 
 choice! {
+    /// What becomes of an event for which the queue of the audit log has no room.
+    AuditFull, "WHAT" {
+        /// It is lost, and counted.
+        Drop = "drop",
+        /// Whatever caused it waits, and all other requests of the partition with it.
+        Block = "block",
+    }
+}
+
+choice! {
     /// How much is logged.
     LogLevel, "LEVEL" {
         /// Only what needs somebody's attention now.

@@ -387,6 +387,13 @@ impl Check<'_> {
                 return self.wrong(key, "0", "a number above zero");
             }
         }
+        let queue = settings.audit_queue;
+        if !(1..=1_000_000).contains(&queue) {
+            return self.wrong("audit-queue", queue.to_string(), "1 to 1000000");
+        }
+        if settings.audit_files_kept > 1000 {
+            return self.wrong("audit-files-kept", settings.audit_files_kept.to_string(), "at most 1000");
+        }
         for (key, value, most, text) in [
             ("extension-source-bytes", settings.extension_source_bytes, 1 << 20, "at most 1MiB"),
             ("extension-steps", u64::from(settings.extension_steps), 10_000_000, "at most 10000000"),

@@ -25,7 +25,7 @@ pub(crate) use load::FixedPorts;
 
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;
-pub use kind::{ClientCertificates, LogFormat, LogLevel, TlsOnPort};
+pub use kind::{AuditFull, ClientCertificates, LogFormat, LogLevel, TlsOnPort};
 pub use load::{Loaded, Origin, ReadFile, of_file};
 pub use member::{Member, MemberRole};
 pub use partitions::{PARTITIONS_MAX, Partitions};

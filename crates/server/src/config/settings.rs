@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kind::{
-    Address, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Hosts, Kind,
-    LogFormat, LogLevel, Maybe, NameList, Port, Secret, Text, Time, TlsOnPort, Words,
+    Address, AuditFull, Bytes, ClientCertificates, Count, Credential, DigestHash, File, Flag, Folder, Hosts,
+    Kind, LogFormat, LogLevel, Maybe, NameList, Port, Secret, Text, Time, TlsOnPort, Words,
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
@@ -304,6 +304,20 @@ settings! {
     log_level: LogLevel = "log-level" "STOA_LOG_LEVEL" LogLevel, "info", zoo [];
     /// How log lines look.
     log_format: LogFormat = "log-format" "STOA_LOG_FORMAT" LogFormat, "text", zoo [];
+    /// Whether there is an audit log: a file that says who has changed what, and who was not let.
+    audit: bool = "audit" "STOA_AUDIT" Flag, "false", zoo ["audit.enable" Reading::True];
+    /// How the lines of the audit log look: `text` as ZooKeeper's, or `json`, which also has failed logins and the changes that are asked for by admin HTTP.
+    audit_format: LogFormat = "audit-format" "STOA_AUDIT_FORMAT" LogFormat, "text", zoo [];
+    /// The file of the audit log, which only its owner can read; a relative path begins at the data folder. By default `audit.log`.
+    audit_file: Option<PathBuf> = "audit-file" "STOA_AUDIT_FILE" Maybe<File>, "", zoo [];
+    /// How long that file gets before the next one is begun; 0 is no limit.
+    audit_file_bytes: u64 = "audit-file-bytes" "STOA_AUDIT_FILE_BYTES" Bytes, "10MiB", zoo [];
+    /// How many files of the audit log are kept besides, with `.1`, `.2` and so on behind the name.
+    audit_files_kept: u32 = "audit-files-kept" "STOA_AUDIT_FILES_KEPT" Count, "10", zoo [];
+    /// How many events may wait to be written to the audit log, 1 to 1000000.
+    audit_queue: u32 = "audit-queue" "STOA_AUDIT_QUEUE" Count, "16384", zoo [];
+    /// What becomes of events beyond that: `drop`, they are lost and counted; or `block`, clients wait.
+    audit_full: AuditFull = "audit-full" "STOA_AUDIT_FULL" AuditFull, "drop", zoo [];
 }
 
 impl Settings {

@@ -94,7 +94,7 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("clientTcpKeepAlive", "connections are ended when their session expires"),
     ("pathStats.*", "requests are counted by operation; see metrics"),
     ("messageTracker.*", RAFT),
-    ("audit.*", "there is no audit log in this release"),
+    ("audit.impl.class", "the audit log is a file, in one of the two forms of audit-format"),
     ("admin.enableServer", "admin-port says whether there is an admin server"),
     ("admin.*", "the admin server has a port and an address, nothing else to set"),
     ("metricsProvider.*", "metrics are in Prometheus's format, at /metrics of the admin port"),

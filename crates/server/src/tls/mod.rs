@@ -24,7 +24,6 @@ pub(crate) use channel::Channel;
 pub(crate) use files::{Files, Reloaded};
 use handshakes::{Done, Failed, Handshakes};
 
-use crate::complaints::Complaints;
 use crate::config::{ClientCertificates, Settings, TlsOnPort};
 use crate::farewell::Farewells;
 use crate::foreign::Foreign;
@@ -32,6 +31,19 @@ use crate::view;
 
 const TOO_MANY: &str =
     "too many TLS handshakes are under way (settings tls-max-handshakes, max-connections-per-address)";
+
+const NOT_TLS: &str = "it does not begin with TLS, which all clients of this port have";
+
+/// Why somebody is not let in.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// For what his handshake has shown, or that it was none.
+    Handshake(String),
+    /// For something else.
+    Other(String),
+    /// Nobody is there any more, or he has nothing to say.
+    Gone,
+}
 
 /// What somebody without TLS is answered who should have it: by this a client can tell what the port is. It is the
 /// fatal alert `unexpected_message` (RFC 8446, 6).
@@ -198,45 +210,33 @@ impl ClientTls {
         socket: TcpStream,
         address: SocketAddr,
         port: TlsOnPort,
-        complaints: &Complaints,
-    ) -> Option<Accepted> {
+    ) -> Result<Accepted, Refusal> {
         let Some(silent) = self.handshakes.silent_place(address) else {
-            return self.turn_away(address, complaints);
+            return self.has_no_place();
         };
         let first = self.first_byte(&socket).await;
         drop(silent);
         match first {
             Ok(Some(first)) if Foreign::of(&[first, 3]) == Some(Foreign::Tls) => {}
-            Ok(Some(_)) if port == TlsOnPort::Also => return Some(Accepted::plain(socket, address)),
+            Ok(Some(_)) if port == TlsOnPort::Also => return Ok(Accepted::plain(socket, address)),
             Ok(Some(_)) => {
-                complaints.say(&format!(
-                    "connection from {address} closed: it does not begin with TLS, which all clients of this port have"
-                ));
                 let farewell = self.farewells.begin(ALERT.len(), Arc::default());
                 farewell.say(&socket, &ALERT).await;
-                return None;
+                return Err(Refusal::Other(NOT_TLS.to_owned()));
             }
-            // Nobody is there any more, or he has nothing to say.
-            Ok(None) | Err(_) => return None,
+            Ok(None) | Err(_) => return Err(Refusal::Gone),
         }
         let Some(place) = self.handshakes.place(address) else {
-            return self.turn_away(address, complaints);
+            return self.has_no_place();
         };
-        match self.handshakes.with(place, self.config.current(), socket).await {
-            Ok(done) => self.accepted(done, address, complaints),
-            Err(failed) => {
-                let why = self.count(&failed);
-                complaints.say(&format!("connection from {address} closed: {why}"));
-                None
-            }
-        }
+        let done = self.handshakes.with(place, self.config.current(), socket).await;
+        let done = done.map_err(|failed| Refusal::Handshake(self.count(&failed)))?;
+        self.accepted(done, address)
     }
 
-    /// There is no place for him.
-    fn turn_away(&self, address: SocketAddr, complaints: &Complaints) -> Option<Accepted> {
+    fn has_no_place(&self) -> Result<Accepted, Refusal> {
         self.counts.exceeded.fetch_add(1, Ordering::Relaxed);
-        complaints.say(&format!("connection from {address} closed: {TOO_MANY}"));
-        None
+        Err(Refusal::Other(TOO_MANY.to_owned()))
     }
 
     async fn first_byte(&self, socket: &TcpStream) -> io::Result<Option<u8>> {
@@ -245,19 +245,15 @@ impl ClientTls {
         Ok((len > 0).then_some(first[0]))
     }
 
-    fn accepted(&self, done: Done, address: SocketAddr, complaints: &Complaints) -> Option<Accepted> {
+    fn accepted(&self, done: Done, address: SocketAddr) -> Result<Accepted, Refusal> {
         let Done { socket, tls } = done;
-        let identities = match identities(&tls, self.super_subject.as_deref()) {
-            Ok(identities) => identities,
-            Err(why) => {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                complaints.say(&format!("connection from {address} closed: {why}"));
-                return None;
-            }
-        };
+        let identities = identities(&tls, self.super_subject.as_deref()).map_err(|why| {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            Refusal::Handshake(why)
+        })?;
         self.counts.done.fetch_add(1, Ordering::Relaxed);
-        let socket = TcpStream::from_std(socket).ok()?;
-        Some(Accepted { socket, address, channel: Some(Channel::new(tls)), identities })
+        let socket = TcpStream::from_std(socket).map_err(|_| Refusal::Gone)?;
+        Ok(Accepted { socket, address, channel: Some(Channel::new(tls)), identities })
     }
 
     /// Counts a handshake that was none, and says why it was.

@@ -176,6 +176,15 @@ pub struct Reloads {
     pub failed_reloads: u64,
 }
 
+/// What has been counted of the audit log since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Events that are in the file.
+    pub written: u64,
+    /// Events that are not: the queue had no room, or they could not be written.
+    pub dropped: u64,
+}
+
 /// Every figure of a server. Times are microseconds unless the name says otherwise, and counts go up
 /// from the start of the server; those that `srst` begins anew are marked.
 #[derive(Clone, Debug, Default)]
@@ -258,6 +267,8 @@ pub struct Stats {
     pub peer_tls: Reloads,
     /// Connections without TLS to admin HTTP where that has it.
     pub admin_in_the_clear: u64,
+    /// The audit log, of the whole process.
+    pub audit: Audit,
     /// Frames over the limit.
     pub frames_too_large: u64,
     /// The extensions that are registered.

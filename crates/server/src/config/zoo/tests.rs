@@ -51,7 +51,7 @@ fn every_key_with_a_setting_sets_it() {
          metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
          globalOutstandingLimit=2000\njute.maxbuffer=0x1fffff\nskipACL=yes\nenforceQuota=true\n\
          extendedTypesEnabled=false\nznode.container.checkIntervalMs=1000\n\
-         znode.container.maxPerMinute=10\nznode.container.maxNeverUsedIntervalMs=5\n\
+         znode.container.maxPerMinute=10\nznode.container.maxNeverUsedIntervalMs=5\naudit.enable=true\n\
          forceSync=no\nfsync.warningthresholdms=50\nnio.sessionlessCnxnTimeout=2000\n\
          DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
          DigestAuthenticationProvider.digestAlg=SHA-256\ndatadir.autocreate=false\n\
@@ -138,6 +138,7 @@ fn every_key_with_a_setting_sets_it() {
         ("container-check", "1s"),
         ("container-max-per-minute", "10"),
         ("container-unused", "5ms"),
+        ("audit", "true"),
     ];
     assert_eq!(shown, expected.map(|(key, text)| (key, text.to_owned())));
 }
