@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use crate::alarm::Alarm;
 use crate::audit::{Event, HandshakeEvent};
@@ -124,6 +124,9 @@ pub(crate) struct Driver {
     pub(crate) process: Arc<Process>,
     pub(crate) surroundings: Surroundings,
     peers: RefCell<HashMap<ConnectionId, Rc<Peer>>>,
+    /// Connections that begin or end. When thousands do at once, and each is a task that can run, whoever is served
+    /// would wait behind all of them: so most of them wait here instead.
+    turns: Semaphore,
     read_buffer: RefCell<Box<[u8]>>,
     /// There may be an entry for the log.
     append_due: Notify,
@@ -144,6 +147,9 @@ pub(crate) struct Driver {
     /// Rings when the core's timers have to be looked at.
     alarm: Alarm,
 }
+
+/// How many connections begin or end at a time, see [`Driver::turns`]: so few that nobody notices.
+const TURNS: usize = 8;
 
 /// What a connection's task was woken by.
 enum Woken {
@@ -178,6 +184,7 @@ impl Driver {
             durable: Cell::new(surroundings.durable),
             surroundings,
             peers: RefCell::new(HashMap::new()),
+            turns: Semaphore::new(TURNS),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
             append_due: Notify::new(),
             snapshot_due: Notify::new(),
@@ -235,14 +242,18 @@ impl Driver {
     /// partition it is, if it turns out to be a side connection.
     pub(crate) async fn connection(self: Rc<Self>, accepted: Accepted) -> Option<(u8, Accepted)> {
         let (address, identities) = (accepted.address, accepted.identities.clone());
+        let turn = self.turn().await;
         let connected = self.server.borrow_mut().connect(address, self.now());
         let (id, peer, mut reader) = self.connected(connected, accepted)?;
+        drop(turn);
         let mut first = [0; 4];
         let end = match self.read_exactly(&peer, &mut reader, &mut first).await {
             4 => self.begin_connection(id, &peer, &mut reader, first, address).await,
             _ => End::Gone,
         };
+        let turn = self.turn().await;
         self.disconnected(id);
+        drop(turn);
         let (socket, channel) = reunite(peer, reader)?;
         match end {
             End::Side(partition) => {
@@ -288,9 +299,19 @@ impl Driver {
             self.process.complaints.say(&what);
             return End::Gone;
         }
+        let turn = self.turn().await;
         // Looked at now: a length out of range ends the connection at once.
         self.hand_in(id, peer, &first);
-        self.serve(id, peer, reader).await
+        self.serve(id, peer, reader, turn).await
+    }
+
+    /// Waits until a connection may begin or end. `None` is none too: nobody waits for ever.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        let turn = self.turns.acquire().await.ok();
+        // Tasks that are woken by another one run before those whose sockets are ready. Those whose turns follow on
+        // one another would leave nothing to them: so each waits until sockets were looked at.
+        tokio::task::yield_now().await;
+        turn
     }
 
     /// What a connection that is over here still has to say, it says by itself.
@@ -308,7 +329,7 @@ impl Driver {
         let connected = self.server.borrow_mut().connect_side(accepted.address, self.now());
         let connected = connected.and_then(|connected| self.connected(connected, accepted));
         if let Some((id, peer, mut reader)) = connected {
-            let end = self.serve(id, &peer, &mut reader).await;
+            let end = self.serve(id, &peer, &mut reader, None).await;
             self.disconnected(id);
             if let (End::Farewell(output), Some((socket, channel))) = (end, reunite(peer, reader)) {
                 self.say_farewell(socket, channel, output);
@@ -367,7 +388,15 @@ impl Driver {
         filled
     }
 
-    async fn serve(&self, id: ConnectionId, peer: &Peer, reader: &mut OwnedReadHalf) -> End {
+    /// Serves a connection until it is over. It has its turn, if any, until its first bytes are handed in, and not
+    /// while these are not there.
+    async fn serve(
+        &self,
+        id: ConnectionId,
+        peer: &Peer,
+        reader: &mut OwnedReadHalf,
+        mut turn: Option<SemaphorePermit<'_>>,
+    ) -> End {
         loop {
             if peer.resume.take() {
                 peer.paused.set(false);
@@ -382,7 +411,11 @@ impl Driver {
             let carried = peer.carried();
             let woken = poll_fn(|context| {
                 let mut buffer = self.read_buffer.borrow_mut();
-                poll_read(context, peer, reader, &mut buffer[carried..])
+                let polled = poll_read(context, peer, reader, &mut buffer[carried..]);
+                if polled.is_pending() {
+                    turn = None;
+                }
+                polled
             })
             .await;
             if peer.blocked.get() {
@@ -393,6 +426,7 @@ impl Driver {
                 Woken::Read(Ok(len)) if len > 0 => {
                     // Nobody else has run since the read: the shared buffer still holds it.
                     self.take_in(id, peer, carried, len);
+                    turn = None;
                     if carried + len == READ_BUFFER_BYTES {
                         // There is more; others have their turn first.
                         tokio::task::yield_now().await;

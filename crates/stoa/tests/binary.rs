@@ -373,6 +373,22 @@ fn a_run_can_end_after_a_number_of_requests() {
 }
 
 #[test]
+fn sessions_whose_connections_break_at_once_come_back() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let line = format!("bench return --server {} --sessions 50 --after 0.1", server.address);
+    let report: Value = serde_json::from_str(&server.text(&format!("{line} --json"))).unwrap();
+    assert_eq!(
+        (&report["returned"], &report["lost"], &report["missing"]),
+        (&50.into(), &0.into(), &0.into())
+    );
+    assert!(report["seconds"].as_f64().unwrap() > 0.0);
+    assert!(server.text(&line).starts_with("50 of 50 sessions were back after"));
+    // Whoever is quiet for long would find that his session has expired.
+    assert_eq!(server.failure(&format!("{line} --timeout 4 --after 2")).0, 2);
+}
+
+#[test]
 fn what_is_on_disk_can_be_looked_into_and_damage_is_found() {
     let folder = TempDir::new().unwrap();
     let data = folder.path().to_str().unwrap();

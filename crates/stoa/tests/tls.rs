@@ -256,6 +256,9 @@ fn the_load_generator_goes_over_tls() {
         &secured
             .stoa("bench recipe --recipe counter --clients 2 --warmup 0.1 --duration 0.3 --server SERVER"),
     );
+    let back = succeeded(&secured.stoa("bench return --server SERVER --sessions 50 --after 0.1 --json"));
+    let back: serde_json::Value = serde_json::from_str(&back).unwrap();
+    assert_eq!((&back["returned"], &back["missing"]), (&50.into(), &0.into()), "{back}");
     let probe = succeeded(&secured.stoa("bench probe --sessions 2 --duration 0.3 --servers SERVER"));
     let last: serde_json::Value = serde_json::from_str(probe.lines().last().unwrap()).unwrap();
     assert!(last["writes"].as_u64().unwrap() > 0, "{probe}");

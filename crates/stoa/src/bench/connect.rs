@@ -53,22 +53,32 @@ pub(crate) fn connect(servers: &[Server], count: usize) -> Result<Vec<Stream>> {
 
 /// Opens connections, each with a new session, in turn to each of the servers.
 pub(crate) fn open_sessions(servers: &[Server], count: usize, timeout: Duration) -> Result<Vec<Stream>> {
+    Ok(open_known_sessions(servers, count, timeout)?.into_iter().map(|(stream, _)| stream).collect())
+}
+
+/// The same, with what each session is known by.
+pub(crate) fn open_known_sessions(
+    servers: &[Server],
+    count: usize,
+    timeout: Duration,
+) -> Result<Vec<(Stream, Identity)>> {
     allow_files(count as u64 + SPARE_FILES)?;
     let request = hello(Identity::NEW, timeout, 0);
     let mut in_turn = servers.iter().cycle();
-    let mut streams: Vec<Stream> = Vec::with_capacity(count);
+    let mut streams: Vec<(Stream, Identity)> = Vec::with_capacity(count);
     while streams.len() < count {
         let first = streams.len();
         for server in in_turn.by_ref().take(HANDSHAKES_AT_A_TIME.min(count - first)) {
             let mut stream = connect_one(server)?;
             stream.write_all(&request).context(format!("cannot send the handshake to {server}"))?;
-            streams.push(stream);
+            streams.push((stream, Identity::NEW));
         }
-        for stream in &mut streams[first..] {
+        for (stream, identity) in &mut streams[first..] {
             let response = read_response(stream).context("a server did not complete the handshake")?;
             if response.session_id == 0 {
                 return Err(Failure::failed("a server refused to open a session"));
             }
+            *identity = Identity { session_id: response.session_id, password: response.password };
         }
     }
     Ok(streams)

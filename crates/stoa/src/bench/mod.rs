@@ -6,6 +6,7 @@
 
 mod clear;
 mod clock;
+mod comeback;
 mod connect;
 mod distance;
 mod echo_server;
@@ -45,6 +46,8 @@ enum BenchCommand {
     Load(run::LoadArgs),
     /// Writes without a break through whatever server can be reached, and says when it could not
     Probe(probe::ProbeArgs),
+    /// Breaks the connections of many sessions at once, and has all of them come back
+    Return(comeback::ReturnArgs),
     /// Has clients coordinate: with a counter, a queue, a barrier or an election
     Recipe(recipe::RecipeArgs),
     /// Has clients want one lock, at random times, from any distance
@@ -61,6 +64,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
         None => run::run(&args.run),
         Some(BenchCommand::Load(load)) => run::load(load),
         Some(BenchCommand::Probe(probe)) => probe::run(probe),
+        Some(BenchCommand::Return(comeback)) => comeback::run(comeback),
         Some(BenchCommand::Recipe(recipe)) => recipe::run(recipe),
         Some(BenchCommand::Lock(lock)) => lock::run(lock),
         Some(BenchCommand::Smoke(smoke)) => smoke::run(smoke),

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use stoa_client::tls::{Tls, TlsStream};
 
 /// Where a server is, and how it is spoken with.
@@ -30,6 +32,22 @@ impl Server {
         let mut stream = Box::new(tls.begin(socket)?);
         stream.handshake()?;
         Ok(Stream::Tls(stream))
+    }
+
+    /// Begins to open a connection whose socket does not block. It is there when the socket has room; TLS is
+    /// agreed on while it is written to and read from.
+    pub(super) fn begin(&self) -> io::Result<Stream> {
+        let family = if self.address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &self.address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let socket = TcpStream::from(socket);
+        socket.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Stream::Plain(socket)) };
+        Ok(Stream::Tls(Box::new(tls.begin(socket)?)))
     }
 }
 
