@@ -44,7 +44,7 @@ use crate::sasl::ClientSasl;
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
-use crate::tls::{Accepted, Channel};
+use crate::tls::{self, Accepted, Channel};
 use crate::view::{Mode, SnapshotDone, Startup};
 use crate::words::{self, Word};
 
@@ -342,10 +342,23 @@ impl Driver {
         while filled < bytes.len() {
             match poll_fn(|context| poll_read(context, peer, reader, &mut bytes[filled..])).await {
                 Woken::Read(Ok(more)) if more > 0 => filled += more,
-                Woken::Read(_) | Woken::Other => break,
+                Woken::Read(read) => {
+                    self.complain_of_tls(peer, &read);
+                    break;
+                }
+                Woken::Other => break,
             }
         }
         filled
+    }
+
+    /// Says why a connection ends whose TLS went wrong after its handshake.
+    fn complain_of_tls(&self, peer: &Peer, read: &io::Result<usize>) {
+        if let (Err(error), Ok(address)) = (read, peer.writer.peer_addr())
+            && let Some(why) = tls::why(error)
+        {
+            self.process.complaints.say(&format!("connection from {address} closed: {why}"));
+        }
     }
 
     async fn serve(&self, id: ConnectionId, peer: &Peer, reader: &mut OwnedReadHalf) -> End {
@@ -381,7 +394,10 @@ impl Driver {
                 }
                 // It may still read what is there for it, although it has nothing more to say.
                 Woken::Read(Ok(_)) => return self.last_words(id, peer, false),
-                Woken::Read(Err(_)) => return End::Gone,
+                Woken::Read(failed) => {
+                    self.complain_of_tls(peer, &failed);
+                    return End::Gone;
+                }
                 Woken::Other => {}
             }
         }
