@@ -78,10 +78,9 @@ pub(crate) fn check<T>(
     let signers: Vec<_> =
         others.iter().filter(may_sign).map(|it| CertificateDer::from(it.as_ref())).collect();
     match by_webpki(&signers) {
-        Err(Error::InvalidCertificate(UnknownIssuer))
-            if signers.len() < others.len() && by_webpki(others).is_ok() =>
-        {
-            Err(Refusal::MayNotSign.into())
+        // With the others it fails for another reason, or for none but that they may not sign.
+        Err(Error::InvalidCertificate(UnknownIssuer)) if signers.len() < others.len() => {
+            by_webpki(others).and(Err(Refusal::MayNotSign.into()))
         }
         Err(Error::InvalidCertificate(BadSignature)) => {
             let is_small = is_signed_with_small_key(own, others, roots);

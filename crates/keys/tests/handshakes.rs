@@ -269,6 +269,16 @@ fn keys_are_for_what_their_usage_says() {
         refused(&below(&[DigitalSignature, CrlSign]), &trust),
         "its certificate is signed with one that may not sign others: its key usage lacks keyCertSign"
     );
+    // One that is no authority's is told so, whatever its key is for.
+    let mut middle = named("middle");
+    (middle.is_ca, middle.key_usages) = (IsCa::ExplicitNoCa, vec![DigitalSignature]);
+    let middle = CertifiedIssuer::signed_by(middle, KeyPair::generate().unwrap(), &root.0).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = named("leaf").signed_by(&key, &middle).unwrap();
+    assert_eq!(
+        refused(&store(&[leaf.der(), middle.der()], &key), &trust),
+        "its certificate is signed with one that is not an authority's (CA:TRUE)"
+    );
 }
 
 /// webpki says of both that the signature is wrong, as it does of a handshake that another key has signed.
