@@ -97,7 +97,8 @@ def test_a_second_flight_that_is_cut(tmp_path, world, version, long):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_first_flight_with_a_changed_byte(tmp_path, world, version, long):
-    """Whatever stands in it, there is an answer: the handshake's next messages, or an alert."""
+    """Whatever stands in it, there is an answer at once: the handshake's next messages, or an alert. Only who has TLS
+    1.2 and says that he takes no signature which the server can make finds the connection closed without one."""
     hello = Memory(world, version).step()
     with Secured(tmp_path, world, "--handshake-timeout", "1s") as secured:
         before = secured.memory_kib()
@@ -108,5 +109,9 @@ def test_a_first_flight_with_a_changed_byte(tmp_path, world, version, long):
             with connect(secured) as connection:
                 connection.sendall(changed)
                 answer = connection.recv(5)
-                assert answer[:1] in (b"\x15", b"\x16"), (at, answer)
+                if answer == b"":
+                    assert version == "1.2"
+                    secured.logged("incompatible signing key")
+                else:
+                    assert answer[:1] in (b"\x15", b"\x16"), (at, answer)
         survives(secured, world, before)

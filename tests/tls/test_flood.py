@@ -144,7 +144,8 @@ def test_more_than_may_be_under_way(tmp_path, world, count, record):
             begun = time.monotonic()
             with Crowd(secured, count, 2 * count // PER_ADDRESS, half):
                 record("seconds to open them", round(time.monotonic() - begun, 1))
-                eventually("the others are turned away", lambda: secured.counted("tls_handshake_exceeded") >= count - most)
+                exceeded = lambda: secured.counted("tls_handshake_exceeded")
+                eventually("the others are turned away", lambda: exceeded() >= count - most)
                 # There is no place for him either.
                 assert newcomer(secured) is None
                 secured.logged("too many TLS handshakes are under way (settings tls-max-handshakes, max-connec")
@@ -173,7 +174,8 @@ def test_more_than_one_address_may_have(tmp_path, world, count, record):
                 for _ in range(20):
                     newcomers.append(newcomer(secured))
                     time.sleep(0.05)
-                eventually("the others are turned away", lambda: secured.counted("tls_handshake_exceeded") >= count // 2)
+                exceeded = lambda: secured.counted("tls_handshake_exceeded")
+                eventually("the others are turned away", lambda: exceeded() >= count // 2)
             assert None not in newcomers
             record("handshake and get of a newcomer meanwhile, ms", sorted(newcomers)[10])
             eventually("nothing is under way", lambda: secured.counted("outstanding_tls_handshake") == 0)

@@ -61,9 +61,11 @@ def test_weak_suites_are_refused(tmp_path, world):
     }
     with Secured(tmp_path, world) as secured:
         for at, (suite, why) in enumerate(suites.items()):
-            answer, told = secured.s_client("-tls1_2", "-cipher", f"{suite}:@SECLEVEL=0", who=world.client)
+            only = ["-tls1_2", "-cipher", f"{suite}:@SECLEVEL=0"]
+            answer, told = secured.s_client(*only, who=world.client)
             assert answer == b"" and "alert handshake failure" in told, (suite, told)
-            eventually(f"it says why of {suite}:\n{secured.log}", lambda: secured.log.count("its TLS handshake failed") > at)
+            told_of = lambda: secured.log.count("its TLS handshake failed")
+            eventually(f"it says why of {suite}:\n{secured.log}", lambda: told_of() > at)
             assert why in secured.log.splitlines()[-1], suite
         assert secured.counted("unsuccessful_handshake") == len(suites)
 
@@ -119,7 +121,8 @@ def test_changes_of_keys_are_bounded(tmp_path, world):
         said = client.close()
         assert "KEYUPDATE" in said, said
         assert count >= 16, "a client may change its keys now and then"
-        secured.logged("after its TLS handshake: it breaks the rules of TLS (peer misbehaved: TooManyKeyUpdateRequests)")
+        secured.logged("after its TLS handshake: it breaks the rules of TLS")
+        secured.logged("TooManyKeyUpdateRequests")
         secured.lets_in(world.client, "-tls1_3")
 
 
