@@ -87,7 +87,8 @@ def test_a_second_flight_that_is_cut(tmp_path, world, version, long):
                 connection.sendall(client.step())
                 flight = client.answer(connection)
                 length = len(flight)
-                connection.sendall(flight[:at])
+                # Signatures are not all of one length: this one may be shorter than the one before.
+                connection.sendall(flight[: min(at, length - 1)])
                 leave(connection, at)
             at += step
         assert length > 500, "there is no certificate in it"
@@ -101,7 +102,7 @@ def test_a_first_flight_with_a_changed_byte(tmp_path, world, version, long):
     1.2 and says that he takes no signature which the server can make finds the connection closed without one."""
     hello = Memory(world, version).step()
     with Secured(tmp_path, world, "--handshake-timeout", "1s") as secured:
-        before = secured.memory_kib()
+        before, unanswered = secured.memory_kib(), 0
         # The lengths at its beginning are waited for; the others are what is looked at here.
         for at in range(9, len(hello), 1 if long else 5):
             changed = bytearray(hello)
@@ -109,9 +110,8 @@ def test_a_first_flight_with_a_changed_byte(tmp_path, world, version, long):
             with connect(secured) as connection:
                 connection.sendall(changed)
                 answer = connection.recv(5)
-                if answer == b"":
-                    assert version == "1.2"
-                    secured.logged("incompatible signing key")
-                else:
-                    assert answer[:1] in (b"\x15", b"\x16"), (at, answer)
+                unanswered += answer == b""
+                assert answer[:1] in (b"\x15", b"\x16", b""), (at, answer)
+        # The two bytes of the one signature.
+        assert unanswered <= (2 if version == "1.2" else 0)
         survives(secured, world, before)
