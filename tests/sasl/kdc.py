@@ -1,11 +1,17 @@
 """A realm of its own: MIT's KDC on a loopback port, with everything in one folder."""
 
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "kazoo"))
+
+from server_process import free_port
 
 REALM = "STOA.TEST"
 
@@ -42,9 +48,7 @@ KDC_CONF = """
 class Kdc:
     def __init__(self, more=""):
         self.folder = tempfile.mkdtemp(prefix="stoa-kdc-")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.environment = {
             **os.environ,
             "KRB5_CONFIG": self.path("krb5.conf"),

@@ -1,65 +1,16 @@
 """GSSAPI with the JDK's client and with pure-sasl, kazoo's, and MIT's KDC on a loopback port.
 
-Needs Java 17, the KDC and its tools (Debian: krb5-kdc, krb5-admin-server, krb5-user, libkrb5-dev), and the packages in
-requirements.txt and `kerberos`; without the last one the tests with pure-sasl are skipped.
+Needs Java 17, the KDC and its tools, and the packages in requirements.txt; `cargo xtask sasl` sees to that.
 """
 
-import importlib.util
 import os
 import sys
 import time
 import unittest
 
-from exchange import HERE, Server, with_java, with_pure_sasl
-from kdc import REALM, Kdc
-
-SERVER = """
-Server {{
-    com.sun.security.auth.module.Krb5LoginModule required
-    useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}";
-}};
-"""
-
-CLIENT = """
-Client {{
-    com.sun.security.auth.module.Krb5LoginModule required
-    useKeyTab=true keyTab="{keytab}" principal="{principal}" useTicketCache=false;
-}};
-"""
-
-NAME = "zookeeper/localhost"
-
-
-class World:
-    """A realm with two services and two clients."""
-
-    def __init__(self, more=""):
-        self.kdc = Kdc(more)
-        self.kdc.principal(NAME, "server.keytab")
-        self.kdc.principal("other/localhost", "server.keytab")
-        self.kdc.principal("bob", "bob.keytab")
-        self.kdc.principal("app/host.example", "app.keytab")
-        for name in ["bob", "app"]:
-            principal = {"bob": "bob", "app": "app/host.example"}[name]
-            self.kdc.write(f"{name}.conf", CLIENT.format(keytab=self.kdc.path(f"{name}.keytab"), principal=principal))
-
-    def server(self, *options, keytab="server.keytab", principal=f"{NAME}@{REALM}"):
-        return Server(SERVER.format(keytab=self.kdc.path(keytab), principal=principal), *options)
-
-    def java(self, server, *mutual, client="bob", service="zookeeper", asked="admin@X"):
-        options = [
-            f"-Djava.security.krb5.conf={self.kdc.path('krb5.conf')}",
-            f"-Djava.security.auth.login.config={self.kdc.path(client + '.conf')}",
-            "-Djavax.security.auth.useSubjectCredsOnly=true",
-        ]
-        return with_java(server, "GSSAPI", service, "localhost", asked, *mutual, options=options)
-
-    def pure_sasl(self, server):
-        self.kdc.run("kinit", "-kt", self.kdc.path("bob.keytab"), "bob")
-        os.environ.update(
-            {key: self.kdc.environment[key] for key in ["KRB5_CONFIG", "KRB5CCNAME"]})
-        return with_pure_sasl(server, "GSSAPI", "localhost")
-
+from exchange import HERE, with_java
+from kdc import REALM
+from realm import NAME, World
 
 class Kerberos(unittest.TestCase):
     @classmethod
@@ -117,7 +68,6 @@ class Kerberos(unittest.TestCase):
             server.again()
             self.assertEqual(self.world.java(server)[0], "done")
 
-    @unittest.skipUnless(importlib.util.find_spec("kerberos"), "the package kerberos is not installed")
     def test_pure_sasl(self):
         with self.world.server() as server:
             self.assertEqual(self.world.pure_sasl(server), ("done", f"bob@{REALM}", True))

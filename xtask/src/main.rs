@@ -43,6 +43,8 @@ cargo xtask COMMAND
   kill [--rounds N]           kill -9 under load, N times
   ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one, and metrics
                               beside those of Apache ZooKeeper
+  tls [PYTEST OPTIONS]        TLS with openssl, with bad certificates, and with half-open handshakes: 10,000 with --long
+  sasl [PYTEST OPTIONS]       logins by DIGEST-MD5 and Kerberos, good ones and hostile ones
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
@@ -133,6 +135,8 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
         }
         "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
+        "tls" => report.step("tls", || suites::tls(&arguments.rest())),
+        "sasl" => report.step("sasl", || suites::sasl(&arguments.rest())),
         "linearizable" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
             report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
@@ -198,6 +202,8 @@ fn everything(report: &mut Report) {
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));
     report.step("ensemble", || suites::ensemble(&[]));
+    report.step("tls", || suites::tls(&[]));
+    report.step("sasl", || suites::sasl(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
 }

@@ -32,6 +32,8 @@ const ENSEMBLE_LIMIT: Duration = Duration::from_secs(300);
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
 const JAVA_LIMIT: Duration = Duration::from_secs(1500);
 const GO_LIMIT: Duration = Duration::from_secs(300);
+const TLS_LIMIT: Duration = Duration::from_secs(600);
+const SASL_LIMIT: Duration = Duration::from_secs(600);
 const C_LIMIT: Duration = Duration::from_secs(120);
 const APT_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
@@ -257,6 +259,61 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
         .env(PEER_COMMAND, Against::ZooKeeper.member_command()?);
     let outcome = run::run(&mut pytest, ENSEMBLE_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// TLS with clients from elsewhere, and with hostile ones.
+pub(crate) fn tls(more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    install_missing(&[("openssl", "openssl")])?;
+    pytest(&mut python::command()?, "tls", more, TLS_LIMIT)
+}
+
+/// SASL in the same way, with a realm of Kerberos of its own.
+pub(crate) fn sasl(more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    install_missing(&[
+        ("krb5kdc", "krb5-kdc"),
+        ("kadmin.local", "krb5-admin-server"),
+        ("kinit", "krb5-user"),
+        // The Python package is built.
+        ("krb5-config", "libkrb5-dev"),
+        ("cc", "build-essential"),
+        ("java", "openjdk-17-jdk-headless"),
+    ])?;
+    let mut build = Command::new("cargo");
+    build
+        .args(["build", "--quiet", "--package", "stoa-sasl", "--example", "accept"])
+        .current_dir(workspace::root());
+    run::must(&mut build, BUILD_LIMIT)?;
+    let accept = workspace::target().join("debug").join("examples").join("accept");
+    pytest(python::command_for("sasl")?.env("SASL_ACCEPT", accept), "sasl", more, SASL_LIMIT)
+}
+
+/// A suite whose tests start servers of Stoa as they need them.
+fn pytest(python: &mut Command, suite: &str, more: &[String], limit: Duration) -> Result<Tally, String> {
+    python
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "5"])
+        .args(["--numprocesses", "2", "--dist", "loadscope"])
+        .args(more)
+        .arg(workspace::suite(suite))
+        .current_dir(workspace::target())
+        .env(SERVER_COMMAND, Against::Stoa.command(&peer::config())?);
+    let outcome = run::run(python, limit)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// Installs the Debian package of each command that there is not.
+fn install_missing(commands: &[(&str, &str)]) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian has what only root needs where others do not look.
+    let folders: Vec<_> =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(Into::into)).collect();
+    for (command, package) in commands {
+        if !folders.iter().any(|folder| folder.join(command).is_file()) {
+            install(&format!("the command {command}"), package)?;
+        }
+    }
+    Ok(())
 }
 
 /// Has processes take one lock in all ways, and breaks them, the ensemble and the links between them.

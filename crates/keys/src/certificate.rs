@@ -2,11 +2,20 @@
 
 use crate::KeyError;
 use crate::der::{
-    self, BIT_STRING, GENERALIZED_TIME, OCTET_STRING, OID, Reader, SEQUENCE, UTC_TIME, Value, context,
+    self, BIT_STRING, BOOLEAN, GENERALIZED_TIME, OCTET_STRING, OID, Reader, SEQUENCE, UTC_TIME, Value,
+    context,
 };
 
 /// 2.5.29.17, subjectAltName.
 const ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// 2.5.29.15, keyUsage, and two of its bits.
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+const DIGITAL_SIGNATURE: u8 = 0x80;
+const KEY_CERT_SIGN: u8 = 0x04;
+
+/// 1.2.840.113549.1.1.1, rsaEncryption.
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 
 /// The parts of one certificate. Its signature is not checked.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +30,8 @@ pub(crate) struct Certificate<'a> {
     pub(crate) key: PublicKey<'a>,
     /// Whether it says for which hosts it is, which its subject then does not.
     pub(crate) has_alternative_name: bool,
+    /// The first eight bits of what its key may be used for, where it says so.
+    key_usage: Option<u8>,
 }
 
 /// SubjectPublicKeyInfo.
@@ -35,6 +46,17 @@ pub(crate) struct PublicKey<'a> {
 impl<'a> PublicKey<'a> {
     pub(crate) fn of(mut info: Reader<'a>) -> Result<Self, KeyError> {
         Ok(Self { algorithm: info.take(SEQUENCE)?, bits: info.take(BIT_STRING)? })
+    }
+
+    /// How long an RSA key is; `None` of any other.
+    pub(crate) fn rsa_bits(&self) -> Option<usize> {
+        if Reader(self.algorithm).take(OID) != Ok(RSA) {
+            return None;
+        }
+        let modulus = Reader(self.bits.get(1..)?).inside(SEQUENCE).ok()?.take(der::INTEGER).ok()?;
+        let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
+        let first = modulus.get(zeros)?;
+        Some((modulus.len() - zeros) * 8 - first.leading_zeros() as usize)
     }
 }
 
@@ -61,18 +83,41 @@ impl<'a> Certificate<'a> {
         let subject = to_sign.value()?;
         subject.expect(SEQUENCE)?;
         let key = PublicKey::of(to_sign.inside(SEQUENCE)?)?;
-        let mut has_alternative_name = false;
+        let (mut has_alternative_name, mut key_usage) = (false, None);
         while !to_sign.is_empty() {
             let value = to_sign.value()?;
             if value.tag == context(3) {
                 let mut extensions = Reader(value.content).inside(SEQUENCE)?;
                 while !extensions.is_empty() {
-                    has_alternative_name |= extensions.inside(SEQUENCE)?.take(OID)? == ALTERNATIVE_NAME;
+                    let mut extension = extensions.inside(SEQUENCE)?;
+                    let id = extension.take(OID)?;
+                    has_alternative_name |= id == ALTERNATIVE_NAME;
+                    if id == KEY_USAGE {
+                        // Where it cannot be read it allows nothing.
+                        key_usage = Some(usages(extension).unwrap_or(0));
+                    }
                 }
             }
         }
-        Ok(Self { issuer: issuer.whole, subject: subject.whole, valid, key, has_alternative_name })
+        Ok(Self { issuer: issuer.whole, subject: subject.whole, valid, key, has_alternative_name, key_usage })
     }
+
+    /// Whether its key may sign other certificates, as far as its key usage says.
+    pub(crate) fn may_sign_certificates(&self) -> bool {
+        self.key_usage.is_none_or(|usage| usage & KEY_CERT_SIGN != 0)
+    }
+
+    /// Whether its key may sign handshakes, in the same way.
+    pub(crate) fn may_sign_handshakes(&self) -> bool {
+        self.key_usage.is_none_or(|usage| usage & DIGITAL_SIGNATURE != 0)
+    }
+}
+
+/// The first eight bits of a keyUsage; `extension` is what follows its OID.
+fn usages(mut extension: Reader<'_>) -> Option<u8> {
+    extension.optional(BOOLEAN).ok()?;
+    let bits = Reader(extension.take(OCTET_STRING).ok()?).take(BIT_STRING).ok()?;
+    bits.get(1).copied()
 }
 
 /// A time of RFC 5280, 4.1.2.5: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.

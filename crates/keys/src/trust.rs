@@ -21,7 +21,7 @@ use rustls::{
 
 use crate::certificate::Certificate;
 use crate::der::{Reader, SEQUENCE};
-use crate::{KeyError, pem};
+use crate::{KeyError, pem, refusal};
 
 /// The longest file with lists of revoked certificates, in bytes.
 const LISTS_MAX: usize = 16 << 20;
@@ -203,7 +203,10 @@ impl ClientCertVerifier for ClientTrust {
     ) -> Result<ClientCertVerified, Error> {
         match &self.trusted {
             Some(trusted) if trusted.has(own, now)? => Ok(ClientCertVerified::assertion()),
-            _ => self.webpki.verify_client_cert(own, others, now),
+            Some(trusted) => refusal::check((own, others), &trusted.roots, |signers| {
+                self.webpki.verify_client_cert(own, signers, now)
+            }),
+            None => self.webpki.verify_client_cert(own, others, now),
         }
     }
 
@@ -213,7 +216,8 @@ impl ClientCertVerifier for ClientTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, certificate, signature)
+        let verified = self.webpki.verify_tls12_signature(message, certificate, signature);
+        verified.map_err(|error| refusal::of_handshake(error, certificate))
     }
 
     fn verify_tls13_signature(
@@ -222,7 +226,8 @@ impl ClientCertVerifier for ClientTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, certificate, signature)
+        let verified = self.webpki.verify_tls13_signature(message, certificate, signature);
+        verified.map_err(|error| refusal::of_handshake(error, certificate))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -293,7 +298,13 @@ impl ServerCertVerifier for ServerTrust {
         let checked = if self.trusted.has(own, now)? {
             ParsedCertificate::try_from(own).and_then(|parsed| verify_server_name(&parsed, host))
         } else {
-            self.webpki.verify_server_cert(own, others, host, ocsp, now).map(drop)
+            let of_another = refusal::check((own, others), &self.trusted.roots, |signers| {
+                match self.webpki.verify_server_cert(own, signers, host, ocsp, now) {
+                    Err(error) if is_of_another(&error) => Ok(Some(error)),
+                    checked => checked.map(|_| None),
+                }
+            })?;
+            of_another.map_or(Ok(()), Err)
         };
         match checked {
             Err(error) if is_of_another(&error) && (!self.checks_host || is_host_of(own, host)) => {}
@@ -308,7 +319,8 @@ impl ServerCertVerifier for ServerTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, certificate, signature)
+        let verified = self.webpki.verify_tls12_signature(message, certificate, signature);
+        verified.map_err(|error| refusal::of_handshake(error, certificate))
     }
 
     fn verify_tls13_signature(
@@ -317,7 +329,8 @@ impl ServerCertVerifier for ServerTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, certificate, signature)
+        let verified = self.webpki.verify_tls13_signature(message, certificate, signature);
+        verified.map_err(|error| refusal::of_handshake(error, certificate))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -1,12 +1,21 @@
 //! Why TLS did not come about, in plain words.
 
-use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible};
+use rustls::{
+    AlertDescription, CertRevocationListError, CertificateError, Error, OtherError, PeerIncompatible,
+};
+
+use crate::refusal::Refusal;
 
 /// What an error means, for a line in a log: who is at fault shows in its beginning. `its` is the other side's.
 pub fn why(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),
         Error::NoCertificatesPresented => "it has shown no certificate, and one is needed".to_owned(),
+        Error::InvalidCertRevocationList(CertRevocationListError::IssuerInvalidForCrl) => {
+            "the list that says whether its certificate is revoked is signed by one that may not: its key usage lacks \
+             cRLSign"
+                .to_owned()
+        }
         Error::InvalidCertRevocationList(error) => {
             format!("a list of revoked certificates cannot be used: {error:?}")
         }
@@ -43,21 +52,20 @@ fn certificate(error: &CertificateError) -> String {
             "the list that says whether its certificate is revoked is out of date"
         }
         E::BadSignature => {
-            "the signature on its certificate is wrong: is it from another authority of that name?"
+            "what it has signed in the handshake is wrong: its key does not belong to its certificate"
         }
         E::NotValidForName | E::NotValidForNameContext { .. } => "its certificate is for another host",
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             "its certificate is for another use: its extended key usage lacks what is needed here (clientAuth of \
              a client, serverAuth of a server)"
         }
-        E::UnhandledCriticalExtension => "its certificate has a critical extension that is not known",
         E::UnsupportedSignatureAlgorithmContext { .. }
         | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "its certificate is signed in a way that is not accepted (such as SHA-1, MD5, or RSA with fewer than \
-             2,048 bits)"
+            "its certificate is signed in a way that is not accepted (such as SHA-1 or MD5)"
         }
         E::Other(OtherError(other)) => match other.downcast_ref::<webpki::Error>() {
             Some(error) => return of_webpki(error),
+            None if other.is::<Refusal>() => return other.to_string(),
             None => return format!("its certificate is refused: {other}"),
         },
         _ => return format!("its certificate is refused: {error}"),
@@ -83,6 +91,7 @@ fn of_webpki(error: &webpki::Error) -> String {
             "the chain of its certificate takes too long to check"
         }
         E::NameConstraintViolation => "its certificate has a name that its authority may not give",
+        E::UnsupportedCriticalExtension => "its certificate has a critical extension that is not known",
         E::UnsupportedCertVersion => "its certificate is none of version 3 of X.509",
         _ => return format!("its certificate is refused: {error}"),
     };
@@ -137,6 +146,9 @@ fn incompatible(what: &PeerIncompatible) -> String {
         | P::Tls12NotOffered
         | P::Tls12NotOfferedOrEnabled
         | P::ServerTlsVersionIsDisabledByOurConfig => "it has no protocol in common with us",
+        P::SignatureAlgorithmsExtensionRequired => {
+            "it does not say which signatures it takes, as all do that have TLS 1.2 or newer: is it older?"
+        }
         _ => return format!("it cannot be understood ({what:?})"),
     };
     text.to_owned()

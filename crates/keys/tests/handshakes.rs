@@ -5,10 +5,16 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::internal::msgs::codec::Codec as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier as _;
+use rustls::{
+    ClientConnection, DigitallySignedStruct, Error, HandshakeKind, ProtocolVersion, ServerConnection,
+    SignatureScheme,
+};
 use stoa_keys::{
     Choice, ClientTrust, Demand, KeyError, KeyStore, Revocation, ServerTrust, Unknown, client_config,
     key_store, revocation_lists, server_config, trust_store, why,
@@ -229,6 +235,90 @@ fn certificates_for_another_use_are_refused() {
     );
     assert_eq!(comes_in(Some(&of(std::slice::from_ref(&client))), &trust), Ok(1));
     assert_eq!(comes_in(Some(&of(&[server, client])), &trust), Ok(1));
+}
+
+/// RFC 5280, 4.2.1.3, which webpki leaves out and Java does not.
+#[test]
+fn keys_are_for_what_their_usage_says() {
+    use KeyUsagePurpose::{CrlSign, DigitalSignature, KeyCertSign, KeyEncipherment};
+    let root = Authority::new("root");
+    let trust = needs(&[root.der()]);
+    let of = |usages: &[KeyUsagePurpose]| root.signs(|it| it.key_usages = usages.to_vec());
+    assert_eq!(comes_in(Some(&of(&[DigitalSignature])), &trust), Ok(1));
+    assert_eq!(comes_in(Some(&of(&[KeyEncipherment, DigitalSignature])), &trust), Ok(1));
+    let other_use = "its certificate is for another use: its key usage lacks digitalSignature";
+    assert_eq!(refused(&of(&[KeyEncipherment]), &trust), other_use);
+    assert_eq!(
+        connects(&of(&[KeyEncipherment]), &[root.der()], true, "localhost"),
+        Err(other_use.to_owned())
+    );
+    // Whatever the host is.
+    assert_eq!(connects(&of(&[KeyEncipherment]), &[root.der()], false, "other"), Err(other_use.to_owned()));
+    assert_eq!(connects(&of(&[DigitalSignature]), &[root.der()], false, "other"), Ok(()));
+
+    let below = |usages: &[KeyUsagePurpose]| {
+        let mut middle = authority_params("middle");
+        middle.key_usages = usages.to_vec();
+        let middle = CertifiedIssuer::signed_by(middle, KeyPair::generate().unwrap(), &root.0).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let leaf = named("leaf").signed_by(&key, &middle).unwrap();
+        store(&[leaf.der(), middle.der()], &key)
+    };
+    assert_eq!(comes_in(Some(&below(&[KeyCertSign])), &trust), Ok(2));
+    assert_eq!(
+        refused(&below(&[DigitalSignature, CrlSign]), &trust),
+        "its certificate is signed with one that may not sign others: its key usage lacks keyCertSign"
+    );
+    // One that is no authority's is told so, whatever its key is for.
+    let mut middle = named("middle");
+    (middle.is_ca, middle.key_usages) = (IsCa::ExplicitNoCa, vec![DigitalSignature]);
+    let middle = CertifiedIssuer::signed_by(middle, KeyPair::generate().unwrap(), &root.0).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = named("leaf").signed_by(&key, &middle).unwrap();
+    assert_eq!(
+        refused(&store(&[leaf.der(), middle.der()], &key), &trust),
+        "its certificate is signed with one that is not an authority's (CA:TRUE)"
+    );
+}
+
+/// webpki says of both that the signature is wrong, as it does of a handshake that another key has signed.
+#[test]
+fn small_keys_are_told_from_wrong_signatures() {
+    let chain = |name: &str| {
+        let text = std::fs::read(format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        trust_store(&text, None).unwrap()
+    };
+    // The first certificate is signed by the second one, whose key has 1,024 bits.
+    let small = chain("small.pem");
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
+    let error = needs(&small[1..]).verify_client_cert(&small[0], &[], now).unwrap_err();
+    assert_eq!(
+        why(&error),
+        "the RSA key of its certificate, or of one that signed it, has fewer than 2,048 bits"
+    );
+    // A signature that nobody looks at, by such a key.
+    let authority = Authority::new("a");
+    let trust = needs(&[authority.der()]);
+    let said = trust.verify_tls13_signature(b"said", &small[1], &signed(SignatureScheme::RSA_PSS_SHA256));
+    assert_eq!(why(&said.unwrap_err()), why(&error));
+    let own = authority.signs(|_| ());
+    let said = trust.verify_tls13_signature(
+        b"said",
+        &own.chain()[0],
+        &signed(SignatureScheme::ECDSA_NISTP256_SHA256),
+    );
+    assert_eq!(
+        why(&said.unwrap_err()),
+        "what it has signed in the handshake is wrong: its key does not belong to its certificate"
+    );
+}
+
+/// A signature that is none, as it comes in a handshake.
+fn signed(scheme: SignatureScheme) -> DigitallySignedStruct {
+    let mut bytes = u16::from(scheme).to_be_bytes().to_vec();
+    bytes.extend([0, 128]);
+    bytes.extend([7; 128]);
+    DigitallySignedStruct::read(&mut rustls::internal::msgs::codec::Reader::init(&bytes)).unwrap()
 }
 
 #[test]

@@ -164,13 +164,15 @@ impl Service {
             let context = Context::new(suite, key, authenticator.number, authenticator.number);
             return Ok(Accepted { name, context, reply: None });
         }
-        let [a, b, c, d, ..] = random;
-        let own_number = u32::from_be_bytes([a, b, c, d]) >> 2;
-        let part = message::reply_part(&authenticator, own_number);
+        // A key of the server's own, new for each login: what was overheard of another one says nothing with it, also
+        // where the server has forgotten that, in a restart.
+        let own_key = &random[..suite.cipher().key_size()];
+        let part = message::reply_part(&authenticator, (u32::from(u8::from(&suite)), own_key));
         let sealed =
             session.cipher().encrypt(&ticket.key, AP_REP_ENC, &part).map_err(|error| error.to_string())?;
         let reply = message::reply(u32::from(u8::from(&session)), &sealed);
-        let context = Context::new(suite, key, own_number, authenticator.number);
+        let context =
+            Context::new(suite, own_key.to_vec(), authenticator.number, authenticator.number).with_own_key();
         Ok(Accepted { name, context, reply: Some(reply) })
     }
 

@@ -19,7 +19,7 @@ impl TlsFailure {
         let why = stoa_keys::why(&error);
         let what = match &error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => format!("{why}: {TRUST}"),
-            Error::InvalidCertificate(CertificateError::BadSignature) => {
+            error if stoa_keys::is_wrongly_signed(error) => {
                 format!("its certificate is signed by another authority of the trusted one's name: {TRUST}")
             }
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {

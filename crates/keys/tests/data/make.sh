@@ -109,9 +109,14 @@ encrypted encrypted-md5.pem -v1 PBE-MD5-DES -provider legacy -provider default
 { cat leaf.pem; cat rsa.key; } > unfit.pem
 openssl req -x509 -new -newkey rsa:1024 -noenc -days 36500 -subj /CN=short -keyout short.key -out short.crt 2> /dev/null
 cat short.key short.crt > short.pem
+openssl req -x509 -new -newkey rsa:1024 -noenc -days 36500 -subj /CN=small -keyout small.key -out small.crt 2> /dev/null
+openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /CN=client -keyout of-small.key -out of-small.csr 2> /dev/null
+printf 'extendedKeyUsage=clientAuth\n' > of-small.ext
+openssl x509 -req -in of-small.csr -CA small.crt -CAkey small.key -days 36500 -extfile of-small.ext -out of-small.crt 2> /dev/null
+cat of-small.crt small.crt > small.pem
 openssl x509 -in leaf.pem -outform DER -out leaf.der
 mv leaf.key leaf-key.pem
-rm -f -- *.key short.crt rsa-leaf.pem
+rm -f -- *.key short.crt small.crt small.srl of-small.* rsa-leaf.pem
 
 # Names as Java sees them.
 java Names.java names 1 300 > names.txt

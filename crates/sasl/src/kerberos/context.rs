@@ -14,6 +14,8 @@ const ACCEPTOR_SUBKEY: u8 = 4;
 pub(crate) struct Context {
     suite: CipherSuite,
     key: Vec<u8>,
+    /// That of the flags of all tokens which says whose key it is: the server has made it, or not.
+    key_flag: u8,
     /// The number of the next token of each.
     own_number: u32,
     client_number: u32,
@@ -21,12 +23,17 @@ pub(crate) struct Context {
 
 impl Context {
     pub(super) fn new(suite: CipherSuite, key: Vec<u8>, own_number: u32, client_number: u32) -> Self {
-        Self { suite, key, own_number, client_number }
+        Self { suite, key, key_flag: 0, own_number, client_number }
+    }
+
+    /// The same with a key that the server has made: both have to use it then (RFC 4121, 2).
+    pub(super) fn with_own_key(self) -> Self {
+        Self { key_flag: ACCEPTOR_SUBKEY, ..self }
     }
 
     /// Wraps what is for the client.
     pub(crate) fn wrap(&mut self, payload: &[u8]) -> Result<Vec<u8>, String> {
-        let mut header = header(SENT_BY_ACCEPTOR, self.own_number);
+        let mut header = header(SENT_BY_ACCEPTOR | self.key_flag, self.own_number);
         self.own_number = self.own_number.wrapping_add(1);
         let checksum = self.checksum(ACCEPTOR_SEAL, payload, &header)?;
         header[5] = u8::try_from(checksum.len()).map_err(|_| "a checksum is too long".to_owned())?;
@@ -43,7 +50,7 @@ impl Context {
         if flags & SENT_BY_ACCEPTOR != 0 {
             return Err("the client's wrap token says that it is the server's".to_owned());
         }
-        if flags & (SEALED | ACCEPTOR_SUBKEY) != 0 {
+        if flags & (SEALED | ACCEPTOR_SUBKEY) != self.key_flag {
             return Err(
                 "the client's wrap token is sealed, or made with a key that was not agreed upon".to_owned()
             );
@@ -125,6 +132,16 @@ mod tests {
         for flags in 1..8 {
             assert!(context.unwrap(&token(flags, 9, 0)).is_err(), "{flags}");
         }
+    }
+
+    #[test]
+    fn who_was_given_a_key_has_to_use_it() {
+        let context = || context().with_own_key();
+        assert_eq!(context().unwrap(&token(ACCEPTOR_SUBKEY, 7, 0)).unwrap(), b"payload");
+        for flags in (0..8).filter(|flags| *flags != ACCEPTOR_SUBKEY) {
+            assert!(context().unwrap(&token(flags, 7, 0)).is_err(), "{flags}");
+        }
+        assert_eq!(context().wrap(b"").unwrap()[2], SENT_BY_ACCEPTOR | ACCEPTOR_SUBKEY);
     }
 
     #[test]

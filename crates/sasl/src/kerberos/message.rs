@@ -60,7 +60,11 @@ impl<'a> ApReq<'a> {
     /// When it is not of Kerberos, or asks for what is not done here.
     pub(super) fn parse(token: &'a [u8]) -> Result<Self, String> {
         let malformed = |_| "the first token is no AP-REQ of Kerberos".to_owned();
-        let content = Der(token).take(0x60).map_err(malformed)?;
+        let mut all = Der(token);
+        let content = all.take(0x60).map_err(malformed)?;
+        if !all.0.is_empty() {
+            return Err("something follows the AP-REQ in the first token".to_owned());
+        }
         let Some(rest) = content.0.strip_prefix(&KERBEROS) else {
             return Err("the first token is of another mechanism than Kerberos (SPNEGO?)".to_owned());
         };
@@ -177,13 +181,16 @@ impl<'a> Authenticator<'a> {
 }
 
 /// What proves to a client that the server could read its authenticator, to be encrypted.
-pub(super) fn reply_part(authenticator: &Authenticator<'_>, number: u32) -> Vec<u8> {
+/// `key` is the type and the bytes of the server's key for what follows; it counts its tokens as the client does.
+pub(super) fn reply_part(authenticator: &Authenticator<'_>, (etype, key): (u32, &[u8])) -> Vec<u8> {
+    let key = put_sequence(&[put_field(0, &put_number(etype)), put_field(1, &put_octets(key))]);
     put_message(
         AP_REP_PART,
         &[
             put_field(0, &put_time(authenticator.time)),
             put_field(1, &put_integer_bytes(authenticator.microseconds)),
-            put_field(3, &put_number(number)),
+            put_field(2, &key),
+            put_field(3, &put_number(authenticator.number)),
         ],
     )
 }

@@ -188,6 +188,7 @@ fn recorded_clients_are_let_in_while_their_time_is() {
             let _ = service.accept(&bad, now_ms, [9; 32]);
             assert!(service.accept(&token[..at], now_ms, [9; 32]).is_err());
         }
+        assert!(service.accept(&[token, b"\0"].concat(), now_ms, [9; 32]).err().unwrap().contains("follows"));
     }
 }
 
@@ -247,9 +248,20 @@ fn other_realms_on_the_way_have_to_be_checked_by_a_kdc() {
 fn who_wants_proof_gets_it() {
     for client in [Client { gss_flags: MUTUAL, ..client() }, Client { options: 1 << 29, ..client() }] {
         let reply = accept(&client).ok().unwrap().reply.unwrap();
-        assert_eq!(reply[2..15], [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2, 2, 0]);
+        assert_eq!(reply[3..16], [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2, 2, 0]);
     }
     assert_eq!(accept(&client()).ok().unwrap().reply, None);
+}
+
+/// What a client says in one login is worth nothing in another one, even if the server has forgotten the first.
+#[test]
+fn each_login_of_who_wants_proof_has_a_key_of_its_own() {
+    let client = Client { gss_flags: MUTUAL, ..client() };
+    let token = client.token();
+    let context = |random| service().accept(&token, NOW_MS, random).ok().unwrap().context;
+    let said = |mut context: Context| context.wrap(b"said").unwrap();
+    assert_eq!(said(context([9; 32])), said(context([9; 32])));
+    assert_ne!(said(context([9; 32])), said(context([8; 32])));
 }
 
 /// Whoever has a ticket may encrypt what it likes.

@@ -191,7 +191,10 @@ fn tls_failed(error: &io::Error) -> String {
     };
     let way_out = match error {
         // The signature is wrong where another authority has the same name.
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+        error
+            if *error == Error::InvalidCertificate(CertificateError::UnknownIssuer)
+                || stoa_keys::is_wrongly_signed(error) =>
+        {
             "all servers need certificates from the authority in peer-tls-authority".to_owned()
         }
         Error::InvalidCertificate(

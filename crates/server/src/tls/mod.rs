@@ -120,6 +120,12 @@ pub(crate) fn identities(
     Ok(rank.into_iter().chain([identity("x509")]).collect())
 }
 
+/// What is wrong with the TLS of somebody whose handshake is done; `None` where the socket has failed.
+pub(crate) fn why(error: &io::Error) -> Option<String> {
+    let tls = error.get_ref()?.downcast_ref()?;
+    Some(format!("after its TLS handshake: {}", stoa_keys::why(tls)))
+}
+
 /// How what a server shows its clients, and asks of them, is made from the files.
 fn for_clients(
     settings: &Settings,
