@@ -1,6 +1,7 @@
 """Patroni, which elects the leader of a cluster of PostgreSQL in ZooKeeper, with certificates and ACLs."""
 
 import contextlib
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -152,8 +153,8 @@ def test_leaders_change_and_servers_crash():
 def hand_over(first, other):
     """As an operator does, whose tool comes in with the same certificate."""
     words = ["switchover", SCOPE, "--leader", first.name, "--candidate", other.name, "--force"]
-    command = [sys.executable, "-m", "patroni.ctl", "-c", str(first.config), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    program = pathlib.Path(sys.executable).with_name("patronictl")
+    done = subprocess.run([program, "-c", first.config, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
