@@ -123,6 +123,7 @@ func dialTLS(address string, config *tls.Config) (*zk.Conn, <-chan zk.Event, err
 }
 
 func TestTLSBesideClientsInTheClear(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	s := serverWith(t, a.settings(t)+"client.portUnification=true\n")
 	conn, events := connectTLS(t, s.address(), a.config(a.sign(t, "app")))
@@ -147,6 +148,7 @@ func TestTLSOnAPortOfItsOwn(t *testing.T) {
 	if strings.Contains(os.Getenv("SERVER_COMMAND"), "launch.py") {
 		t.Skip("three servers on one machine would have one port")
 	}
+	t.Parallel()
 	a := newAuthority(t)
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)

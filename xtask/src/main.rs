@@ -41,6 +41,8 @@ cargo xtask COMMAND
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
+  programs [--long] [PYTEST OPTIONS]
+                              Kafka, Patroni and Curator with an ensemble whose doors are locked
   ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one, and metrics
                               beside those of Apache ZooKeeper
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
@@ -132,6 +134,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
         }
+        "programs" => {
+            let long = arguments.flag("--long");
+            report.step("programs", || suites::programs(long, &arguments.rest()));
+        }
         "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
         "linearizable" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
@@ -194,6 +200,7 @@ fn everything(report: &mut Report) {
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
     report.step("java with partitions", || suites::java_with_partitions(PARTITIONS));
+    report.step("programs", || suites::programs(false, &[]));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));

@@ -27,12 +27,17 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 /// tests of its clients ask for that. The C client tests what Stoa does by itself.
 const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
 
+/// Where programs in Java lie.
+const KAFKA_JARS: &str = "KAFKA_JARS";
+const CURATOR_JARS: &str = "CURATOR_JARS";
+
 const BENCHES_LIMIT: Duration = Duration::from_secs(60);
 const ENSEMBLE_LIMIT: Duration = Duration::from_secs(300);
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
 const JAVA_LIMIT: Duration = Duration::from_secs(1500);
 const GO_LIMIT: Duration = Duration::from_secs(300);
 const C_LIMIT: Duration = Duration::from_secs(120);
+const PROGRAMS_LIMIT: Duration = Duration::from_secs(900);
 const APT_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -256,6 +261,35 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
         .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
         .env(PEER_COMMAND, Against::ZooKeeper.member_command()?);
     let outcome = run::run(&mut pytest, ENSEMBLE_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
+/// Programs that people run on ZooKeeper, with an ensemble whose doors are locked.
+pub(crate) fn programs(long: bool, more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    let folder = workspace::suite("programs");
+    let kafka = peer::fetch_into("kafka", &folder.join("kafka"))?;
+    let curator = peer::fetch_into("curator", &folder.join("curator"))?;
+    if !Path::new("/usr/lib/postgresql").exists() {
+        install("PostgreSQL", "postgresql")?;
+    }
+    if long && !Path::new("/usr/sbin/krb5kdc").exists() {
+        install("MIT's KDC", "krb5-kdc")?;
+        install("its administration", "krb5-admin-server")?;
+    }
+    let mut pytest = python::of_programs()?;
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "10"])
+        // Of a package that reads its files in an old way.
+        .args(["-W", "ignore::DeprecationWarning"])
+        .args(long.then_some("--long"))
+        .args(more)
+        .arg(folder)
+        .current_dir(workspace::target())
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
+        .env(KAFKA_JARS, kafka)
+        .env(CURATOR_JARS, curator);
+    let outcome = run::run(&mut pytest, PROGRAMS_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
