@@ -1,4 +1,7 @@
-"""Processes with Curator's recipes, with an ensemble whose doors are locked. CURATOR_JARS is the folder with the jars."""
+"""Processes with Curator's recipes, with an ensemble whose doors are locked.
+
+CURATOR_JARS is the folder with the jars.
+"""
 
 import os
 import pathlib
@@ -12,7 +15,9 @@ from doors import PASSWORD, Guarded, eventually, login, passwords, tls
 from kdc import REALM, Kdc
 
 PROGRAM = pathlib.Path(__file__).with_name("Recipes.java")
-JAVA = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+# They share a machine with three servers.
+JAVA = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 NAMES = ("one", "two", "three")
 ROUNDS = 60
 # ZooKeeper's client has no DIGEST-MD5 otherwise.
@@ -44,7 +49,7 @@ class Process:
         self.output = ensemble.folder / f"{name}.out"
         jars = os.path.join(os.environ["CURATOR_JARS"], "*")
         words = [ensemble.addresses, name, number, str(ROUNDS), str(len(NAMES) - 1)]
-        command = [*JAVA, *settings, "-cp", jars, PROGRAM, *words]
+        command = [*JAVA, QUIET, *settings, "-cp", jars, PROGRAM, *words]
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output

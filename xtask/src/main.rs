@@ -134,10 +134,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
         }
-        "programs" => {
-            let long = arguments.flag("--long");
-            report.step("programs", || suites::programs(long, &arguments.rest()));
-        }
+        "programs" => report.step("programs", || suites::programs(arguments)),
         "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
         "linearizable" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
@@ -200,7 +197,7 @@ fn everything(report: &mut Report) {
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
     report.step("java with partitions", || suites::java_with_partitions(PARTITIONS));
-    report.step("programs", || suites::programs(false, &[]));
+    report.step("programs", || suites::programs(Arguments::new([])));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));

@@ -45,9 +45,8 @@ pub(crate) fn command() -> Result<Command, String> {
     Ok(started(&interpreter()?, &["kazoo", "kill"]))
 }
 
-/// The same for programs that run on Stoa, with the modules that start ensembles and the realm of Kerberos. It is
-/// the system's where there is one: who is root starts `PostgreSQL` as another user, who cannot read what lies in root's
-/// home.
+/// The same for programs that run on Stoa, with the modules that start ensembles and the realm of Kerberos. It is the
+/// system's where there is one: root starts `PostgreSQL` as another user, who cannot read what lies in root's home.
 pub(crate) fn of_programs() -> Result<Command, String> {
     let base = Path::new(OF_THE_SYSTEM);
     let base = if base.exists() { base } else { Path::new("python3") };

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::against::Against;
+use crate::arguments::Arguments;
 use crate::tally::{self, Tally};
 use crate::{peer, python, run, workspace};
 
@@ -265,7 +266,8 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
 }
 
 /// Programs that people run on ZooKeeper, with an ensemble whose doors are locked.
-pub(crate) fn programs(long: bool, more: &[String]) -> Result<Tally, String> {
+pub(crate) fn programs(mut arguments: Arguments) -> Result<Tally, String> {
+    let long = arguments.flag("--long");
     Against::Stoa.prepare()?;
     let folder = workspace::suite("programs");
     let kafka = peer::fetch_into("kafka", &folder.join("kafka"))?;
@@ -283,7 +285,7 @@ pub(crate) fn programs(long: bool, more: &[String]) -> Result<Tally, String> {
         // Of a package that reads its files in an old way.
         .args(["-W", "ignore::DeprecationWarning"])
         .args(long.then_some("--long"))
-        .args(more)
+        .args(arguments.rest())
         .arg(folder)
         .current_dir(workspace::target())
         .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
