@@ -1,12 +1,14 @@
 package tests
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -237,5 +239,37 @@ func notTrusted(t *testing.T, address string, config *tls.Config) {
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) {
 		t.Fatalf("not refused as of an unknown authority, but %v", err)
+	}
+}
+
+// TestTLSHasOneReplyInARecord is for clients that look for the next one at their socket alone, as that in C does.
+func TestTLSHasOneReplyInARecord(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	s := serverWith(t, a.settings(t)+"client.portUnification=true\n")
+	connection, err := tls.Dial("tcp", s.address(), a.config(a.sign(t, "app")))
+	ok(t, err)
+	defer connection.Close()
+	connection.SetDeadline(time.Now().Add(patience))
+	// The handshake: no version, nothing seen, 10 s, no session, an empty password.
+	handshake := make([]byte, 4+44)
+	binary.BigEndian.PutUint32(handshake, 44)
+	binary.BigEndian.PutUint32(handshake[4+12:], 10_000)
+	binary.BigEndian.PutUint32(handshake[4+24:], 16)
+	_, err = connection.Write(handshake)
+	ok(t, err)
+	buffer := make([]byte, 1<<16)
+	_, err = connection.Read(buffer)
+	ok(t, err)
+
+	const pings = 50
+	ping := []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11}
+	_, err = connection.Write(bytes.Repeat(ping, pings))
+	ok(t, err)
+	for range pings {
+		// Read gives what is in one record.
+		length, err := connection.Read(buffer)
+		ok(t, err)
+		equal(t, "bytes in a record", 20, length)
 	}
 }
