@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,9 +28,10 @@ const (
 
 // server is a child process that keeps its port and its data over a restart.
 type server struct {
-	port    int
-	dir     string
-	process *exec.Cmd
+	port     int
+	dir      string
+	settings string
+	process  *exec.Cmd
 }
 
 // shared serves all tests that don't stop it.
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := 1
-	shared, err = startServer(dir)
+	shared, err = startServer(dir, "")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
@@ -52,12 +54,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func startServer(dir string) (*server, error) {
+func startServer(dir, settings string) (*server, error) {
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s := &server{port: probe.Addr().(*net.TCPAddr).Port, dir: dir}
+	s := &server{port: probe.Addr().(*net.TCPAddr).Port, dir: dir, settings: settings}
 	probe.Close()
 	return s, s.start()
 }
@@ -65,7 +67,13 @@ func startServer(dir string) (*server, error) {
 // ownServer is for one test alone, which may stop and kill it.
 func ownServer(t *testing.T) *server {
 	t.Helper()
-	s, err := startServer(t.TempDir())
+	return serverWith(t, "")
+}
+
+// serverWith is one with more lines in its zoo.cfg.
+func serverWith(t *testing.T, settings string) *server {
+	t.Helper()
+	s, err := startServer(t.TempDir(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +85,11 @@ func (s *server) start() error {
 	words := strings.Fields(os.Getenv("SERVER_COMMAND"))
 	if len(words) == 0 {
 		return fmt.Errorf("SERVER_COMMAND is not set; run `cargo xtask go`")
+	}
+	if s.settings != "" {
+		if err := s.configure(words); err != nil {
+			return err
+		}
 	}
 	words = append(words, "--port", strconv.Itoa(s.port), "--data-dir", filepath.Join(s.dir, "data"))
 	output, err := os.OpenFile(filepath.Join(s.dir, "output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -97,6 +110,20 @@ func (s *server) start() error {
 	s.end(syscall.SIGKILL)
 	told, _ := os.ReadFile(output.Name())
 	return fmt.Errorf("the server does not answer: %s", told)
+}
+
+// configure puts a copy of the zoo.cfg with its own settings in place of the given one.
+func (s *server) configure(words []string) error {
+	at := slices.Index(words, "--config") + 1
+	if at == 0 || at == len(words) {
+		return fmt.Errorf("SERVER_COMMAND has no `--config FILE`")
+	}
+	text, err := os.ReadFile(words[at])
+	if err != nil {
+		return err
+	}
+	words[at] = filepath.Join(s.dir, "own.cfg")
+	return os.WriteFile(words[at], []byte(string(text)+s.settings), 0o600)
 }
 
 func (s *server) end(signal syscall.Signal) {

@@ -40,6 +40,13 @@ impl Arguments {
         value.parse().map(Some).map_err(|_| format!("`{name}` needs a whole number, not `{value}`"))
     }
 
+    /// Whether `--name` is there.
+    pub(crate) fn flag(&mut self, name: &str) -> bool {
+        let before = self.words.len();
+        self.words.retain(|word| word != name);
+        self.words.len() < before
+    }
+
     /// What is left is for the program that is about to be started.
     pub(crate) fn rest(self) -> Vec<String> {
         self.words
@@ -69,6 +76,14 @@ mod tests {
         assert_eq!(given.number("--rounds"), Ok(Some(7)));
         assert_eq!(given.value("--against"), Ok(Some("zookeeper".to_owned())));
         assert_eq!(given.finish(), Ok(()));
+    }
+
+    #[test]
+    fn a_flag_is_there_or_not() {
+        let mut given = arguments("--long -k kafka");
+        assert!(given.flag("--long"));
+        assert!(!given.flag("--long"));
+        assert_eq!(given.rest(), ["-k", "kafka"]);
     }
 
     #[test]

@@ -41,6 +41,8 @@ cargo xtask COMMAND
   go [GO TEST OPTIONS]        the Go client
   c                           the C client
   kill [--rounds N]           kill -9 under load, N times
+  programs [--long] [PYTEST OPTIONS]
+                              Kafka, Patroni and Curator with an ensemble whose doors are locked
   ensemble [PYTEST OPTIONS]   kazoo with an ensemble of three whose servers are stopped one by one, and metrics
                               beside those of Apache ZooKeeper
   tls [PYTEST OPTIONS]        TLS with openssl, with bad certificates, and with half-open handshakes: 10,000 with --long
@@ -134,6 +136,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(KILL_ROUNDS);
             report.step("kill", || suites::kill(against, rounds, &arguments.rest()));
         }
+        "programs" => report.step("programs", || suites::programs(arguments)),
         "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
         "tls" => report.step("tls", || suites::tls(&arguments.rest())),
         "sasl" => report.step("sasl", || suites::sasl(&arguments.rest())),
@@ -198,6 +201,7 @@ fn everything(report: &mut Report) {
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
     report.step("java with partitions", || suites::java_with_partitions(PARTITIONS));
+    report.step("programs", || suites::programs(Arguments::new([])));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
     report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));

@@ -56,10 +56,16 @@ pub(crate) fn config() -> PathBuf {
     workspace::suite("peer").join("zoo.cfg")
 }
 
-/// Copies the jars into `target/peer`, unless this version of the list has been copied before.
+/// The jars of the server.
 pub(crate) fn fetch() -> Result<PathBuf, String> {
-    let directory = workspace::target().join("peer");
-    let pom = workspace::suite("peer").join("pom.xml");
+    fetch_into("peer", &workspace::suite("peer"))
+}
+
+/// Copies the jars that the pom.xml in a folder names into this folder of `target`, unless this version of the list has
+/// been copied before.
+pub(crate) fn fetch_into(name: &str, list: &Path) -> Result<PathBuf, String> {
+    let directory = workspace::target().join(name);
+    let pom = list.join("pom.xml");
     let wanted = read(&pom)?;
     let stamp = directory.join("pom.xml");
     if std::fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::against::Against;
+use crate::arguments::Arguments;
 use crate::tally::{self, Tally};
 use crate::{peer, python, run, workspace};
 
@@ -27,6 +28,10 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 /// tests of its clients ask for that. The C client tests what Stoa does by itself.
 const CLOSE_ON_TOO_LARGE: &str = " --skip-request-bytes 0";
 
+/// Where programs in Java lie.
+const KAFKA_JARS: &str = "KAFKA_JARS";
+const CURATOR_JARS: &str = "CURATOR_JARS";
+
 const BENCHES_LIMIT: Duration = Duration::from_secs(60);
 const ENSEMBLE_LIMIT: Duration = Duration::from_secs(300);
 const KAZOO_LIMIT: Duration = Duration::from_secs(900);
@@ -35,6 +40,7 @@ const GO_LIMIT: Duration = Duration::from_secs(300);
 const TLS_LIMIT: Duration = Duration::from_secs(600);
 const SASL_LIMIT: Duration = Duration::from_secs(600);
 const C_LIMIT: Duration = Duration::from_secs(120);
+const PROGRAMS_LIMIT: Duration = Duration::from_secs(900);
 const APT_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -314,6 +320,36 @@ fn install_missing(commands: &[(&str, &str)]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Programs that people run on ZooKeeper, with an ensemble whose doors are locked.
+pub(crate) fn programs(mut arguments: Arguments) -> Result<Tally, String> {
+    let long = arguments.flag("--long");
+    Against::Stoa.prepare()?;
+    let folder = workspace::suite("programs");
+    let kafka = peer::fetch_into("kafka", &folder.join("kafka"))?;
+    let curator = peer::fetch_into("curator", &folder.join("curator"))?;
+    if !Path::new("/usr/lib/postgresql").exists() {
+        install("PostgreSQL", "postgresql")?;
+    }
+    if long && !Path::new("/usr/sbin/krb5kdc").exists() {
+        install("MIT's KDC", "krb5-kdc")?;
+        install("its administration", "krb5-admin-server")?;
+    }
+    let mut pytest = python::of_programs()?;
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "10"])
+        // Of a package that reads its files in an old way.
+        .args(["-W", "ignore::DeprecationWarning"])
+        .args(long.then_some("--long"))
+        .args(arguments.rest())
+        .arg(folder)
+        .current_dir(workspace::target())
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
+        .env(KAFKA_JARS, kafka)
+        .env(CURATOR_JARS, curator);
+    let outcome = run::run(&mut pytest, PROGRAMS_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// Has processes take one lock in all ways, and breaks them, the ensemble and the links between them.

@@ -15,11 +15,12 @@ pub(crate) struct Channel {
     tls: Box<ServerConnection>,
     /// Records that could not be taken yet: what was in those before is not fetched.
     rest: Vec<u8>,
+    frames: ReplyFrames,
 }
 
 impl Channel {
     pub(crate) fn new(tls: ServerConnection) -> Self {
-        Self { tls: Box::new(tls), rest: Vec::new() }
+        Self { tls: Box::new(tls), rest: Vec::new(), frames: ReplyFrames::default() }
     }
 
     /// Takes what the socket had.
@@ -85,9 +86,22 @@ impl Channel {
     }
 
     /// Enciphers the beginning of what is for the client, as much as may wait for the socket; returns how much that was.
+    ///
+    /// No two frames share a record. The client in C takes one frame and asks its socket whether there is more: what lies
+    /// deciphered behind it stays there until something else comes, which may be when it has given up.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> usize {
-        // Into memory; fewer bytes are taken where too many wait, and that is no error.
-        self.tls.writer().write(bytes).unwrap_or(0)
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let frame = self.frames.first(&bytes[taken..]);
+            // Into memory; fewer bytes are taken where too many wait, and that is no error.
+            let put = self.tls.writer().write(frame).unwrap_or(0);
+            self.frames.pass(&frame[..put]);
+            taken += put;
+            if put < frame.len() {
+                break;
+            }
+        }
+        taken
     }
 
     /// Whether something waits for the socket.
@@ -127,6 +141,51 @@ impl Channel {
     }
 }
 
+const LENGTH_BYTES: usize = 4;
+
+/// Where frames end in what is sent: each has its length before it. The answer to a four-letter word has none, and what
+/// stands there is larger than any answer.
+#[derive(Debug, Default)]
+struct ReplyFrames {
+    length: [u8; LENGTH_BYTES],
+    /// How much of the length has been sent.
+    length_sent: usize,
+    /// How much of what is behind it has not.
+    left: usize,
+}
+
+impl ReplyFrames {
+    /// Those of the bytes that belong to the frame which is being sent, or begins.
+    fn first<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let of_length = bytes.len().min(LENGTH_BYTES - self.length_sent);
+        let mut length = self.length;
+        length[self.length_sent..][..of_length].copy_from_slice(&bytes[..of_length]);
+        let behind = match self.length_sent + of_length {
+            LENGTH_BYTES if of_length == 0 => self.left,
+            LENGTH_BYTES => u32::from_be_bytes(length) as usize,
+            _ => 0,
+        };
+        &bytes[..bytes.len().min(of_length.saturating_add(behind))]
+    }
+
+    /// These bytes of one frame are sent.
+    fn pass(&mut self, bytes: &[u8]) {
+        let of_length = bytes.len().min(LENGTH_BYTES - self.length_sent);
+        self.length[self.length_sent..][..of_length].copy_from_slice(&bytes[..of_length]);
+        self.length_sent += of_length;
+        if self.length_sent < LENGTH_BYTES {
+            return;
+        }
+        if of_length > 0 {
+            self.left = u32::from_be_bytes(self.length) as usize;
+        }
+        self.left -= bytes.len() - of_length;
+        if self.left == 0 {
+            self.length_sent = 0;
+        }
+    }
+}
+
 /// A socket that is written to as far as it takes something.
 struct Socket<'a>(&'a OwnedWriteHalf);
 
@@ -141,5 +200,53 @@ impl Write for Socket<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes into records of its own when the bytes come in pieces of this length.
+    fn records(bytes: &[u8], piece: usize) -> Vec<Vec<u8>> {
+        let mut frames = ReplyFrames::default();
+        let mut records = Vec::new();
+        for mut left in bytes.chunks(piece) {
+            while !left.is_empty() {
+                let record = frames.first(left);
+                frames.pass(record);
+                records.push(record.to_vec());
+                left = &left[record.len()..];
+            }
+        }
+        records
+    }
+
+    #[test]
+    fn no_two_frames_share_a_record() {
+        let frames: Vec<Vec<u8>> = [0u8, 1, 3, 4, 16, 200]
+            .map(|length| [vec![0, 0, 0, length], vec![length; usize::from(length)]].concat())
+            .to_vec();
+        let bytes = frames.concat();
+        assert_eq!(records(&bytes, bytes.len()), frames);
+        for piece in 1..bytes.len() {
+            let mut ends = std::collections::BTreeSet::new();
+            let mut end = 0;
+            for record in records(&bytes, piece) {
+                end += record.len();
+                ends.insert(end);
+            }
+            let mut end = 0;
+            for frame in &frames {
+                end += frame.len();
+                assert!(ends.contains(&end), "in pieces of {piece}: none ends at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_word_is_one() {
+        let answer = b"Zookeeper version: 3.9";
+        assert_eq!(records(answer, answer.len()), [answer.to_vec()]);
     }
 }
