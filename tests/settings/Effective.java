@@ -206,6 +206,7 @@ public class Effective {
         boolean sasl = Boolean.parseBoolean(System.getProperty("zookeeper.sessionRequireClientSASLAuth", "false"));
         say("sessionRequireClientSASLAuth", sasl);
         say("allowSaslFailedClients", Boolean.getBoolean("zookeeper.allowSaslFailedClients"));
+        say("audit.enable", Boolean.getBoolean("zookeeper.audit.enable"));
         say("kerberos.removeHostFromPrincipal", Boolean.getBoolean("zookeeper.kerberos.removeHostFromPrincipal"));
         say("kerberos.removeRealmFromPrincipal", Boolean.getBoolean("zookeeper.kerberos.removeRealmFromPrincipal"));
         say("DigestAuthenticationProvider.enabled", digest.getMethod("isEnabled").invoke(null));
