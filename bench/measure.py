@@ -42,12 +42,17 @@ def generate(core, targets, *options):
     command = generator(core, *options)
     command += ["--server", addresses(targets)]
     command += ["--server-pid", ",".join(str(target.process.pid) for target in targets), "--json"]
+    return reported(command)
+
+
+def reported(command):
+    """Runs a command line of the generator; returns its report. Nothing may have gone wrong."""
     shown(command)
     process = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
     )
     result = json.loads(process.stdout)
-    if result["errors"]:
+    if result.get("errors"):
         raise RuntimeError(f"{command} met errors: {result['errors']}")
     return result
 

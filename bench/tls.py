@@ -97,15 +97,7 @@ class Run(measure.Samples):
         return measure.generator(self.args.load_core, *options, "--server", f"127.0.0.1:{port}", "--json", *tls)
 
     def generate(self, server, is_tls, *options):
-        command = self.command(server, is_tls, *options, "--server-pid", server.process.pid)
-        shown(command)
-        process = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
-        )
-        result = json.loads(process.stdout)
-        if result["errors"]:
-            raise RuntimeError(f"{command} met errors: {result['errors']}")
-        return result
+        return measure.reported(self.command(server, is_tls, *options, "--server-pid", server.process.pid))
 
     def cost(self):
         """CPU time and throughput, one load right after the other on either server."""
@@ -159,12 +151,7 @@ class Run(measure.Samples):
             self.note(f"return, {name}, connections that failed", kind, result["retries"])
 
     def back(self, server, is_tls):
-        command = self.command(server, is_tls, "return", "--sessions", self.sessions, "--after", 1)
-        shown(command)
-        process = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
-        )
-        return json.loads(process.stdout)
+        return measure.reported(self.command(server, is_tls, "return", "--sessions", self.sessions, "--after", 1))
 
     def probing(self, server, is_tls, seconds):
         options = ["--sessions", 0, "--probe", "--warmup", 0.5, "--duration", seconds]

@@ -120,7 +120,7 @@ pub(crate) struct Driver {
     peers: RefCell<HashMap<ConnectionId, Rc<Peer>>>,
     /// Connections that begin or end. When thousands do at once, and each is a task that can run, whoever is served
     /// would wait behind all of them: so most of them wait here instead.
-    turns: Semaphore,
+    changes: Semaphore,
     read_buffer: RefCell<Box<[u8]>>,
     /// There may be an entry for the log.
     append_due: Notify,
@@ -142,8 +142,8 @@ pub(crate) struct Driver {
     alarm: Alarm,
 }
 
-/// How many connections begin or end at a time, see [`Driver::turns`]: so few that nobody notices.
-const TURNS: usize = 8;
+/// How many connections begin or end at a time, see [`Driver::changes`]: so few that nobody notices.
+const CHANGES_AT_A_TIME: usize = 8;
 
 /// What a connection's task was woken by.
 enum Woken {
@@ -178,7 +178,7 @@ impl Driver {
             durable: Cell::new(surroundings.durable),
             surroundings,
             peers: RefCell::new(HashMap::new()),
-            turns: Semaphore::new(TURNS),
+            changes: Semaphore::new(CHANGES_AT_A_TIME),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
             append_due: Notify::new(),
             snapshot_due: Notify::new(),

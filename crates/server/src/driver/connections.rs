@@ -50,18 +50,18 @@ impl Driver {
     /// partition it is, if it turns out to be a side connection.
     pub(crate) async fn connection(self: Rc<Self>, accepted: Accepted) -> Option<(u8, Accepted)> {
         let (address, identities) = (accepted.address, accepted.identities.clone());
-        let turn = self.turn().await;
+        let permit = self.permit().await;
         let connected = self.server.borrow_mut().connect(address, self.now());
         let (id, peer, mut reader) = self.connected(connected, accepted)?;
-        drop(turn);
+        drop(permit);
         let mut first = [0; 4];
         let end = match self.read_exactly(&peer, &mut reader, &mut first).await {
             4 => self.begin_connection(id, &peer, &mut reader, first, address).await,
             _ => End::Gone,
         };
-        let turn = self.turn().await;
+        let permit = self.permit().await;
         self.disconnected(id);
-        drop(turn);
+        drop(permit);
         let (socket, channel) = reunite(peer, reader)?;
         match end {
             End::Side(partition) => {
@@ -107,19 +107,19 @@ impl Driver {
             self.process.complaints.say(&what);
             return End::Gone;
         }
-        let turn = self.turn().await;
+        let permit = self.permit().await;
         // Looked at now: a length out of range ends the connection at once.
         self.hand_in(id, peer, &first);
-        self.serve(id, peer, reader, turn).await
+        self.serve(id, peer, reader, permit).await
     }
 
     /// Waits until a connection may begin or end. `None` is none too: nobody waits for ever.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        let turn = self.turns.acquire().await.ok();
-        // Tasks that are woken by another one run before those whose sockets are ready. Those whose turns follow on
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.changes.acquire().await.ok();
+        // Tasks that are woken by another one run before those whose sockets are ready. Those whose permits follow on
         // one another would leave nothing to them: so each waits until sockets were looked at.
         tokio::task::yield_now().await;
-        turn
+        permit
     }
 
     /// What a connection that is over here still has to say, it says by itself.
@@ -209,14 +209,14 @@ impl Driver {
         }
     }
 
-    /// Serves a connection until it is over. It has its turn, if any, until its first bytes are handed in, and not
+    /// Serves a connection until it is over. It has its permit, if any, until its first bytes are handed in, and not
     /// while these are not there.
     async fn serve(
         &self,
         id: ConnectionId,
         peer: &Peer,
         reader: &mut OwnedReadHalf,
-        mut turn: Option<SemaphorePermit<'_>>,
+        mut permit: Option<SemaphorePermit<'_>>,
     ) -> End {
         loop {
             if peer.resume.take() {
@@ -234,7 +234,7 @@ impl Driver {
                 let mut buffer = self.read_buffer.borrow_mut();
                 let polled = poll_read(context, peer, reader, &mut buffer[carried..]);
                 if polled.is_pending() {
-                    turn = None;
+                    permit = None;
                 }
                 polled
             })
@@ -247,7 +247,7 @@ impl Driver {
                 Woken::Read(Ok(len)) if len > 0 => {
                     // Nobody else has run since the read: the shared buffer still holds it.
                     self.take_in(id, peer, carried, len);
-                    turn = None;
+                    permit = None;
                     if carried + len == READ_BUFFER_BYTES {
                         // There is more; others have their turn first.
                         tokio::task::yield_now().await;
