@@ -227,7 +227,8 @@ impl ClientTls {
             Ok(Some(_)) if port == TlsOnPort::Also => return Ok(Accepted::plain(socket, address)),
             Ok(Some(_)) => {
                 let farewell = self.farewells.begin(ALERT.len(), Arc::default());
-                farewell.say(&socket, &ALERT).await;
+                // Why it is closed is logged first, however long its end takes.
+                tokio::task::spawn_local(async move { farewell.say(&socket, &ALERT).await });
                 return Err(Refusal::Other(NOT_TLS.to_owned()));
             }
             Ok(None) | Err(_) => return Err(Refusal::Gone),
