@@ -77,7 +77,12 @@ func serverWith(t *testing.T, settings string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.end(syscall.SIGKILL) })
+	t.Cleanup(func() {
+		s.end(syscall.SIGKILL)
+		if told, err := os.ReadFile(filepath.Join(s.dir, "output")); err == nil && t.Failed() {
+			t.Logf("the server has said: %s", told)
+		}
+	})
 	return s
 }
 

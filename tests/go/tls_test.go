@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -146,16 +147,28 @@ func TestTLSBesideClientsInTheClear(t *testing.T) {
 	equal(t, "the ephemeral is there", true, there)
 }
 
+// freePort is one that nobody listens on, below those that the system gives to connections: one of another test would
+// take it before the server listens.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 1000 {
+		port := 12_000 + mathrand.IntN(18_000)
+		if probe, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			probe.Close()
+			return port
+		}
+	}
+	t.Fatal("there is no free port")
+	return 0
+}
+
 func TestTLSOnAPortOfItsOwn(t *testing.T) {
 	if strings.Contains(os.Getenv("SERVER_COMMAND"), "launch.py") {
 		t.Skip("three servers on one machine would have one port")
 	}
 	t.Parallel()
 	a := newAuthority(t)
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	port := probe.Addr().(*net.TCPAddr).Port
-	probe.Close()
+	port := freePort(t)
 	// Without a clientPort the secure one would be the only one; which it is, the command line says.
 	s := serverWith(t, a.settings(t)+fmt.Sprintf("clientPort=2181\nsecureClientPort=%d\n", port))
 	address := fmt.Sprintf("localhost:%d", port)
@@ -163,7 +176,7 @@ func TestTLSOnAPortOfItsOwn(t *testing.T) {
 	stranger, _ := connectTLS(t, address, a.config(a.sign(t, "stranger")))
 	useIdentity(t, conn, stranger)
 	plain, _ := connect(t, s)
-	_, _, err = plain.Get("/own")
+	_, _, err := plain.Get("/own")
 	equal(t, "who is in the clear", zk.ErrNoAuth, err)
 
 	turnedAway(t, address, a.config())
