@@ -1,5 +1,6 @@
 """What `openssl s_client` can ask for: protocols, cipher suites, renegotiation, sessions that are taken up again."""
 
+import datetime
 import re
 import signal
 import socket
@@ -11,6 +12,8 @@ from authority import CLIENT
 from secured import PATIENCE_SECONDS, Secured, eventually
 from server_process import HOST
 
+# How long a certificate is valid that ends while a test waits for that.
+LIFE_SECONDS = 4
 # Debian's openssl leaves old protocols and suites out unless it is told.
 ALL = ("-cipher", "ALL:@SECLEVEL=0")
 # A client of SSL 3 says no more than this: its version, 32 random bytes, no session, one suite, no compression.
@@ -172,3 +175,19 @@ def test_a_ticket_ends_with_the_certificates_that_it_was_given_for(tmp_path, wor
         # Without a certificate neither.
         answer, told = secured.s_client(protocol, "-sess_in", session)
         assert answer == b"" and "alert" in told, told
+
+
+@pytest.mark.parametrize("protocol", ["-tls1_2", "-tls1_3"])
+def test_a_ticket_ends_with_the_certificate_that_was_shown_for_it(tmp_path, world, protocol):
+    session = tmp_path / "session"
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=LIFE_SECONDS)
+    holder = world.authority.give(f"ends-soon{protocol}", CLIENT, end=end.strftime("%Y%m%d%H%M%SZ"))
+    with Secured(tmp_path, world) as secured:
+        answer, told = secured.s_client(protocol, "-sess_out", session, who=holder)
+        assert answer == b"imok", told
+        assert take_up(secured, session, protocol)
+        while datetime.datetime.now(datetime.UTC) < end + datetime.timedelta(seconds=1):
+            time.sleep(0.1)
+        answer, told = secured.s_client(protocol, "-sess_in", session)
+        assert answer == b"", told
+        secured.logged("its certificate, or one that signed it, has expired")

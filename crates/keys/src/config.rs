@@ -86,7 +86,8 @@ fn java_name(suite: &SupportedCipherSuite) -> String {
 
 /// The settings of a server that shows this certificate, and of clients takes those that `trust` does. Clients come
 /// back by tickets, which carry what certificate they have shown and are not checked again: whoever trusts somebody
-/// no more takes new settings, which know no ticket of old ones.
+/// no more takes new settings, which know no ticket of old ones, and [`ClientTrust::check_resumed`] looks whether time
+/// has changed anything.
 ///
 /// # Errors
 /// When rustls refuses the certificate, or protocols and cipher suites do not go together.

@@ -16,7 +16,8 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, HandshakeKind, RootCertStore,
+    ServerConnection, SignatureScheme,
 };
 
 use crate::certificate::Certificate;
@@ -179,6 +180,21 @@ impl ClientTrust {
         let webpki = builder.build().map_err(|error| unusable(&error))?;
         let hints: usize = webpki.root_hint_subjects().iter().map(|name| name.as_ref().len() + 2).sum();
         Ok(Arc::new(Self { trusted: Some(trusted), webpki, has_hints: hints <= HINTS_MAX }))
+    }
+
+    /// Looks once more at what a client has shown who came back by a ticket: meanwhile his certificate may have
+    /// expired, or the list that says which ones are revoked. Of others all was looked at in their handshake.
+    ///
+    /// # Errors
+    /// Why he would be refused if he had come without a ticket.
+    pub fn check_resumed(&self, tls: &ServerConnection, now: UnixTime) -> Result<(), Error> {
+        if tls.handshake_kind() != Some(HandshakeKind::Resumed) {
+            return Ok(());
+        }
+        match tls.peer_certificates() {
+            Some([own, others @ ..]) => self.verify_client_cert(own, others, now).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the lint knows only test functions, not what they call")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
@@ -290,7 +291,7 @@ fn small_keys_are_told_from_wrong_signatures() {
     };
     // The first certificate is signed by the second one, whose key has 1,024 bits.
     let small = chain("small.pem");
-    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
     let error = needs(&small[1..]).verify_client_cert(&small[0], &[], now).unwrap_err();
     assert_eq!(
         why(&error),
@@ -530,6 +531,37 @@ fn clients_come_back_by_tickets_of_the_same_settings() {
         assert_eq!(connect(&server), HandshakeKind::Full);
         assert_eq!(connect(&server), HandshakeKind::Resumed, "{version}");
         assert_eq!(connect(&new()), HandshakeKind::Full, "{version}");
+    }
+}
+
+#[test]
+fn what_time_has_changed_is_seen_of_who_comes_back_by_a_ticket() {
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let authority = Authority::new("a");
+        let choice = Choice::new(&[version], &[""; 0]).unwrap();
+        let clients = needs(&[authority.der()]);
+        let server = server_config(authority.signs(|_| ()), Arc::clone(&clients), &choice).unwrap();
+        let server = Arc::new(server);
+        let trust = ServerTrust::new(vec![authority.der()], true, None).unwrap();
+        let own = authority.signs(|params| params.not_after = date_time_ymd(2999, 1, 1));
+        let client = Arc::new(client_config(Some(own), trust, &choice).unwrap());
+        let connect = || {
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut client = ClientConnection::new(Arc::clone(&client), name).unwrap();
+            let mut server = ServerConnection::new(Arc::clone(&server)).unwrap();
+            shake(&mut client, &mut server).unwrap();
+            server
+        };
+        let seconds = |year| date_time_ymd(year, 1, 2).unix_timestamp().try_into().unwrap();
+        let at = |year| UnixTime::since_unix_epoch(Duration::from_secs(seconds(year)));
+        let full = connect();
+        // In a handshake that was not short all was looked at already.
+        assert_eq!(clients.check_resumed(&full, at(2999)), Ok(()));
+        let resumed = connect();
+        assert_eq!(resumed.handshake_kind(), Some(HandshakeKind::Resumed), "{version}");
+        assert_eq!(clients.check_resumed(&resumed, UnixTime::now()), Ok(()));
+        let text = why(&clients.check_resumed(&resumed, at(2999)).unwrap_err());
+        assert!(text.starts_with("its certificate, or one that signed it, has expired "), "{text}");
     }
 }
 

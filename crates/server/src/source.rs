@@ -295,6 +295,7 @@ impl Source for &Driver {
             auth_failed: stats.auth_failed,
             tls: self.process.tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             admin_in_the_clear: self.process.admin_tls.as_ref().map_or(0, |tls| tls.in_the_clear()),
+            admin_tls: self.process.admin_tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             peer_tls: self.process.peer_tls.as_ref().map(|tls| tls.view()).unwrap_or_default(),
             audit: self.process.audit().map(|audit| audit.view()).unwrap_or_default(),
             frames_too_large: clients.frames_too_large,

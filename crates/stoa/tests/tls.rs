@@ -41,8 +41,11 @@ impl Secured {
             certify(folder, "--client=client");
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoa"));
-        command.args(["serve", "--admin-port=0", "--words=*", "--port=0", "--partitions=2", "--tls-on-port"]);
-        command.arg(on_port).args(more).arg("--data-dir").arg(folder.path().join("data"));
+        command.args(["serve", "--words=*", "--port=0", "--partitions=2", "--tls-on-port", on_port]);
+        if !more.iter().any(|flag| flag.starts_with("--admin-port=")) {
+            command.arg("--admin-port=0");
+        }
+        command.args(more).arg("--data-dir").arg(folder.path().join("data"));
         for (flag, name) in
             [("certificate", "server.pem"), ("key", "server-key.pem"), ("authority", "authority.pem")]
         {
@@ -238,6 +241,27 @@ fn changed_certificates_count_without_a_restart_and_bad_ones_do_not() {
     });
     assert!(refused(&secured.stoa_trusting(get, &authority)).contains("authority"));
     assert!(secured.counted("stoa_tls_reloads_total") > 0);
+}
+
+#[test]
+fn where_partitions_are_is_asked_of_admin_http_with_tls() {
+    let admin = common::free_port();
+    let port = format!("--admin-port={admin}");
+    let secured = Secured::start("only", &[&port, "--admin-tls=only", "--admin-client-certificates=need"]);
+    let ask = format!("partitions --server SERVER --admin https://localhost:{admin}");
+    assert!(succeeded(&secured.stoa(&ask)).starts_with("partition  role"));
+    let untrusted = refused(&secured.stoa_trusting(&ask, &secured.file("foreign/authority.pem")));
+    assert!(untrusted.contains("admin HTTP at localhost:") && untrusted.contains("authority"), "{untrusted}");
+    let unknown = refused(&secured.stoa_as(&ask, &secured.file("authority.pem"), None));
+    assert!(unknown.contains("admin HTTP at localhost:"), "{unknown}");
+    let in_the_clear = refused(&secured.stoa(&ask.replace("https://", "http://")));
+    assert!(in_the_clear.contains("This port has TLS: ask with https://"), "{in_the_clear}");
+    let untold = Command::new(env!("CARGO_BIN_EXE_stoa"))
+        .args(["partitions", "--admin", &format!("https://localhost:{admin}")])
+        .output()
+        .unwrap();
+    assert_eq!(untold.status.code(), Some(2), "{untold:?}");
+    assert!(String::from_utf8_lossy(&untold.stderr).contains("needs --tls-authority"), "{untold:?}");
 }
 
 #[test]

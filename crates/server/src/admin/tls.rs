@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use stoa_keys::{Choice, ClientTrust, Demand, server_config};
 use stoa_tree::Identity;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,7 +16,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{ClientCertificates, Settings, TlsOnPort};
 use crate::foreign::Foreign;
-use crate::tls::{Files, Reloaded, demand, identities};
+use crate::tls::{Files, Reloaded, Terms, demand, identities};
+use crate::view;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub(super) enum Refused {
 /// The TLS of admin HTTP.
 #[derive(Debug)]
 pub(crate) struct AdminTls {
-    config: Arc<Reloaded<Arc<ServerConfig>>>,
+    terms: Arc<Reloaded<Terms>>,
     has_all: bool,
     super_subject: Option<String>,
     in_the_clear: AtomicU64,
@@ -72,14 +72,14 @@ impl AdminTls {
         let reloads =
             if settings.tls_certificate.is_some() { settings.tls_reload } else { settings.peer_tls_reload };
         if reloads {
-            tls.config.watch("admin-tls-files")?;
+            tls.terms.watch("admin-tls-files")?;
         }
         Ok(Some(tls))
     }
 
     fn load(settings: &Settings, files: Files) -> Result<Arc<Self>, String> {
         let asked = demand(settings.admin_client_certificates);
-        let config = Reloaded::load("TLS of admin HTTP", files, move |files| {
+        let terms = Reloaded::load("TLS of admin HTTP", files, move |files| {
             let refused = |error| format!("{}: {error}", files.certificate.display());
             // Nobody's certificate is looked at, so neither are the files that say whose to believe.
             let trust = match asked {
@@ -87,16 +87,23 @@ impl AdminTls {
                 _ => ClientTrust::new(files.trusted()?, asked, files.revoked()?).map_err(files.distrust())?,
             };
             let choice = Choice::new(&[""; 0], &[""; 0]).map_err(refused)?;
-            server_config(files.own()?, trust, &choice).map(Arc::new).map_err(refused)
+            let config = server_config(files.own()?, Arc::clone(&trust), &choice).map_err(refused)?;
+            Ok(Terms::new(config, trust))
         })?;
         let has_all = settings.admin_tls == TlsOnPort::Only;
         let super_subject = settings.super_certificate.clone();
-        Ok(Arc::new(Self { config, has_all, super_subject, in_the_clear: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { terms, has_all, super_subject, in_the_clear: AtomicU64::new(0) }))
     }
 
     /// Takes the files as they are now, if they can be used; else those before count on.
     pub(crate) fn reload(&self) {
-        self.config.reload();
+        self.terms.reload();
+    }
+
+    /// What has been counted.
+    pub(crate) fn view(&self) -> view::Reloads {
+        let (reloads, failed_reloads) = self.terms.counts();
+        view::Reloads { reloads, failed_reloads }
     }
 
     /// How many have connected without TLS.
@@ -136,7 +143,10 @@ impl AdminTls {
                 tls.map_or(error.to_string(), stoa_keys::why)
             ))
         };
-        let stream = TlsAcceptor::from(self.config.current()).accept(stream).await.map_err(failed)?;
+        let terms = self.terms.current();
+        let acceptor = TlsAcceptor::from(Arc::clone(&terms.config));
+        let stream = acceptor.accept(stream).await.map_err(failed)?;
+        terms.check_resumed(stream.get_ref().1).map_err(|error| failed(std::io::Error::other(error)))?;
         let shown = identities(stream.get_ref().1, self.super_subject.as_deref()).map_err(Refused::Failed)?;
         Ok((Box::new(stream), Shown(shown)))
     }

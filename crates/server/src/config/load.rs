@@ -194,6 +194,7 @@ pub(super) fn resolve(
     warnings.extend(make_room(&mut settings, &places, is_zoo_cfg));
     Check { settings: &settings, places: &places }.all()?;
     warnings.extend(dangers(&settings));
+    warnings.extend(secure_port_in_vain(&settings, &places));
     let of_file = |key| matches!(places[index_of(key)], Place::Line { .. });
     Ok(Loaded {
         zookeeper_log_dir: log_folder.filter(|_| of_file("data-dir")),
@@ -424,6 +425,19 @@ fn dangers(settings: &Settings) -> impl Iterator<Item = String> {
         ),
     ];
     dangers.into_iter().filter(|(applies, _)| *applies).map(|(_, danger)| danger)
+}
+
+/// A `secureClientPort` without a `clientPort` is the one port that there is, and flags and environment say another one.
+fn secure_port_in_vain(settings: &Settings, places: &[Place]) -> Option<String> {
+    let (tls, port) = (&places[index_of("tls-on-port")], &places[index_of("port")]);
+    let is_zookeepers = matches!(tls, Place::Line { key, .. } if key == "secureClientPort");
+    let is_in_vain = is_zookeepers && matches!(port, Place::Flag(_) | Place::Environment(_));
+    is_in_vain.then(|| {
+        format!(
+            "{tls} has no effect: by {port} the one port is {}, which has TLS alone; set secure-port for a second one",
+            settings.port
+        )
+    })
 }
 
 /// A server that takes no requests of this length was hardly meant to be one.

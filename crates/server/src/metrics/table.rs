@@ -194,6 +194,10 @@ metrics! {
         |f| Value::Whole(f.stats.peer_tls.reloads);
     "stoa_peer_tls_failed_reloads_total", Counter, "Changed certificates of TLS between servers that could not be used; those before went on.",
         |f| Value::Whole(f.stats.peer_tls.failed_reloads);
+    "stoa_admin_tls_reloads_total", Counter, "Changed certificates of TLS of admin HTTP that were taken without a restart.",
+        |f| Value::Whole(f.stats.admin_tls.reloads);
+    "stoa_admin_tls_failed_reloads_total", Counter, "Changed certificates of TLS of admin HTTP that could not be used; those before went on.",
+        |f| Value::Whole(f.stats.admin_tls.failed_reloads);
     "stoa_audit_events_total", Counter, "Events that were written to the audit log.",
         |f| Value::Whole(f.stats.audit.written);
     "stoa_audit_dropped_total", Counter, "Events that are missing in the audit log: too many waited, or they could not be written.",

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConnection;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::Terms;
 use crate::farewell::Farewells;
 use crate::priority;
 
@@ -43,7 +44,7 @@ pub(super) enum Failed {
 
 struct Job {
     socket: std::net::TcpStream,
-    config: Arc<ServerConfig>,
+    terms: Terms,
     answer: oneshot::Sender<Result<Done, Failed>>,
     /// Its place, until it is over.
     _place: HandshakePlace,
@@ -102,14 +103,14 @@ impl Handshakes {
     pub(super) async fn with(
         &self,
         place: HandshakePlace,
-        config: Arc<ServerConfig>,
+        terms: Terms,
         socket: TcpStream,
     ) -> Result<Done, Failed> {
         let socket = socket.into_std().map_err(Failed::Error)?;
         let (answer, answered) = oneshot::channel();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.threads.len();
         // A thread that is gone has taken the answer with it.
-        let _ = self.threads[turn].send(Job { socket, config, answer, _place: place });
+        let _ = self.threads[turn].send(Job { socket, terms, answer, _place: place });
         answered.await.unwrap_or_else(|_| Err(Failed::Error(io::ErrorKind::BrokenPipe.into())))
     }
 }
@@ -118,8 +119,8 @@ async fn work_off(mut jobs: UnboundedReceiver<Job>, patience: Duration, farewell
     while let Some(job) = jobs.recv().await {
         let farewells = Arc::clone(&farewells);
         tokio::task::spawn_local(async move {
-            let Job { socket, config, answer, _place } = job;
-            let done = timeout(patience, handshake(socket, config, &farewells)).await;
+            let Job { socket, terms, answer, _place } = job;
+            let done = timeout(patience, handshake(socket, terms, &farewells)).await;
             let done = done.unwrap_or(Err(Failed::Late));
             // Nobody waits for it any more when the server stops.
             let _ = answer.send(done);
@@ -129,20 +130,24 @@ async fn work_off(mut jobs: UnboundedReceiver<Job>, patience: Duration, farewell
 
 async fn handshake(
     socket: std::net::TcpStream,
-    config: Arc<ServerConfig>,
+    terms: Terms,
     farewells: &Arc<Farewells>,
 ) -> Result<Done, Failed> {
     let socket = TcpStream::from_std(socket).map_err(Failed::Error)?;
-    let stream = match TlsAcceptor::from(config).accept(socket).into_fallible().await {
-        Ok(stream) => stream,
-        Err((error, socket)) => {
-            // It was told why, which it only reads if the connection is not reset.
-            let farewell = farewells.begin(0, Arc::default());
-            tokio::task::spawn_local(async move { farewell.say(&socket, &[]).await });
-            return Err(Failed::Error(error));
-        }
+    // It was told why, which it only reads if the connection is not reset.
+    let fail = |error, socket| {
+        let farewell = farewells.begin(0, Arc::default());
+        tokio::task::spawn_local(async move { farewell.say(&socket, &[]).await });
+        Err(Failed::Error(error))
     };
-    let (socket, tls) = stream.into_inner();
+    let acceptor = TlsAcceptor::from(Arc::clone(&terms.config));
+    let (socket, tls) = match acceptor.accept(socket).into_fallible().await {
+        Ok(stream) => stream.into_inner(),
+        Err((error, socket)) => return fail(error, socket),
+    };
+    if let Err(error) = terms.check_resumed(&tls) {
+        return fail(io::Error::other(error), socket);
+    }
     let socket = socket.into_std().map_err(Failed::Error)?;
     Ok(Done { socket, tls })
 }

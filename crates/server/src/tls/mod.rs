@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
+use rustls::{ServerConfig, ServerConnection};
 use stoa_keys::{Choice, ClientTrust, Demand, server_config};
 use stoa_tree::Identity;
 use tokio::net::TcpStream;
@@ -81,6 +82,27 @@ impl Accepted<std::net::TcpStream> {
     }
 }
 
+/// What a server shows its clients, and whom of them it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) config: Arc<ServerConfig>,
+    trust: Arc<ClientTrust>,
+}
+
+impl Terms {
+    pub(crate) fn new(config: ServerConfig, trust: Arc<ClientTrust>) -> Self {
+        Self { config: Arc::new(config), trust }
+    }
+
+    /// Looks at what time may have changed since a client got the ticket with which he came back.
+    ///
+    /// # Errors
+    /// Why he is not taken.
+    pub(crate) fn check_resumed(&self, tls: &ServerConnection) -> Result<(), rustls::Error> {
+        self.trust.check_resumed(tls, UnixTime::now())
+    }
+}
+
 /// What is counted, see [`view::Tls`].
 #[derive(Debug, Default)]
 struct TlsCounts {
@@ -104,7 +126,7 @@ pub(crate) fn demand(asked: ClientCertificates) -> Demand {
 /// # Errors
 /// Its subject cannot be read.
 pub(crate) fn identities(
-    tls: &rustls::ServerConnection,
+    tls: &ServerConnection,
     super_subject: Option<&str>,
 ) -> Result<Vec<Identity>, String> {
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
@@ -127,9 +149,7 @@ pub(crate) fn why(error: &io::Error) -> Option<String> {
 }
 
 /// How what a server shows its clients, and asks of them, is made from the files.
-fn for_clients(
-    settings: &Settings,
-) -> impl Fn(&Files) -> Result<Arc<ServerConfig>, String> + Send + Sync + 'static {
+fn for_clients(settings: &Settings) -> impl Fn(&Files) -> Result<Terms, String> + Send + Sync + 'static {
     let demand = demand(settings.tls_client_certificates);
     let (protocols, ciphers) = (settings.tls_protocols.clone(), settings.tls_ciphers.clone());
     move |files| {
@@ -140,15 +160,16 @@ fn for_clients(
         if !choice.ignored().is_empty() {
             tracing::warn!("tls-ciphers: there are no {}", choice.ignored().join(", "));
         }
-        let config = server_config(files.own()?, trust, &choice);
-        config.map(Arc::new).map_err(|error| format!("{}: {error}", files.certificate.display()))
+        let config = server_config(files.own()?, Arc::clone(&trust), &choice)
+            .map_err(|error| format!("{}: {error}", files.certificate.display()))?;
+        Ok(Terms::new(config, trust))
     }
 }
 
 /// The TLS of all clients.
 #[derive(Debug)]
 pub(crate) struct ClientTls {
-    config: Arc<Reloaded<Arc<ServerConfig>>>,
+    terms: Arc<Reloaded<Terms>>,
     handshakes: Handshakes,
     /// Who is told why he is turned away.
     farewells: Arc<Farewells>,
@@ -168,14 +189,14 @@ impl ClientTls {
         }
         // Without a certificate the settings were refused.
         let files = Files::of_clients(settings).ok_or("TLS for clients needs tls-certificate")?;
-        let config = Reloaded::load("TLS of clients", files, for_clients(settings))?;
+        let terms = Reloaded::load("TLS of clients", files, for_clients(settings))?;
         let patience = settings.handshake_timeout;
         let (max, of_address) = (settings.tls_max_handshakes, settings.max_connections_per_address);
         let farewells = Arc::default();
         let handshakes = Handshakes::start(patience, (max as usize, of_address as usize), &farewells)
             .map_err(|error| format!("the threads of TLS: {error}"))?;
         let tls = Arc::new(Self {
-            config,
+            terms,
             handshakes,
             farewells,
             patience,
@@ -183,7 +204,7 @@ impl ClientTls {
             counts: TlsCounts::default(),
         });
         if settings.tls_reload {
-            tls.config.watch("tls-files")?;
+            tls.terms.watch("tls-files")?;
         }
         Ok(Some(tls))
     }
@@ -192,7 +213,7 @@ impl ClientTls {
     pub(crate) fn view(&self) -> view::Tls {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let TlsCounts { done, failed, refused, exceeded } = &self.counts;
-        let (reloads, failed_reloads) = self.config.counts();
+        let (reloads, failed_reloads) = self.terms.counts();
         view::Tls {
             under_way: self.handshakes.under_way() as u64,
             done: of(done),
@@ -206,7 +227,7 @@ impl ClientTls {
 
     /// Takes the files as they are now, if they can be used; else those before count on.
     pub(crate) fn reload(&self) {
-        self.config.reload();
+        self.terms.reload();
     }
 
     /// What somebody is who has connected to a port where there is TLS; `None` when he could not be let in, which was
@@ -236,7 +257,7 @@ impl ClientTls {
         let Some(place) = self.handshakes.place(address) else {
             return self.has_no_place();
         };
-        let done = self.handshakes.with(place, self.config.current(), socket).await;
+        let done = self.handshakes.with(place, self.terms.current(), socket).await;
         let done = done.map_err(|failed| Refusal::Handshake(self.count(&failed)))?;
         self.accepted(done, address)
     }

@@ -167,7 +167,7 @@ pub struct Tls {
     pub failed_reloads: u64,
 }
 
-/// What has been counted of TLS between servers since the start.
+/// What has been counted of the certificates of TLS, between servers or of admin HTTP, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reloads {
     /// Changed certificates that were taken.
@@ -265,6 +265,8 @@ pub struct Stats {
     pub tls: Tls,
     /// TLS between servers.
     pub peer_tls: Reloads,
+    /// TLS of admin HTTP.
+    pub admin_tls: Reloads,
     /// Connections without TLS to admin HTTP where that has it.
     pub admin_in_the_clear: u64,
     /// The audit log, of the whole process.

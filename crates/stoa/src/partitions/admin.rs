@@ -1,26 +1,36 @@
 //! What a server's admin HTTP answers.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use serde_json::Value;
+use stoa_client::tls::Tls;
 
 use crate::failure::{Context as _, Failure, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A longer answer is none of a server's.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// What an address begins with where admin HTTP has TLS.
+const WITH_TLS: &str = "https://";
 
 /// Where it is.
 pub(super) struct Admin<'a> {
     address: &'a str,
+    tls: Option<Tls>,
 }
 
 impl<'a> Admin<'a> {
-    pub(super) fn new(address: &'a str) -> Self {
-        Self { address }
+    /// At `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the last one needs to be told whom to trust.
+    pub(super) fn new(address: &'a str, tls: Option<Tls>) -> Result<Self> {
+        let Some(address) = address.strip_prefix(WITH_TLS) else {
+            return Ok(Self { address: address.strip_prefix("http://").unwrap_or(address), tls: None });
+        };
+        let untold = "--admin https://... needs --tls-authority: a file with the authority to trust";
+        let tls = tls.ok_or_else(|| Failure::usage(untold))?.to(address);
+        Ok(Self { address, tls: Some(tls) })
     }
 
     /// What lives where, and where a path does.
@@ -39,15 +49,26 @@ impl<'a> Admin<'a> {
     fn get(&self, target: &str) -> std::io::Result<String> {
         let none = || std::io::Error::other("there is no such address");
         let address = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
-        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
+        let Some(tls) = &self.tls else { return self.ask(stream, target) };
+        let mut stream = tls.begin(stream)?;
+        stream.handshake()?;
+        self.ask(stream, target)
+    }
+
+    fn ask(&self, mut stream: impl Read + Write, target: &str) -> std::io::Result<String> {
         let host = self.address;
         write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        stream.flush()?;
         let mut answer = String::new();
         stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-        let (_, body) = answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no answer"))?;
-        Ok(body.to_owned())
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no answer"))?;
+        match head.split(' ').nth(1) {
+            Some("400") => Err(std::io::Error::other(body.trim_end().to_owned())),
+            _ => Ok(body.to_owned()),
+        }
     }
 }
 

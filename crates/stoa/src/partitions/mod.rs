@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 10;
 pub(crate) struct PartitionsArgs {
     #[command(flatten)]
     shell: ShellArgs,
-    /// Admin HTTP of a server, best of the one that leads: it knows what was moved
+    /// Admin HTTP of a server, best of the one that leads: it knows what was moved. `https://` in front where it has TLS
     #[arg(
         long,
         global = true,
@@ -107,8 +107,12 @@ fn say(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot print")
 }
 
+fn admin(args: &PartitionsArgs) -> Result<Admin<'_>> {
+    Admin::new(&args.admin, args.shell.tls()?)
+}
+
 fn show(args: &PartitionsArgs) -> Result<()> {
-    let answer = Admin::new(&args.admin).partitions(None)?;
+    let answer = admin(args)?.partitions(None)?;
     if args.shell.is_json() {
         return say(&answer.to_string());
     }
@@ -147,7 +151,7 @@ fn change(args: &PartitionsArgs, edit: impl Fn(&str) -> String) -> Result<()> {
 
 /// Pins a subtree and waits until it is there.
 fn pin(args: &PartitionsArgs, hint: &Hint, path: &str, to: u8) -> Result<()> {
-    let admin = Admin::new(&args.admin);
+    let admin = admin(args)?;
     let before = admin.partitions(Some(path))?;
     let count = before["partitions"].as_array().map_or(0, Vec::len);
     if usize::from(to) >= count {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::Args;
 use stoa_client::Options;
+use stoa_client::tls::Tls;
 
 use crate::failure::{Failure, Result};
 use crate::tls::TlsArgs;
@@ -70,10 +71,15 @@ impl ShellArgs {
             };
             options = options.identity(scheme, auth.as_bytes());
         }
-        Ok(match self.tls.tls()? {
+        Ok(match self.tls()? {
             Some(tls) => options.tls(tls),
             None => options,
         })
+    }
+
+    /// The TLS that they ask for, if they do.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>> {
+        self.tls.tls()
     }
 
     /// Whether answers are JSON.

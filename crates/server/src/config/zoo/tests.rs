@@ -333,6 +333,17 @@ fn a_secure_port_is_a_second_one_or_the_only_one() {
     assert_eq!(ports("client.portUnification=true\n"), (2181, TlsOnPort::Also, 0, any, None));
     let servers = load(&format!("{STORES}secureClientPort=2281\nserver.1=a:1:2;2181\n")).unwrap().settings;
     assert_eq!((servers.port, servers.secure_port), (2181, 2281));
+    let read = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    let machine = Machine { read: &read, host: "" };
+    let environment = [("STOA_PORT".to_owned(), "2181".to_owned())];
+    let text = format!("{STORES}{alone}");
+    let loaded = resolve(&[], &environment, Some((Path::new("zoo.cfg"), &text)), machine).unwrap();
+    assert_eq!((loaded.settings.port, loaded.settings.tls_on_port), (2181, TlsOnPort::Only));
+    let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    assert!(
+        warning.contains("secureClientPort has no effect: by environment variable STOA_PORT"),
+        "{warning}"
+    );
 }
 
 #[test]
