@@ -272,20 +272,43 @@ class Kerberos(unittest.TestCase, Hostile):
                     thief.refused(again)
             self.assertEqual(stoa.counted("auth_failed_count"), 3)
 
+    def logs_in(self, stoa):
+        """What a client has said until it was let in."""
+        with Raw(stoa) as raw:
+            client, token = self.first(raw)
+            challenge = raw.say(token)[1]
+            responses = []
+            while not client.complete:
+                response = client.process(challenge)
+                responses.append(response or b"")
+                if not client.complete or response:
+                    challenge = raw.say(response or b"")[1]
+        return token, responses
+
     def test_a_token_after_a_restart(self):
-        """The server has forgotten which tokens were used. But the client wanted proof of the server, so what it said
-        last is under a key that the server had made for that one login."""
+        """Whether the server was stopped or killed, it knows which tokens were used, also after two restarts."""
         with Stoa(self.login) as stoa:
-            with Raw(stoa) as raw:
-                client, token = self.first(raw)
-                challenge = raw.say(token)[1]
-                responses = []
-                while not client.complete:
-                    response = client.process(challenge)
-                    responses.append(response or b"")
-                    if not client.complete or response:
-                        challenge = raw.say(response or b"")[1]
+            tokens = []
+            for end in (stoa.server.kill, stoa.server.stop, stoa.server.kill):
+                tokens.append(self.logs_in(stoa)[0])
+                end()
+                stoa.server.start()
+                for number, token in enumerate(tokens, 1):
+                    with Raw(stoa) as thief:
+                        thief.refused(token)
+                    self.assertEqual(stoa.counted("auth_failed_count"), number)
+            self.assertEqual(stoa.log.count("used before"), 6)
+            self.logs_in(stoa)
+
+    def test_a_token_after_a_restart_that_was_forgotten(self):
+        """The files are lost. But the client wanted proof of the server, so what it said last is under a key that the
+        server had made for that one login."""
+        with Stoa(self.login) as stoa:
+            token, responses = self.logs_in(stoa)
             stoa.server.stop()
+            files = list(pathlib.Path(stoa.folder.name).glob("data/logins-*"))
+            self.assertEqual(len(files), 1)
+            files[0].unlink()
             stoa.server.start()
             with Raw(stoa) as thief:
                 errors = [thief.say(token)[0]]

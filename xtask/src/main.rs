@@ -47,6 +47,7 @@ cargo xtask COMMAND
                               beside those of Apache ZooKeeper
   tls [PYTEST OPTIONS]        TLS with openssl, with bad certificates, and with half-open handshakes: 10,000 with --long
   sasl [PYTEST OPTIONS]       logins by DIGEST-MD5 and Kerberos, good ones and hostile ones
+  audit [PYTEST OPTIONS]      the audit log beside that of Apache ZooKeeper, line for line
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
@@ -90,10 +91,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     let against = against(&command, &mut arguments)?;
     let mut report = Report::default();
     match command.as_str() {
-        "help" => {
-            println!("{USAGE}");
-            return Ok(true);
-        }
+        "help" => return Ok(help()),
         "check" => {
             arguments.finish()?;
             checks(&mut report);
@@ -140,6 +138,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         "ensemble" => report.step("ensemble", || suites::ensemble(&arguments.rest())),
         "tls" => report.step("tls", || suites::tls(&arguments.rest())),
         "sasl" => report.step("sasl", || suites::sasl(&arguments.rest())),
+        "audit" => report.step("audit", || suites::audit(&arguments.rest())),
         "linearizable" => {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
             report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
@@ -151,6 +150,12 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         other => return Err(format!("no command `{other}`\n\n{USAGE}")),
     }
     Ok(report.finish())
+}
+
+/// Says which commands there are.
+fn help() -> bool {
+    println!("{USAGE}");
+    true
 }
 
 /// What a suite is to drive.
@@ -208,6 +213,7 @@ fn everything(report: &mut Report) {
     report.step("ensemble", || suites::ensemble(&[]));
     report.step("tls", || suites::tls(&[]));
     report.step("sasl", || suites::sasl(&[]));
+    report.step("audit", || suites::audit(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
 }

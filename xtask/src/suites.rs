@@ -18,6 +18,9 @@ const MEMBER_COMMAND: &str = "MEMBER_COMMAND";
 /// The same for Apache ZooKeeper, in a suite that compares the two.
 const PEER_COMMAND: &str = "PEER_COMMAND";
 
+/// The same for a server of an ensemble, in a suite that compares the two in both ways.
+const PEER_MEMBER_COMMAND: &str = "PEER_MEMBER_COMMAND";
+
 /// How many partitions servers have, as they and the suites are told.
 const PARTITIONS: &str = "STOA_PARTITIONS";
 
@@ -39,6 +42,7 @@ const JAVA_LIMIT: Duration = Duration::from_secs(1500);
 const GO_LIMIT: Duration = Duration::from_secs(300);
 const TLS_LIMIT: Duration = Duration::from_secs(600);
 const SASL_LIMIT: Duration = Duration::from_secs(600);
+const AUDIT_LIMIT: Duration = Duration::from_secs(600);
 const C_LIMIT: Duration = Duration::from_secs(120);
 const PROGRAMS_LIMIT: Duration = Duration::from_secs(900);
 const APT_LIMIT: Duration = Duration::from_secs(300);
@@ -293,6 +297,29 @@ pub(crate) fn sasl(more: &[String]) -> Result<Tally, String> {
     run::must(&mut build, BUILD_LIMIT)?;
     let accept = workspace::target().join("debug").join("examples").join("accept");
     pytest(python::command_for("sasl")?.env("SASL_ACCEPT", accept), "sasl", more, SASL_LIMIT)
+}
+
+/// The lines of the audit log beside those of Apache ZooKeeper.
+pub(crate) fn audit(more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    Against::ZooKeeper.prepare()?;
+    let suite = workspace::suite("audit");
+    let config = suite.join("zoo.cfg");
+    let modules = ["kazoo", "ensemble"].map(|name| workspace::suite(name).display().to_string());
+    let mut pytest = python::command()?;
+    pytest
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "5"])
+        .args(["--numprocesses", "2", "--dist", "loadscope"])
+        .args(more)
+        .arg(suite)
+        .current_dir(workspace::target())
+        .env("PYTHONPATH", modules.join(":"))
+        .env(SERVER_COMMAND, Against::Stoa.command(&config)?)
+        .env(MEMBER_COMMAND, Against::Stoa.member_command()?)
+        .env(PEER_COMMAND, Against::ZooKeeper.command(&config)?)
+        .env(PEER_MEMBER_COMMAND, Against::ZooKeeper.member_command()?);
+    let outcome = run::run(&mut pytest, AUDIT_LIMIT)?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// A suite whose tests start servers of Stoa as they need them.

@@ -138,7 +138,12 @@ pub(crate) struct Target {
 
 impl Target {
     fn new(operation: AuditOperation, path: &str) -> Self {
-        Self { operation, path: Some(path.into()), kind: None, acl: None }
+        Self { path: Some(path.into()), ..Self::unread(operation) }
+    }
+
+    /// What a request that cannot be read is about.
+    fn unread(operation: AuditOperation) -> Self {
+        Self { operation, path: None, kind: None, acl: None }
     }
 
     /// `None` where the audit log is not told of such requests.
@@ -157,9 +162,7 @@ impl Target {
             Request::SetAcl { path, acl, .. } => {
                 Self { acl: Some(acl_text(&acl)), ..Self::new(AuditOperation::SetAcl, path) }
             }
-            Request::Reconfig(_) => {
-                Self { operation: AuditOperation::Reconfig, path: None, kind: None, acl: None }
-            }
+            Request::Reconfig(_) => Self::unread(AuditOperation::Reconfig),
             _ => return None,
         })
     }
@@ -182,32 +185,35 @@ fn acl_text(acl: &AclList<'_>) -> String {
     text
 }
 
+/// What requests with this opcode do, where the audit log is told of them.
+fn operation(opcode: Opcode) -> Option<AuditOperation> {
+    Some(match opcode {
+        Opcode::Create | Opcode::Create2 | Opcode::CreateContainer | Opcode::CreateTtl => {
+            AuditOperation::Create
+        }
+        Opcode::Delete | Opcode::DeleteContainer => AuditOperation::Delete,
+        Opcode::SetData => AuditOperation::SetData,
+        Opcode::SetAcl => AuditOperation::SetAcl,
+        Opcode::Multi => AuditOperation::Multi,
+        Opcode::Reconfig => AuditOperation::Reconfig,
+        _ => return None,
+    })
+}
+
 /// Whether the audit log is told of requests with this opcode.
 pub(crate) fn is_audited(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::Create
-            | Opcode::Create2
-            | Opcode::CreateContainer
-            | Opcode::CreateTtl
-            | Opcode::Delete
-            | Opcode::DeleteContainer
-            | Opcode::SetData
-            | Opcode::SetAcl
-            | Opcode::Multi
-            | Opcode::Reconfig
-    )
+    operation(opcode).is_some()
 }
 
 impl AuditedRequest {
-    /// `None` where the audit log is not told of it, also because it cannot be understood: ZooKeeper has no line
-    /// of such a request either.
+    /// `None` where the audit log is not told of it. Of one that cannot be read it is told what that would have done.
     pub(crate) fn of(frame: &Frame<'_>, users: impl FnOnce() -> Vec<Identity>) -> Option<Box<Self>> {
-        let opcode = frame.opcode.filter(|opcode| is_audited(*opcode))?;
-        let request = Request::decode(opcode, &mut frame.body()).ok()?;
-        let (is_multi, operations) = match &request {
-            Request::Multi(operations) => (true, operations.iter().map(|it| Target::of(&it)).collect()),
-            request => (false, Vec::from([Some(Target::of(request)?)])),
+        let opcode = frame.opcode?;
+        let operation = operation(opcode)?;
+        let (is_multi, operations) = match &Request::decode(opcode, &mut frame.body()) {
+            Ok(Request::Multi(operations)) => (true, operations.iter().map(|it| Target::of(&it)).collect()),
+            Ok(request) => (false, Vec::from([Some(Target::of(request)?)])),
+            Err(_) => (opcode == Opcode::Multi, Vec::from([Some(Target::unread(operation))])),
         };
         Some(Box::new(Self { users: users(), is_multi, operations }))
     }

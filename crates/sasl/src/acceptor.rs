@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::digest::{Challenged, Users};
 use crate::jaas::Login;
-use crate::kerberos::{Context, Service};
+use crate::kerberos::{Context, Service, Taken};
 use crate::names::Names;
 use crate::{Secret, shown};
 
@@ -18,6 +18,7 @@ pub struct Config {
     users: Users,
     /// The bytes of a keytab, and whose keys in it count.
     service: Option<(Vec<u8>, String)>,
+    taken: Vec<Taken>,
     rules: String,
     default_realm: Option<String>,
     remove_host: bool,
@@ -29,6 +30,7 @@ impl Default for Config {
         Self {
             users: Users::new(),
             service: None,
+            taken: Vec::new(),
             rules: "DEFAULT".to_owned(),
             default_realm: None,
             remove_host: false,
@@ -65,6 +67,14 @@ impl Config {
     #[must_use]
     pub fn keytab(mut self, keytab: &[u8], principal: &str) -> Self {
         self.service = Some((keytab.to_vec(), principal.to_owned()));
+        self
+    }
+
+    /// Takes none of these logins again: what [`Acceptor::poll_taken`] has told, also before a restart. Those that are
+    /// too old to be taken anyway may be left out.
+    #[must_use]
+    pub fn taken(mut self, taken: Vec<Taken>) -> Self {
+        self.taken = taken;
         self
     }
 
@@ -148,13 +158,21 @@ impl Acceptor {
         if config.users.is_empty() && config.service.is_none() {
             return Err(Error("SASL has neither users nor a keytab".to_owned()));
         }
-        let service = config.service.map(|(keytab, principal)| Service::new(&keytab, &principal));
+        let service =
+            config.service.map(|(keytab, principal)| Service::new(&keytab, &principal, config.taken));
         let service = service.transpose().map_err(Error)?;
         let own_realm = || service.as_ref().map(|service| service.realm().to_owned());
         let realm = config.default_realm.or_else(own_realm).unwrap_or_default();
         let names =
             Names::new(&config.rules, realm, config.remove_host, config.remove_realm).map_err(Error)?;
         Ok(Self(Arc::new(Shared { users: config.users, service, names })))
+    }
+
+    /// A login by Kerberos that was taken since this was asked last. Whoever keeps it, and hands it in by
+    /// [`Config::taken`] at the next start, has nobody let in by what he has overheard before.
+    #[must_use]
+    pub fn poll_taken(&self) -> Option<Taken> {
+        self.0.service.as_ref()?.poll_taken()
     }
 
     /// Begins an exchange with a client.

@@ -9,7 +9,7 @@ mod message;
 mod replay;
 
 use core::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use picky_krb::constants::key_usages::{AP_REP_ENC, AP_REQ_AUTHENTICATOR, TICKET_REP};
 use picky_krb::crypto::CipherSuite;
@@ -20,6 +20,7 @@ pub(crate) use context::Context;
 use keytab::Key;
 use message::{ApReq, Authenticator, Encrypted, Ticket};
 use replay::Replays;
+pub use replay::Taken;
 
 /// By how much clocks may differ, in seconds: RFC 4120 and all that follow it say five minutes.
 const SKEW_S: i64 = 300;
@@ -91,11 +92,12 @@ pub(crate) struct Accepted {
 }
 
 impl Service {
-    /// Takes the keys of a principal from a keytab. Without a realm the principal is the only one of that name.
+    /// Takes the keys of a principal from a keytab. Without a realm the principal is the only one of that name. What was
+    /// `taken` before is not taken again.
     ///
     /// # Errors
     /// When there is none that can be used.
-    pub(crate) fn new(keytab: &[u8], principal: &str) -> Result<Self, String> {
+    pub(crate) fn new(keytab: &[u8], principal: &str, taken: Vec<Taken>) -> Result<Self, String> {
         let mut wanted = Principal::parse(principal);
         let all = keytab::read(keytab)?;
         let is_wanted = |key: &Key| {
@@ -123,7 +125,16 @@ impl Service {
             ));
         }
         keys.sort_by_key(|(key, _)| core::cmp::Reverse(key.version));
-        Ok(Self { principal: wanted, keys, replays: Mutex::default() })
+        Ok(Self { principal: wanted, keys, replays: Mutex::new(Replays::new(taken)) })
+    }
+
+    fn replays(&self) -> MutexGuard<'_, Replays> {
+        self.replays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was taken since somebody asked last, one at a time.
+    pub(crate) fn poll_taken(&self) -> Option<Taken> {
+        self.replays().poll()
     }
 
     pub(crate) fn realm(&self) -> &str {
@@ -153,8 +164,7 @@ impl Service {
             return Err("the client wants an exchange in the way of DCE".to_owned());
         }
         let name = ticket.client.text()?;
-        let keep_ms = 2 * SKEW_S.unsigned_abs() * 1000;
-        self.replays.lock().unwrap_or_else(PoisonError::into_inner).note(sealed.cipher, now_ms, keep_ms)?;
+        self.replays().note(sealed.cipher, now_ms)?;
         let (suite, key) = match &authenticator.subkey {
             Some((etype, key)) => (strong(*etype, key)?, key.to_vec()),
             None => (session.clone(), ticket.key.to_vec()),

@@ -14,6 +14,7 @@ mod names;
 mod secret;
 
 pub use acceptor::{Acceptor, Config, Error, Exchange, Step, TOKEN_BYTES_MAX};
+pub use kerberos::Taken;
 pub use secret::Secret;
 
 /// A name that somebody else has chosen, for a log: escaped, and not too long.

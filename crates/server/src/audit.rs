@@ -131,13 +131,29 @@ impl AuditLog {
     }
 }
 
-/// Notes that a server could not start, where nothing else is noted yet.
-pub(crate) fn start_failed(settings: &Settings) {
-    if settings.audit
-        && let Ok(mut writer) = LineWriter::open(settings)
-    {
-        writer.take(clock::wall_ms(), &Event::Start { is_good: false });
-        writer.write();
+/// A start that has not come as far as the audit log. That it came to nothing is noted when this is dropped.
+pub(crate) struct StartAttempt(Option<Settings>);
+
+impl StartAttempt {
+    /// Whoever has this holds the lock of the data folder: else the audit log may be another server's.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self(settings.audit.then(|| settings.clone()))
+    }
+
+    /// The audit log is there.
+    pub(crate) fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StartAttempt {
+    fn drop(&mut self) {
+        if let Some(settings) = &self.0
+            && let Ok(mut writer) = LineWriter::open(settings)
+        {
+            writer.take(clock::wall_ms(), &Event::Start { is_good: false });
+            writer.write();
+        }
     }
 }
 
@@ -258,7 +274,8 @@ mod tests {
             3001,
             "what comes after the end is lost and counted"
         );
-        start_failed(&settings);
+        StartAttempt::new(&settings).succeeded();
+        drop(StartAttempt::new(&settings));
         let lines = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
         assert!(lines.ends_with("\toperation=serverStart\tresult=failure\n"), "{lines}");
     }

@@ -28,6 +28,7 @@ mod listen;
 mod lists;
 mod log_thread;
 pub mod logging;
+mod logins_file;
 mod meter;
 pub mod metrics;
 mod occupied;

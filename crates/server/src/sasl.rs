@@ -9,6 +9,7 @@ use stoa_tree::Identity;
 
 use crate::clock;
 use crate::config::Settings;
+use crate::logins_file::LoginsFile;
 use crate::random;
 
 /// The scheme of ids that SASL proves.
@@ -18,7 +19,13 @@ const SCHEME: &str = "sasl";
 #[derive(Debug)]
 pub(crate) struct ClientSasl {
     acceptor: Acceptor,
+    /// Where there is Kerberos.
+    logins: Option<LoginsFile>,
     super_users: Vec<String>,
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(clock::wall_ms()).unwrap_or(0)
 }
 
 impl ClientSasl {
@@ -45,14 +52,17 @@ impl ClientSasl {
         if let Some(password) = &settings.sasl_super_password {
             config = config.user("super", Secret::new(password.clone()));
         }
+        let mut logins = None;
         if let Some(service) = login.kerberos() {
             let keytab = PathBuf::from(service.keytab_path());
             let bytes = fs::read(&keytab)
                 .map_err(|error| failed(&format!("the keytab {}: {error}", keytab.display())))?;
-            config = config.keytab(&bytes, service.principal());
+            let (file, taken) = LoginsFile::open(&settings.data_dir, now_ms())?;
+            logins = Some(file);
+            config = config.keytab(&bytes, service.principal()).taken(taken);
         }
         let acceptor = Acceptor::new(config).map_err(|error| failed(&error))?;
-        Ok(Some(Self { acceptor, super_users: settings.sasl_super_users.clone() }))
+        Ok(Some(Self { acceptor, logins, super_users: settings.sasl_super_users.clone() }))
     }
 
     /// Takes a client's token. Where it proves nothing, why is returned too, for the log.
@@ -61,9 +71,13 @@ impl ClientSasl {
             Ok(random) => random,
             Err(why) => return (SaslStep::Failed, Some(why)),
         };
-        let now_ms = u64::try_from(clock::wall_ms()).unwrap_or(0);
+        let now_ms = now_ms();
         let begun = exchange.get_or_insert_with(|| self.acceptor.begin());
-        match begun.step(token, now_ms, random) {
+        let step = begun.step(token, now_ms, random);
+        if let Some(logins) = &self.logins {
+            logins.keep(&self.acceptor, now_ms);
+        }
+        match step {
             Step::Challenge(token) => (SaslStep::Challenge(token), None),
             Step::Done { token, name } => (SaslStep::Done { token, identities: self.identities(name) }, None),
             Step::Failed(why) => {

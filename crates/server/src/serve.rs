@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::admin::AdminTls;
-use crate::audit::{AuditLog, Event};
+use crate::audit::{AuditLog, Event, StartAttempt};
 use crate::clock::{self, Clock};
 use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
@@ -37,9 +37,7 @@ use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{
-    admin, audit, listen, lists, openings, partitions_file, random, standstill, starts_file, threads,
-};
+use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -56,6 +54,7 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let began = Instant::now();
     raise_descriptor_limit();
     let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
+    let attempt = StartAttempt::new(&settings);
     let partitions = count_partitions(&mut settings)?;
     // Bound before the recovery, so that a port that is taken is found out at once; nobody is
     // accepted until the state is there.
@@ -73,9 +72,9 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
     let mut openings = admin::start(&process, questions_in.clone());
-    let recovered = recover(&process.settings, partitions, disk, peer_tls);
-    let recovered = recovered.inspect_err(|_| audit::start_failed(&process.settings))?;
+    let recovered = recover(&process.settings, partitions, disk, peer_tls)?;
     process.keep_audit(AuditLog::start(&process.settings)?);
+    attempt.succeeded();
     let first = recovered.partitions.first();
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");

@@ -11,7 +11,7 @@ const NOW: &[u8; 15] = b"20240229235959Z";
 const SESSION: [u8; 16] = [5; 16];
 
 fn service() -> Service {
-    Service::new(KEYTAB, NAME).unwrap()
+    Service::new(KEYTAB, NAME, Vec::new()).unwrap()
 }
 
 /// A client whose messages can be wrong in many ways.
@@ -283,13 +283,13 @@ fn no_authenticator_does_harm() {
 
 #[test]
 fn a_keytab_has_to_have_a_key() {
-    let error = |keytab: &[u8], name: &str| Service::new(keytab, name).err().unwrap();
+    let error = |keytab: &[u8], name: &str| Service::new(keytab, name, Vec::new()).err().unwrap();
     assert!(error(b"", NAME).contains("does not begin with 05 02"));
     assert!(error(b"\x05\x01", NAME).contains("does not begin with 05 02"));
     assert!(error(&KEYTAB[..KEYTAB.len() - 1], NAME).contains("the entry at byte"));
     assert!(error(KEYTAB, "zookeeper/elsewhere@STOA.TEST").contains("other/localhost@STOA.TEST"));
     assert!(error(KEYTAB, "zookeeper/localhost@OTHER").contains("no key of zookeeper/localhost@OTHER"));
-    assert_eq!(Service::new(KEYTAB, "zookeeper/localhost").ok().unwrap().realm(), "STOA.TEST");
+    assert_eq!(Service::new(KEYTAB, "zookeeper/localhost", Vec::new()).ok().unwrap().realm(), "STOA.TEST");
     // The same keys as if they were of RC4.
     let mut weak = KEYTAB.to_vec();
     for at in 0..weak.len() - 4 {
@@ -301,6 +301,6 @@ fn a_keytab_has_to_have_a_key() {
     for at in 0..KEYTAB.len() {
         let mut bad = KEYTAB.to_vec();
         bad[at] ^= 0xff;
-        let _ = Service::new(&bad, NAME);
+        let _ = Service::new(&bad, NAME, Vec::new());
     }
 }

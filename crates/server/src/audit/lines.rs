@@ -10,8 +10,8 @@ use stoa_wire::{CreateMode, ErrorCode};
 use super::{AdminEvent, Event, HandshakeEvent};
 use crate::date;
 
-/// One line as ZooKeeper 3.9 writes it (`AuditEvent.toString`): `key=value` with tabs between them, without keys that
-/// have no value, behind the time and the level as in its logging pattern. `None` for what ZooKeeper has no line of.
+/// One line as ZooKeeper 3.9 writes it (`AuditEvent.toString`): `key=value` with tabs between them, without what is not
+/// known, behind the time and the level as in its logging pattern. `None` for what ZooKeeper has no line of.
 pub(super) fn text(wall_ms: i64, event: &Event, server_user: &str) -> Option<String> {
     let mut fields = Vec::new();
     let result = match event {
@@ -28,7 +28,10 @@ pub(super) fn text(wall_ms: i64, event: &Event, server_user: &str) -> Option<Str
                 return None;
             }
             let user = match event.address {
-                Some(_) => names(&event.users).map(|(_, name)| name).collect::<Vec<_>>().join(","),
+                Some(_) => {
+                    let named = names(&event.users).map(|(_, name)| name);
+                    named.filter(|name| !name.trim().is_empty()).collect::<Vec<_>>().join(",")
+                }
                 None => server_user.to_owned(),
             };
             fields.push(("session", format!("0x{:x}", event.session)));
@@ -44,8 +47,8 @@ pub(super) fn text(wall_ms: i64, event: &Event, server_user: &str) -> Option<Str
     };
     let level = if result == AuditResult::Failure { "ERROR" } else { "INFO" };
     let mut line = format!("{} {level} audit: ", date::log4j(wall_ms));
-    for (key, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-        // As ZooKeeper: what would begin another field or another line is left out.
+    for (key, value) in fields {
+        // What would begin another field or another line is left out: by it a client could write lines of its own.
         let _ = write!(line, "{key}={}\t", value.replace(['\t', '\n', '\r'], ""));
     }
     let _ = write!(line, "result={}", result_name(result));
