@@ -1,9 +1,13 @@
 """What `openssl s_client` can ask for: protocols, cipher suites, renegotiation, sessions that are taken up again."""
 
+import contextlib
 import datetime
 import re
+import select
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import time
 
@@ -11,7 +15,11 @@ import pytest
 from authority import CLIENT
 from secured import PATIENCE_SECONDS, Secured, eventually
 from server_process import HOST
+from steady import GET_DATA, Client
 
+SET_DATA = 5
+# When a client has waited in vain: before its session expires, and its socket has something to tell again.
+STALL_SECONDS = 4
 # How long a certificate is valid that ends while a test waits for that.
 LIFE_SECONDS = 4
 # Debian's openssl leaves old protocols and suites out unless it is told.
@@ -127,6 +135,39 @@ def test_changes_of_keys_are_bounded(tmp_path, world):
         secured.logged("after its TLS handshake: it breaks the rules of TLS")
         secured.logged("TooManyKeyUpdateRequests")
         secured.lets_in(world.client, "-tls1_3")
+
+
+def reply_when_told(client):
+    """A reply, read as the client in C does: each time that the socket has something, once its length, and once what is
+    behind that. What OpenSSL has deciphered already it does not look at."""
+    data, length = b"", 4
+    while len(data) < length:
+        assert select.select([client.socket], [], [], STALL_SECONDS)[0], "the socket has nothing"
+        with contextlib.suppress(ssl.SSLWantReadError):
+            if len(data) < 4:
+                data += client.socket.recv(4 - len(data))
+            if len(data) >= 4:
+                length = 4 + struct.unpack(">i", data[:4])[0]
+                data += client.socket.recv(length - len(data))
+    return data[4:]
+
+
+@pytest.mark.parametrize("size", [1, 700, 40_000])
+def test_a_client_that_goes_by_its_socket_alone_misses_no_reply(tmp_path, world, size):
+    """As the client in C does: it takes a reply, and waits until its socket has something before it takes the next."""
+    count = 300
+    with Secured(tmp_path, world) as secured:
+        client = Client(secured.secure_port, world.authority.certificate, world.client.certificate, world.client.key)
+        data = bytes(size)
+        bodies = [struct.pack(">iii", 1, SET_DATA, 1) + b"/" + struct.pack(">i", size) + data + struct.pack(">i", -1)]
+        bodies += [struct.pack(">iii", xid, GET_DATA, 1) + b"/\0" for xid in range(2, count)]
+        client.socket.sendall(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+        client.socket.setblocking(False)
+        for xid in range(1, count):
+            reply = reply_when_told(client)
+            assert struct.unpack(">iqi", reply[:16])[::2] == (xid, 0)
+            assert xid == 1 or len(reply) > size
+        client.close()
 
 
 def take_up(secured, session, protocol, *options, who=None):
