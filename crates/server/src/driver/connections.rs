@@ -30,7 +30,7 @@ impl Driver {
     ) -> Option<Accepted> {
         match (&self.process.tls, port) {
             (Some(tls), TlsOnPort::Also | TlsOnPort::Only) => {
-                let admitted = tls.admit(socket, address, port).await;
+                let admitted = tls.admit(socket, (address, port), self.permit()).await;
                 admitted.map_err(|refusal| self.turned_away(address, refusal)).ok()
             }
             _ => Some(Accepted::plain(socket, address)),

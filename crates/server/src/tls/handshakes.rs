@@ -99,19 +99,23 @@ impl Handshakes {
         self.room.take(address.ip())
     }
 
-    /// Waits for a handshake on an accepted socket.
-    pub(super) async fn with(
+    /// Begins a handshake on an accepted socket; what is returned waits for it.
+    pub(super) fn begin(
         &self,
         place: HandshakePlace,
         terms: Terms,
         socket: TcpStream,
-    ) -> Result<Done, Failed> {
-        let socket = socket.into_std().map_err(Failed::Error)?;
+    ) -> impl Future<Output = Result<Done, Failed>> + use<> {
         let (answer, answered) = oneshot::channel();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.threads.len();
-        // A thread that is gone has taken the answer with it.
-        let _ = self.threads[turn].send(Job { socket, terms, answer, _place: place });
-        answered.await.unwrap_or_else(|_| Err(Failed::Error(io::ErrorKind::BrokenPipe.into())))
+        let begun = socket.into_std().map(|socket| {
+            // A thread that is gone has taken the answer with it.
+            let _ = self.threads[turn].send(Job { socket, terms, answer, _place: place });
+        });
+        async move {
+            begun.map_err(Failed::Error)?;
+            answered.await.unwrap_or_else(|_| Err(Failed::Error(io::ErrorKind::BrokenPipe.into())))
+        }
     }
 }
 

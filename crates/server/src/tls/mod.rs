@@ -230,13 +230,16 @@ impl ClientTls {
         self.terms.reload();
     }
 
-    /// What somebody is who has connected to a port where there is TLS; `None` when he could not be let in, which was
-    /// said then.
-    pub(crate) async fn admit(
+    /// What somebody is who has connected to a port where there is TLS. His handshake begins, or he is sent away, when it
+    /// is his `turn`: thousands may come at once.
+    ///
+    /// # Errors
+    /// Why he is not let in.
+    pub(crate) async fn admit<T>(
         &self,
         socket: TcpStream,
-        address: SocketAddr,
-        port: TlsOnPort,
+        (address, port): (SocketAddr, TlsOnPort),
+        turn: impl Future<Output = T>,
     ) -> Result<Accepted, Refusal> {
         let Some(silent) = self.handshakes.silent_place(address) else {
             return self.has_no_place();
@@ -254,10 +257,14 @@ impl ClientTls {
             }
             Ok(None) | Err(_) => return Err(Refusal::Gone),
         }
+        let turn = turn.await;
         let Some(place) = self.handshakes.place(address) else {
+            drop(socket);
             return self.has_no_place();
         };
-        let done = self.handshakes.with(place, self.terms.current(), socket).await;
+        let begun = self.handshakes.begin(place, self.terms.current(), socket);
+        drop(turn);
+        let done = begun.await;
         let done = done.map_err(|failed| Refusal::Handshake(self.count(&failed)))?;
         self.accepted(done, address)
     }

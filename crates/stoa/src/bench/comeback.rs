@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use rustix::buffer::spare_capacity;
@@ -61,10 +61,12 @@ pub(crate) fn run(args: &ReturnArgs) -> Result<()> {
     let opened = connect::open_known_sessions(&servers, args.sessions as usize, *timeout)?;
     let (streams, identities): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
     thread::sleep(args.after);
+    let broken = SystemTime::now();
     drop(streams);
     let mut returns = Returns::new(&servers, identities, *timeout)?;
     let began = Instant::now();
     returns.run(began, args.patience)?;
+    let over = SystemTime::now();
     let mut latency = latency_histogram();
     let all = returns.returning.iter();
     all.clone().filter_map(|it| it.back).for_each(|back| latency.saturating_record(nanos(back)));
@@ -82,6 +84,7 @@ pub(crate) fn run(args: &ReturnArgs) -> Result<()> {
         true => json!({
             "sessions": args.sessions, "returned": back, "lost": lost, "missing": missing, "retries": retries,
             "seconds": back_s, "latency_us": latency_json(&latency),
+            "broken_unix": unix(broken), "over_unix": unix(over),
         })
         .to_string(),
         false => format!(
@@ -91,6 +94,11 @@ pub(crate) fn run(args: &ReturnArgs) -> Result<()> {
         ),
     };
     writeln!(io::stdout(), "{text}").context("cannot print the report")
+}
+
+/// Seconds since 1970.
+fn unix(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// A session on its way back.
