@@ -138,11 +138,11 @@ pub(crate) struct Target {
 
 impl Target {
     fn new(operation: AuditOperation, path: &str) -> Self {
-        Self { path: Some(path.into()), ..Self::unread(operation) }
+        Self { path: Some(path.into()), ..Self::without_path(operation) }
     }
 
-    /// What a request that cannot be read is about.
-    fn unread(operation: AuditOperation) -> Self {
+    /// One that is about no znode, or about one that could not be read.
+    pub(crate) fn without_path(operation: AuditOperation) -> Self {
         Self { operation, path: None, kind: None, acl: None }
     }
 
@@ -162,7 +162,7 @@ impl Target {
             Request::SetAcl { path, acl, .. } => {
                 Self { acl: Some(acl_text(&acl)), ..Self::new(AuditOperation::SetAcl, path) }
             }
-            Request::Reconfig(_) => Self::unread(AuditOperation::Reconfig),
+            Request::Reconfig(_) => Self::without_path(AuditOperation::Reconfig),
             _ => return None,
         })
     }
@@ -213,7 +213,7 @@ impl AuditedRequest {
         let (is_multi, operations) = match &Request::decode(opcode, &mut frame.body()) {
             Ok(Request::Multi(operations)) => (true, operations.iter().map(|it| Target::of(&it)).collect()),
             Ok(request) => (false, Vec::from([Some(Target::of(request)?)])),
-            Err(_) => (opcode == Opcode::Multi, Vec::from([Some(Target::unread(operation))])),
+            Err(_) => (opcode == Opcode::Multi, Vec::from([Some(Target::without_path(operation))])),
         };
         Some(Box::new(Self { users: users(), is_multi, operations }))
     }

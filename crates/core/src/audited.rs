@@ -66,7 +66,7 @@ impl Connection {
                 _ => None,
             });
             if let Some(code) = failed.or((err != 0).then_some(err)) {
-                let target = Target { operation: AuditOperation::Multi, path: None, kind: None, acl: None };
+                let target = Target::without_path(AuditOperation::Multi);
                 events.push_back(self.audit_event(&users, &target, code));
                 return;
             }
@@ -179,7 +179,7 @@ impl Connections {
             Some(CloseReason::AuthRequired) => ErrorCode::SessionClosedRequireSaslAuth,
             _ => return,
         };
-        let target = Target { operation: AuditOperation::Login, path: None, kind: None, acl: None };
+        let target = Target::without_path(AuditOperation::Login);
         let event = connection.audit_event(&connection.audit_users(), &target, error as i32);
         self.audit.events.push_back(event);
     }

@@ -28,15 +28,15 @@ pub(crate) struct LoginsFile {
     turn: Mutex<Turn>,
 }
 
-#[derive(Debug)]
+/// Which file is written to. All of it follows from the files.
+#[derive(Debug, Default)]
 struct Turn {
-    /// The file whose turn it is. There is none before the first login.
-    open: Option<File>,
     number: usize,
     /// How much of it is written. What stands behind that is a login of which only a part could be.
     length: u64,
-    /// When the other one's turn is.
+    /// When the other one's turn is: when what this one began with does not count any more.
     until_ms: u64,
+    open: Option<File>,
     /// The last login could not be written, which was said.
     is_failing: bool,
 }
@@ -47,34 +47,20 @@ impl LoginsFile {
     /// # Errors
     /// Which file cannot be read, and why.
     pub(crate) fn open(folder: &Path, now_ms: u64) -> Result<(Self, Vec<Taken>), String> {
-        let mut taken = Vec::new();
-        // Read in any order: what is in the file that is emptied first does not count any more when it is.
-        for path in FILES.map(|name| folder.join(name)) {
-            read(&path, &mut taken).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (mut all, mut turn) = (Vec::new(), Turn::default());
+        for (number, name) in FILES.iter().enumerate() {
+            let path = folder.join(name);
+            let mut taken = read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let length = (taken.len() * LOGIN_BYTES) as u64;
+            // A clock that was set back must not make them count for ever.
+            taken.retain(|taken| (now_ms..=now_ms.saturating_add(Taken::KEEP_MS)).contains(&taken.until_ms));
+            // The file that was written to last begins with what counts for longest.
+            if let Some(first) = taken.first().filter(|first| first.until_ms > turn.until_ms) {
+                turn = Turn { number, length, until_ms: first.until_ms, ..Turn::default() };
+            }
+            all.append(&mut taken);
         }
-        // A clock that was set back must not make them count for ever.
-        let last_ms = now_ms.saturating_add(Taken::KEEP_MS);
-        taken.retain(|taken| (now_ms..=last_ms).contains(&taken.until_ms));
-        let turn = Turn { open: None, number: 0, length: 0, until_ms: 0, is_failing: false };
-        let file = Self { folder: folder.to_owned(), turn: Mutex::new(turn) };
-        if !taken.is_empty() {
-            file.begin_with(&taken, last_ms)
-                .map_err(|error| format!("{}: {error}", folder.join(FILES[0]).display()))?;
-        }
-        Ok((file, taken))
-    }
-
-    /// All that count go into the first file, before the second one is emptied.
-    fn begin_with(&self, taken: &[Taken], until_ms: u64) -> io::Result<()> {
-        let bytes: Vec<u8> = taken.iter().flat_map(encode).collect();
-        let whole = self.folder.join(format!("{}.tmp", FILES[0]));
-        let file = create(&whole)?;
-        file.write_all_at(&bytes, 0)?;
-        std::fs::rename(&whole, self.folder.join(FILES[0]))?;
-        create(&self.folder.join(FILES[1]))?;
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        *turn = Turn { open: Some(file), number: 0, length: bytes.len() as u64, until_ms, is_failing: false };
-        Ok(())
+        Ok((Self { folder: folder.to_owned(), turn: Mutex::new(turn) }, all))
     }
 
     /// Keeps what was taken by now. When this returns it is known after a restart, unless that was said in the log.
@@ -101,31 +87,34 @@ impl LoginsFile {
 
 impl Turn {
     fn write(&mut self, folder: &Path, taken: &Taken, now_ms: u64) -> io::Result<()> {
-        if now_ms > self.until_ms || self.open.is_none() {
-            let number = (self.number + 1) % FILES.len();
-            self.open = Some(create(&folder.join(FILES[number]))?);
-            (self.number, self.length) = (number, 0);
-            self.until_ms = now_ms.saturating_add(Taken::KEEP_MS);
-        }
-        let Some(open) = &self.open else { return Ok(()) };
-        open.write_all_at(&encode(taken), self.length)?;
-        self.length += LOGIN_BYTES as u64;
-        Ok(())
+        let end_ms = now_ms.saturating_add(Taken::KEEP_MS);
+        let file = match self.open.take() {
+            _ if !(now_ms..=end_ms).contains(&self.until_ms) => {
+                let number = (self.number + 1) % FILES.len();
+                let file = open(&folder.join(FILES[number]), true)?;
+                (self.number, self.length, self.until_ms) = (number, 0, end_ms);
+                file
+            }
+            Some(file) => file,
+            None => open(&folder.join(FILES[self.number]), false)?,
+        };
+        let written = file.write_all_at(&encode(taken), self.length);
+        self.open = Some(file);
+        written.map(|()| self.length += LOGIN_BYTES as u64)
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+fn open(path: &Path, is_emptied: bool) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(is_emptied).mode(0o600).open(path)
 }
 
-fn read(path: &Path, into: &mut Vec<Taken>) -> io::Result<()> {
+fn read(path: &Path) -> io::Result<Vec<Taken>> {
     let mut bytes = Vec::new();
     match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        file => file?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?,
-    };
-    into.extend(bytes.as_chunks().0.iter().map(decode));
-    Ok(())
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        file => drop(file?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?),
+    }
+    Ok(bytes.as_chunks().0.iter().map(decode).collect())
 }
 
 fn encode(taken: &Taken) -> [u8; LOGIN_BYTES] {
@@ -171,7 +160,7 @@ mod tests {
             let (mut file, _) = LoginsFile::open(folder.path(), 10 * KEEP_MS).unwrap();
             for (index, at_ms) in times.into_iter().enumerate() {
                 keep(&file, at_ms);
-                // A copy, since opening writes too.
+                // Of a copy, which is as a crash would leave it.
                 let copy = tempfile::tempdir().unwrap();
                 for name in FILES.iter().filter(|name| folder.path().join(name).exists()) {
                     std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();

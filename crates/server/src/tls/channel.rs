@@ -214,6 +214,9 @@ impl Write for Socket<'_> {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let [piece] = pieces {
+            return self.0.try_write(piece);
+        }
         let mut space = [MaybeUninit::uninit(); GATHERED_BYTES];
         let mut gathered = ReadBuf::uninit(&mut space);
         let is_small = |piece: &&IoSlice<'_>| piece.len() <= GATHERED_PIECE_BYTES_MAX;

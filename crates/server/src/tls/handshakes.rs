@@ -56,8 +56,8 @@ pub(super) struct Handshakes {
     threads: Vec<UnboundedSender<Job>>,
     turn: AtomicUsize,
     room: Arc<HandshakeRoom>,
-    /// Of those who have said nothing yet, be it that they will begin with TLS or not: as many of one address as it may
-    /// have connections. They take no place from handshakes, nor those from them.
+    /// Of those who have said nothing yet, be it that they will begin with TLS or not, or whose turn it is not yet: as
+    /// many of one address as it may have connections. They take no place from handshakes, nor those from them.
     silent: Arc<HandshakeRoom>,
 }
 

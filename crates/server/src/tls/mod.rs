@@ -244,9 +244,7 @@ impl ClientTls {
         let Some(silent) = self.handshakes.silent_place(address) else {
             return self.has_no_place();
         };
-        let first = self.first_byte(&socket).await;
-        drop(silent);
-        match first {
+        match self.first_byte(&socket).await {
             Ok(Some(first)) if Foreign::of(&[first, 3]) == Some(Foreign::Tls) => {}
             Ok(Some(_)) if port == TlsOnPort::Also => return Ok(Accepted::plain(socket, address)),
             Ok(Some(_)) => {
@@ -257,7 +255,9 @@ impl ClientTls {
             }
             Ok(None) | Err(_) => return Err(Refusal::Gone),
         }
+        // Whoever waits for his turn is counted with those who have said nothing.
         let turn = turn.await;
+        drop(silent);
         let Some(place) = self.handshakes.place(address) else {
             drop(socket);
             return self.has_no_place();
