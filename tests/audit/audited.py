@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import secrets
-import time
 from typing import NamedTuple
 from unittest import mock
 
@@ -15,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
 from members import ENVIRONMENT, Member
-from server_process import HOST, ServerProcess
+from server_process import HOST, ServerProcess, eventually
 
 HERE = pathlib.Path(__file__).parent
 PATIENCE_SECONDS = 60
@@ -60,15 +59,6 @@ ZOOKEEPER = Kind(
     r"(?:INFO|WARN|ERROR) [\w.$]+ - ",
     rf"(INFO|ERROR) {re.escape(LOGGER)} - ",
 )
-
-
-def eventually(what, holds):
-    """Waits for what another process brings about, and returns it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (held := holds()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
-    return held
 
 
 class Audited:

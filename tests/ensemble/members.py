@@ -4,6 +4,7 @@ The command comes from MEMBER_COMMAND; the path of a server's configuration is a
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import secrets
@@ -13,10 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from kazoo.client import KazooClient
 
+import server_process
 from server_process import HOST, ask, free_port
 
 NUMBERS = (1, 2, 3)
@@ -34,13 +35,7 @@ admin.enableServer=false
 """
 
 
-def eventually(what, holds):
-    """Waits for what another process or thread brings about, and returns it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (held := holds()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
-    return held
+eventually = functools.partial(server_process.eventually, seconds=PATIENCE_SECONDS)
 
 
 class Member:

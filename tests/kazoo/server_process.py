@@ -22,6 +22,15 @@ STOP_SECONDS = 20
 holders = []
 
 
+def eventually(what, holds, seconds=60):
+    """Waits for what another process or thread brings about, and returns it."""
+    deadline = time.monotonic() + seconds
+    while not (held := holds()):
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.02)
+    return held
+
+
 def free_port():
     """A port that nobody else gets as long as this process runs, also while its server does not listen: neither a
     process that looks for one in the same way, nor a connection that the system chooses a port for."""

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import time
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -22,15 +21,6 @@ from members import Ensemble
 PASSWORD = "a password of stores"
 USERS = {"kafka": "a password of kafka", "app": "a password of app", "stranger": "a password of a stranger"}
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
-
-
-def eventually(what, holds, seconds=60):
-    """Waits for what other processes bring about, and returns it."""
-    deadline = time.monotonic() + seconds
-    while not (held := holds()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.1)
-    return held
 
 
 class Keys:

@@ -11,7 +11,8 @@ import pytest
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
-from doors import PASSWORD, Guarded, eventually, login, passwords, tls
+from doors import PASSWORD, Guarded, login, passwords, tls
+from server_process import eventually
 from kdc import REALM, Kdc
 
 PROGRAM = pathlib.Path(__file__).with_name("Recipes.java")

@@ -10,7 +10,8 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
 from brokers import CERTIFICATE, Broker, with_certificate, without_certificate
-from doors import PASSWORD, Guarded, Keys, eventually, login, passwords, tls
+from doors import PASSWORD, Guarded, Keys, login, passwords, tls
+from server_process import eventually
 
 TOPIC = "letters"
 STATE = f"/kafka/brokers/topics/{TOPIC}/partitions/0/state"

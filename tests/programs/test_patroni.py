@@ -11,7 +11,8 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
 from databases import SCOPE, Member, Owner
-from doors import Guarded, eventually, tls
+from doors import Guarded, tls
+from server_process import eventually
 
 # Patroni asks for sessions of at least 20 s. The servers give it shorter ones, so that a test need not wait so long
 # until they notice that it has crashed.

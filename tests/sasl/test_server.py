@@ -3,6 +3,7 @@
 The server's command comes from SERVER_COMMAND, as in the other suites.
 """
 
+import functools
 import pathlib
 import socket
 import struct
@@ -16,6 +17,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 from kdc import REALM
 from realm import World
+import server_process
 from server_process import HOST, ServerProcess, ask
 
 PATIENCE_SECONDS = 30
@@ -29,12 +31,7 @@ REQUEST_BYTES_MAX = 1_048_575
 MEMORY_KIB = 30_000
 
 
-def eventually(what, holds):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (held := holds()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
-    return held
+eventually = functools.partial(server_process.eventually, seconds=PATIENCE_SECONDS)
 
 
 class Stoa:

@@ -1,10 +1,11 @@
 """A server with a port for TLS, and `openssl s_client` as its client."""
 
 import contextlib
+import functools
 import pathlib
 import subprocess
-import time
 
+import server_process
 from server_process import HOST, ServerProcess, ask, free_port
 
 PATIENCE_SECONDS = 30
@@ -13,14 +14,7 @@ CONNECT = bytes.fromhex("0000002d" "00000000" "0000000000000000" "00002710" "000
 # What of the answer is the same each time: its length, version, and the timeout.
 CONNECTED = bytes.fromhex("00000025" "00000000" "00002710")
 
-
-def eventually(what, holds):
-    """Waits for what another process brings about, and returns it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (held := holds()):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
-    return held
+eventually = functools.partial(server_process.eventually, seconds=PATIENCE_SECONDS)
 
 
 class Secured:
