@@ -81,6 +81,11 @@ class Secured(Server):
         return command
 
 
+def missing(gaps, begin, end):
+    """How long of that time the probe's own core did not run it, seconds."""
+    return sum(max(0, min(end, at + lasted) - max(begin, at)) for at, lasted in gaps)
+
+
 class Run(measure.Samples):
     def __init__(self, args, files):
         super().__init__()
@@ -139,15 +144,19 @@ class Run(measure.Samples):
             with self.probing(server) as probe:
                 time.sleep(1)
                 result = self.back(server, is_tls)
-                waits = json.loads(probe.communicate()[0])
+                told = json.loads(probe.communicate()[0])
+            waits, gaps = told["waits"], told["gaps"]
             began, end = result["broken_unix"], result["over_unix"]
             if end > waits[-1][0]:
                 raise RuntimeError(f"sessions took {result['seconds']} s: give more --probe-seconds")
-            meanwhile = [waited for asked, waited in waits if asked + waited > began and asked < end]
+            during = [(asked, waited) for asked, waited in waits if asked + waited > began and asked < end]
+            meanwhile = [waited for _, waited in during]
+            of_server = [waited - missing(gaps, asked, asked + waited) for asked, waited in during]
             # Sessions are closed behind that, 40 at a time; in the last second all are gone.
             quiet = [waited for asked, waited in waits if asked > waits[-1][0] - 1]
             self.note(f"nothing goes on, {name}, longest wait ms", server.kind, max(quiet) * 1e3)
             self.note(f"return, {name}, longest wait of others ms", server.kind, max(meanwhile) * 1e3)
+            self.note(f"return, {name}, longest wait for the server ms", server.kind, max(of_server) * 1e3)
             p99 = sorted(meanwhile)[len(meanwhile) * 99 // 100]
             self.note(f"return, {name}, p99 of others ms", server.kind, p99 * 1e3)
             everything = [waited for _, waited in waits]

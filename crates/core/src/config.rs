@@ -148,6 +148,8 @@ pub struct Limits {
     pub output_close_bytes: usize,
     /// Time that a connection may take for its handshake, milliseconds.
     pub handshake_ms: u32,
+    /// What is applied in one turn, between what others want: an update costs 1, a client that is answered 8.
+    pub turn_cost: usize,
 }
 
 impl Default for Config {
@@ -197,6 +199,7 @@ impl Default for Limits {
             output_pause_bytes: 1 << 20,
             output_close_bytes: 128 << 20,
             handshake_ms: 10_000,
+            turn_cost: 4096,
         }
     }
 }

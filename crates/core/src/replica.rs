@@ -373,6 +373,8 @@ impl Replica {
     /// What was proposed is not in the log.
     pub(crate) fn has_no_room(&mut self) {
         let now = self.now;
+        // What is committed has another answer than what is refused.
+        self.finish_applying();
         self.timeline.has_no_room();
         self.leader.no_room_until_us = Some(now.mono_us + NO_ROOM_PAUSE_US);
         self.sessions.live.reopen_closing(now);

@@ -147,6 +147,12 @@ impl Shard {
         }
     }
 
+    /// The next turn of what [`Replica::has_more_to_apply`] tells of.
+    pub fn apply_more(&mut self, now: Now) {
+        self.replica.apply_more(now);
+        self.settle(now);
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         if let Some(front) = &mut self.front {

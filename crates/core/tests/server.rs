@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use stoa_core::{CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
+use stoa_core::{
+    CloseReason, Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard, SnapshotOutput,
+};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     Acl, ConnectRequest, ConnectResponse, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader,
@@ -268,6 +270,53 @@ fn a_full_disk_refuses_writes_and_recovers() {
     world.send(id, &create(6, "/a", 0));
     world.settle();
     assert_eq!(world.take(id)[0].err, 0);
+}
+
+/// Three clients, of whom two have asked for something that is durable now, and an entry a turn.
+fn with_more_to_apply() -> (World, [ConnectionId; 3]) {
+    let mut config = Config::default();
+    config.limits.turn_cost = 1;
+    let mut world = World::new(config);
+    let clients = [(); 3].map(|()| world.open().0);
+    world.send(clients[0], &create(1, "/a", 0));
+    world.send(clients[1], &create(1, "/b", 0));
+    let last = world.log.drain(..).next_back().unwrap();
+    world.server.appended(last.position, world.now);
+    world.poll();
+    (world, clients)
+}
+
+#[test]
+fn what_one_sync_makes_durable_is_applied_in_turns() {
+    let (mut world, clients) = with_more_to_apply();
+    assert!(world.server.has_more_to_apply());
+    assert_eq!((world.take(clients[0]).len(), world.take(clients[1]).len()), (1, 0));
+    // Others are served in between, from what is applied.
+    world.send(clients[2], &[get(1, "/a", false), get(2, "/b", false)].concat());
+    let errors: Vec<i32> = world.take(clients[2]).iter().map(|frame| frame.err).collect();
+    assert_eq!(errors, [0, ErrorCode::NoNode as i32]);
+    world.server.apply_more(world.now);
+    assert!(!world.server.has_more_to_apply());
+    assert_eq!(world.take(clients[1])[0].err, 0);
+}
+
+#[test]
+fn what_is_durable_is_answered_though_the_log_refuses_what_follows_before_its_turn() {
+    let (mut world, clients) = with_more_to_apply();
+    world.send(clients[2], &create(1, "/c", 0));
+    let generation = world.log.drain(..).next_back().unwrap().generation;
+    assert!(world.server.append_refused(generation, world.now));
+    world.poll();
+    assert_eq!(clients.map(|client| world.take(client)[0].err), [0, 0, -1]);
+}
+
+#[test]
+fn a_snapshot_holds_what_is_durable_and_had_not_had_its_turn() {
+    let (mut world, _) = with_more_to_apply();
+    world.server.request_snapshot();
+    let begin = world.server.poll_snapshot().unwrap();
+    assert!(matches!(begin, SnapshotOutput::Begin { position, .. } if position == world.server.applied()));
+    assert!(!world.server.has_more_to_apply());
 }
 
 #[test]

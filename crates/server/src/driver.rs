@@ -126,6 +126,8 @@ pub(crate) struct Driver {
     append_due: Notify,
     /// There may be a piece of a snapshot to hand out.
     snapshot_due: Notify,
+    /// More is committed than was applied in this turn.
+    apply_due: Notify,
     /// Whoever asked for a snapshot.
     pub(crate) snapshot_waiters: RefCell<Vec<oneshot::Sender<Result<SnapshotDone, String>>>>,
     pub(crate) handshakes_expired: Cell<u64>,
@@ -182,6 +184,7 @@ impl Driver {
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
             append_due: Notify::new(),
             snapshot_due: Notify::new(),
+            apply_due: Notify::new(),
             snapshot_waiters: RefCell::new(Vec::new()),
             handshakes_expired: Cell::new(0),
             snapshot_progress: Cell::new(None),
@@ -305,6 +308,9 @@ impl Driver {
         }
         if self.server.borrow().is_snapshotting() {
             self.snapshot_due.notify_one();
+        }
+        if self.server.borrow().has_more_to_apply() {
+            self.apply_due.notify_one();
         }
         self.alarm.set(self.server.borrow().next_wake_us());
     }
@@ -532,6 +538,18 @@ impl Driver {
         }
     }
 
+    /// Applies what is committed and was too much for one turn, a turn's worth between other work, for ever.
+    async fn apply_rest(self: Rc<Self>) {
+        loop {
+            self.apply_due.notified().await;
+            // Behind the sockets.
+            tokio::task::yield_now().await;
+            let now = self.now();
+            self.server.borrow_mut().apply_more(now);
+            self.after_input();
+        }
+    }
+
     /// Hands a piece to the snapshots' thread; false when that is gone.
     fn hand_to_snapshot(&self, piece: SnapshotOutput) -> bool {
         let partition = self.surroundings.partition;
@@ -554,6 +572,7 @@ impl Driver {
         self.after_input();
         tokio::task::spawn_local(Rc::clone(self).feed_log());
         tokio::task::spawn_local(Rc::clone(self).feed_snapshot());
+        tokio::task::spawn_local(Rc::clone(self).apply_rest());
         tokio::task::spawn_local(Rc::clone(self).keep_time());
     }
 

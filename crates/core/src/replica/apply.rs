@@ -1,5 +1,6 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
+use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::entry::{Item, Items, Outcome, Part, part_places};
 use crate::extensions::{Ran, is_of_programs};
@@ -28,11 +29,14 @@ impl Replica {
     ///
     /// # Panics
     /// When it cannot be applied: the states of two servers have parted, and nothing may be served.
-    pub(crate) fn apply_entry(&mut self, entry: &Entry) {
+    ///
+    /// Returns how many items it had.
+    pub(crate) fn apply_entry(&mut self, entry: &Entry) -> usize {
         self.applied.applying = entry.position;
-        let mut step = 0;
+        let (mut step, mut items) = (0, 0);
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
+                items += 1;
                 let Item { origin, pause_us, outcome } =
                     item.expect("an entry that a leader made can be read");
                 let mut lost = Vec::new();
@@ -71,6 +75,7 @@ impl Replica {
             }
         }
         self.entry_is_applied(entry);
+        items
     }
 
     fn entry_is_applied(&mut self, entry: &Entry) {
@@ -87,9 +92,44 @@ impl Replica {
         self.settle_term();
     }
 
-    /// Applies what is committed, up to what watches have to come for.
+    /// Applies what is committed, up to what watches have to come for, and no more than a turn's worth of it: see
+    /// [`Replica::apply_more`].
     pub(crate) fn apply_committed(&mut self) {
+        if !self.applied.has_more {
+            self.apply_up_to(self.config.limits.turn_cost);
+        }
+    }
+
+    /// Whether committed entries wait for the next turn, and nothing but that.
+    #[must_use]
+    pub fn has_more_to_apply(&self) -> bool {
+        self.applied.has_more
+    }
+
+    /// The next turn of what [`Replica::has_more_to_apply`] tells of. When thousands of clients are answered by what
+    /// one sync has made durable, others are served in between.
+    pub(crate) fn apply_more(&mut self, now: Now) {
+        self.at(now);
+        if core::mem::take(&mut self.applied.has_more) {
+            self.apply_committed();
+            self.timeline.compact();
+            self.pump();
+        }
+    }
+
+    /// Applies all that is committed and has waited for its turn: what is forgotten next would have been its.
+    pub(crate) fn finish_applying(&mut self) {
+        if core::mem::take(&mut self.applied.has_more) {
+            self.apply_up_to(usize::MAX);
+        }
+    }
+
+    /// Applies entries until that has cost so much. Of many that wait it is at least an eighth, so that whoever is
+    /// slower than the others in this keeps up all the same.
+    fn apply_up_to(&mut self, cost_max: usize) {
         let before = self.timeline.applied_at();
+        let answered = self.clients.connections.announced.len();
+        let (waiting, mut items) = (self.applied.committed.len(), 0);
         // A part is prepared against what is applied when it begins.
         while !self.leader.coordination.has_open_part()
             && let Some(due) = self.applied.committed.pop_front()
@@ -102,18 +142,24 @@ impl Replica {
                 }
             };
             let places = part_places(&entry.payload);
-            if places.is_empty() {
-                self.apply_entry(&entry);
-                continue;
+            if !places.is_empty() {
+                if !self.watches_are_here(&entry.payload, &places) {
+                    self.applied.committed.push_front(Due::Entry(entry));
+                    break;
+                }
+                // What follows from a part is told with those of others, by the very place of it.
+                self.stamp_outbox();
             }
-            if !self.watches_are_here(&entry.payload, &places) {
-                self.applied.committed.push_front(Due::Entry(entry));
+            items += self.apply_entry(&entry);
+            if !places.is_empty() {
+                self.stamp_outbox();
+            }
+            let answers = self.clients.connections.announced.len().saturating_sub(answered);
+            let left = self.applied.committed.len();
+            if items + answers * ANSWER_COST >= cost_max && left <= waiting - waiting / 8 {
+                self.applied.has_more = left > 0;
                 break;
             }
-            // What follows from a part is told with those of others, by the very place of it.
-            self.stamp_outbox();
-            self.apply_entry(&entry);
-            self.stamp_outbox();
         }
         if self.timeline.applied_at() != before {
             self.after_entries();
@@ -350,6 +396,8 @@ impl Replica {
     }
 }
 
+/// So many items of entries cost about as much as an answer to a client, which is written by itself.
+const ANSWER_COST: usize = 8;
 /// As many waiters stay allocated when nobody waits.
 const WAITERS_KEPT: usize = 4096;
 

@@ -219,6 +219,7 @@ impl Replica {
         self.sessions.live.replace_global(global.map(|it| (it.id, it.timeout_ms)), self.now);
         self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
         self.applied.committed.clear();
+        self.applied.has_more = false;
         self.abort_snapshot();
         self.tell_growth();
         self.servers_changed();
@@ -311,6 +312,7 @@ impl Replica {
     fn leader_changed(&mut self) {
         self.stats.leaders_found += u64::from(self.timeline.leader().is_some());
         if self.timeline.lead() == Lead::No {
+            self.finish_applying();
             self.stop_leading();
             // What waited for a part that was open, and is undone now; nothing else may be committed for long.
             self.apply_committed();

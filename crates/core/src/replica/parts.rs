@@ -120,8 +120,10 @@ pub(super) struct Applied {
     pub(super) placement: Placement,
     /// What the state here rests on, this partition's own position among it.
     pub(super) stamp: Timestamp,
-    /// What is committed and not applied: watches have to come first.
+    /// What is committed and not applied: watches have to come first, or it has to wait for its turn.
     pub(super) committed: VecDeque<Due>,
+    /// It waits for its turn, and for nothing else.
+    pub(super) has_more: bool,
     /// Position of the entry that is being applied.
     pub(super) applying: u64,
     pub(super) snapshots: Snapshots,
@@ -147,6 +149,7 @@ impl Applied {
             placement,
             stamp,
             committed: VecDeque::new(),
+            has_more: false,
             applying: 0,
             snapshots: Snapshots::new(config.snapshot_updates, snapshot_seed, config.partitions),
         }

@@ -88,6 +88,10 @@ impl Replica {
 
     /// At the first partition: a snapshot is taken of what the log has handed out up to now.
     fn begin_snapshot(&mut self) -> Option<SnapshotOutput> {
+        if !self.applied.placement.is_divided() {
+            // Where there is one partition it is walked at once.
+            self.finish_applying();
+        }
         let SnapshotHead { head, covered } = self.timeline.begin_snapshot()?;
         let mark = head.snapshot.clone().unwrap_or_default();
         let (position, partitions) = (mark.position, self.applied.placement.partitions());

